@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The folders of this crate, and what each may use. Every folder stands after all that it uses, so there are no circles.
+/// The folders of this crate, and what each may use. Every folder stands after all that it uses, so
+/// there are no circles.
 const LAYERS: [(&str, &[&str]); 8] = [
     ("archive", &[]),
     ("filter", &[]),

@@ -92,7 +92,8 @@ pub struct RegionConfig {
     pub block_multiplier: u64,
     /// `hbase.rowlock.wait.duration`.
     pub row_lock_wait: Duration,
-    /// `hbase.server.keyvalue.maxsize`: bytes of a cell that an Increment or Append may make; 0 for no limit.
+    /// `hbase.server.keyvalue.maxsize`: bytes of a cell that an Increment or Append may make; 0 for
+    /// no limit.
     pub cell_bytes_max: usize,
 }
 

@@ -1,5 +1,5 @@
-//! A filter takes no more memory than it is charged for, whatever its kind and however it was made to be large: while it is
-//! used, and before that, while it is read.
+//! A filter takes no more memory than it is charged for, whatever its kind and however it was made
+//! to be large: while it is used, and before that, while it is read.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,7 +15,8 @@ thread_local! {
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts the bytes that this thread has asked for and not given back, and the most that there were of these.
+/// Counts the bytes that this thread has asked for and not given back, and the most that there were
+/// of these.
 struct Counting;
 
 fn count(bytes: isize) {
@@ -184,7 +185,8 @@ fn a_filter_takes_no_more_than_it_is_charged_for() {
     }
 }
 
-/// Bytes that are as small on the wire, and as many elements, as a class has: each of the keys and lengths says nothing.
+/// Bytes that are as small on the wire, and as many elements, as a class has: each of the keys and
+/// lengths says nothing.
 fn empty_elements() -> Vec<(&'static str, pb::Filter)> {
     let raw = |class: &str, element: &[u8]| {
         let name = format!("org.apache.hadoop.hbase.filter.{class}");

@@ -1,5 +1,5 @@
-//! Filters that compare one part of a cell: RowFilter, FamilyFilter, QualifierFilter, ValueFilter, and
-//! DependentColumnFilter, which compares values to pick timestamps.
+//! Filters that compare one part of a cell: RowFilter, FamilyFilter, QualifierFilter, ValueFilter,
+//! and DependentColumnFilter, which compares values to pick timestamps.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;

@@ -1,15 +1,16 @@
-//! Java regular expressions, in the words of the `regex` crate.
+//! Translates Java regular expressions for the `regex` crate.
 //!
-//! Only whether a pattern is found matters, so groups capture nothing. Case, dots, line ends and classes are spelled out
-//! here instead of by the crate's flags, as their meanings differ: in Java `\w`, `\d`, `\s`, `\p{Alpha}` and case
-//! folding are ASCII unless flags say otherwise, and a line ends at `\r\n`, `\n`, `\r`, U+0085, U+2028 or U+2029.
+//! Only whether a pattern is found matters, so groups capture nothing. Case, dots, line ends and
+//! classes are spelled out here instead of using the crate's flags, because their meanings differ.
+//! In Java `\w`, `\d`, `\s`, `\p{Alpha}` and case folding are ASCII unless flags say otherwise, and
+//! a line ends at `\r\n`, `\n`, `\r`, U+0085, U+2028 or U+2029.
 //!
-//! Refused, for the crate searches in linear time and has no such thing: look-around, back-references, atomic groups,
-//! possessive quantifiers. Refused too: `\X`, `\N`, `\b{g}`, canonical equivalence, Java's own and block properties, and a
-//! `$` in the middle of a pattern.
+//! Refused, because the crate searches in linear time and lacks them: look-around, back-references,
+//! atomic groups, possessive quantifiers. Also refused: `\X`, `\N`, `\b{g}`, canonical equivalence,
+//! Java's own and block properties, and a `$` in the middle of a pattern.
 //!
-//! Known differences: with MULTILINE, `^` also matches after a line end that ends the text, and lines end at `\r` and
-//! `\n` only.
+//! Known differences: with MULTILINE, `^` also matches after a line end that ends the text, and
+//! lines end at `\r` and `\n` only.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -27,13 +28,13 @@ const CANON_EQ: i32 = 0x80;
 const UNICODE_CHARACTER_CLASS: i32 = 0x100;
 const ALL_FLAGS: i32 = 0x1ff;
 
-/// How deep groups and classes may nest.
+/// The maximum depth of nested groups and classes.
 const DEPTH_MAX: usize = 100;
 
-/// A pattern for the `regex` crate, with the flags of `java.util.regex.Pattern`.
+/// A pattern for the `regex` crate, for a pattern and flags of `java.util.regex.Pattern`.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why the pattern is refused.
 pub fn translate(pattern: &str, flags: i32) -> Result<String, String> {
     if flags & !ALL_FLAGS != 0 {
         return Err(format!("Unknown flag {:#x}", flags & !ALL_FLAGS));
@@ -71,7 +72,7 @@ impl Translator<'_> {
         if self.depth > DEPTH_MAX { Err(format!("nested more than {DEPTH_MAX} deep")) } else { Ok(()) }
     }
 
-    /// Up to the end, or to a `)` that is left in place.
+    /// Parses up to the end, or up to a `)`, which is not consumed.
     fn alternatives(&mut self) -> Result<(), String> {
         while let Some(c) = self.input.next_if(|c| *c != ')') {
             match c {
@@ -126,7 +127,8 @@ impl Translator<'_> {
         }
     }
 
-    /// The end of the text, or the line end before it. As the line end is taken in, nothing may follow.
+    /// The end of the text, or the line end before it. The line end is consumed, so nothing may
+    /// follow.
     fn end_of_text(&mut self) -> Result<(), String> {
         if self.input.peek().is_some_and(|c| !matches!(c, ')' | '|')) {
             return Err("$ or \\Z in the middle is not supported".into());
@@ -184,7 +186,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// What is before the next `end`, which is passed over; `None` when there is no end.
+    /// The text before the next `end`, which is consumed; `None` if there is none.
     fn until(&mut self, end: char) -> Option<String> {
         let mut text = String::new();
         loop {
@@ -211,7 +213,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// After `(?`: whether a group's content follows; flags alone hold from here on.
+    /// After `(?`. Returns true if a group's content follows; flags alone apply from here on.
     fn special_group(&mut self) -> Result<bool, String> {
         match self.input.peek() {
             Some(':') => drop(self.input.next()),
@@ -281,7 +283,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// All but the last character of `\Q..\E`, to which a quantifier would belong, need no care.
+    /// The characters of `\Q..\E` except the last, to which a quantifier would belong.
     fn quoted(&mut self) {
         while let Some(c) = self.input.next() {
             if c == '\\' && self.input.next_if_eq(&'E').is_some() {
@@ -291,7 +293,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A class that is written as an escape, in brackets; `None` when the escape is one character.
+    /// A class that is written as an escape, in brackets; `None` if the escape is one character.
     fn class_escape(&mut self, c: char) -> Result<Option<String>, String> {
         let unicode = self.has(UNICODE_CHARACTER_CLASS);
         let set = match c.to_ascii_lowercase() {
@@ -420,7 +422,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// After a `\` within a class; `None` when the escape was a class, and is written.
+    /// After a `\` within a class; `None` if the escape was a class, which is then written.
     fn class_character(&mut self) -> Result<Option<char>, String> {
         let c = self.input.next().ok_or("Unclosed character class")?;
         if c == 'Q' {
@@ -443,7 +445,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A range within a class, and its letters in the other case if case does not matter.
+    /// A range within a class, and its letters in the other case if case is ignored.
     fn class_range(&mut self, start: char, end: char) {
         push_range(&mut self.out, start, end);
         if !self.has(CASE_INSENSITIVE) || self.has(UNICODE_CASE) {
@@ -500,7 +502,7 @@ fn push_range(out: &mut String, start: char, end: char) {
     }
 }
 
-/// Appends a character that stands for itself, in a class and out of one.
+/// Appends a literal character, inside or outside of a class.
 fn push_escaped(out: &mut String, c: char) {
     if c.is_ascii() && !c.is_ascii_alphanumeric() {
         out.push_str(&format!("\\x{:02X}", c as u32));

@@ -1,7 +1,8 @@
-//! From the wire to filters: class name and bytes, as `ProtobufUtil.toFilter` reads them.
+//! Parses filters: class name and message, as `ProtobufUtil.toFilter` does.
 //!
-//! Errors are worded as HBase words them, cause in cause, and the outermost is always `DoNotRetryIOException`. Required
-//! fields and enum numbers are checked here, for prost does not.
+//! Errors are worded as in HBase, cause within cause, and the outermost is always
+//! `DoNotRetryIOException`. Required fields and enum numbers are checked here, because prost does
+//! not check them.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -15,32 +16,35 @@ use super::comparator::{self, ByteArrayComparable, RegexBudget};
 use super::compare::{self, Comparison};
 use super::{Filter, column, fuzzy_row, illegal, key, list, row, row_range, single_column, wrap};
 
-/// How deep lists and wrappers may nest.
+/// The maximum depth of nested lists and wrappers.
 pub const DEPTH_MAX: usize = 100;
-/// How many filters one request's filter may hold in all.
+/// The maximum number of filters in one request's filter.
 pub const FILTERS_MAX: usize = 1 << 18;
 
-/// What a filter takes beside its arguments, keys of seek hints and the row at hand among it; an estimate from above.
+/// An upper estimate of a filter's memory without its arguments, including keys of seek hints and
+/// the current row.
 const FILTER_BYTES: u64 = 512;
-/// What an element of a filter's arguments (a range, a key, a prefix, a member of a list) takes beside its own bytes.
+/// The memory of an element of a filter's arguments (a range, a key, a prefix, a member of a list)
+/// beside its own bytes.
 const ELEMENT_BYTES: u64 = 256;
-/// What a byte of timestamps, which are packed, may become.
+/// The memory for each byte of packed timestamps.
 const PACKED_FACTOR: u64 = 16;
-/// What a regular expression takes beside what it was compiled to: the states that it came by while it searched.
+/// The memory of a regular expression beside its compiled form: the states of its searches.
 const REGEX_BYTES: u64 = 320 << 10;
 
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 
-/// The filter that a message describes.
+/// Parses a filter's message.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for a class that is not there, for bytes that are no message of it, for arguments that the
-/// class refuses, for regular expressions that cannot be run, and for filters past the bounds.
+/// `DoNotRetryIOException` for an unknown class, an invalid message, arguments that the class
+/// refuses, regular expressions that cannot be run, and filters beyond the bounds.
 pub fn from_proto(filter: &pb::Filter) -> Result<Box<dyn Filter>> {
     from_proto_sized(filter).map(|(filter, _)| filter)
 }
 
-/// As [`from_proto`], with the bytes that the filter takes at most while it is used, slices of the message not among them.
+/// As [`from_proto`], with an upper bound of the bytes that the filter takes while it is used,
+/// without slices of the message.
 ///
 /// # Errors
 /// As [`from_proto`].
@@ -50,15 +54,16 @@ pub fn from_proto_sized(filter: &pb::Filter) -> Result<(Box<dyn Filter>, u64)> {
     Ok((filter, parser.bytes + parser.regexes.bytes(REGEX_BYTES)))
 }
 
-/// What reading a filter takes at most, without regular expressions, whose own bound is smaller than what one of them costs on
-/// the wire. Told from its bytes, before anything of them is decoded: a filter of 2 bytes an element becomes a hundred times
-/// as large, and whoever reads one from a client makes sure that there is room for that first.
+/// An upper bound of the memory that parsing a filter takes, without regular expressions, whose own
+/// bound is smaller than their size on the wire. It is computed from the bytes before any of them
+/// is decoded: a filter of 2 bytes an element becomes a hundred times as large, so a caller must
+/// reserve the memory before it parses a client's filter.
 pub fn bytes_to_read(filter: &pb::Filter) -> u64 {
     bytes_of(&filter.name, filter.serialized_filter.as_deref().unwrap_or_default(), 0)
 }
 
 fn bytes_of(name: &str, bytes: &[u8], depth: usize) -> u64 {
-    // What is no filter, or nested too deep, is refused without being decoded.
+    // A class that is no filter, or a filter nested too deep, is refused without being decoded.
     let Some(class) = name.strip_prefix(PACKAGE).filter(|_| depth < DEPTH_MAX) else { return FILTER_BYTES };
     let member = match class {
         "FilterList" => 2,
@@ -74,7 +79,8 @@ fn bytes_of_nested(message: &[u8], depth: usize) -> u64 {
     bytes_of(name, field(message, 2).unwrap_or_default(), depth)
 }
 
-/// What a filter of a class takes. The arguments of a list or a wrapper are filters, which count themselves.
+/// The memory of a filter of a class. The arguments of a list or a wrapper are filters, which are
+/// counted separately.
 fn own_bytes(class: &str, bytes: &[u8]) -> u64 {
     let own = match class {
         "FilterList" | "SkipFilter" | "WhileMatchFilter" | "FilterWrapper" => 0,
@@ -84,18 +90,19 @@ fn own_bytes(class: &str, bytes: &[u8]) -> u64 {
     FILTER_BYTES + own + fields(bytes) * ELEMENT_BYTES
 }
 
-/// The state of reading one filter: how deep, how many, and how much memory went to regular expressions.
+/// The state of parsing one filter: its depth, the number of filters, and the memory of regular
+/// expressions.
 #[derive(Default)]
 pub(super) struct Parser {
     depth: usize,
     filters: usize,
-    /// What the filters take, without regular expressions.
+    /// The memory of the filters, without regular expressions.
     bytes: u64,
     regexes: RegexBudget,
 }
 
 impl Parser {
-    /// A filter, at the next depth.
+    /// Parses a filter, at the next depth.
     pub(super) fn filter(&mut self, filter: &pb::Filter) -> Result<Box<dyn Filter>> {
         self.depth += 1;
         self.filters += 1;
@@ -104,12 +111,12 @@ impl Parser {
         result.map_err(|e| HBaseError::do_not_retry(e.to_string()))
     }
 
-    /// A filter within another's message.
+    /// Parses a filter within another's message.
     pub(super) fn nested(&mut self, filter: &pb::Filter) -> Result<Box<dyn Filter>> {
         self.filter(filter).map_err(deserialization)
     }
 
-    /// A comparator within a filter's message.
+    /// Parses a comparator within a filter's message.
     pub(super) fn comparator(&mut self, proto: &pb::Comparator) -> Result<Box<dyn ByteArrayComparable>> {
         comparator::parse(proto, &mut self.regexes).map_err(deserialization)
     }
@@ -167,7 +174,7 @@ impl Parser {
     }
 }
 
-/// `ClassNotFoundException`, as far as an error can tell: only ever the cause of another one.
+/// `ClassNotFoundException`, as far as an error can express it: only ever the cause of another one.
 pub(super) fn class_not_found(name: &str) -> HBaseError {
     HBaseError::new(ErrorKind::Deserialization, format!("java.lang.ClassNotFoundException: {name}"))
 }
@@ -177,7 +184,7 @@ pub(super) fn deserialization(cause: HBaseError) -> HBaseError {
     HBaseError::new(ErrorKind::Deserialization, cause.to_string())
 }
 
-/// Decodes a message of which the fields `required` (number and name) must be there.
+/// Decodes a message whose fields `required` (number and name) must be present.
 pub(super) fn decode<M: Message + Default>(bytes: &Bytes, required: &[(u32, &str)]) -> Result<M> {
     let message = M::decode(bytes.clone()).map_err(|e| invalid_message(&e.to_string()))?;
     match required.iter().find(|(number, _)| field(bytes, *number).is_none()) {
@@ -186,12 +193,12 @@ pub(super) fn decode<M: Message + Default>(bytes: &Bytes, required: &[(u32, &str
     }
 }
 
-/// The operator in a required enum field; a number that is no operator counts as none, as in Java.
+/// The operator in a required enum field. An unknown number counts as missing, as in Java.
 pub(super) fn compare_op(bytes: &[u8], number: u32, value: i32, name: &str) -> Result<pb::CompareType> {
     field(bytes, number).and_then(|_| pb::CompareType::try_from(value).ok()).ok_or_else(|| missing(name))
 }
 
-/// A required field that is not there.
+/// The error for a missing required field.
 pub(super) fn missing(name: &str) -> HBaseError {
     invalid_message(&format!("Message missing required fields: {name}"))
 }
@@ -206,7 +213,7 @@ pub(super) fn field(bytes: &[u8], number: u32) -> Option<&[u8]> {
     payloads(bytes, number).last()
 }
 
-/// The payloads of a message's fields of a number.
+/// The payloads of all of a message's fields with this number.
 fn payloads(mut bytes: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     let next = move || {
         let (tag, payload, rest) = next_field(bytes)?;
@@ -217,7 +224,7 @@ fn payloads(mut bytes: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(next).filter_map(of_number)
 }
 
-/// How many fields a message has.
+/// The number of fields of a message.
 fn fields(mut bytes: &[u8]) -> u64 {
     let mut count = 0;
     while let Some((_, _, rest)) = next_field(bytes) {

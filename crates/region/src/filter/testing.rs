@@ -1,4 +1,5 @@
-//! For tests: filters from messages, and a scan over rows in memory that drives a filter as a region scanner does.
+//! For tests: filters from messages, and a scan over rows in memory that drives a filter as a
+//! region scanner does.
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, HBaseError, KeyValue, Result};
@@ -82,7 +83,8 @@ pub(super) fn next_random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Cells from words `row/family:qualifier@timestamp=value`, sorted; `@timestamp` and `=value` may be left out.
+/// Cells from words `row/family:qualifier@timestamp=value`, sorted; `@timestamp` and `=value` may
+/// be left out.
 pub(super) fn cells(text: &str) -> Vec<KeyValue> {
     let mut cells: Vec<_> = text.split_whitespace().map(cell).collect();
     cells.sort_by(|a, b| CellComparator::Default.compare(&a.as_cell(), &b.as_cell()));

@@ -362,7 +362,8 @@ fn fuzzy_serves_just_what_matches() {
     let mut state = 11;
     for round in 0..3000 {
         let mut random = |n: u64| next_random(&mut state) % n;
-        // Few letters, the extremes among them, and rows no shorter than keys: shorter ones may be jumped over.
+        // Few letters, the extremes among them, and rows no shorter than keys: shorter ones may be
+        // jumped over.
         let letters = [0u8, 1, 0x7f, 0x80, 0xff];
         let keys: Vec<Vec<Option<u8>>> = (0..1 + random(3))
             .map(|_| {

@@ -85,7 +85,8 @@ impl Chunk {
     /// Allocates a chunk of `len` bytes, a positive multiple of [`ALIGN`].
     pub(super) fn new(len: usize) -> Self {
         let layout = layout(len);
-        // SAFETY: the layout's size is not 0: callers pass positive lengths, and `layout` checks it.
+        // SAFETY: the layout's size is not 0: callers pass positive lengths, and `layout` checks
+        // it.
         let memory = unsafe { alloc(layout) };
         let base = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));
         assert!((base.as_ptr().addr() + len) >> ADDRESS_BITS == 0, "memory at {base:?}");

@@ -52,14 +52,16 @@ impl InMemoryCompaction {
 pub struct InMemoryConfig {
     /// `hbase.hregion.compacting.memstore.type`, for families that do not say.
     pub compaction: InMemoryCompaction,
-    /// `hbase.systemtables.compacting.memstore.type`, for the system's tables, whatever their families say.
+    /// `hbase.systemtables.compacting.memstore.type`, for the system's tables, whatever their
+    /// families say.
     pub of_system_tables: InMemoryCompaction,
-    /// `hbase.memstore.inmemoryflush.threshold.factor`: which part of the flush size, over the number of families, the
-    /// active segment grows to; 0 for the size of a chunk.
+    /// `hbase.memstore.inmemoryflush.threshold.factor`: which part of the flush size, over the
+    /// number of families, the active segment grows to; 0 for the size of a chunk.
     pub threshold_factor: f64,
     /// `hbase.hregion.compacting.pipeline.segments.limit`.
     pub segments_max: usize,
-    /// `hbase.hregion.compacting.memstore.adaptive.compaction.threshold`: which part of the cells must share a column.
+    /// `hbase.hregion.compacting.memstore.adaptive.compaction.threshold`: which part of the cells
+    /// must share a column.
     pub adaptive_threshold: f64,
     /// `hbase.hregion.compacting.memstore.adaptive.compaction.probability`, to begin with.
     pub adaptive_probability: f64,
@@ -117,7 +119,8 @@ impl InMemoryConfig {
         Self { compaction, ..self.clone() }
     }
 
-    /// Bytes at which an active segment is put behind a new one, in a region of so many families; a chunk, by default.
+    /// Bytes at which an active segment is put behind a new one, in a region of so many families; a
+    /// chunk, by default.
     pub fn threshold_bytes(&self, chunk_bytes: usize, flush_bytes: u64, families: usize) -> u64 {
         match self.threshold_factor {
             0.0 => chunk_bytes as u64,
@@ -211,14 +214,16 @@ impl MemStoreCompactionStrategy {
         self.probability = self.config.adaptive_probability;
     }
 
-    /// From 0 to below 1; the multiples of the golden ratio are as even as any, and make runs repeatable.
+    /// From 0 to below 1; the multiples of the golden ratio are as even as any, and make runs
+    /// repeatable.
     fn draw(&mut self) -> f64 {
         self.drawn += 1;
         (self.drawn as f64 * 0.618_033_988_749_894_9).fract()
     }
 }
 
-/// Which part of the cells of a pipeline are alone in their column, by its largest segment of which that is known.
+/// Which part of the cells of a pipeline are alone in their column, by its largest segment of which
+/// that is known.
 fn unique_fraction(pipeline: &[Arc<Segment>]) -> f64 {
     let known =
         pipeline.iter().filter_map(|segment| Some((segment.size().cells, segment.unique_fraction()?)));

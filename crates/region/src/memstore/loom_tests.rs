@@ -1,13 +1,14 @@
-//! The lock-free core under every order of steps that the memory model allows, for a few threads (loom).
+//! The lock-free core under every order of steps that the memory model allows, for a few threads
+//! (loom).
 //!
-//! `chunk`, `arena` and `skip_list` are compiled here once more, over loom's atomics in place of the machine's
-//! (see `sync`), and twice in ways that are wrong:
+//! `chunk`, `arena` and `skip_list` are compiled here once more, over loom's atomics in place of
+//! the machine's (see `sync`), and twice in ways that are wrong:
 //!
 //! | module | what is wrong | what the model finds |
 //! |---|---|---|
 //! | `sound` | nothing | |
-//! | `relaxed` | every link is read and set without order | a reader sees a node before what is in it |
-//! | `two_steps` | a link is compared, and then set | two writers link at one place, and a cell is lost |
+//! | `relaxed` | links are read and set without order | a reader sees a node before its content |
+//! | `two_steps` | a link is compared, then set | two writers link at one place: a cell is lost |
 //!
 //! So the tests are known to fail when they should.
 

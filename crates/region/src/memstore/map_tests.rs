@@ -1,12 +1,14 @@
 //! A segment that takes writes beside a sorted map, under threads.
 //!
-//! One seed is one plan: which cells each writer inserts, in writes of several cells, and which of those writes it takes
-//! back. Rows, columns, timestamps and types are few, so that writers meet at one place of the list. Sequence ids are dealt
-//! out in turn, so that a reader knows from how far each writer is up to which one everything is complete: its read point.
-//! Up to there a [`BTreeMap`], which orders cells by rules written down here once more, says exactly what must be found.
-//! Beyond it anything may be there that some writer was to insert, and nothing else.
+//! One seed is one plan: which cells each writer inserts, in writes of several cells, and which of
+//! those writes it takes back. Rows, columns, timestamps and types are few, so that writers meet at
+//! one place of the list. Sequence ids are dealt out in turn, so that a reader knows from how far
+//! each writer is up to which one everything is complete: its read point. Up to there a
+//! [`BTreeMap`], which orders cells by rules written down here once more, says exactly what must be
+//! found. Beyond it anything may be there that some writer was to insert, and nothing else.
 //!
-//! Readers go forwards and backwards, through scanners and through the segment itself, while the writers insert.
+//! Readers go forwards and backwards, through scanners and through the segment itself, while the
+//! writers insert.
 //!
 //! `EVENKEEL_MAP_SEEDS` is the number of seeds, `EVENKEEL_MAP_SEED` the first of them.
 

@@ -54,7 +54,8 @@ impl SegmentScanner {
             cell = self.segment.cell(at);
         }
         self.at = at;
-        // SAFETY: the cell's bytes live as long as `self.segment`, which `self` keeps alive; see `cell`.
+        // SAFETY: the cell's bytes live as long as `self.segment`, which `self` keeps alive; see
+        // `cell`.
         self.cell = cell.map(|cell| unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) });
     }
 

@@ -267,7 +267,8 @@ impl SkipList {
     #[inline]
     fn hints(&self) -> Option<(u32, &[AtomicU64])> {
         let table = NonNull::new(self.hints.load(Ordering::Acquire))?;
-        // SAFETY: a table that was stored is complete (`make_hints`), and lives as long as the arena.
+        // SAFETY: a table that was stored is complete (`make_hints`), and lives as long as the
+        // arena.
         unsafe {
             let bits = (table.as_ref().load(Ordering::Relaxed) & 0xff) as u32;
             Some((bits, std::slice::from_raw_parts(table.as_ptr().add(1), 1 << bits)))
@@ -306,7 +307,8 @@ impl SkipList {
     /// The number of levels of a node, which must not be null.
     #[inline]
     fn height_of(&self, node: *const Node) -> usize {
-        // SAFETY: a node of this list, which was complete before it could be reached and lives as long as `self`.
+        // SAFETY: a node of this list, which was complete before it could be reached and lives as
+        // long as `self`.
         unsafe {
             (*node).published.observe();
             usize::from((*node).height)
@@ -329,7 +331,8 @@ impl SkipList {
     pub(super) fn hide(&self, cell: &CellRef<'_>) {
         let mut node = self.at_or_after(cell);
         while self.cell(node).is_some_and(|found| self.comparator.compare(&found, cell).is_eq()) {
-            // SAFETY: not null, or there would be no cell; nodes of this list live as long as `self`.
+            // SAFETY: not null, or there would be no cell; nodes of this list live as long as
+            // `self`.
             unsafe { (*node).hidden.store(true, Ordering::Relaxed) };
             node = self.after(node);
         }
@@ -512,8 +515,9 @@ impl SkipList {
         if node.is_null() {
             return &self.head[level];
         }
-        // SAFETY: `node` is a node of this list, so it lives as long as `self`; it was reached on `level` or is being
-        // linked there, so it has that many links, which start right after its header, aligned to 8.
+        // SAFETY: `node` is a node of this list, so it lives as long as `self`; it was reached on
+        // `level` or is being linked there, so it has that many links, which start right after its
+        // header, aligned to 8.
         unsafe {
             debug_assert!(level < (*node).height as usize);
             &*node.byte_add(HEADER_BYTES + level * LINK_BYTES).cast::<AtomicU64>()
@@ -529,8 +533,8 @@ impl SkipList {
             hidden: AtomicBool::new(false),
             published: PublicationCheck::publish(),
         };
-        // SAFETY: `bytes` bytes at `node` are ours alone, aligned to 8; header, links and KeyValue fit them exactly
-        // (`node_bytes`), and each is written before anything reads it.
+        // SAFETY: `bytes` bytes at `node` are ours alone, aligned to 8; header, links and KeyValue
+        // fit them exactly (`node_bytes`), and each is written before anything reads it.
         unsafe {
             node.write(header);
             let links = node.byte_add(HEADER_BYTES).cast::<AtomicU64>();

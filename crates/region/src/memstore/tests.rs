@@ -491,8 +491,8 @@ fn the_time_range_tells_what_may_be_there() {
     assert!(!may(0, 10, 0) && !may(21, 30, 0) && !may(0, i64::MAX, 21));
 }
 
-/// Writers insert blocks of cells and then move the read point; readers must find every cell up to the read point that
-/// they read first, in order.
+/// Writers insert blocks of cells and then move the read point; readers must find every cell up to
+/// the read point that they read first, in order.
 #[test]
 fn readers_see_all_that_is_complete_while_writers_insert() {
     readers_see_all_that_is_complete((b"row000000", b"row999999"));

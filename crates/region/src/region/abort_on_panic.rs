@@ -1,12 +1,14 @@
-//! [`AbortOnPanic`]: a panic between a write number and its completion.
+//! [`AbortOnPanic`]: aborts the server if a thread panics between a write number and its
+//! completion.
 //!
-//! A number that is never completed keeps every later write of its region from being seen: they would wait for ever, on a server
-//! that looks alive. What was written of it is in the log or not, and in the MemStore in part, so nobody can complete it either.
-//! The server ends, and the next start replays the log.
+//! A number that is never completed keeps every later write of its region invisible: those writes
+//! would wait forever, on a server that seems to work. The interrupted write may or may not be in
+//! the log, and is partly in the MemStore, so no thread can complete it. So the server aborts, and
+//! the next start replays the log.
 
 use super::Region;
 
-/// Tells the server, when it is dropped by a panic, that it cannot go on.
+/// Aborts the server if it is dropped by a panic.
 pub(super) struct AbortOnPanic<'a>(pub(super) &'a Region);
 
 impl Drop for AbortOnPanic<'_> {
@@ -30,7 +32,7 @@ mod tests {
     use crate::region::testing::region_with;
     use crate::region::{Region, RegionEvents};
 
-    /// Has a bug, and hears what comes of it.
+    /// Panics in a callback, and records the abort.
     struct Panics(Sender<String>);
 
     impl RegionEvents for Panics {

@@ -1,35 +1,40 @@
-//! Nonces: the client's numbers for Increments and Appends, so that a retry of one that succeeded is not applied twice.
+//! Nonces: the client's numbers for Increments and Appends, so that a retry of a successful
+//! operation is not applied twice.
 //!
-//! One [`NonceManager`] serves a whole server, since a region may move between a call and its retry only with its WAL,
-//! from which nonces are restored. Entries go after a grace period (`hbase.server.hashNonce.gracePeriod`), counted from the last
-//! retry.
+//! One [`NonceManager`] serves a whole server, because a region may move between a call and its
+//! retry only with its WAL, from which nonces are restored. Entries expire after a grace period
+//! (`hbase.server.hashNonce.gracePeriod`), counted from the last retry.
 //!
-//! # How they are kept
-//! By a hash with a secret of this process, a nonce belongs to one of [`SHARDS`] shards, each with a lock of its own. A shard has a
-//! small table of the latest nonces; when that is full, or old, its keys become a sorted array: 8 bytes a nonce, and 16 for
-//! each group in it, where HBase's map takes more than ten times that. Arrays are few, since the table is a part of what the
-//! arrays have, so finding a nonce is some binary searches. An array goes as a whole when its latest nonce may go: at most an
-//! eighth of the grace period late.
+//! # Storage
+//! A hash with a secret of this process assigns a nonce to one of [`SHARDS`] shards, each with its
+//! own lock. A shard has a small table of the latest nonces. When the table is full or old, its
+//! keys become a sorted array: 8 bytes a nonce, and 16 for each group in it, where HBase's map
+//! takes more than ten times that. A table's size is a fraction of the arrays', so there are few
+//! arrays, and a lookup is a few binary searches. An array is dropped as a whole when its latest
+//! nonce has expired: at most an eighth of the grace period late.
 //!
 //! # The bound
-//! HBase keeps all nonces, so a client that sends many takes the server down. Here they have a bound in bytes
-//! ([`NonceManager::within`]). At the bound nonces go that are older than the time for which a client repeats an operation
-//! (`hbase.client.operation.timeout`, 20 minutes): whoever sent them has given up. When all are younger, the new operation is
-//! refused ([`NonceStart::Full`], a `RegionTooBusyException`), at which clients wait and ask again. A younger nonce is never
-//! forgotten to make room: its retry would be applied twice, and nobody would know. Writes without nonces (Put, Delete, and
-//! Increments of clients that turned nonces off) are not refused.
+//! HBase keeps all nonces, so a client that sends many takes the server down. Here they have a
+//! bound in bytes ([`NonceManager::within`]). At the bound, nonces are dropped that are older than
+//! the time for which a client repeats an operation (`hbase.client.operation.timeout`, 20 minutes),
+//! because their clients have given up. If all are younger, the new operation is refused
+//! ([`NonceStart::Full`], a `RegionTooBusyException`), and clients wait and ask again. A younger
+//! nonce is never dropped to make room: its retry would be applied twice without notice. Writes
+//! without nonces (Put, Delete, and Increments of clients that turned nonces off) are not refused.
 //!
 //! # Shares
-//! One client must not fill all of it: for as long as clients repeat operations, those of everybody would be refused. So the
-//! nonces of an owner, which is where its calls come from ([`NonceSource::owner`]), may take as much as is left free, and no
-//! more. One owner alone comes to a half of the bound, two come to a third each, and whoever comes later finds some room. An owner
-//! is not the nonce group: that is a number which a client chooses anew whenever it likes. Nonces that are restored
-//! from the log have no owner any more, and are one together.
+//! One client must not fill the whole bound, or the operations of all clients would be refused for
+//! as long as clients repeat operations. So the nonces of an owner, which is the source of its
+//! calls ([`NonceSource::owner`]), may take at most as much as is left free. One owner alone gets
+//! half of the bound, two owners get a third each, and later owners find some room. An owner is not
+//! the nonce group, which is a number that a client can change at will. Nonces restored from the
+//! log have no owner any more, and share one.
 //!
-//! Operations under way are not in the bound: each belongs to a call, which has its place among the requests in flight.
+//! Operations under way are not counted: each belongs to a call, which counts among the requests in
+//! flight.
 //!
-//! # An operation that ends in a panic
-//! [`RunningNonce`] ends its operation as failed when it is dropped, so a retry is not answered by waiting for ever.
+//! # An operation that panics
+//! Dropping a [`RunningNonce`] ends its operation as failed, so that a retry does not wait forever.
 
 use evenkeel_common::length;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -39,24 +44,24 @@ use std::sync::Arc;
 use evenkeel_common::clock::Clock;
 use parking_lot::Mutex;
 
-/// Parts of the whole, each with its own lock.
+/// The number of shards, each with its own lock.
 const SHARDS: usize = 64;
-/// A table becomes an array when its first nonce is this part of the grace period old.
+/// A table becomes an array when its first nonce is this fraction of the grace period old.
 const TABLE_AGE_PART: i64 = 8;
-/// A table may have so many nonces, or this part of what the shard's arrays have.
+/// A table may have this many nonces, or this fraction of the nonces in the shard's arrays.
 const TABLE_NONCES: usize = 4096;
 const TABLE_PART: usize = 8;
-/// But no more than this part of the shard's bytes, and so many in any case.
+/// At most this fraction of the shard's bytes, but at least this many nonces.
 const TABLE_BYTES_PART: usize = 8;
 const TABLE_NONCES_MIN: usize = 28;
 /// Bytes of a bucket of a table: a key and a control byte.
 const BUCKET_BYTES: usize = size_of::<NonceKey>() + 1;
-/// Bytes of a nonce in an array, when its group has no other there.
+/// Bytes of a nonce in an array, if it is the only one of its group there.
 const NONCE_BYTES_MAX: usize = size_of::<u64>() + size_of::<(u64, usize)>();
-/// Bytes of an owner's count, with the room that a table of counts has.
+/// Bytes of an owner's count, with the spare capacity of the table.
 const OWNER_BYTES: usize = 40;
 
-/// A nonce group and a nonce; a nonce of 0 is none at all.
+/// A nonce group and a nonce. A nonce of 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NonceKey {
     /// The client's number.
@@ -65,64 +70,66 @@ pub struct NonceKey {
     pub nonce: u64,
 }
 
-/// Where an operation with a nonce comes from.
+/// The source of an operation with a nonce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NonceSource {
-    /// The client's number, of its own choice.
+    /// The client's number, which the client chooses.
     pub group: u64,
-    /// Whose share its nonce is of: a number for what the client cannot choose at will, as its address.
+    /// Whose share its nonce counts towards: a number for something that the client cannot choose
+    /// at will, such as its address.
     pub owner: u64,
 }
 
 impl NonceSource {
-    /// Of an operation without a nonce.
+    /// The source of an operation without a nonce.
     pub const NONE: Self = Self { group: 0, owner: 0 };
 }
 
-/// What [`NonceManager::start`] says.
+/// The result of [`NonceManager::start`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum NonceStart {
-    /// The first time: go on, and call [`NonceManager::end`].
+    /// The first time: run the operation, and call [`NonceManager::end`].
     Proceed,
-    /// It was done; answer from what is stored.
+    /// The operation is done; answer from the stored cells.
     Duplicate,
-    /// It is being done; the waiter given along runs when it has ended.
+    /// The operation is running; the given waiter runs when it has ended.
     Running,
-    /// There is no room to remember it: it must not be done now.
+    /// There is no room to remember it, so it must not run now.
     Full,
 }
 
-/// Hears whether the operation it waited for was done. Runs on the thread that ended it, which may be the WAL's: it must
-/// not make the operation itself, for that may wait for a row lock or for the WAL.
+/// Called with true if the awaited operation succeeded. It runs on the thread that ended the
+/// operation, which may be the WAL's. It must not run the operation itself, because that may wait
+/// for a row lock or for the WAL.
 pub type NonceWaiter = Box<dyn FnOnce(bool) + Send>;
 
 /// The nonces of one server.
 pub struct NonceManager {
     clock: Arc<dyn Clock>,
     grace_ms: i64,
-    /// No nonce that is younger goes for want of room.
+    /// Younger nonces are never dropped for lack of room.
     kept_ms: i64,
     shard_bytes_max: usize,
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
 }
 
-/// The owner of nonces that were restored.
+/// The owner of all restored nonces.
 const RESTORED: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Shard {
     running: HashMap<NonceKey, Running>,
     table: HashSet<NonceKey>,
-    /// When the first and the latest of the table were done.
+    /// When the first and the latest operation in the table were done.
     table_ms: (i64, i64),
     table_owners: Owners,
     /// The oldest first.
     arrays: VecDeque<Array>,
-    /// Bytes of all of them, and their nonces.
+    /// Bytes of all arrays, and the number of their nonces.
     array_bytes: usize,
     array_nonces: usize,
-    /// Of table and arrays, and of what runs.
+    /// Owners of the nonces in the table, in the arrays and under way.
     owners: Owners,
 }
 
@@ -131,7 +138,7 @@ struct Running {
     waiting: Vec<NonceWaiter>,
 }
 
-/// Nonces of each owner.
+/// The number of nonces of each owner.
 #[derive(Default)]
 struct Owners {
     counts: HashMap<u64, u64>,
@@ -158,20 +165,20 @@ impl Owners {
         }
     }
 
-    /// Bytes, about.
+    /// Approximate bytes.
     fn bytes(&self) -> usize {
         self.counts.len() * OWNER_BYTES
     }
 }
 
-/// The nonces of a table, sorted.
+/// The sorted nonces of a former table.
 struct Array {
-    /// Groups in their order, each with the end of its nonces.
+    /// Groups in order, each with the end of its nonces.
     groups: Box<[(u64, usize)]>,
-    /// Of each group in their order.
+    /// The nonces of each group, in order.
     nonces: Box<[u64]>,
     owners: Box<[(u64, u64)]>,
-    /// When the latest of them was done.
+    /// When the latest of its operations was done.
     latest_ms: i64,
 }
 
@@ -203,14 +210,15 @@ impl Array {
 }
 
 impl NonceManager {
-    /// An empty one without a bound.
+    /// An empty manager without a bound.
     pub fn new(clock: Arc<dyn Clock>, grace_ms: i64) -> Self {
         let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
         let hasher = RandomState::new();
         Self { clock, grace_ms, kept_ms: grace_ms, shard_bytes_max: usize::MAX, hasher, shards }
     }
 
-    /// The same with at most about `bytes_max` bytes, unless more nonces are younger than `kept_ms` when they are restored.
+    /// The same with at most about `bytes_max` bytes, unless more restored nonces are younger than
+    /// `kept_ms`.
     #[must_use]
     pub fn within(self, bytes_max: u64, kept_ms: i64) -> Self {
         let shard_bytes_max = usize::try_from(bytes_max / SHARDS as u64).unwrap_or(usize::MAX);
@@ -226,7 +234,8 @@ impl NonceManager {
         &self.shards[length::index(self.hasher.hash_one(key)) % SHARDS]
     }
 
-    /// Asks to start an operation. `waiter` is only made when the answer is [`NonceStart::Running`].
+    /// Asks to start an operation. `waiter` is called only if the result is
+    /// [`NonceStart::Running`].
     pub fn start(&self, key: NonceKey, owner: u64, waiter: impl FnOnce() -> NonceWaiter) -> NonceStart {
         if key.nonce == 0 {
             return NonceStart::Proceed;
@@ -239,7 +248,7 @@ impl NonceManager {
             return NonceStart::Running;
         }
         if shard.has(key) {
-            // The client may ask once more.
+            // The client may ask again.
             if shard.has_room(Some(owner), self.shard_bytes_max) {
                 shard.add(key, owner, now_ms, self);
             }
@@ -253,7 +262,7 @@ impl NonceManager {
         NonceStart::Proceed
     }
 
-    /// Tells how a started operation ended; a failed one may be started again.
+    /// Reports the end of a started operation. A failed one may be started again.
     pub fn end(&self, key: NonceKey, success: bool) {
         if key.nonce == 0 {
             return;
@@ -287,19 +296,20 @@ impl Shard {
         self.kept_bytes() + table_bytes(self.table.capacity())
     }
 
-    /// Of all but the table.
+    /// Bytes of everything but the table.
     fn kept_bytes(&self) -> usize {
         self.array_bytes + self.owners.bytes() + self.table_owners.bytes()
     }
 
-    /// What counts as taken with so many nonces in the table or under way: the table at its largest, and the arrays that they will
-    /// be in. So it does not come and go with the table.
+    /// The bytes that count as used with `nonces` nonces in the table or under way: the largest
+    /// table and the arrays they will be in. So the result does not jump when the table becomes an
+    /// array.
     fn used_bytes(&self, nonces: usize, bytes_max: usize) -> usize {
         let table = table_bytes(self.table.capacity().max(self.table_nonces_max(bytes_max)));
         self.kept_bytes() + table + nonces * NONCE_BYTES_MAX
     }
 
-    /// Nonces after which the table becomes an array.
+    /// The number of nonces at which the table becomes an array.
     fn table_nonces_max(&self, bytes_max: usize) -> usize {
         let affordable = bytes_max / TABLE_BYTES_PART / (2 * BUCKET_BYTES);
         TABLE_NONCES.max(self.array_nonces / TABLE_PART).min(affordable).max(TABLE_NONCES_MIN)
@@ -309,16 +319,17 @@ impl Shard {
         self.table.contains(&key) || self.arrays.iter().any(|array| array.has(key))
     }
 
-    /// Whether what runs and one more can be kept; of an owner, within its share.
+    /// Returns true if the operations under way and one more can be kept; for an owner, within its
+    /// share.
     fn has_room(&self, owner: Option<u64>, bytes_max: usize) -> bool {
         let used = self.used_bytes(self.table.len() + self.running.len() + 1, bytes_max);
         let Some(free) = bytes_max.checked_sub(used) else { return false };
         let own = owner.map_or(0, |owner| self.owners.count(owner));
-        // The owner's part of what is used is no more than what is free.
+        // The owner's part of the used bytes is at most the free bytes.
         used as u128 * u128::from(own) <= free as u128 * u128::from(self.owners.total)
     }
 
-    /// Forgets what may go for want of room; whether there is room for one more.
+    /// Drops expired nonces to make room. Returns true if there is room for one more.
     fn make_room(&mut self, owner: Option<u64>, now_ms: i64, of: &NonceManager) -> bool {
         while !self.has_room(owner, of.shard_bytes_max) {
             let oldest = self.arrays.front();
@@ -357,7 +368,7 @@ impl Shard {
         now_ms.saturating_sub(self.table_ms.0) >= (grace_ms / TABLE_AGE_PART).max(1)
     }
 
-    /// Makes an array of the table.
+    /// Turns the table into an array.
     fn sort_table(&mut self) {
         let keys = std::mem::take(&mut self.table);
         let owners = std::mem::take(&mut self.table_owners);
@@ -367,7 +378,7 @@ impl Shard {
         self.arrays.push_back(array);
     }
 
-    /// Forgets what is older than the grace period.
+    /// Drops nonces older than the grace period.
     fn forget(&mut self, now_ms: i64, grace_ms: i64) {
         let is_over = |latest_ms: i64| latest_ms.saturating_add(grace_ms) <= now_ms;
         while self.arrays.front().is_some_and(|array| is_over(array.latest_ms)) {
@@ -383,24 +394,24 @@ impl Shard {
     }
 }
 
-/// Bytes of a table with room for so many.
+/// Bytes of a table with room for `nonces` nonces.
 fn table_bytes(nonces: usize) -> usize {
     if nonces == 0 { 0 } else { (nonces * 8).div_ceil(7).next_power_of_two() * BUCKET_BYTES }
 }
 
-/// An operation that was started. Ends as failed when it is dropped.
+/// A started operation. Dropping it ends it as failed.
 pub struct RunningNonce {
     nonces: Arc<NonceManager>,
     key: Option<NonceKey>,
 }
 
 impl RunningNonce {
-    /// Of an operation that [`NonceManager::start`] let proceed.
+    /// An operation that [`NonceManager::start`] let proceed.
     pub fn new(nonces: &Arc<NonceManager>, key: NonceKey) -> Self {
         Self { nonces: Arc::clone(nonces), key: Some(key) }
     }
 
-    /// Tells how the operation ended.
+    /// Reports the end of the operation.
     pub fn end(mut self, success: bool) {
         if let Some(key) = self.key.take() {
             self.nonces.end(key, success);
@@ -507,7 +518,7 @@ mod tests {
         assert!(refused > 0 && made.len() as u64 * 20 > BOUND / 2, "{refused} refused, {} made", made.len());
         assert!(made.iter().all(|nonce| make(&nonces, key(*nonce)) == NonceStart::Duplicate));
         assert!(nonces.bytes() <= BOUND + BOUND / 4, "{} bytes", nonces.bytes());
-        // Those that nobody repeats any more make room.
+        // Nonces that no client repeats any more make room.
         clock.advance_ms(1_200_000 + 225_000);
         assert_eq!(make(&nonces, key(1_000_000)), NonceStart::Proceed);
         let made_now =
@@ -525,7 +536,7 @@ mod tests {
         const BOUND: u64 = 1 << 20;
         let clock = ManualClock::at(0);
         let nonces = NonceManager::new(clock.clone(), 1_800_000).within(BOUND, 1_200_000);
-        // Each nonce in a group of its own, as who attacks would have them, until nothing more is taken.
+        // Each nonce in its own group, as an attacker would send them, until no more is accepted.
         let of = |owner: u64, nonce: u64| NonceKey { group: owner << 32 | nonce, nonce: nonce + 1 };
         let fill = |owner: u64| {
             let taken = |nonce: &u64| make_for(&nonces, of(owner, *nonce), owner) == NonceStart::Proceed;
@@ -533,13 +544,13 @@ mod tests {
         };
         let taken: Vec<usize> = (1..=3).map(fill).collect();
         assert!(taken[0] > 10_000, "{taken:?}");
-        // Each finds a part of what those before it left, though they go on asking.
+        // Each owner gets a part of what the earlier ones left, though they keep asking.
         assert!(taken.windows(2).all(|two| two[1] > two[0] / 4), "{taken:?}");
         assert!(nonces.bytes() <= BOUND, "{} bytes", nonces.bytes());
-        // A client that makes some operations now and then is not refused at all.
+        // A client with few operations is never refused.
         let few = (0..500).filter(|nonce| make_for(&nonces, of(77, *nonce), 77) == NonceStart::Proceed);
         assert_eq!(few.count(), 500);
-        // Shares are given back with the nonces.
+        // Shares are returned with the nonces.
         clock.advance_ms(1_800_000 + 225_000);
         assert!(fill(1).abs_diff(taken[0]) <= taken[0] / 10, "{taken:?}");
     }

@@ -1,19 +1,21 @@
 //! [`PendingWrite`]: a write of a region on its way from the MemStore to its answer.
 //!
 //! ```text
-//!            entry in the log's queue,         entry as durable           all earlier writes
-//!            cells in the MemStore             as was asked               of the region complete
-//!   begun ----------------------------> logged ----------------> durable -----------------------> visible -> answered
-//!                                         |                                                                    ^
-//!                                         +-- the log failed --> taken back: cells hidden, number complete ----+
+//!          entry in the log's queue,   entry as durable    all earlier writes
+//!          cells in the MemStore       as requested        of the region complete
+//!   begun ----------------> logged -------------> durable --------> visible -> answered
+//!                              |                                                  ^
+//!                              +-- the log failed --> taken back -----------------+
+//!                                   (cells hidden, number complete)
 //! ```
+//! No thread waits for a write in any of these states. The write itself is the callback of both
+//! waits: the log owns it while it is *logged* ([`OnSynced`]), and [`Mvcc`](super::mvcc::Mvcc) owns
+//! it while it is *durable* ([`OnVisible`]). It lies in one allocation until it is answered. A
+//! write that is not logged (`SKIP_WAL`) is durable at once.
 //!
-//! No thread waits for a write in any of these states. The write itself is the callback of both waits: the log owns it
-//! while it is *logged* ([`OnSynced`]), and [`Mvcc`](super::mvcc::Mvcc) owns it while it is *durable* ([`OnVisible`]).
-//! It lies in one allocation until it is answered. A write that is not logged (`SKIP_WAL`) is durable at once.
-//!
-//! The answer goes to the caller of the region ([`WriteAnswer`]), on whatever thread made the write visible: mostly the
-//! log's. What happens to an answer after that (the server may hold it back to slow writers down) is the caller's.
+//! The answer goes to the region's caller ([`WriteAnswer`]), on the thread that made the write
+//! visible: usually the log's. The caller decides what happens to it then (the server may delay it
+//! to throttle writers).
 
 use std::sync::Arc;
 
@@ -33,7 +35,7 @@ pub type BatchCompletion = Box<dyn FnOnce(Vec<Result<MutationResult>>) + Send>;
 pub(super) struct Applied {
     /// The write number.
     pub number: u64,
-    /// The log entry and how durable it must become; `None` when the write is not logged.
+    /// The log entry and how durable it must become; `None` if the write is not logged.
     pub logged: Option<(Txid, SyncLevel)>,
     /// The cells as they were written.
     pub cells: Vec<KeyValue>,
@@ -41,18 +43,19 @@ pub(super) struct Applied {
     pub held: HeldRows,
 }
 
-/// Where the outcome of a write goes.
+/// The receiver of a write's outcome.
 pub(super) enum WriteAnswer {
-    /// A mutation alone.
+    /// A single mutation.
     Mutation(Completion<MutationResult>),
-    /// Mutations that are made together, under conditions or none.
+    /// Mutations made together, possibly under conditions.
     Checked(Completion<CheckAndMutateResult>),
-    /// Mutations that stand alone, of which some may have failed already.
+    /// Independent mutations, some of which may have failed already.
     Batch(Vec<Result<MutationResult>>, BatchCompletion),
 }
 
 impl WriteAnswer {
-    /// Gives the outcome of what was written. In a batch, an error is that of every mutation that had none of its own.
+    /// Reports the outcome of the write. In a batch, an error applies to every mutation without an
+    /// error of its own.
     pub fn give(self, outcome: Result<CheckAndMutateResult>) {
         match (self, outcome) {
             (Self::Mutation(done), outcome) => {
@@ -72,9 +75,9 @@ impl WriteAnswer {
 pub(super) struct PendingWrite {
     region: Arc<Region>,
     applied: Applied,
-    /// What the write is answered with when it is visible.
+    /// The answer, once the write is visible.
     result: CheckAndMutateResult,
-    /// The nonce of an operation that must not be made twice.
+    /// The nonce of an operation that must be applied once only.
     nonce: Option<RunningNonce>,
     answer: WriteAnswer,
 }
@@ -89,12 +92,12 @@ impl PendingWrite {
         Self { region: Arc::clone(region), applied, result, nonce: None, answer }
     }
 
-    /// The operation ends with the write.
+    /// Ends the operation with the write.
     pub fn with_nonce(self, nonce: RunningNonce) -> Self {
         Self { nonce: Some(nonce), ..self }
     }
 
-    /// Goes on with a write that has just been applied.
+    /// Continues a write that has just been applied.
     pub fn start(self) {
         let region = Arc::clone(&self.region);
         match self.applied.logged {

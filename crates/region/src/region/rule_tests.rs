@@ -1,5 +1,5 @@
-//! Rules of versions, deletes, times and filters, one by one. Each rule is checked three times: with all cells in the
-//! MemStore, with each in a file of its own, and with all in one file.
+//! Rules of versions, deletes, times and filters, one by one. Each rule is checked three times:
+//! with all cells in the MemStore, with each in a file of its own, and with all in one file.
 
 use bytes::Bytes;
 use evenkeel_common::cell::{KeyValueBuilder, tag_type};
@@ -12,8 +12,8 @@ use crate::scanner::{LimitScope, NextState, ScannerContext};
 use crate::store::Store;
 use crate::store::testing::{NOW_MS, TestStore, drain, env, family, region};
 
-/// `row qualifier timestamp kind value`; `-` for the empty qualifier. Kinds: P(ut), D(elete), C(olumn), F(amily),
-/// V(ersion of the family).
+/// `row qualifier timestamp kind value`; `-` for the empty qualifier. Kinds: P(ut), D(elete),
+/// C(olumn), F(amily), V(ersion of the family).
 fn parse(line: &str) -> KeyValue {
     let parts: Vec<&str> = line.split_whitespace().collect();
     let kind = match parts[3] {

@@ -1,28 +1,30 @@
-//! A budget of brief waits for a thread that must not wait.
+//! A budget of short waits for a thread that must not wait.
 //!
-//! A write on the thread of a connection waits a moment for locks that are held for a computation only: going elsewhere would be
-//! slower. But such a lock may be held for longer after all, by a thread that waits for room in the log or was preempted, and
-//! then every write of the thread's connections would wait for its moment. So a thread spends [`BUDGET`] of each
-//! [`WINDOW`] in such waits, whatever they are for. Once that is spent, it does not wait.
+//! A write on the thread of a connection waits a moment for locks that are held for a computation
+//! only, because moving to another thread would take longer. But such a lock may be held longer, by
+//! a thread that waits for room in the log or was preempted, and then every write of the thread's
+//! connections would wait for its moment. So a thread spends at most [`BUDGET`] of each [`WINDOW`]
+//! in such waits, for all locks together. After that it does not wait.
 //!
-//! A lock that is free costs nothing of this.
+//! A free lock costs nothing of this.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
 
-/// What a thread spends in brief waits, at most...
+/// The maximum time that a thread spends in short waits in each window.
 const BUDGET: Duration = Duration::from_millis(1);
-/// ... of each such time.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_millis(20);
 
 thread_local! {
-    /// When this thread's window began, and what it spent since.
+    /// The start of this thread's window, and the time it has spent since.
     static SPENT: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
-/// Lets `attempt` wait for as long as this thread still may; `None` without an attempt when it may not.
+/// Calls `attempt` with the time that this thread may still wait; `None`, without an attempt, if it
+/// may not.
 pub(super) fn spend<T>(attempt: impl FnOnce(Duration) -> Option<T>) -> Option<T> {
     let began = clock::monotonic();
     let (since, spent) = SPENT

@@ -1,15 +1,17 @@
 //! Writes.
 //!
-//! Two paths. The *atomic* one takes any mutations, conditions and reads-before-writes: all or nothing, one write
-//! number, one WAL entry. The *batch* takes puts and deletes that stand alone: each succeeds or fails by itself, and
-//! those that pass share one write number and one WAL entry.
+//! There are two paths. The *atomic* one takes any mutations, conditions and reads-before-writes:
+//! all or nothing, with one write number and one WAL entry. The *batch* takes independent puts and
+//! deletes: each succeeds or fails by itself, and those that succeed share one write number and one
+//! WAL entry.
 //!
 //! # Waiting
-//! A write may have to wait for a row's lock (behind a write that reads first and waits for the disk), for the updates lock
-//! (behind a flush's swap or a close), for its turn to take a number, and for room in the log's queue. Whoever must not wait
-//! uses [`Region::try_mutate`] and [`Region::try_batch_mutate`]: when they would have to, nothing was done, and the caller has
-//! the write back to make it where it may wait. Locks that are held for a computation only are waited for, but
-//! [within a budget](super::wait_budget).
+//! A write may have to wait for a row's lock (behind a write that reads first and waits for the
+//! disk), for the updates lock (behind a flush's swap or a close), for its turn to take a number,
+//! and for room in the log's queue. A caller that must not wait uses [`Region::try_mutate`] and
+//! [`Region::try_batch_mutate`]. If they would have to wait, they do nothing and return the write,
+//! for the caller to make it where it may wait. They do wait for locks that are held for a
+//! computation only, but [within a budget](super::wait_budget).
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
@@ -32,17 +34,18 @@ use crate::ops::{
     MutationKind, MutationResult, Scan,
 };
 
-/// What became of a write that was not to wait.
+/// The result of starting a write that must not wait.
 #[must_use]
 pub enum Tried<T> {
-    /// It was begun, or has failed: its completion tells.
+    /// The write was started or has failed; its completion reports the outcome.
     Begun,
-    /// It would have to wait. Nothing was done; here it is.
+    /// The write would have to wait. Nothing was done, and it is returned.
     WouldWait(T),
 }
 
-/// A write number that was begun. When it is dropped before its cells are all there, by an error or a panic, they are taken
-/// back and the number is completed: the region's other writes wait for it.
+/// A started write number. If it is dropped before all of its cells are in the MemStore, by an
+/// error or a panic, they are taken back and the number is completed, because the region's other
+/// writes wait for it.
 struct Begun<'a> {
     region: &'a Region,
     number: u64,
@@ -99,7 +102,8 @@ impl Region {
         Tried::Begun
     }
 
-    /// Makes several writes to rows of this region, all or none; with conditions, only if every one holds.
+    /// Makes several writes to rows of this region, all or none; with conditions, only if all of
+    /// them hold.
     pub fn mutate_rows(
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
@@ -124,10 +128,10 @@ impl Region {
         self.write_atomically(mutations, vec![condition], source, WriteAnswer::Checked(done));
     }
 
-    /// Makes puts and deletes that stand alone.
+    /// Makes independent puts and deletes.
     pub fn batch_mutate(self: &Arc<Self>, mutations: Vec<Mutation>, done: BatchCompletion) {
         if let Tried::WouldWait((_, done)) = self.make_batch(mutations, done, Wait::Allowed) {
-            // One that may wait never says so.
+            // Unreachable: a write that may wait never returns this.
             done(Vec::new());
         }
     }
@@ -242,7 +246,8 @@ impl Region {
             }
             Ok(None) => {
                 running.end(false);
-                // What the verdict rests on was durable before it was read, and stayed under the row lock.
+                // The cells that decided were durable before they were read, and the row has been
+                // locked since.
                 answer.give(Ok(CheckAndMutateResult::default()));
             }
             Err(unapplied) => {
@@ -259,7 +264,7 @@ impl Region {
         HBaseError::new(ErrorKind::RegionTooBusy, message)
     }
 
-    /// `None` when a condition does not hold.
+    /// Returns `None` if a condition does not hold.
     fn check_and_apply(
         self: &Arc<Self>,
         mutations: &[Mutation],
@@ -281,7 +286,7 @@ impl Region {
             if wait == Wait::Never {
                 return Err(TryError::WouldWait);
             }
-            // What is read below must not be taken back after it was built upon.
+            // The cells read below must not be taken back after this write was built on them.
             turns::lend_and_line_up(|| self.mvcc.wait_for(self.mvcc.write_point()));
         }
         let now_ms = self.env.stores.clock.now_ms();
@@ -321,7 +326,7 @@ impl Region {
         }
     }
 
-    /// Gives the cells a write number, logs them and puts them into the MemStore.
+    /// Takes a write number, appends the cells to the log and adds them to the MemStore.
     fn apply(
         self: &Arc<Self>,
         cells: Vec<KeyValue>,
@@ -366,7 +371,8 @@ impl Region {
         }
         drop(updates);
         let held = rows.map(|rows| rows.hold(number, &begun.cells)).unwrap_or_default();
-        // What a flush under way writes still counts; asking again would only flush the little that came since.
+        // The cells of a flush under way still count; another request would only flush the few that
+        // came since.
         if self.needs_flush() && !self.is_flushing() {
             self.env.events.flush_wanted(self);
         }
@@ -405,7 +411,7 @@ impl Region {
         WalKey { nonce_group: nonce.group, nonce: nonce.nonce, ..key }
     }
 
-    /// Puts cells into the log's queue, as one entry.
+    /// Appends cells to the log's queue, as one entry.
     pub(super) fn log<'a>(
         &self,
         seq_id: u64,
@@ -415,7 +421,8 @@ impl Region {
         self.env.wal.append_cells(&self.wal_key(seq_id, nonce), cells)
     }
 
-    /// `Some(timestamp of the cell that matched)` when the condition holds; 0 when there was no cell.
+    /// Returns the timestamp of the matching cell if the condition holds; 0 if it holds without a
+    /// cell.
     fn test(&self, condition: Condition) -> Result<Option<i64>> {
         let Condition { row, test, time_range } = condition;
         let mut scan = Scan { time_range, ..Scan::get(row) };
@@ -442,7 +449,7 @@ impl Region {
         }
     }
 
-    /// The answer to an Increment or Append that was already made: the current cells of its columns.
+    /// The answer to a repeated Increment or Append: the current cells of its columns.
     fn answer_duplicate(&self, mutations: &[Mutation]) -> Result<CheckAndMutateResult> {
         let mut cells = CellBuffer::new();
         for mutation in mutations.iter().filter(|m| reads_first(m) && m.return_results) {
@@ -470,7 +477,7 @@ impl Region {
         Ok(())
     }
 
-    /// Only looked at when the conditions hold, as in HBase.
+    /// Checked only if the conditions hold, as in HBase.
     fn check_cells(&self, mutation: &Mutation) -> Result<()> {
         for cell in mutation.cells.iter().map(KeyValue::as_cell) {
             self.check_family(cell.family())?;
@@ -505,12 +512,13 @@ impl Region {
     }
 }
 
-/// What a retry hears that waited for an operation which failed. The client asks again.
+/// The error for a retry that waited for an operation which then failed. The client asks again.
 fn failed_before() -> HBaseError {
     HBaseError::io("the same operation, asked for before, has just failed")
 }
 
-/// Whether `value OP cell` holds, given how the condition's value compares to the cell's.
+/// Returns true if `value OP cell` holds, given the order of the condition's value relative to the
+/// cell's.
 fn holds(op: CompareType, value_to_cell: Order) -> Result<bool> {
     Ok(match op {
         CompareType::Less => value_to_cell.is_lt(),
@@ -543,7 +551,7 @@ fn columns_of(mutation: &Mutation) -> Families {
     chunks.map(family).collect()
 }
 
-/// `UseDefault` means sync here.
+/// `UseDefault` counts as sync here.
 fn stronger(a: Durability, b: Durability) -> Durability {
     let rank = |d| match d {
         Durability::SkipWal => 0,
@@ -595,7 +603,7 @@ mod tests {
         Mutation { nonce, ..Mutation::new(MutationKind::Increment, row.as_bytes().to_vec(), vec![cell]) }
     }
 
-    /// Answers, or `None` when nobody does.
+    /// The answer, or `None` if there is none.
     fn answer(make: impl FnOnce(Completion<CheckAndMutateResult>)) -> Option<Result<CheckAndMutateResult>> {
         let (sender, receiver) = std::sync::mpsc::channel();
         drop(catch_unwind(AssertUnwindSafe(|| make(Box::new(move |outcome| drop(sender.send(outcome)))))));

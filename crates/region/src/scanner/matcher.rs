@@ -11,7 +11,7 @@
 //! | user scan | tracked, never returned | dropped |
 //! | raw scan | returned | returned |
 //! | flush, minor compaction | tracked and kept | dropped, unless a reader may need them |
-//! | major compaction | tracked and dropped (not with KEEP_DELETED_CELLS, nor if too young) | as above |
+//! | major compaction | tracked and dropped (not if too young or KEEP_DELETED_CELLS) | as above |
 //!
 //! A compaction always keeps cells above the smallest read point of open scanners, and they do not
 //! count as versions.

@@ -1,22 +1,25 @@
 //! [`NewVersionTracker`]: columns, versions and deletes of a family with NEW_VERSION_BEHAVIOR.
 //!
-//! There, what was written last wins, whatever the timestamps say: a marker hides only what was written before it, and
-//! a version that was pushed out by newer ones stays out even if those are deleted later. So answers do not depend on
-//! when compactions ran.
+//! With it, the last write wins, whatever the timestamps say: a marker hides only cells that were
+//! written before it, and a version that newer ones displaced stays hidden even if those are
+//! deleted later. So answers do not depend on when compactions ran.
 //!
-//! State of a column: *spans*, one a marker over a range of timestamps (and one without, for the open end), by sequence
-//! id. A span knows the versions deleted one by one in its time, and counts, for each *stretch* between two of those,
-//! the puts that were live then. A put is looked up in every span from its own sequence id on, until it is found deleted.
+//! The state of a column is a set of *spans* by sequence id, one for each marker over a range of
+//! timestamps (and one for the open end). A span knows the versions deleted one by one in its time,
+//! and counts, for each *stretch* between two of those, the puts that were live then. A put is
+//! looked up in every span from its own sequence id on, until it is found deleted.
 //!
-//! **Bounds.** Memory grows with the cells of the row that were looked at, some hundred bytes for each, and not with
-//! markers times puts: spans keep counts, see [`span`] and [`stretches`]. (One exception: a put of which a newer one has the very
-//! timestamp takes that in each span of a family marker in between with version markers in it.) A cell takes steps by the square root of
-//! the column's version markers, and one for each marker of the family that came after it and hides older timestamps only.
-//! Spans of the family are copied for a column when a put of the column is looked up in them.
+//! **Bounds.** Memory grows with the cells read of the row, about a hundred bytes for each, and not
+//! with markers times puts, because spans keep counts; see [`span`] and [`stretches`]. (One
+//! exception: a put with the same timestamp as a newer one takes that memory in each span of a
+//! family marker in between that has version markers.) A cell takes a number of steps proportional
+//! to the square root of the column's version markers, and one for each later marker of the family
+//! that hides only older timestamps. Spans of the family are copied for a column when a put of the
+//! column is looked up in them.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`span`] | [`Span`]: what was live, and deleted one by one, in the time that one marker ends |
+//! | [`span`] | [`Span`]: the puts that were live, and the versions deleted, before one marker |
 //! | [`stretches`] | the counts of a span |
 
 mod span;
@@ -39,30 +42,30 @@ use super::matcher::MatchCode;
 use span::Span;
 use stretches::OPEN;
 
-/// What an entry of a tree takes beside itself, about.
+/// The approximate overhead of an entry of a tree.
 const ENTRY_BYTES: usize = 48;
 
-/// By the sequence id that ends them.
+/// Spans by the sequence id that ends them.
 type Spans = BTreeMap<u64, Span>;
 
-/// How far a sequence id was counted beyond the span it lies in.
+/// How far a sequence id was counted beyond its own span.
 #[derive(Clone, Copy, Debug)]
 struct Passed {
-    /// How many cells of the column had been looked at.
+    /// How many cells of the column had been read.
     at: u64,
     /// The end of the last span that it passed.
     last: u64,
 }
 
-/// The column at hand.
+/// The current column.
 #[derive(Debug, Default)]
 struct Column {
     qualifier: Option<Vec<u8>>,
-    /// Those of the column's own markers, and the family's as far as a put was looked up in them.
+    /// Spans of the column's own markers, and copies of the family's in which a put was looked up.
     spans: Spans,
-    /// Sequence ids to what they passed; those that passed none but their own are not in it.
+    /// Sequence ids that passed more than their own span.
     passed: BTreeMap<u64, Passed>,
-    /// Cells that were looked at.
+    /// The number of cells read.
     cells: u64,
 }
 
@@ -76,7 +79,8 @@ impl Column {
         own.extend_from_slice(qualifier);
     }
 
-    /// The first span that ends at `seq_id` or later. There is one, for the family has one that does not end.
+    /// The first span that ends at `seq_id` or later. It exists, because the family has an open
+    /// one.
     fn span_ending_from(&mut self, family: &Spans, seq_id: u64) -> Option<(u64, &mut Span)> {
         let of_column = self.spans.range(seq_id..).next().map(|(end, _)| *end);
         let of_family = family.range(seq_id..).next();
@@ -90,8 +94,9 @@ impl Column {
         self.passed.get(&seq_id).is_some_and(|passed| made_at < passed.at && end <= passed.last)
     }
 
-    /// Notes that `seq_id` passed the span that ends at `last` and was made at `made_at`. A span that was made since the note
-    /// before ends all further look-ups of older timestamps, so what lies beyond it need not be known any more.
+    /// Records that `seq_id` passed the span that ends at `last` and was made at `made_at`. A span
+    /// made since the previous record ends all further lookups of older timestamps, so what lies
+    /// beyond it need not be known any more.
     fn note_passed(&mut self, seq_id: u64, last: u64, made_at: u64) {
         let at = self.cells;
         let passed = self.passed.entry(seq_id).or_insert(Passed { at, last });
@@ -107,10 +112,10 @@ impl Column {
 pub(super) struct NewVersionTracker {
     columns: Option<Vec<Bytes>>,
     index: usize,
-    /// Versions that the family keeps.
+    /// The number of versions that the family keeps.
     family_versions_max: u32,
     limits: VersionLimits,
-    /// None of which counts puts.
+    /// Spans of the family's markers; they count no puts.
     family_spans: Spans,
     has_family_markers: bool,
     column: Column,
@@ -134,7 +139,7 @@ impl NewVersionTracker {
         }
     }
 
-    /// Bytes of the columns asked for and of what is known of the row at hand.
+    /// Bytes of the requested columns and of the state of the current row.
     pub(super) fn held_bytes(&self) -> u64 {
         let columns = self.columns.as_deref().map_or(0, size_of_val);
         let spans = self.family_spans.values().chain(self.column.spans.values());
@@ -155,7 +160,7 @@ impl NewVersionTracker {
         self.count = 0;
     }
 
-    /// Goes to the cell's column; gives the sequence id of a newer put of the same version.
+    /// Enters the cell's column. Returns the sequence id of a newer put of the same version.
     fn enter(&mut self, cell: &CellRef<'_>) -> Option<u64> {
         let put = (cell.type_code() == CellType::Put.code()).then(|| (cell.timestamp(), cell.seq_id()));
         if self.column.qualifier.as_deref() != Some(cell.qualifier()) {
@@ -170,7 +175,7 @@ impl NewVersionTracker {
         None
     }
 
-    /// Takes note of a marker. A family's marker belongs to the empty qualifier too.
+    /// Adds a marker. A family's marker belongs to the empty qualifier, too.
     pub(super) fn add(&mut self, cell: &CellRef<'_>) {
         self.enter(cell);
         let (column, family) = (&mut self.column, &mut self.family_spans);
@@ -188,7 +193,8 @@ impl NewVersionTracker {
             Some(CellType::DeleteFamilyVersion) => {
                 self.has_family_markers = true;
                 if let Some((end, span)) = family.range_mut(seq_id..).next() {
-                    // The column's own may be an earlier one: then this one of the column stays as it is.
+                    // The column's own span may be an earlier one; then the column's copy of this
+                    // one stays as it is.
                     column.spans.entry(*end).or_insert_with(|| span.clone());
                     span.add_version_marker(timestamp, seq_id);
                 }
@@ -204,7 +210,7 @@ impl NewVersionTracker {
         }
     }
 
-    /// Whether a put is hidden, and what by. Cells of a column must come in order, each once.
+    /// Returns which marker, if any, hides a put. Cells of a column must come in order, each once.
     pub(super) fn is_deleted(&mut self, cell: &CellRef<'_>) -> DeleteResult {
         let newer = self.enter(cell);
         self.column.cells += 1;
@@ -217,8 +223,8 @@ impl NewVersionTracker {
         result
     }
 
-    /// Looks a put up in each span, and counts it. `passed`: the end of the last span beyond its own that it passed, and when
-    /// that was made.
+    /// Looks a put up in each span, and counts it. `passed` is set to the end of the last span that
+    /// it passed beyond its own, and when that span was made.
     fn look_up(
         &mut self,
         timestamp: i64,

@@ -1,13 +1,15 @@
 //! [`TimeSlice`]: how long reads may compute on a thread that serves others.
 //!
-//! All connections of a thread wait for each other's calls, so a read there has a time slice. The slice begins with the
-//! first look at the clock, and several reads may share one. A read that is not finished when the slice is over ends with
-//! [`TimeSliceOver`](evenkeel_common::TryError::TimeSliceOver), wherever it is, and is done again from its beginning on a
-//! thread that may compute for longer: the alternative, a scanner that moves to another thread, would have to let go of
-//! what it has pinned and find its place again.
+//! All connections of a thread wait for each other's calls, so a read there has a time slice. The
+//! slice begins with the first look at the clock, and several reads may share one. A read that is
+//! not finished when the slice is over ends with
+//! [`TimeSliceOver`](evenkeel_common::TryError::TimeSliceOver), wherever it is, and is done again
+//! from its beginning on a thread that may compute for longer: the alternative, a scanner that
+//! moves to another thread, would have to let go of what it has pinned and find its place again.
 //!
-//! A slice is not a scan's deadline. A deadline ends a call at a place where the next call can continue, and the client
-//! gets what was read so far (see [`ScannerContext`](super::ScannerContext)).
+//! A slice is not a scan's deadline. A deadline ends a call at a place where the next call can
+//! continue, and the client gets what was read so far (see
+//! [`ScannerContext`](super::ScannerContext)).
 
 use std::time::{Duration, Instant};
 

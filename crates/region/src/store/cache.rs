@@ -203,7 +203,8 @@ mod tests {
     const ROWS: usize = 300;
     /// Blocks of a few rows.
     const SMALL_DATA: (&str, &str) = ("BLOCKSIZE", "128");
-    /// With them, index blocks of both levels below the root, and a chunk of the bloom filter for each hundred rows or so.
+    /// With them, index blocks of both levels below the root, and a chunk of the bloom filter for
+    /// each hundred rows or so.
     const SMALL_BLOCKS: [(&str, &str); 2] =
         [("hfile.index.block.max.size", "128"), ("io.storefile.bloom.block.size", "128")];
 

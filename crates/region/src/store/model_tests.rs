@@ -1,5 +1,5 @@
-//! Random writes, flushes, compactions, reopenings and reads of one store, against a model that keeps lists of cells
-//! and answers by definition.
+//! Random writes, flushes, compactions, reopenings and reads of one store, against a model that
+//! keeps lists of cells and answers by definition.
 
 use std::collections::BTreeMap;
 
@@ -235,7 +235,8 @@ fn read(mut scanner: RegionScanner, random: &mut Random) -> Vec<Vec<String>> {
     rows
 }
 
-/// Whether a cell is of the rows and times of a file, which divides both with the others of one compaction.
+/// Whether a cell is of the rows and times of a file, which divides both with the others of one
+/// compaction.
 fn may_hold(file: &StoreFile, cell: &Cell) -> bool {
     let (Some(first), Some(last)) = (file.reader().first_key(), file.reader().last_key()) else {
         return false;
@@ -344,7 +345,8 @@ impl Run {
         assert!(cells.iter().all(|cell| !cell.is_put()), "in no file: {cells:?}");
     }
 
-    /// All that is in memory comes into one segment or more; where cells go, just those go that a flush would drop.
+    /// All that is in memory comes into one segment or more; where cells go, just those go that a
+    /// flush would drop.
     fn flush_in_memory(&mut self) {
         let read_point = self.smallest_read_point();
         if self.test.flush_in_memory(read_point) {

@@ -1,4 +1,5 @@
-//! Stores and their directories: what is opened, what is not, and what happens to files that were replaced.
+//! Stores and their directories: what is opened, what is not, and what happens to files that were
+//! replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -190,7 +191,8 @@ fn a_cancelled_compaction_ends_at_its_next_step_and_leaves_nothing() {
     assert_eq!(test.compact(true, u64::MAX).map(|(files, _)| files.len()), Some(2));
 }
 
-/// All its cells are in one row, and dropped: the compaction writes nothing for as long as it reads.
+/// All its cells are in one row, and dropped: the compaction writes nothing for as long as it
+/// reads.
 #[test]
 fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     const CELLS: usize = 500_000;
@@ -224,7 +226,8 @@ fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     test.store.compact(&request, u64::MAX).expect("compacted");
 }
 
-/// What a compaction of some rows of a kilobyte counts towards the limit, when so many of them have expired.
+/// What a compaction of some rows of a kilobyte counts towards the limit, when so many of them have
+/// expired.
 fn counted_bytes(rows: u64, expired: u64) -> u64 {
     let mut test = TestStore::new(&[("TTL", "10")]);
     let value = "v".repeat(1000);
@@ -386,8 +389,8 @@ fn new_files_have_the_checksums_of_the_configuration_and_the_family() {
     assert_eq!(checksum_of_the_first_block(&env(&conf), family), [0, 0, 0, 2, 0]);
 }
 
-/// What bloom filters and index the file of a hundred rows has: the kind of the filter, whether it knows which rows have
-/// DeleteFamily markers, levels of the index, bytes of the file.
+/// What bloom filters and index the file of a hundred rows has: the kind of the filter, whether it
+/// knows which rows have DeleteFamily markers, levels of the index, bytes of the file.
 fn filters_of_a_new_file(settings: &[(&str, &str)]) -> (BloomType, bool, u32, u64) {
     let mut conf = Configuration::new();
     settings.iter().for_each(|(key, value)| conf.set(*key, *value));
@@ -429,7 +432,8 @@ fn new_files_have_the_filters_and_the_index_of_the_configuration() {
     }
 }
 
-/// Two files in memory's order: what a compaction by each engine makes of them has every cell, with its sequence id and tags.
+/// Two files in memory's order: what a compaction by each engine makes of them has every cell, with
+/// its sequence id and tags.
 #[test]
 fn every_engine_keeps_cells_sequence_ids_and_tags() {
     for engine in ENGINES {
@@ -474,7 +478,8 @@ fn raw(test: &TestStore) -> Vec<String> {
     cells
 }
 
-/// The last of several files tells which ones they replace; before it is in place, all the old ones are served.
+/// The last of several files tells which ones they replace; before it is in place, all the old ones
+/// are served.
 #[test]
 fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
     for engine in &ENGINES[1..] {
@@ -514,8 +519,8 @@ fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
     }
 }
 
-/// From `hbase.hstore.blockingStoreFiles` on, where HBase stops flushes altogether, writers feel a pressure that grows file by
-/// file; the throughput limit of compactions has grown up to there.
+/// From `hbase.hstore.blockingStoreFiles` on, where HBase stops flushes altogether, writers feel a
+/// pressure that grows file by file; the throughput limit of compactions has grown up to there.
 #[test]
 fn files_weigh_on_writers_and_compactions_little_by_little() {
     let mut test = TestStore::new(&[("hbase.hstore.blockingStoreFiles", "5")]);
@@ -567,8 +572,8 @@ fn many_stripes_or_windows_weigh_on_nobody() {
     }
 }
 
-/// A user's major compaction is not lost, nor off-peak hours, to someone who asks at that moment whether there is anything
-/// to do.
+/// A user's major compaction is not lost, nor off-peak hours, to someone who asks at that moment
+/// whether there is anything to do.
 #[test]
 fn to_ask_whether_a_compaction_is_needed_takes_nothing_from_who_makes_one() {
     for engine in ENGINES {
@@ -601,8 +606,8 @@ fn to_ask_whether_a_compaction_is_needed_takes_nothing_from_who_makes_one() {
     }
 }
 
-/// Tags that are none have a place in files, but not where tags are compressed. Whatever comes past those who refuse such cells
-/// does not take other rows with it, nor holds up flushes for ever.
+/// Tags that are none have a place in files, but not where tags are compressed. Whatever comes past
+/// those who refuse such cells does not take other rows with it, nor holds up flushes for ever.
 #[test]
 fn cells_that_an_encoding_does_not_keep_are_flushed_and_compacted_without_it() {
     for encoding in ["FAST_DIFF", "DIFF", "PREFIX", "ROW_INDEX_V1", "NONE"] {

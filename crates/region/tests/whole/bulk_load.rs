@@ -1,4 +1,5 @@
-//! Files that somebody else wrote: all of a load or none of it, wherever it stops; and which cells win.
+//! Files that somebody else wrote: all of a load or none of it, wherever it stops; and which cells
+//! win.
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
@@ -165,7 +166,8 @@ fn markers_tell_what_happened() {
     assert_eq!((&compaction.family_name[..], &compaction.store_home_dir[..]), (&b"a"[..], "a"));
 }
 
-/// Where a load can be stopped, and the faults that stop it there. The paths of renames are those they begin at: `moved`.
+/// Where a load can be stopped, and the faults that stop it there. The paths of renames are those
+/// they begin at: `moved`.
 fn faults(moved: &str) -> Vec<(&'static str, Fault)> {
     let other = IoKind::Other;
     vec![
@@ -296,7 +298,8 @@ fn rows_of_other_regions_are_told() {
 
 #[test]
 fn files_out_of_order_are_found_when_asked_to() {
-    // Rows of hbase:meta have an order of their own: "t,a,2" before "t,a!,1", which plain rows do not.
+    // Rows of hbase:meta have an order of their own: "t,a,2" before "t,a!,1", which plain rows do
+    // not.
     let rows = |family_of_second: &str| {
         [cell("t,a,2", "a", OLD_MS, "x"), cell("t,a!,1", family_of_second, OLD_MS, "x")]
     };
@@ -388,7 +391,8 @@ fn a_compaction_in_the_log_takes_its_inputs_away() {
     cluster.region().flush().expect("flushed");
     cluster.region().compact(None, true).expect("compacted");
     assert_eq!(values(&cluster.all()), ["2"]);
-    // As if the server had died before they were archived, with an output that does not tell what it replaces.
+    // As if the server had died before they were archived, with an output that does not tell what
+    // it replaces.
     let output = cluster.files("/a/").into_iter().find(|p| !p.contains("archive")).expect("one");
     let left = [cell("r2", "a", NOW_MS, "2")];
     cluster.memory.delete(Path::new(&output)).expect("deleted");

@@ -1,6 +1,6 @@
-//! Cells at and past every limit, legal and not, through every kind of write: what was acknowledged comes back byte for
-//! byte, tags included, after a crash, a replay, a flush and a compaction; everything else was refused, and harms no other
-//! write to the same log.
+//! Cells at and past every limit, legal and not, through every kind of write: what was acknowledged
+//! comes back byte for byte, tags included, after a crash, a replay, a flush and a compaction;
+//! everything else was refused, and harms no other write to the same log.
 //!
 //! The model knows what fits from the lengths alone: it has no code in common with what it tests.
 
@@ -220,7 +220,8 @@ fn must_hold(row: &[u8]) -> Condition {
     Condition { row: row.to_vec().into(), test: nothing, time_range: TimeRange::ALL }
 }
 
-/// Makes one write, alone or among others, by any of the ways in. Others that are legal go to rows that nobody looks at.
+/// Makes one write, alone or among others, by any of the ways in. Others that are legal go to rows
+/// that nobody looks at.
 fn send(cluster: &Cluster, rng: &mut StdRng, mutation: Mutation) -> Result<()> {
     let region = cluster.region();
     let row = mutation.row.to_vec();

@@ -188,8 +188,8 @@ fn one_of_those_who_compare_wins() {
     assert_eq!(values(&cluster.row("r")), [won.load(Ordering::Relaxed).to_string()]);
 }
 
-/// Writes fail and succeed in turns: those that failed are never seen, those that did not are all there, also after a
-/// crash.
+/// Writes fail and succeed in turns: those that failed are never seen, those that did not are all
+/// there, also after a crash.
 #[test]
 fn failed_writes_are_taken_back_before_anyone_sees_them() {
     with_each_compaction(&[(b"f", 1)], |mut cluster| {
@@ -233,8 +233,8 @@ fn rows(cluster: &Cluster) -> HashSet<String> {
     cluster.all().iter().map(|cell| cell.split_once('/').expect("a row").0.to_owned()).collect()
 }
 
-/// Every reader sees exactly one version, and never an older one than before, while flushes and compactions drop those
-/// that are not needed any more.
+/// Every reader sees exactly one version, and never an older one than before, while flushes and
+/// compactions drop those that are not needed any more.
 #[test]
 fn views_hold_all_that_their_read_point_sees() {
     with_each_compaction(&[(b"f", 1)], |cluster| {
@@ -337,7 +337,8 @@ fn closing_waits_for_writers_and_loses_none() {
     assert_eq!(rows(&cluster), made.into_inner());
 }
 
-/// A compaction that would take minutes ends within a beat when the region closes, and leaves nothing behind.
+/// A compaction that would take minutes ends within a beat when the region closes, and leaves
+/// nothing behind.
 #[test]
 fn closing_does_not_wait_for_a_compaction() {
     for engine in ["DefaultStoreEngine", "StripeStoreEngine", "DateTieredStoreEngine"] {

@@ -182,8 +182,8 @@ fn nothing_deleted_comes_back_when_nothing_is_left() {
     drop(scanner);
 }
 
-/// A region of three stripes to be, in two files of nine rows each. The third file of a compaction will be in place, and
-/// that it is will not be known.
+/// A region of three stripes to be, in two files of nine rows each. The third file of a compaction
+/// will be in place, and that it is will not be known.
 fn striped() -> Cluster {
     let mut cluster = Cluster::new(ONE);
     cluster.alter(&[
@@ -206,7 +206,8 @@ fn removal(cluster: &Cluster, family: &str) -> Fault {
     Fault::on(Op::Delete, &format!("{}/{family}/", cluster.region().info().encoded_name()))
 }
 
-/// Of three outputs the last one says what they replace. The disk refuses to remove one of them, be it the last or another.
+/// Of three outputs the last one says what they replace. The disk refuses to remove one of them, be
+/// it the last or another.
 #[test]
 fn a_compaction_that_cannot_be_undone_either_loses_no_row() {
     for kept in [1, 2, 3] {
@@ -269,7 +270,8 @@ fn a_death_between_the_files_of_a_flush_loses_no_row() {
     }
 }
 
-/// What the log does not have is there as far as files came into place, at once, and is older than what is written later.
+/// What the log does not have is there as far as files came into place, at once, and is older than
+/// what is written later.
 #[test]
 fn cells_of_a_flush_that_no_log_has_are_seen_after_a_death() {
     let mut cluster = in_stripes();
@@ -367,7 +369,8 @@ fn a_log_is_not_kept_for_cells_that_an_in_memory_flush_has_dropped() {
     assert_eq!(values(&cluster.all()), ["later"]);
 }
 
-/// A write that waits for room in the log's queue must not keep the log's thread from completing those before it.
+/// A write that waits for room in the log's queue must not keep the log's thread from completing
+/// those before it.
 #[test]
 fn a_full_queue_holds_writers_up_and_not_the_log() {
     let cluster =
@@ -434,8 +437,8 @@ fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
     assert_eq!(cells.get(0).value(), 5i64.to_be_bytes());
 }
 
-/// A Delete of the newest version comes while a Put is on its way to the log, which then refuses the Put and takes the Delete:
-/// that one is for the newest version that anybody could see.
+/// A Delete of the newest version comes while a Put is on its way to the log, which then refuses
+/// the Put and takes the Delete: that one is for the newest version that anybody could see.
 #[test]
 fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
     let newest = || {

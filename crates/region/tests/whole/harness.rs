@@ -1,4 +1,5 @@
-//! A region over files in memory that can crash, fill up and fail, and start again from what is left.
+//! A region over files in memory that can crash, fill up and fail, and start again from what is
+//! left.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -240,8 +241,8 @@ impl Cluster {
         self.memory.crash(keep);
     }
 
-    /// Threads of a server that died must not work on in the next life: the log's owner waits for its threads, and here
-    /// that is not one of them.
+    /// Threads of a server that died must not work on in the next life: the log's owner waits for
+    /// its threads, and here that is not one of them.
     fn end_threads(&mut self) {
         let Some(Serving { wal, regions, env }) = self.serving.take() else { return };
         drop((regions, env));

@@ -1,4 +1,5 @@
-//! Whole regions: from a write to the log, through flushes, compactions and crashes, to what is read back.
+//! Whole regions: from a write to the log, through flushes, compactions and crashes, to what is
+//! read back.
 
 mod bulk_load;
 mod cells;

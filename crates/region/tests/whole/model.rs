@@ -1,5 +1,6 @@
-//! Random histories of a region against a naive table: puts, every kind of delete, flushes, in-memory flushes of every
-//! kind, major compactions, families deleted and added again, crashes. What a deleted family held must not come back.
+//! Random histories of a region against a naive table: puts, every kind of delete, flushes,
+//! in-memory flushes of every kind, major compactions, families deleted and added again, crashes.
+//! What a deleted family held must not come back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

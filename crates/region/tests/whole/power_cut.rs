@@ -1,25 +1,28 @@
 //! The power is cut in the middle of whatever a server does, again and again, also while it starts.
 //!
-//! One seed is one history: writes, flushes in memory and to files, compactions and rolled logs, until the power goes at a
-//! call that the seed chose. What was synced stays; of what was only flushed some part does, cut anywhere. Then the server
-//! starts, perhaps into the next cut, and every row must read as it was promised. A seed stands for one region or two, for
-//! a kind of in-memory compaction, and for a log; each life has one of the engines of compaction, over the files that the
-//! others left. While a flush or a compaction writes a file, rows are written between two of its calls, by its own thread, so
-//! that a seed says when.
+//! One seed is one history: writes, flushes in memory and to files, compactions and rolled logs,
+//! until the power goes at a call that the seed chose. What was synced stays; of what was only
+//! flushed some part does, cut anywhere. Then the server starts, perhaps into the next cut, and
+//! every row must read as it was promised. A seed stands for one region or two, for a kind of
+//! in-memory compaction, and for a log; each life has one of the engines of compaction, over the
+//! files that the others left. While a flush or a compaction writes a file, rows are written
+//! between two of its calls, by its own thread, so that a seed says when.
 //!
 //! | the log | promised of a write that was acknowledged |
 //! |---|---|
-//! | `hbase.wal.hsync` is true | it is there, whole, and nothing that it replaced or deleted comes back |
+//! | `hbase.wal.hsync` is true | it is there, whole; nothing that it replaced or deleted is back |
 //! | it is false, FSYNC_WAL | the same of each of its cells |
-//! | it is false, SYNC_WAL | nothing until its region has flushed, then the same of each of its cells |
+//! | it is false, SYNC_WAL | nothing until its region has flushed, then the same of each cell |
 //!
-//! The last line is what HBase promises by `hflush` on one machine: what the kernel has is lost with the kernel. Each cell reads
-//! as some write left it that was not before the last one which had to stay; so no value comes from before an FSYNC_WAL or a
-//! flush, or from nowhere. The one write that the cut met may have been made or not; with `hsync` not half. Without, one of two
+//! The last line is what HBase promises by `hflush` on one machine: what the kernel has is lost
+//! with the kernel. Each cell reads as some write left it that was not before the last one which
+//! had to stay; so no value comes from before an FSYNC_WAL or a flush, or from nowhere. The one
+//! write that the cut met may have been made or not; with `hsync` not half. Without, one of two
 //! families may have been flushed before the cut, and the log that has the other half lost.
 //!
-//! Calls in which the power went are counted by what they did where ([`crate::watched`]); the test fails when the seeds
-//! leave out a step of an append, a roll, a flush, a compaction or the way to the archive.
+//! Calls in which the power went are counted by what they did where ([`crate::watched`]); the test
+//! fails when the seeds leave out a step of an append, a roll, a flush, a compaction or the way to
+//! the archive.
 //!
 //! `EVENKEEL_POWER_CUTS` is the number of seeds, `EVENKEEL_POWER_CUT_SEED` the first of them.
 
@@ -49,7 +52,8 @@ const CALLS_MAX: u64 = 120;
 /// Rows from here on are in the second region, where there are two.
 const SPLIT: &[u8] = b"r3";
 
-/// What a cell holds, by the writes since the last that must stay: it comes first, and all of them may be found.
+/// What a cell holds, by the writes since the last that must stay: it comes first, and all of them
+/// may be found.
 #[derive(Clone, Debug)]
 struct Window<T> {
     values: Vec<T>,

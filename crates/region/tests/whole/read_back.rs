@@ -1,5 +1,5 @@
-//! Nothing is lost to a file that is not what was written, whatever of it is another: a flush keeps its edits and their log, a
-//! compaction its inputs, a bulk load its source.
+//! Nothing is lost to a file that is not what was written, whatever of it is another: a flush keeps
+//! its edits and their log, a compaction its inputs, a bulk load its source.
 
 use std::path::Path;
 
@@ -29,8 +29,9 @@ fn names(cluster: &Cluster) -> Vec<String> {
     cluster.region().stores()[0].files().iter().map(|file| file.name.clone()).collect()
 }
 
-/// For every kind of damage and each append in turn, as often as it is tried or once: `cluster` makes a cluster, `work`
-/// writes files below `.tmp`. Says what the work did, the file with the damage being struck `times`.
+/// For every kind of damage and each append in turn, as often as it is tried or once: `cluster`
+/// makes a cluster, `work` writes files below `.tmp`. Says what the work did, the file with the
+/// damage being struck `times`.
 fn for_each_damage(times: u64, cluster: impl Fn() -> Cluster, work: impl Fn(&mut Cluster, Damage, bool)) {
     for damage in DAMAGES {
         for nth in 0.. {
@@ -133,7 +134,8 @@ fn a_copy_of_a_bulk_load_that_is_another_is_not_served() {
     }
 }
 
-/// A file of edits that became damaged after it was read back: all other edits are replayed, and the file is kept.
+/// A file of edits that became damaged after it was read back: all other edits are replayed, and
+/// the file is kept.
 #[test]
 fn damaged_edits_to_replay_take_their_own_entry_alone() {
     let mut cluster = Cluster::new(ONE);

@@ -1,7 +1,9 @@
-//! A file system that tells in which call the power went, and lets something else happen in the middle of a file.
+//! A file system that tells in which call the power went, and lets something else happen in the
+//! middle of a file.
 //!
-//! It lies over the one that cuts the power ([`FaultyFileSystem`]). While it is told to, it lets calls that change something
-//! through one at a time, so that of two threads it is known whose call was cut.
+//! It lies over the one that cuts the power ([`FaultyFileSystem`]). While it is told to, it lets
+//! calls that change something through one at a time, so that of two threads it is known whose call
+//! was cut.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -62,7 +64,8 @@ struct State {
 pub struct Watch(Arc<State>);
 
 impl Watch {
-    /// From here on, calls that change something come one at a time, and those in which the power goes are counted.
+    /// From here on, calls that change something come one at a time, and those in which the power
+    /// goes are counted.
     pub fn begin(&self) {
         self.0.watches.store(true, Ordering::Relaxed);
     }

@@ -69,7 +69,8 @@ fn rows_backwards(list: &SkipList) -> Vec<String> {
     found
 }
 
-/// Somebody walks from the last cell to the first, while a cell goes in between them and one behind them.
+/// Somebody walks from the last cell to the first, while a cell goes in between them and one behind
+/// them.
 pub(in super::super) fn a_writer_and_a_reader_that_walks_backwards() {
     let list = list();
     for row in ["a", "c"] {
@@ -107,7 +108,8 @@ pub(in super::super) fn two_threads_at_the_end_of_a_chunk() {
     assert!(taken[0].0 + taken[0].1 <= taken[1].0, "the same bytes twice: {taken:?}");
 }
 
-/// A write fails: it is taken back, and then its number is complete. Whoever may read up to that number sees nothing.
+/// A write fails: it is taken back, and then its number is complete. Whoever may read up to that
+/// number sees nothing.
 pub(in super::super) fn a_cell_is_taken_back() {
     let (list, read_point) = (list(), Arc::new(AtomicUsize::new(0)));
     let writer = {

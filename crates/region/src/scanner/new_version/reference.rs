@@ -1,5 +1,6 @@
-//! What [`NewVersionTracker`](super::NewVersionTracker) must answer, told by sets: each stretch between two markers has the
-//! set of the puts that were live in it, copied whenever a marker cuts it. Quadratic, and plain.
+//! What [`NewVersionTracker`](super::NewVersionTracker) must answer, told by sets: each stretch
+//! between two markers has the set of the puts that were live in it, copied whenever a marker cuts
+//! it. Quadratic, and plain.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,20 +1,22 @@
 //! [`Span`]: the time of a column that one marker over a range of timestamps ends.
 //!
-//! For each of its stretches a span counts the distinct sequence ids of the puts that were live at the stretch's end. Which
-//! puts these are follows from few numbers. A put that was counted is counted from its own sequence id up to the last
-//! stretch that it was counted in (`until`), and in each stretch that a marker cuts out of these later on, if it came before
-//! that marker. So the count of a new stretch is that of the one it is cut out of, less the puts that came after the
-//! marker. Of those that come from earlier spans none did: the span keeps sequence ids of its own puts only.
+//! For each of its stretches a span counts the distinct sequence ids of the puts that were live at
+//! the stretch's end. These puts follow from few numbers. A put that was counted is counted from
+//! its own sequence id up to the last stretch in which it was counted (`until`), and in each
+//! stretch that a later marker cuts out of these, if it came before that marker. So the count of a
+//! new stretch is that of the stretch it is cut out of, less the puts that came after the marker.
+//! Puts of earlier spans all came before it, so the span keeps the sequence ids of its own puts
+//! only.
 //!
-//! A put with the sequence id of a marker (both came in one batch) is counted in the stretch that the marker ends when it is
-//! looked up after the marker, and not when before it.
+//! A put with the sequence id of a marker (both came in one batch) is counted in the stretch that
+//! the marker ends if it is looked up after the marker, and not if it is looked up before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::stretches::{OPEN, Stretch, Stretches};
 
-/// What a version marker and a counted put take in their trees, about.
+/// The approximate memory of a version marker and a counted put in their trees.
 const MARKER_BYTES: usize = 256;
 const PUT_BYTES: usize = 64;
 
@@ -23,14 +25,14 @@ const PUT_BYTES: usize = 64;
 struct Counted {
     /// The end of the last stretch that counts it.
     until: u64,
-    /// Whether the stretch that ends at this very sequence id counts it.
+    /// True if the stretch that ends at this sequence id counts it.
     at_own: bool,
 }
 
-/// What [`Span::count`] did.
+/// The result of [`Span::count`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit {
-    /// There are enough others in some stretch; the stretches before it count the put.
+    /// Some stretch has enough others; the stretches before it count the put.
     pub(super) is_full: bool,
     /// The put is counted up to the end of the span.
     pub(super) has_passed: bool,
@@ -41,9 +43,9 @@ pub(super) struct Visit {
 pub(super) struct Span {
     /// Everything up to this timestamp is deleted at the span's end.
     pub(super) timestamp: i64,
-    /// How many cells of the column had been looked at when its marker came.
+    /// How many cells of the column had been read when its marker came.
     pub(super) made_at: u64,
-    /// Timestamp to the sequence ids of markers for exactly that version.
+    /// The sequence ids of version markers, by timestamp.
     version_markers: BTreeMap<i64, BTreeSet<u64>>,
     markers: usize,
     stretches: Stretches,
@@ -62,18 +64,18 @@ impl Span {
         }
     }
 
-    /// Bytes of memory, about.
+    /// The approximate memory.
     pub(super) fn held_bytes(&self) -> usize {
         let trees = self.markers * MARKER_BYTES + self.counted.len() * PUT_BYTES;
         size_of::<Self>() + trees + self.stretches.held_bytes()
     }
 
-    /// The sequence id of the first marker for exactly this version that came after the put.
+    /// The sequence id of the first version marker of this timestamp that came after the put.
     pub(super) fn version_marker_after(&self, timestamp: i64, seq_id: u64) -> Option<u64> {
         self.version_markers.get(&timestamp)?.range(seq_id..).next().copied()
     }
 
-    /// Adds a marker for one version. It cuts the stretch in which it came.
+    /// Adds a version marker. It cuts the stretch in which it came.
     pub(super) fn add_version_marker(&mut self, timestamp: i64, seq_id: u64) {
         self.markers += usize::from(self.version_markers.entry(timestamp).or_default().insert(seq_id));
         let at = self.stretches.ending_from(seq_id);
@@ -95,8 +97,9 @@ impl Span {
         self.stretches.insert(at, Stretch { end: seq_id, live, begun: before });
     }
 
-    /// How many counted sequence ids of a stretch lie before `seq_id`. Takes as many steps as there are of these or of the
-    /// others, whichever are fewer, so that cutting a stretch of n into single ones takes n log n.
+    /// The number of counted sequence ids of a stretch below `seq_id`. It takes as many steps as
+    /// there are of these or of the others, whichever are fewer, so cutting a stretch of n into
+    /// single ones takes n log n.
     fn begun_before(&self, begin: Option<u64>, seq_id: u64, stretch: Stretch) -> u32 {
         let begin = begin.map_or(Bound::Unbounded, Bound::Excluded);
         let mut before = self.counted.range((begin, Bound::Excluded(seq_id)));
@@ -111,8 +114,9 @@ impl Span {
         }
     }
 
-    /// Counts a put in each stretch that ends from `seq_id` to `until`, up to the first that has `live_max` others.
-    /// `is_own`: no earlier span ends at or after `seq_id`. `was_passed`: a put of the same sequence id passed the span before.
+    /// Counts a put in each stretch that ends from `seq_id` to `until`, up to the first with
+    /// `live_max` others. `is_own`: no earlier span ends at or after `seq_id`. `was_passed`: a put
+    /// of the same sequence id passed the previous span.
     pub(super) fn count(
         &mut self,
         seq_id: u64,

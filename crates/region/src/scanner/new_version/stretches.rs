@@ -1,23 +1,25 @@
-//! [`Stretches`]: how many puts were live at the end of each stretch between two version markers.
+//! [`Stretches`]: the number of puts that were live at the end of each stretch between two version
+//! markers.
 //!
-//! An ordered list of stretches in chunks. A chunk knows the largest count in it, and what was added to all of its stretches
-//! together, so adding to a range and finding the first full stretch of one look at chunks, and at stretches only at the
-//! edges of the range: with N stretches, N / [`CHUNK_MAX`] + 2 * [`CHUNK_MAX`] steps at most.
+//! An ordered list of stretches in chunks. A chunk knows the largest count in it, and what was
+//! added to all of its stretches together. So adding to a range, and finding its first full
+//! stretch, visits chunks, and stretches only at the edges of the range: with N stretches, at most
+//! N / [`CHUNK_MAX`] + 2 * [`CHUNK_MAX`] steps.
 
 /// The end of time, in sequence ids: the end of the last stretch.
 pub(super) const OPEN: u64 = u64::MAX;
 
-/// Stretches of a chunk at most.
+/// The maximum number of stretches of a chunk.
 const CHUNK_MAX: usize = 256;
 
-/// The time from the end of the stretch before, or from the beginning, to `end`.
+/// The time from the end of the previous stretch, or from the beginning, to `end`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
     /// The sequence id of the marker that ends it, or [`OPEN`].
     pub(super) end: u64,
-    /// How many puts were live at its end.
+    /// The number of puts live at its end.
     pub(super) live: u32,
-    /// How many sequence ids of counted puts lie within it, its end not among them.
+    /// The number of sequence ids of counted puts within it, its end excluded.
     pub(super) begun: u32,
 }
 
@@ -40,7 +42,7 @@ impl Chunk {
         self.stretches.last().map_or(0, |stretch| stretch.end)
     }
 
-    /// Moves `added` into the stretches, which are then changed by `change`.
+    /// Moves `added` into the stretches, and then applies `change`.
     fn change(&mut self, change: impl FnOnce(&mut Vec<Stretch>)) {
         let added = std::mem::take(&mut self.added);
         self.stretches.iter_mut().for_each(|stretch| stretch.live += added);
@@ -49,7 +51,7 @@ impl Chunk {
     }
 }
 
-/// Where a stretch is in the list; positions are ordered as the stretches are.
+/// The position of a stretch in the list; positions are ordered as the stretches are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     chunk: usize,
@@ -63,7 +65,7 @@ pub(super) struct Stretches {
 }
 
 impl Stretches {
-    /// One stretch, for all of the time.
+    /// One stretch, for all time.
     pub(super) fn new() -> Self {
         Self { chunks: vec![Chunk::new(vec![Stretch { end: OPEN, live: 0, begun: 0 }])] }
     }
@@ -110,7 +112,7 @@ impl Stretches {
         if is_last { Position { chunk: chunk + 1, at: 0 } } else { Position { chunk, at: at + 1 } }
     }
 
-    /// The first stretch from `from`, before `to`, with `live_max` puts or more.
+    /// The first stretch from `from`, before `to`, with at least `live_max` puts.
     pub(super) fn first_full(&self, from: Position, to: Position, live_max: u32) -> Option<Position> {
         self.parts(from, to).filter(|(chunk, _)| self.chunks[*chunk].live_max >= live_max).find_map(
             |(chunk, part)| {
@@ -135,12 +137,12 @@ impl Stretches {
         }
     }
 
-    /// Changes the stretch at a position, but for its end.
+    /// Changes the stretch at a position, except its end.
     pub(super) fn change(&mut self, position: Position, change: impl FnOnce(&mut Stretch)) {
         self.chunks[position.chunk].change(|stretches| change(&mut stretches[position.at]));
     }
 
-    /// Puts a stretch before the one at `position`, which begins where it ends.
+    /// Inserts a stretch before the one at `position`, which then begins where it ends.
     pub(super) fn insert(&mut self, position: Position, stretch: Stretch) {
         let chunk = &mut self.chunks[position.chunk];
         chunk.change(|stretches| stretches.insert(position.at, stretch));

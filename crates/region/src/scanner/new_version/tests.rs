@@ -68,7 +68,8 @@ impl Random {
     }
 }
 
-/// Few timestamps and sequence ids, so that cells share them; mostly puts, or mostly markers of one kind.
+/// Few timestamps and sequence ids, so that cells share them; mostly puts, or mostly markers of one
+/// kind.
 fn history(random: &mut Random) -> Vec<Written> {
     let (timestamps, seq_ids) = (1 + random.below(12), 1 + random.below(30));
     let (puts_of_10, markers) = (1 + random.below(9), 1 + random.below(4));
@@ -109,8 +110,9 @@ fn many_stretches_say_what_sets_say() {
     }
 }
 
-/// Thousands of puts and as many markers of each kind: memory grows with them, not with their square, and time nearly so. Where
-/// all puts pass all of the family's markers, which is a step for each, there are fewer.
+/// Thousands of puts and as many markers of each kind: memory grows with them, not with their
+/// square, and time nearly so. Where all puts pass all of the family's markers, which is a step for
+/// each, there are fewer.
 #[test]
 fn many_markers_of_a_column_take_memory_and_time_by_their_number() {
     const MANY: u64 = 5000;

@@ -257,8 +257,8 @@ impl Stripes {
     }
 }
 
-/// Chooses what to compact of files in the order of their age, none of which is busy. What is older than
-/// `oldest_unexpired` may go.
+/// Chooses what to compact of files in the order of their age, none of which is busy. What is older
+/// than `oldest_unexpired` may go.
 pub(in crate::store) fn select(
     files: &[StripeFile],
     config: &StoreConfig,
@@ -286,7 +286,8 @@ pub(in crate::store) fn select(
     selection.expired().or_else(|| selection.within_a_stripe())
 }
 
-/// How the so many cells of a flush are divided among files, beside these (`StripeCompactionPolicy.selectFlush`).
+/// How the so many cells of a flush are divided among files, beside these
+/// (`StripeCompactionPolicy.selectFlush`).
 pub(in crate::store) fn split_of_flush(files: &[StripeFile], cells: u64, config: &StoreConfig) -> FileSplit {
     let settings = &config.engine.stripe;
     if settings.flushes_to_level0 {
