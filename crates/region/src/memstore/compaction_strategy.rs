@@ -35,7 +35,7 @@ pub enum InMemoryCompaction {
 }
 
 impl InMemoryCompaction {
-    /// By name, in any case.
+    /// Parses a name, in any case.
     pub fn from_name(name: &str) -> Option<Self> {
         match name.trim().to_ascii_uppercase().as_str() {
             "NONE" => Some(Self::None),
@@ -47,23 +47,24 @@ impl InMemoryCompaction {
     }
 }
 
-/// Settings of in-memory flushes; names and defaults are HBase's.
+/// Settings of in-memory flushes. Names and defaults are HBase's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InMemoryConfig {
-    /// `hbase.hregion.compacting.memstore.type`, for families that do not say.
+    /// `hbase.hregion.compacting.memstore.type`, for families without the attribute.
     pub compaction: InMemoryCompaction,
-    /// `hbase.systemtables.compacting.memstore.type`, for the system's tables, whatever their
-    /// families say.
+    /// `hbase.systemtables.compacting.memstore.type`, for system tables, regardless of their
+    /// families' attributes.
     pub of_system_tables: InMemoryCompaction,
-    /// `hbase.memstore.inmemoryflush.threshold.factor`: which part of the flush size, over the
-    /// number of families, the active segment grows to; 0 for the size of a chunk.
+    /// `hbase.memstore.inmemoryflush.threshold.factor`: the active segment grows to this fraction
+    /// of the flush size, divided by the number of families; 0 for the size of a chunk.
     pub threshold_factor: f64,
     /// `hbase.hregion.compacting.pipeline.segments.limit`.
     pub segments_max: usize,
-    /// `hbase.hregion.compacting.memstore.adaptive.compaction.threshold`: which part of the cells
-    /// must share a column.
+    /// `hbase.hregion.compacting.memstore.adaptive.compaction.threshold`: the fraction of cells
+    /// that must share a column.
     pub adaptive_threshold: f64,
-    /// `hbase.hregion.compacting.memstore.adaptive.compaction.probability`, to begin with.
+    /// `hbase.hregion.compacting.memstore.adaptive.compaction.probability`: the initial
+    /// probability.
     pub adaptive_probability: f64,
 }
 
@@ -112,15 +113,15 @@ impl InMemoryConfig {
         })
     }
 
-    /// With what a family of a table says.
+    /// Applies a family's attribute.
     pub fn for_family(&self, family: &ColumnFamilyDescriptor, of_system: bool) -> Self {
         let of_family = family.text("IN_MEMORY_COMPACTION").and_then(InMemoryCompaction::from_name);
         let compaction = if of_system { self.of_system_tables } else { of_family.unwrap_or(self.compaction) };
         Self { compaction, ..self.clone() }
     }
 
-    /// Bytes at which an active segment is put behind a new one, in a region of so many families; a
-    /// chunk, by default.
+    /// Bytes at which an active segment is pushed to the pipeline, in a region of `families`
+    /// families; by default a chunk.
     pub fn threshold_bytes(&self, chunk_bytes: usize, flush_bytes: u64, families: usize) -> u64 {
         match self.threshold_factor {
             0.0 => chunk_bytes as u64,
@@ -136,22 +137,23 @@ fn parsed(key: &str, text: &str, default: f64) -> f64 {
     })
 }
 
-/// What is next to do with a pipeline.
+/// The next step for a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemStoreCompactionAction {
-    /// Make the lists in it flat, then merge so many of the newest segments (none or at least two).
+    /// Make the lists in it flat, then merge this many of the newest segments (0, or at least 2).
     Merge(usize),
     /// Rewrite all of it.
     Compact,
 }
 
-/// Of a merge, an older segment may be so many times as large as what is merged so far.
+/// A merge includes an older segment of up to this many times the size merged so far.
 const MERGE_RATIO: u64 = 4;
 
-/// How much a compaction that paid, or did not, makes the next one more, or less, likely.
+/// The factor by which a compaction that paid raises the probability of the next one, or one that
+/// did not pay lowers it.
 const PROBABILITY_STEP: f64 = 1.02;
 
-/// Decides what in-memory flushes do, by experience.
+/// Decides what in-memory flushes do, and learns from their results.
 #[derive(Debug)]
 pub(crate) struct MemStoreCompactionStrategy {
     config: InMemoryConfig,
@@ -164,12 +166,12 @@ impl MemStoreCompactionStrategy {
         Self { probability: config.adaptive_probability, config, drawn: 0 }
     }
 
-    /// Whether numbers of columns are of use.
+    /// Returns true if the strategy uses the number of columns.
     pub(crate) fn counts_columns(&self) -> bool {
         self.config.compaction == InMemoryCompaction::Adaptive
     }
 
-    /// Bytes and kinds of the pipeline, the oldest first, to what is to be done.
+    /// The next step for a pipeline, whose oldest segment is first.
     pub(crate) fn next(&mut self, pipeline: &[Arc<Segment>]) -> MemStoreCompactionAction {
         let compacts = match self.config.compaction {
             InMemoryCompaction::Eager => true,
@@ -202,28 +204,28 @@ impl MemStoreCompactionStrategy {
         count
     }
 
-    /// Learns what a compaction left of so many cells.
+    /// Learns how many cells a compaction left.
     pub(crate) fn learn(&mut self, before: u64, after: u64) {
         let paid = (after as f64) < (1.0 - self.config.adaptive_threshold) * before as f64;
         let step = if paid { PROBABILITY_STEP } else { 1.0 / PROBABILITY_STEP };
         self.probability = (self.probability * step).min(1.0);
     }
 
-    /// Forgets it: another MemStore begins.
+    /// Resets what was learnt, because another MemStore begins.
     pub(crate) fn forget(&mut self) {
         self.probability = self.config.adaptive_probability;
     }
 
-    /// From 0 to below 1; the multiples of the golden ratio are as even as any, and make runs
-    /// repeatable.
+    /// A number from 0 to below 1. Multiples of the golden ratio are evenly distributed, and make
+    /// runs repeatable.
     fn draw(&mut self) -> f64 {
         self.drawn += 1;
         (self.drawn as f64 * 0.618_033_988_749_894_9).fract()
     }
 }
 
-/// Which part of the cells of a pipeline are alone in their column, by its largest segment of which
-/// that is known.
+/// The fraction of a pipeline's cells that are alone in their column, by its largest segment with a
+/// known fraction.
 fn unique_fraction(pipeline: &[Arc<Segment>]) -> f64 {
     let known =
         pipeline.iter().filter_map(|segment| Some((segment.size().cells, segment.unique_fraction()?)));

@@ -1,12 +1,12 @@
 //! The lock-free core under every order of steps that the memory model allows, for a few threads
 //! (loom).
 //!
-//! `chunk`, `arena` and `skip_list` are compiled here once more, over loom's atomics in place of
-//! the machine's (see `sync`), and twice in ways that are wrong:
+//! `chunk`, `arena` and `skip_list` are compiled here a second time, over loom's atomics in place
+//! of the machine's (see `sync`), and in two incorrect variants:
 //!
-//! | module | what is wrong | what the model finds |
+//! | module | defect | what the model finds |
 //! |---|---|---|
-//! | `sound` | nothing | |
+//! | `sound` | none | |
 //! | `relaxed` | links are read and set without order | a reader sees a node before its content |
 //! | `two_steps` | a link is compared, then set | two writers link at one place: a cell is lost |
 //!

@@ -255,7 +255,7 @@ impl Run {
         }
     }
 
-    /// Seeks, and goes on from there: by steps, to a place further on, or to the row before.
+    /// Seeks, and continues from there: by steps, to a later position, or to the previous row.
     fn here_and_there(&self, random: &mut Random, read_point: u64, expected: &[&Key]) {
         let mut scanner = self.scanner(read_point);
         for _ in 0..20 {

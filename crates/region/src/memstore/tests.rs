@@ -19,7 +19,7 @@ fn segment() -> Arc<Segment> {
     Segment::new(CellComparator::Default, (b"row000000", b"row020000"), ChunkPool::new(4))
 }
 
-/// Ends between which rows may have been expected, rightly or not.
+/// Ranges in which rows may have been expected, rightly or not.
 pub(super) const EXPECTED: [(&[u8], &[u8]); 4] =
     [(b"row000000", b"row020000"), (b"", b""), (b"row005000", b"row005010"), (b"x", b"y")];
 
@@ -76,7 +76,7 @@ fn the_pool_keeps_no_more_than_it_may_and_counts_what_is_out() {
     assert_eq!(pool.spare(), 0, "only chunks of the common size are kept");
 }
 
-/// A segment over a pool, with so many cells, one of which fills a first chunk and eight another.
+/// A segment of `cells` cells over a pool. One cell fills a first chunk, and eight fill another.
 fn segment_of(pool: &Arc<ChunkPool>, cells: u8) -> Arc<Segment> {
     let segment = Segment::new(CellComparator::Default, (&[], &[]), Arc::clone(pool));
     let value = vec![7; CHUNK_BYTES / 8 - 256];
@@ -109,7 +109,7 @@ fn chunks_lie_ready_for_segments_that_have_filled_one() {
     drop(first);
 }
 
-/// Waits until so many chunks lie ready, or ten seconds.
+/// Waits until `chunks` chunks are spare, at most ten seconds.
 fn wait_for_spare(pool: &ChunkPool, chunks: usize) {
     let began = Instant::now();
     while pool.spare() < chunks && began.elapsed() < Duration::from_secs(10) {
@@ -254,7 +254,7 @@ fn where_nearly_all_is_out_segments_get_what_they_need() {
     assert_eq!((pool.out_bytes(), pool.spare()), (0, 0));
 }
 
-/// A flat segment of the cells of others, each of which is in order by itself.
+/// A flat segment of these cells, which are in order.
 fn flat(pool: &Arc<ChunkPool>, cells: &[KeyValue], before: Option<&Segment>) -> Arc<Segment> {
     let mut sorted: Vec<_> = cells.iter().collect();
     sorted.sort_by(|a, b| CellComparator::Default.compare(&a.as_cell(), &b.as_cell()));

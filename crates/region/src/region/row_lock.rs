@@ -82,7 +82,7 @@ impl RowLocks {
         if let Some(held) = try_slot(lock, mode) {
             return Ok(held);
         }
-        // Who holds it may wait for a write of this thread to be durable.
+        // The holder may wait until a write of this thread is durable.
         evenkeel_wal::wake_deferred();
         let deadline = *deadline.get_or_insert_with(|| clock::monotonic() + self.wait_max);
         let held = turns::lend_and_line_up(|| match mode {

@@ -15,7 +15,7 @@ pub(super) fn region() -> Arc<Region> {
     region_with(Arc::new(NoEvents), RegionConfig::default().flush_bytes)
 }
 
-/// The same, with somebody to tell of flushes that are due from so many bytes on.
+/// The same, with a receiver of events and a flush size.
 pub(super) fn region_with(events: Arc<dyn RegionEvents>, flush_bytes: u64) -> Arc<Region> {
     let (stores, clock) = env();
     let [wal_dir, old_dir] = ["WALs", "oldWALs"].map(|dir| stores.root.join(dir));

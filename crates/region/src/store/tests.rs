@@ -226,8 +226,8 @@ fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     test.store.compact(&request, u64::MAX).expect("compacted");
 }
 
-/// What a compaction of some rows of a kilobyte counts towards the limit, when so many of them have
-/// expired.
+/// The bytes that a compaction of `rows` rows of a kilobyte counts towards the limit, if `expired`
+/// of them have expired.
 fn counted_bytes(rows: u64, expired: u64) -> u64 {
     let mut test = TestStore::new(&[("TTL", "10")]);
     let value = "v".repeat(1000);
@@ -501,7 +501,7 @@ fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
         for (at, path) in result.outputs.iter().enumerate() {
             let name = path.file_name().expect("named");
             test.env.fs.rename(path, &family.join(name)).expect("renamed");
-            // Opening a store forgets what is in .tmp: this one is of a server that died here.
+            // Opening a store deletes the files in .tmp: this one is of a server that died here.
             let tmp = test.store.dirs.tmp.clone();
             test.env.fs.rename(&tmp, "/aside".as_ref()).expect("aside");
             let store = Store::open(&test.env, test.store.family().clone(), &super::testing::region())
@@ -572,8 +572,8 @@ fn many_stripes_or_windows_weigh_on_nobody() {
     }
 }
 
-/// A user's major compaction is not lost, nor off-peak hours, to someone who asks at that moment
-/// whether there is anything to do.
+/// A check for pending compactions at the same moment takes neither a user's major compaction nor
+/// the off-peak permit.
 #[test]
 fn to_ask_whether_a_compaction_is_needed_takes_nothing_from_who_makes_one() {
     for engine in ENGINES {
@@ -606,8 +606,8 @@ fn to_ask_whether_a_compaction_is_needed_takes_nothing_from_who_makes_one() {
     }
 }
 
-/// Tags that are none have a place in files, but not where tags are compressed. Whatever comes past
-/// those who refuse such cells does not take other rows with it, nor holds up flushes for ever.
+/// Invalid tags are accepted in files, but not if tags are compressed. A cell that passes the
+/// checks with such tags must neither take other rows with it nor block flushes forever.
 #[test]
 fn cells_that_an_encoding_does_not_keep_are_flushed_and_compacted_without_it() {
     for encoding in ["FAST_DIFF", "DIFF", "PREFIX", "ROW_INDEX_V1", "NONE"] {

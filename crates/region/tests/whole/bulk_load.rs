@@ -192,7 +192,7 @@ fn faults(moved: &str) -> Vec<(&'static str, Fault)> {
     ]
 }
 
-/// Loads with a fault that strikes once or for ever, lets the server die or not, and looks.
+/// Loads with a fault that strikes once or always, lets the server die or not, and looks.
 fn stopped(what: &str, fault: Fault, keep_source: bool, dies: bool) {
     let what = format!("{what}, sources stay {keep_source}, server dies {dies}");
     let mut cluster = Cluster::new(TWO);

@@ -337,7 +337,7 @@ fn closing_waits_for_writers_and_loses_none() {
     assert_eq!(rows(&cluster), made.into_inner());
 }
 
-/// A compaction that would take minutes ends within a beat when the region closes, and leaves
+/// A compaction that would take minutes ends within milliseconds when the region closes, and leaves
 /// nothing behind.
 #[test]
 fn closing_does_not_wait_for_a_compaction() {

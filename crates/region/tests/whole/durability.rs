@@ -201,12 +201,12 @@ fn striped() -> Cluster {
     cluster
 }
 
-/// Of a file that is in place.
+/// For a file that is in place.
 fn removal(cluster: &Cluster, family: &str) -> Fault {
     Fault::on(Op::Delete, &format!("{}/{family}/", cluster.region().info().encoded_name()))
 }
 
-/// Of three outputs the last one says what they replace. The disk refuses to remove one of them, be
+/// The last of three outputs says what they replace. The disk refuses to remove one of them, be
 /// it the last or another.
 #[test]
 fn a_compaction_that_cannot_be_undone_either_loses_no_row() {
@@ -242,7 +242,7 @@ fn store_files(cluster: &Cluster) -> u64 {
     cluster.files(&format!("{}/f/", cluster.region().info().encoded_name())).len() as u64
 }
 
-/// Flushes; the server dies when so many files are in place.
+/// Flushes; the server dies when this many files are in place.
 fn die_in_flush(cluster: &mut Cluster, in_place: u64) {
     let files = store_files(cluster);
     cluster.fs.inject(Fault::on(Op::Rename, ".tmp/f/").after(in_place).fails(IoKind::Other));

@@ -256,8 +256,8 @@ fn gets_of_different_columns_of_a_row_do_not_replace_each_other() {
     assert_eq!(one(("a", &[])).len(), 3, "not all of the family was known");
 }
 
-/// Of one write of many rows, entries of a MiB are changed in place; the others go, and are read
-/// anew.
+/// One write of many rows changes up to a MiB of entries in place; the others are dropped, and read
+/// again.
 #[test]
 fn one_write_of_many_rows_changes_so_many_bytes_of_the_cache() {
     const ROWS: usize = 60;
@@ -419,7 +419,7 @@ fn read_number(region: &Arc<Region>, at: usize) -> u64 {
     values.first().map_or(0, |value| String::from_utf8_lossy(&value[..6]).parse().expect("a number"))
 }
 
-/// Who reads a row after a write was acknowledged, or after another read, sees that number or a
+/// A read after an acknowledged write, or after another read, sees that number or a
 /// later one, in both columns.
 #[test]
 fn a_read_sees_every_write_acknowledged_before_it_and_never_half_of_one() {

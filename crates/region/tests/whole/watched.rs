@@ -75,12 +75,12 @@ impl Watch {
         self.0.cuts.lock().clone()
     }
 
-    /// Has `work` done once so many calls more have written to unfinished files, before the next.
+    /// Runs `work` after this many more calls have written to unfinished files, before the next.
     pub fn in_the_middle(&self, calls: u64, work: Meanwhile) {
         *self.0.meanwhile.lock() = Some((calls, work));
     }
 
-    /// Nothing is to be done any more that has not begun.
+    /// Drops work that has not begun.
     pub fn forget_work(&self) {
         *self.0.meanwhile.lock() = None;
     }
@@ -90,7 +90,7 @@ impl Watch {
         Arc::new(Watched { fs, watch: self.clone() })
     }
 
-    /// Takes what is to be done now, if this is the call.
+    /// Takes the work of this call, if there is any.
     fn due(&self, call: Call) -> Option<Meanwhile> {
         let mut meanwhile = self.0.meanwhile.lock();
         let (calls, _) = meanwhile.as_mut().filter(|_| call.1 == Place::Tmp && call.2.is_none())?;

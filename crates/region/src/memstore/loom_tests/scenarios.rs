@@ -108,8 +108,8 @@ pub(in super::super) fn two_threads_at_the_end_of_a_chunk() {
     assert!(taken[0].0 + taken[0].1 <= taken[1].0, "the same bytes twice: {taken:?}");
 }
 
-/// A write fails: it is taken back, and then its number is complete. Whoever may read up to that
-/// number sees nothing.
+/// A write fails: it is taken back, and then its number is complete. A reader at that number must
+/// not see it.
 pub(in super::super) fn a_cell_is_taken_back() {
     let (list, read_point) = (list(), Arc::new(AtomicUsize::new(0)));
     let writer = {

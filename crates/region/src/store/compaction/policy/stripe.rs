@@ -257,8 +257,8 @@ impl Stripes {
     }
 }
 
-/// Chooses what to compact of files in the order of their age, none of which is busy. What is older
-/// than `oldest_unexpired` may go.
+/// Selects among files in the order of their age, none of which is busy. Cells older than
+/// `oldest_unexpired` may be dropped.
 pub(in crate::store) fn select(
     files: &[StripeFile],
     config: &StoreConfig,
@@ -286,7 +286,7 @@ pub(in crate::store) fn select(
     selection.expired().or_else(|| selection.within_a_stripe())
 }
 
-/// How the so many cells of a flush are divided among files, beside these
+/// How a flush of `cells` cells is divided among files, given the existing ones
 /// (`StripeCompactionPolicy.selectFlush`).
 pub(in crate::store) fn split_of_flush(files: &[StripeFile], cells: u64, config: &StoreConfig) -> FileSplit {
     let settings = &config.engine.stripe;
