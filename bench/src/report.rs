@@ -5,11 +5,12 @@
 //! |---|---|
 //! | [`plan`] | [`Plan`]: the options, and the sizes of a full and of a short run |
 //! | [`machine`] | the machine, the versions, the newest JDK |
-//! | [`servers`] | [`ServerKind`], [`ReportContext`] and [`Session`]: a server on its core, and the rows measured on it |
+//! | [`servers`] | [`ServerKind`], [`ReportContext`], [`Session`]: a server and its rows |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
 //! | `memory` | memory of a cell in a MemStore |
 //! | `hits` | hits in the block cache, from the servers' counters |
 //! | [`output`] | tables, plots, raw histograms |
+//! | `seconds` | [`Seconds`](seconds::Seconds): seconds of a row with high latency |
 //! | [`other_load`] | the CPU that other processes used meanwhile |
 //!
 //! Rules: both sides have the same data, written by the same client with the same codec, and

@@ -1,7 +1,8 @@
 //! A soak test: hours of mixed load on a whole server under faults, checked against models.
 //!
 //! ```text
-//! cargo run --release -p evenkeel-bench --bin soak -- [--minutes 120] [--seed N] [--out DIR] [--durability SKIP_WAL]
+//! cargo run --release -p evenkeel-bench --bin soak -- [--minutes 120] [--seed N] [--out DIR]
+//!     [--durability SKIP_WAL]
 //! ```
 //!
 //! With the durability `SKIP_WAL`, a kill loses writes, and the soak must report it: that proves

@@ -1,5 +1,6 @@
-//! Writes `fuzz/seeds` anew: `cargo run -p evenkeel-fuzz --example seeds`. For when a format gains a form; files that an
-//! earlier version wrote are good seeds too, and what is committed is read by the tests as they are.
+//! Rewrites `fuzz/seeds`: `cargo run -p evenkeel-fuzz --example seeds`. For when a format gains
+//! a form; files that an earlier version wrote are good seeds too, and what is committed is read by
+//! the tests as they are.
 
 use std::{fs, io};
 

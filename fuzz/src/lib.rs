@@ -1,14 +1,17 @@
 //! Fuzz targets for the parsers of bytes from a disk: [`TARGETS`].
 //!
-//! A target is a function of bytes that returns, whatever they are; it panics when something that must hold does not:
+//! A target is a function of bytes that returns, whatever they are; it panics when something that
+//! must hold does not:
 //! * no panic, and no more than [`TIME_MAX`];
-//! * no more memory at once than [`Target::bytes_max`] says for input of that length (see `memory`);
+//! * no more memory at once than [`Target::bytes_max`] says for input of that length (see
+//!   `memory`);
 //! * where the input is damage done to a file known here: an error, or exactly what the file held.
 //!
-//! Two drivers call them: `tests/targets.rs`, which mutates seeds for `EVENKEEL_FUZZ_SECONDS` in `cargo test`, and libFuzzer
-//! through `libfuzzer/`, which finds more; CONTRIBUTING.md has its command. Seeds are files: those of `seeds/<target>`, which
-//! `cargo run -p evenkeel-fuzz --example seeds` writes anew ([`Target::made`]), and those of `interop/work/corpus/<target>`,
-//! which the interop test of exchanged files leaves: some of stock HBase's writers, some of ours.
+//! Two drivers call them: `tests/targets.rs`, which mutates seeds for `EVENKEEL_FUZZ_SECONDS` in
+//! `cargo test`, and libFuzzer through `libfuzzer/`, which finds more; CONTRIBUTING.md has its
+//! command. Seeds are files: those of `seeds/<target>`, which `cargo run -p evenkeel-fuzz --example
+//! seeds` writes ([`Target::made`]), and those of `interop/work/corpus/<target>`, which the
+//! interop test of exchanged files leaves: some of stock HBase's writers, some of ours.
 
 pub mod memory;
 pub mod mutation;
@@ -19,7 +22,8 @@ mod wal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The longest that any input of at most a few kilobytes may take, on a busy machine and without optimization.
+/// The longest that any input of at most a few kilobytes may take, on a busy machine and without
+/// optimization.
 pub const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// One parser, and what is known of its input.
@@ -34,7 +38,8 @@ pub struct Target {
     factor: usize,
 }
 
-/// Memory that input of any length may take: buffers of a fixed size, and blocks up to the limit the targets set.
+/// Memory that input of any length may take: buffers of a fixed size, and blocks up to the limit
+/// the targets set.
 const FIXED_BYTES: usize = 16 << 20;
 
 impl Target {
@@ -66,7 +71,8 @@ impl Target {
     }
 }
 
-/// What a value of a compressed log may become (`evenkeel_compression::expansion_max`), twice, and room for its cells.
+/// What a value of a compressed log may become (`evenkeel_compression::expansion_max`), twice, and
+/// room for its cells.
 const PLAIN: usize = 200;
 const GZ: usize = 3_000;
 const ZSTD: usize = 100_000;

@@ -55,8 +55,8 @@ fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
     bytes.iter_mut().skip(at).zip(with).for_each(|(byte, new)| *byte = *new);
 }
 
-/// Damage to a known file: `input` is a number that chooses the file, then up to four times u16 offset, u8 to exclude-or.
-/// The first offset that changes, if any does, and the damaged file.
+/// Damage to a known file: `input` is a number that chooses the file, then up to four times u16
+/// offset, u8 to exclude-or. The first offset that changes, if any does, and the damaged file.
 pub fn damaged(file: &[u8], input: &[u8]) -> (usize, Vec<u8>) {
     let mut bytes = file.to_vec();
     for edit in input.chunks_exact(3).take(4) {

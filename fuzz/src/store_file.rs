@@ -1,5 +1,5 @@
-//! Store files: any bytes; any encoding and codec without checksums, so that mutations reach the decoders; and damage to
-//! files with checksums, which must be told or do nothing.
+//! Store files: any bytes; any encoding and codec without checksums, so that mutations reach the
+//! decoders; and damage to files with checksums, which must be told or do nothing.
 
 use std::io;
 use std::path::Path;

@@ -52,7 +52,8 @@ fn read_all(path: &str, input: &[u8]) -> Vec<(u64, WalEntry)> {
         assert!(entry.cells.iter().all(|cell| cell.seq_id() == entry.seq_id));
         let end = reader.position();
         assert!(end <= input.len() as u64 && entries.last().is_none_or(|(before, _)| *before < end));
-        // What is kept is bounded by the input; only the reading of each entry is measured with its expansion.
+        // What is kept is bounded by the input; only the reading of each entry is measured with its
+        // expansion.
         entries.push((end, entry));
         if entries.len() > ENTRIES_KEPT {
             entries.remove(0);
@@ -65,7 +66,8 @@ fn read_all(path: &str, input: &[u8]) -> Vec<(u64, WalEntry)> {
 /// How many entries are kept to be compared.
 const ENTRIES_KEPT: usize = 16;
 
-/// The first byte of `input` chooses a log, the rest damages it: entries before the damage are there as they were.
+/// The first byte of `input` chooses a log, the rest damages it: entries before the damage are
+/// there as they were.
 pub(crate) fn damage(input: &[u8]) {
     static FILES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     let files = FILES.get_or_init(|| forms().into_iter().map(write).collect());

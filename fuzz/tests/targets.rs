@@ -1,6 +1,8 @@
-//! The targets in `cargo test`: the committed seeds, what the interop tests left in the corpus, and mutations of both.
+//! The targets in `cargo test`: the committed seeds, what the interop tests left in the corpus, and
+//! mutations of both.
 //!
-//! `EVENKEEL_FUZZ_SECONDS` says how long all targets together run, 8 by default; `EVENKEEL_FUZZ_SEED` starts elsewhere.
+//! `EVENKEEL_FUZZ_SECONDS` says how long all targets together run, 8 by default;
+//! `EVENKEEL_FUZZ_SEED` starts elsewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -350,9 +350,9 @@ fn keep_log_for_fuzzing(writer: &str, mode: &str, log: &Path) {
     keep_for_fuzzing(target, &format!("{writer}-{mode}"), &bytes[..bytes.len().min(LOG_SEED_BYTES)]);
 }
 
-/// Hadoop's tools leave checksums beside files, and refuse a file that does not agree with them:
-/// here each file of a directory gets some, and after files were compacted, archived, replaced and
-/// made anew none is wrong.
+/// Hadoop's tools leave checksum files beside files, and reject a file that does not match its
+/// checksums. Each file of a directory gets one here; after files were compacted, archived,
+/// replaced and created again none is wrong.
 #[test]
 fn checksums_beside_files() {
     let root = Root::new("sums");

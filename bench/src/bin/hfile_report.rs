@@ -10,7 +10,7 @@
 //! | `--seeks` | 200000 | seeks in cached blocks |
 //! | `--grow` | 1024 | MiB of the file that is grown and opened |
 //! | `--opens` | 200 | opens of that file |
-//! | `--rows` | 200000 | rows of 10 KB to compact (1500000 is the workload this repeats; 30 GB of disk) |
+//! | `--rows` | 200000 | rows of 10 KB to compact (1500000: full workload, 30 GB of disk) |
 //! | `--warm-ups`, `--rounds` | 4, 3 | warm-up rounds, and measured rounds |
 //! | `--only` | | rows whose name contains this |
 //! | `--dir` | `target/hfile_report` | the directory of the files |

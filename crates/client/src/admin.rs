@@ -20,7 +20,8 @@
 //! use evenkeel_client::{ColumnFamilyDescriptor, Compression, Durability, TableDescriptor};
 //! let admin = connection.admin();
 //! let family = ColumnFamilyDescriptor::new(b"f")?.with_compression(Compression::Zstd);
-//! let table = TableDescriptor::new("t".parse()?).with_family(family).with_durability(Durability::AsyncWal);
+//! let table = TableDescriptor::new("t".parse()?).with_family(family);
+//! let table = table.with_durability(Durability::AsyncWal);
 //! admin.create_table(&table, &["g".into(), "p".into()]).await?;
 //! admin.flush_table(table.name()).await?;
 //! for region in admin.regions(table.name()).await? {

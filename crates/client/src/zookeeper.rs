@@ -5,7 +5,7 @@
 //! frame    = i32 len | body
 //! string, buffer = i32 len (-1: none) | bytes                      all numbers are big-endian
 //! connect  = i32 0 | i64 0 | i32 session ms | i64 0 | buffer of 16 zeros | bool read-only will do
-//! accepted = i32 0 | i32 session ms (0: refused) | i64 session | buffer | bool (not from old servers)
+//! accepted = i32 0 | i32 session ms (0: refused) | i64 session | buffer | bool (new servers only)
 //! request  = i32 xid | i32 operation (4: get data) | string path | bool watch
 //! close    = i32 xid | i32 operation (-11)
 //! reply    = i32 xid | i64 zxid | i32 error (0: none, -101: no node) | buffer data | stat

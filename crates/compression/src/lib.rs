@@ -16,8 +16,8 @@
 //! [`StreamCodec`] compresses the cell blocks of RPC by Snappy and LZ4, in the same framing. A cell
 //! block does not state its decompressed size.
 //!
-//! Decompression of files writes into a buffer of the expected size. The caller checks this size against
-//! [`expansion_max`], the limit of the codec, so a wrong size in a header costs no memory.
+//! Decompression of files writes into a buffer of the expected size. The caller checks this size
+//! against [`expansion_max`], the limit of the codec, so a wrong size in a header costs no memory.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! [`StreamCodec`]: Snappy and LZ4 streams in Hadoop's block framing whose decompressed size is not
 //! known in advance, such as the cell blocks of RPC.
 //!
-//! Decompression is bounded. It fails once the output exceeds the caller's limit or reservation, and
-//! no buffer exceeds what the compressed bytes can expand to.
+//! Decompression is bounded. It fails once the output exceeds the caller's limit or reservation,
+//! and no buffer exceeds what the compressed bytes can expand to.
 
 use std::io;
 
@@ -68,12 +68,12 @@ impl StreamCodec {
         }
     }
 
-    /// Decompresses a stream of at most `limit` raw bytes. Calls `reserve` with the raw bytes of each
-    /// super-block before it decompresses the block.
+    /// Decompresses a stream of at most `limit` raw bytes. Calls `reserve` with the raw bytes of
+    /// each super-block before it decompresses the block.
     ///
     /// # Errors
-    /// [`StreamError::TooLarge`] beyond `limit`; [`StreamError::NoRoom`] if `reserve` returns false;
-    /// [`StreamError::Corrupt`].
+    /// [`StreamError::TooLarge`] beyond `limit`; [`StreamError::NoRoom`] if `reserve` returns
+    /// false; [`StreamError::Corrupt`].
     pub fn decompress(
         self,
         stream: &[u8],
@@ -123,8 +123,8 @@ fn snappy_chunk(chunk: &[u8], possible: usize, out: &mut Vec<u8>) -> Result<usiz
     snap::raw::Decoder::new().decompress(chunk, room).map_err(|_| BAD_CHUNK)
 }
 
-/// An LZ4 chunk does not state its raw size. Hadoop's chunks fit one buffer; for a larger one a second
-/// attempt gets all possible bytes.
+/// An LZ4 chunk does not state its raw size. Hadoop's chunks fit one buffer; for a larger one a
+/// second attempt gets all possible bytes.
 fn lz4_chunk(chunk: &[u8], possible: usize, out: &mut Vec<u8>) -> Result<usize, StreamError> {
     let at = out.len();
     for bytes in [possible.min(BUFFER_BYTES), possible] {

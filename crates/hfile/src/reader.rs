@@ -470,7 +470,8 @@ pub struct BloomFilters<'a> {
 }
 
 impl BloomFilters<'_> {
-    /// Whether the row may be in the file, by a ROW or row prefix filter; `true` when there is neither.
+    /// Whether the row may be in the file, by a ROW or row prefix filter; `true` when there is
+    /// neither.
     ///
     /// # Errors
     /// What reading a chunk says, and `WouldWait` where that is forbidden. So for all questions.
@@ -486,8 +487,8 @@ impl BloomFilters<'_> {
         }
     }
 
-    /// Whether a row that begins with these bytes may be in the file. Only a row prefix filter can tell, and only when
-    /// `prefix` is at least as long as its prefixes.
+    /// Whether a row that begins with these bytes may be in the file. Only a row prefix filter can
+    /// tell, and only when `prefix` is at least as long as its prefixes.
     pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> TryResult<bool> {
         match (self.reader.bloom_type(), &self.reader.general_bloom) {
             (BloomType::RowPrefix(bytes), Some(bloom)) if prefix.len() >= bytes as usize => {
@@ -497,8 +498,8 @@ impl BloomFilters<'_> {
         }
     }
 
-    /// Whether the column of the row may be in the file, or a delete of the row's family; by a ROWCOL filter, or else
-    /// as [`BloomFilters::might_contain_row`].
+    /// Whether the column of the row may be in the file, or a delete of the row's family; by a
+    /// ROWCOL filter, or else as [`BloomFilters::might_contain_row`].
     pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> TryResult<bool> {
         match (self.reader.bloom_type(), &self.reader.general_bloom) {
             (BloomType::RowCol, Some(bloom)) => Ok(self.may_contain_column(bloom, row, qualifier)?

@@ -171,8 +171,8 @@ impl HFileScanner {
     /// Moves to the first cell. Returns false if there is none.
     ///
     /// # Errors
-    /// `CorruptHFileException`; `IOException`; `WouldWait` if [`ScanOptions::wait`] forbids waiting.
-    /// The position is nowhere then. The same holds for every other move.
+    /// `CorruptHFileException`; `IOException`; `WouldWait` if [`ScanOptions::wait`] forbids
+    /// waiting. The position is nowhere then. The same holds for every other move.
     pub fn seek_to_first(&mut self) -> TryResult<bool> {
         if let Some(half) = self.half_of(ReferenceRange::Top) {
             return self.seek_whole(&half.split_key.as_cell());

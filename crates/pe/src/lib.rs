@@ -2,7 +2,10 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `cli` | the command line |
 //! | [`command`] | [`Command`]: the operation for each row |
+//! | [`failure`] | errors of a run |
+//! | [`host`] | the machine of the load generator |
 //! | [`options`] | [`Options`]: HBase's options and further ones |
 //! | [`data`] | row keys, values, distributions |
 //! | [`table`] | the table of a test |

@@ -111,7 +111,7 @@ fn run_at(target: &Target, options: &Options, seat: RunBarriers) -> Result<Repor
     drop(setup);
     let options = Arc::new(options.clone());
     let threads = thread_count(&options);
-    let run = Arc::new(Run {
+    let run = Arc::new(RunContext {
         shared: Arc::new(Shared::new(options.clone())),
         options: options.clone(),
         client: ClientConfig { tags: target.client.tags || options.use_tags, ..target.client.clone() },
@@ -177,7 +177,7 @@ async fn local_server(connection: &Connection, options: &Options) -> Option<Serv
 }
 
 /// The state that the threads of a run share.
-struct Run {
+struct RunContext {
     options: Arc<Options>,
     shared: Arc<Shared>,
     client: ClientConfig,
@@ -205,7 +205,7 @@ struct Window {
     end: Option<Instant>,
 }
 
-impl Run {
+impl RunContext {
     /// Begins the load. In an open loop this determines when the measured part begins.
     fn begin(&self) -> RunTimes {
         let start = clock::monotonic();

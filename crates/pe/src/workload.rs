@@ -42,7 +42,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Of a run.
+    /// The shared state of a run with `options`.
     pub fn new(options: Arc<Options>) -> Self {
         let lengths = match (options.value_random, options.value_zipf) {
             (true, _) => ValueLength::Uniform(options.value_size),

@@ -83,7 +83,7 @@ impl Opener for FaultyOpener {
     }
 }
 
-/// A socket that lives for so many bytes.
+/// A socket that fails after a number of bytes.
 struct FaultySocket {
     socket: TcpStream,
     read_left: usize,

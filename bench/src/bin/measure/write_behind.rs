@@ -2,7 +2,8 @@
 //! pieces in which it is written behind, and how much dirty memory waits for the disk meanwhile.
 //!
 //! ```text
-//! write_behind [directory [MiB of the file = 512 [MiB a second = 0, unlimited [rounds = 3 [KiB of a piece = 0 1024 ...]]]]]
+//! write_behind [directory [MiB of the file = 512 [MiB/s = 0, unlimited
+//!              [rounds = 3 [KiB of a chunk = 0 1024 ...]]]]]
 //! ```
 //!
 //! Each round takes the piece sizes in turn (0: no write-behind), once beside a log that is flushed

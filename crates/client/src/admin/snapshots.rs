@@ -13,9 +13,9 @@ pub enum SnapshotType {
     /// MemStores are flushed first, so the snapshot has every acknowledged write.
     #[default]
     Flush,
-    /// Of the present files, without a flush.
+    /// The snapshot has the present files, without a flush.
     SkipFlush,
-    /// Of a disabled table, chosen by the master.
+    /// The table is disabled; the master chooses this type.
     Disabled,
 }
 

@@ -51,7 +51,8 @@ pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Opened>> + Send + 'a>>
 /// #[derive(Debug)]
 /// struct Tls;
 ///
-/// # async fn tls_handshake(_: &str, socket: TcpStream) -> std::io::Result<TcpStream> { Ok(socket) }
+/// # type Handshake = std::io::Result<TcpStream>;
+/// # async fn tls_handshake(_: &str, socket: TcpStream) -> Handshake { Ok(socket) }
 /// impl Opener for Tls {
 ///     fn open<'a>(&'a self, address: &'a str, _: &'static str, socket: TcpStream) -> Opening<'a> {
 ///         Box::pin(async move {

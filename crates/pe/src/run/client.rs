@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use super::{Run, RunTimes};
+use super::{RunContext, RunTimes};
 use crate::pacer::Pacer;
 use crate::stats::{Phase, Recorder, record};
 use crate::workload::{RowOutcome, Worker};
@@ -17,7 +17,7 @@ const FAILURES_MAX: u32 = 10;
 
 /// One client.
 pub(super) struct Client {
-    pub(super) run: Arc<Run>,
+    pub(super) run: Arc<RunContext>,
     pub(super) thread: usize,
     pub(super) number: usize,
     pub(super) times: RunTimes,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{Run, RunBarriers, RunTimes, Target};
+use super::{RunBarriers, RunContext, RunTimes, Target};
 use crate::failure::Failure;
 use crate::host::CoreTimes;
 use crate::report::{Interval, Progress, Report, ServerReport, Snapshot};
@@ -15,7 +15,7 @@ use evenkeel_common::clock;
 
 /// The calling thread while the load runs.
 pub(super) struct Reporter {
-    run: Arc<Run>,
+    run: Arc<RunContext>,
     server: Option<ServerProcess>,
     target: String,
     progress: Progress,
@@ -33,7 +33,7 @@ struct Totals {
 
 impl Reporter {
     pub(super) fn new(
-        run: Arc<Run>,
+        run: Arc<RunContext>,
         server: Option<ServerProcess>,
         target: &Target,
         warming: mpsc::Receiver<Infallible>,

@@ -3,8 +3,9 @@
 //! ```text
 //! u32 magic CAFEC0C0 | u8 byte order (0 big, 1 little) | u8 major 2 | u8 minor | u8 accessible
 //! i32 used | i32 overflow | i64 time stamp | i32 first entry | i32 entries
-//! entry = i32 length | i32 name offset | i32 vector length | u8 type | u8 flags | u8 units | u8 variability
-//!         | i32 data offset | name\0 ... data                       (offsets from the entry; 'J' is a long)
+//! entry = i32 length | i32 name offset | i32 vector length | u8 type | u8 flags | u8 units
+//!         | u8 variability | i32 data offset | name\0 ... data
+//! (offsets are relative to the entry; type 'J' is a long)
 //! ```
 //! Source: HotSpot's `perfMemory.hpp`. Offsets and lengths are checked against the file.
 

@@ -2,7 +2,7 @@
 
 use super::ast::{Block, Expr};
 use super::parser::{Parsed, Parser, sequence};
-use super::token::{Kind, Token};
+use super::token::{Token, TokenKind};
 use crate::value::Value;
 
 impl Parser {
@@ -33,7 +33,7 @@ impl Parser {
         let mut names = Vec::new();
         loop {
             match self.step() {
-                Token { kind: Kind::Word(name), .. } => names.push(name),
+                Token { kind: TokenKind::Word(name), .. } => names.push(name),
                 _ => {
                     self.next -= 1;
                     return Err(self.unexpected());
@@ -58,11 +58,11 @@ impl Parser {
         self.accept_word("then");
         let then = sequence(self.statements(&["else", "elsif", "end"])?);
         let other = match self.peek().clone() {
-            Kind::Word(word) if word == "elsif" => {
+            TokenKind::Word(word) if word == "elsif" => {
                 self.step();
                 self.nested(|p| p.condition(false))?
             }
-            Kind::Word(word) if word == "else" => {
+            TokenKind::Word(word) if word == "else" => {
                 self.step();
                 let other = sequence(self.statements(&["end"])?);
                 self.end()?;
@@ -95,7 +95,7 @@ impl Parser {
     }
 
     pub(super) fn for_loop(&mut self) -> Parsed {
-        let Kind::Word(name) = self.peek().clone() else { return Err(self.unexpected()) };
+        let TokenKind::Word(name) = self.peek().clone() else { return Err(self.unexpected()) };
         self.step();
         self.variables.insert(name.clone());
         if !self.accept_word("in") {
@@ -113,12 +113,12 @@ impl Parser {
             self.end()?;
             return Ok(body);
         }
-        while matches!(self.peek(), Kind::Constant(_) | Kind::Mark("::" | "," | ".")) {
+        while matches!(self.peek(), TokenKind::Constant(_) | TokenKind::Mark("::" | "," | ".")) {
             self.step();
         }
         let mut name = None;
         if self.accept("=>") {
-            let Kind::Word(word) = self.peek().clone() else { return Err(self.unexpected()) };
+            let TokenKind::Word(word) = self.peek().clone() else { return Err(self.unexpected()) };
             self.step();
             self.variables.insert(word.clone());
             name = Some(word);

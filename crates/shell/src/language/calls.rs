@@ -2,7 +2,7 @@
 
 use super::ast::{Call, Expr, Operator};
 use super::parser::{KEYWORDS, Parsed, Parser};
-use super::token::Kind;
+use super::token::TokenKind;
 use crate::value::Value;
 
 impl Parser {
@@ -35,13 +35,13 @@ impl Parser {
     /// Returns true if a `.` follows, also on the next line.
     pub(super) fn leads_method(&self) -> bool {
         let mut kinds = self.tokens[self.next.min(self.tokens.len() - 1)..].iter().map(|t| &t.kind);
-        let first = kinds.find(|kind| !matches!(kind, Kind::Break));
-        matches!(first, Some(Kind::Mark("." | "&.")))
+        let first = kinds.find(|kind| !matches!(kind, TokenKind::Break));
+        matches!(first, Some(TokenKind::Mark("." | "&.")))
     }
 
     pub(super) fn path_or_method(&mut self, expr: Expr) -> Parsed {
         match (expr, self.peek().clone()) {
-            (Expr::Constant(mut path), Kind::Constant(name)) => {
+            (Expr::Constant(mut path), TokenKind::Constant(name)) => {
                 self.step();
                 path.push(name);
                 Ok(Expr::Constant(path))
@@ -52,8 +52,8 @@ impl Parser {
 
     pub(super) fn method(&mut self, receiver: Expr) -> Parsed {
         let name = match self.peek().clone() {
-            Kind::Word(name) => name,
-            Kind::Constant(name) => {
+            TokenKind::Word(name) => name,
+            TokenKind::Constant(name) => {
                 if let Expr::Constant(mut path) = receiver {
                     self.step();
                     path.push(name);
@@ -100,13 +100,13 @@ impl Parser {
         let mut depth = 0;
         for (i, token) in self.tokens[self.next..].iter().enumerate() {
             match token.kind {
-                Kind::Mark("(" | "[" | "{") => depth += 1,
-                Kind::Mark(")" | "]" | "}") => depth -= 1,
+                TokenKind::Mark("(" | "[" | "{") => depth += 1,
+                TokenKind::Mark(")" | "]" | "}") => depth -= 1,
                 _ => {}
             }
             if depth == 0 {
                 let after = self.after(i + 1).map(|token| &token.kind);
-                return matches!(after, Some(Kind::Mark(m)) if matches!(*m, "," | "." | "?" | "=>") || Operator::of_mark(m).is_some());
+                return matches!(after, Some(TokenKind::Mark(m)) if matches!(*m, "," | "." | "?" | "=>") || Operator::of_mark(m).is_some());
             }
         }
         false
@@ -159,7 +159,7 @@ impl Parser {
 
     /// `key => value`, `key: value`, or one expression.
     pub(super) fn pair(&mut self) -> Parsed<(Expr, Option<Expr>)> {
-        if let Kind::Label(name) = self.peek().clone() {
+        if let TokenKind::Label(name) = self.peek().clone() {
             self.step();
             self.skip_breaks();
             return Ok((Expr::Literal(Value::Symbol(name)), Some(self.expression()?)));
@@ -178,13 +178,13 @@ impl Parser {
         let tight = self.after(1).is_some_and(|next| !next.spaced);
         token.spaced
             && match &token.kind {
-                Kind::Word(word) => {
+                TokenKind::Word(word) => {
                     !KEYWORDS.contains(&word.as_str())
                         || matches!(word.as_str(), "true" | "false" | "nil" | "not" | "self")
                 }
-                Kind::Mark("[" | "!") => true,
-                Kind::Mark("-" | "::") => tight && !method,
-                Kind::Mark(_) | Kind::Break | Kind::End => false,
+                TokenKind::Mark("[" | "!") => true,
+                TokenKind::Mark("-" | "::") => tight && !method,
+                TokenKind::Mark(_) | TokenKind::Break | TokenKind::End => false,
                 _ => true,
             }
     }

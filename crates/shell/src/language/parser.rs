@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::SyntaxError;
 use super::ast::{Expr, Jump, Operator, Piece};
-use super::token::{Kind, Part, Token, tokens};
+use super::token::{Part, Token, TokenKind, tokens};
 use crate::value::Value;
 
 /// The deepest nesting of expressions.
@@ -53,7 +53,7 @@ fn parse_at(
     let tokens = tokens(source).map_err(moved)?;
     let mut parser = Parser { tokens, next: 0, variables: variables.clone(), depth, loop_takes_do: false };
     let statements = parser.statements(&[]).map_err(moved)?;
-    if !matches!(parser.peek(), Kind::End) {
+    if !matches!(parser.peek(), TokenKind::End) {
         return Err(moved(parser.unexpected()));
     }
     *variables = parser.variables;
@@ -77,7 +77,7 @@ impl Parser {
         &self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
-    pub(super) fn peek(&self) -> &Kind {
+    pub(super) fn peek(&self) -> &TokenKind {
         &self.token().kind
     }
 
@@ -87,18 +87,18 @@ impl Parser {
 
     pub(super) fn step(&mut self) -> Token {
         let token = self.token().clone();
-        if token.kind != Kind::End {
+        if token.kind != TokenKind::End {
             self.next += 1;
         }
         token
     }
 
     pub(super) fn is(&self, mark: &str) -> bool {
-        matches!(self.peek(), Kind::Mark(m) if *m == mark)
+        matches!(self.peek(), TokenKind::Mark(m) if *m == mark)
     }
 
     pub(super) fn is_word(&self, word: &str) -> bool {
-        matches!(self.peek(), Kind::Word(w) if w == word)
+        matches!(self.peek(), TokenKind::Word(w) if w == word)
     }
 
     pub(super) fn accept(&mut self, mark: &str) -> bool {
@@ -121,7 +121,7 @@ impl Parser {
     }
 
     pub(super) fn skip_breaks(&mut self) {
-        while matches!(self.peek(), Kind::Break) {
+        while matches!(self.peek(), TokenKind::Break) {
             self.next += 1;
         }
     }
@@ -129,17 +129,17 @@ impl Parser {
     pub(super) fn unexpected(&self) -> SyntaxError {
         let token = self.token();
         let what = match &token.kind {
-            Kind::End => return SyntaxError::incomplete(token.at),
-            Kind::Break => "end of line".to_owned(),
-            Kind::Word(word) if KEYWORDS.contains(&word.as_str()) => format!("`{word}'"),
-            Kind::Word(_) => "local variable or method".to_owned(),
-            Kind::Constant(_) => "constant".to_owned(),
-            Kind::Label(_) => "label".to_owned(),
-            Kind::Int(_) => "integer literal".to_owned(),
-            Kind::Float(_) => "float literal".to_owned(),
-            Kind::Str(_) | Kind::Words(_) => "string literal".to_owned(),
-            Kind::Symbol(_) => "symbol literal".to_owned(),
-            Kind::Mark(mark) => format!("'{mark}'"),
+            TokenKind::End => return SyntaxError::incomplete(token.at),
+            TokenKind::Break => "end of line".to_owned(),
+            TokenKind::Word(word) if KEYWORDS.contains(&word.as_str()) => format!("`{word}'"),
+            TokenKind::Word(_) => "local variable or method".to_owned(),
+            TokenKind::Constant(_) => "constant".to_owned(),
+            TokenKind::Label(_) => "label".to_owned(),
+            TokenKind::Int(_) => "integer literal".to_owned(),
+            TokenKind::Float(_) => "float literal".to_owned(),
+            TokenKind::Str(_) | TokenKind::Words(_) => "string literal".to_owned(),
+            TokenKind::Symbol(_) => "symbol literal".to_owned(),
+            TokenKind::Mark(mark) => format!("'{mark}'"),
         };
         SyntaxError::new(token.at, format!("unexpected {what}"))
     }
@@ -151,9 +151,9 @@ impl Parser {
         loop {
             self.skip_breaks();
             let ended = match self.peek() {
-                Kind::End => true,
-                Kind::Mark("}") => true,
-                Kind::Word(word) => ends.contains(&word.as_str()),
+                TokenKind::End => true,
+                TokenKind::Mark("}") => true,
+                TokenKind::Word(word) => ends.contains(&word.as_str()),
                 _ => false,
             };
             if ended {
@@ -161,8 +161,8 @@ impl Parser {
             }
             all.push(self.statement()?);
             let closed = match self.peek() {
-                Kind::Break | Kind::End | Kind::Mark("}") => true,
-                Kind::Word(word) => ends.contains(&word.as_str()),
+                TokenKind::Break | TokenKind::End | TokenKind::Mark("}") => true,
+                TokenKind::Word(word) => ends.contains(&word.as_str()),
                 _ => false,
             };
             if !closed {
@@ -201,8 +201,8 @@ impl Parser {
         loop {
             self.link(&mut links)?;
             let operator = match self.peek() {
-                Kind::Word(word) if word == "and" => Operator::And,
-                Kind::Word(word) if word == "or" => Operator::Or,
+                TokenKind::Word(word) if word == "and" => Operator::And,
+                TokenKind::Word(word) if word == "or" => Operator::Or,
                 _ => return Ok(left),
             };
             self.next += 1;
@@ -261,8 +261,8 @@ impl Parser {
 
     /// `name = value`, `name += value`; `None` for anything else.
     pub(super) fn variable_assignment(&mut self) -> Parsed<Option<Expr>> {
-        let Kind::Word(name) = self.peek().clone() else { return Ok(None) };
-        let Some(Token { kind: Kind::Mark(mark), .. }) = self.after(1) else { return Ok(None) };
+        let TokenKind::Word(name) = self.peek().clone() else { return Ok(None) };
+        let Some(Token { kind: TokenKind::Mark(mark), .. }) = self.after(1) else { return Ok(None) };
         let assigns = *mark == "=" || (mark.len() >= 2 && mark.ends_with('=') && !is_comparison(mark));
         if !assigns || KEYWORDS.contains(&name.as_str()) {
             return Ok(None);
@@ -309,7 +309,7 @@ impl Parser {
         let mut links = 0;
         loop {
             self.link(&mut links)?;
-            let Kind::Mark(mark) = self.peek() else { return Ok(left) };
+            let TokenKind::Mark(mark) = self.peek() else { return Ok(left) };
             let operator = Operator::of_mark(mark).filter(|o| o.strength() >= strength);
             let Some(operator) = operator else { return Ok(left) };
             self.step();
@@ -329,11 +329,11 @@ impl Parser {
             let next = self.after(1).map(|t| (t.kind.clone(), t.spaced));
             self.step();
             return match next {
-                Some((Kind::Int(number), false)) => {
+                Some((TokenKind::Int(number), false)) => {
                     self.step();
                     self.postfix(Expr::Literal(Value::Int(-number)))
                 }
-                Some((Kind::Float(number), false)) => {
+                Some((TokenKind::Float(number), false)) => {
                     self.step();
                     self.postfix(Expr::Literal(Value::Float(-number)))
                 }
@@ -347,24 +347,24 @@ impl Parser {
     pub(super) fn primary(&mut self) -> Parsed {
         let token = self.token().clone();
         match token.kind {
-            Kind::Int(number) => self.literal(Value::Int(number)),
-            Kind::Float(number) => self.literal(Value::Float(number)),
-            Kind::Symbol(name) => self.literal(Value::Symbol(name)),
-            Kind::Words(words) => {
+            TokenKind::Int(number) => self.literal(Value::Int(number)),
+            TokenKind::Float(number) => self.literal(Value::Float(number)),
+            TokenKind::Symbol(name) => self.literal(Value::Symbol(name)),
+            TokenKind::Words(words) => {
                 self.step();
                 Ok(Expr::Array(words.into_iter().map(|word| Expr::Literal(Value::text(word))).collect()))
             }
-            Kind::Str(parts) => self.string(parts),
-            Kind::Constant(name) => self.constant(name),
-            Kind::Word(word) => self.word(word),
-            Kind::Mark("[") => {
+            TokenKind::Str(parts) => self.string(parts),
+            TokenKind::Constant(name) => self.constant(name),
+            TokenKind::Word(word) => self.word(word),
+            TokenKind::Mark("[") => {
                 self.step();
                 let items = self.nested(|p| p.list("]"))?;
                 self.expect("]")?;
                 Ok(Expr::Array(items))
             }
-            Kind::Mark("{") => self.nested(Self::hash),
-            Kind::Mark("(") => {
+            TokenKind::Mark("{") => self.nested(Self::hash),
+            TokenKind::Mark("(") => {
                 self.step();
                 self.skip_breaks();
                 let inner = self.nested(Self::statement)?;
@@ -384,7 +384,7 @@ impl Parser {
     /// Adjacent strings are concatenated.
     pub(super) fn string(&mut self, mut parts: Vec<Part>) -> Parsed {
         self.step();
-        while let Kind::Str(more) = self.peek().clone() {
+        while let TokenKind::Str(more) = self.peek().clone() {
             self.step();
             parts.extend(more);
         }

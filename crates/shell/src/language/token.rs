@@ -8,7 +8,7 @@ use super::{SyntaxError, escape};
 
 /// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum TokenKind {
     /// A line end or `;`.
     Break,
     /// A word, or keyword, that begins with a lower-case letter or `_`. May end with `?` or `!`.
@@ -46,7 +46,7 @@ pub enum Part {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: TokenKind,
     /// Byte offset of its first character.
     pub at: usize,
     /// Whether a space or the beginning of a line precedes it.
@@ -60,7 +60,7 @@ const MARKS: &[&str] = &[
     "!", "?", ":", ",", ".", "(", ")", "[", "]", "{", "}", "|", "&", "^", "~",
 ];
 
-/// Splits a source into tokens; the last one is [`Kind::End`].
+/// Splits a source into tokens; the last one is [`TokenKind::End`].
 ///
 /// # Errors
 /// If a literal is invalid or does not end.
@@ -94,13 +94,13 @@ impl Lexer<'_> {
         let spaced = self.skip_space() || self.tokens.is_empty();
         let at = self.at;
         let Some(c) = self.peek() else {
-            self.tokens.push(Token { kind: Kind::End, at, spaced });
+            self.tokens.push(Token { kind: TokenKind::End, at, spaced });
             return Ok(false);
         };
         let kind = match c {
             '\n' | ';' => {
                 self.at += 1;
-                Kind::Break
+                TokenKind::Break
             }
             '"' | '`' | '\'' => self.string(c)?,
             '0'..='9' => self.number()?,
@@ -132,7 +132,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn mark(&mut self) -> Result<Kind, SyntaxError> {
+    fn mark(&mut self) -> Result<TokenKind, SyntaxError> {
         if self.rest() == "\\" {
             return Err(SyntaxError::incomplete(self.at));
         }
@@ -142,10 +142,10 @@ impl Lexer<'_> {
             return Err(SyntaxError::new(self.at, format!("unexpected character '{c}'")));
         };
         self.at += mark.len();
-        Ok(Kind::Mark(mark))
+        Ok(TokenKind::Mark(mark))
     }
 
-    fn word(&mut self) -> Kind {
+    fn word(&mut self) -> TokenKind {
         let start = self.at;
         let sigil = self.rest().starts_with(['@', '$']) as usize;
         let rest = &self.rest()[sigil..];
@@ -156,11 +156,11 @@ impl Lexer<'_> {
         let label = self.peek_at(0) == Some(b':') && self.peek_at(1) != Some(b':');
         if label && !self.after_question() {
             self.at += 1;
-            return Kind::Label(text);
+            return TokenKind::Label(text);
         }
         match text.chars().next() {
-            Some(c) if c.is_uppercase() => Kind::Constant(text),
-            _ => Kind::Word(text),
+            Some(c) if c.is_uppercase() => TokenKind::Constant(text),
+            _ => TokenKind::Word(text),
         }
     }
 
@@ -172,14 +172,14 @@ impl Lexer<'_> {
 
     /// Whether a `?` of a condition is open, so that a `:` does not end a label.
     fn after_question(&self) -> bool {
-        let line = self.tokens.iter().rev().take_while(|t| t.kind != Kind::Break);
+        let line = self.tokens.iter().rev().take_while(|t| t.kind != TokenKind::Break);
         let mut depth = 0;
         for token in line {
             match token.kind {
-                Kind::Mark("?") if depth == 0 => return true,
-                Kind::Mark(":") => depth += 1,
-                Kind::Mark("?") => depth -= 1,
-                Kind::Mark("," | "{" | "(" | "[") => return false,
+                TokenKind::Mark("?") if depth == 0 => return true,
+                TokenKind::Mark(":") => depth += 1,
+                TokenKind::Mark("?") => depth -= 1,
+                TokenKind::Mark("," | "{" | "(" | "[") => return false,
                 _ => {}
             }
         }
@@ -188,15 +188,15 @@ impl Lexer<'_> {
 
     fn begins_symbol(&self) -> bool {
         let next = self.rest()[1..].chars().next();
-        let after_word = self.tokens.last().is_some_and(|t| matches!(t.kind, Kind::Mark("?")));
+        let after_word = self.tokens.last().is_some_and(|t| matches!(t.kind, TokenKind::Mark("?")));
         next.is_some_and(|c| c.is_alphabetic() || matches!(c, '_' | '"')) && !after_word
     }
 
-    fn symbol(&mut self) -> Result<Kind, SyntaxError> {
+    fn symbol(&mut self) -> Result<TokenKind, SyntaxError> {
         self.at += 1;
         if self.rest().starts_with('"') {
             return match self.string('"')? {
-                Kind::Str(parts) => plain_symbol(parts, self.at),
+                TokenKind::Str(parts) => plain_symbol(parts, self.at),
                 other => Ok(other),
             };
         }
@@ -204,10 +204,10 @@ impl Lexer<'_> {
         let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
         let name = rest[..length].to_owned();
         self.at += length;
-        Ok(Kind::Symbol(name))
+        Ok(TokenKind::Symbol(name))
     }
 
-    fn number(&mut self) -> Result<Kind, SyntaxError> {
+    fn number(&mut self) -> Result<TokenKind, SyntaxError> {
         let start = self.at;
         for (prefix, radix) in [("0x", 16), ("0b", 2), ("0o", 8)] {
             if self.rest().get(..2).is_some_and(|head| head.eq_ignore_ascii_case(prefix)) {
@@ -228,7 +228,7 @@ impl Lexer<'_> {
             float = true;
         }
         match float {
-            true => text.parse().map(Kind::Float).map_err(|_| SyntaxError::new(start, "not a number")),
+            true => text.parse().map(TokenKind::Float).map_err(|_| SyntaxError::new(start, "not a number")),
             false if text.len() > 1 && text.starts_with('0') => self.integer(start, &text, 8),
             false => self.integer(start, &text, 10),
         }
@@ -254,19 +254,21 @@ impl Lexer<'_> {
         Some(text)
     }
 
-    fn integer(&self, start: usize, digits: &str, radix: u32) -> Result<Kind, SyntaxError> {
+    fn integer(&self, start: usize, digits: &str, radix: u32) -> Result<TokenKind, SyntaxError> {
         let number = i64::from_str_radix(digits, radix);
-        number.map(Kind::Int).map_err(|_| SyntaxError::new(start, "a number that does not fit in 64 bits"))
+        number
+            .map(TokenKind::Int)
+            .map_err(|_| SyntaxError::new(start, "a number that does not fit in 64 bits"))
     }
 
     /// `%w[` where a value may begin; elsewhere `%` is the remainder.
     fn begins_words(&self, spaced: bool) -> bool {
         let opens = matches!(self.peek_at(1), Some(b'w' | b'W'))
             && matches!(self.peek_at(2), Some(b'[' | b'(' | b'{' | b'<' | b'|'));
-        opens && (spaced || self.tokens.last().is_some_and(|t| matches!(t.kind, Kind::Mark(_))))
+        opens && (spaced || self.tokens.last().is_some_and(|t| matches!(t.kind, TokenKind::Mark(_))))
     }
 
-    fn words(&mut self) -> Result<Kind, SyntaxError> {
+    fn words(&mut self) -> Result<TokenKind, SyntaxError> {
         let start = self.at;
         let close = match self.peek_at(2) {
             Some(b'[') => ']',
@@ -279,10 +281,10 @@ impl Lexer<'_> {
         let length = self.rest().find(close).ok_or_else(|| SyntaxError::incomplete(start))?;
         let words = self.rest()[..length].split_whitespace().map(str::to_owned).collect();
         self.at += length + 1;
-        Ok(Kind::Words(words))
+        Ok(TokenKind::Words(words))
     }
 
-    fn string(&mut self, quote: char) -> Result<Kind, SyntaxError> {
+    fn string(&mut self, quote: char) -> Result<TokenKind, SyntaxError> {
         let start = self.at;
         if quote == '`' {
             return Err(SyntaxError::new(start, "shell commands in backquotes are not supported"));
@@ -315,15 +317,15 @@ impl Lexer<'_> {
     }
 
     /// `"key": value` in a hash.
-    fn string_or_label(&mut self, parts: Vec<Part>) -> Kind {
+    fn string_or_label(&mut self, parts: Vec<Part>) -> TokenKind {
         let label = self.peek_at(0) == Some(b':') && matches!(self.peek_at(1), Some(b' ' | b'\t'));
         let text = match parts.as_slice() {
             [Part::Text(text)] if label && !self.after_question() => std::str::from_utf8(text).ok(),
             _ => None,
         };
-        let Some(label) = text.map(str::to_owned) else { return Kind::Str(parts) };
+        let Some(label) = text.map(str::to_owned) else { return TokenKind::Str(parts) };
         self.at += 1;
-        Kind::Label(label)
+        TokenKind::Label(label)
     }
 
     /// The code up to the brace that closes `#{`. Strings in it may contain braces and nested code.
@@ -356,11 +358,11 @@ impl Lexer<'_> {
     }
 }
 
-fn plain_symbol(parts: Vec<Part>, at: usize) -> Result<Kind, SyntaxError> {
+fn plain_symbol(parts: Vec<Part>, at: usize) -> Result<TokenKind, SyntaxError> {
     let text = match parts.as_slice() {
         [] => Some(String::new()),
         [Part::Text(text)] => String::from_utf8(text.clone()).ok(),
         _ => None,
     };
-    text.map(Kind::Symbol).ok_or_else(|| SyntaxError::new(at, "a symbol must be plain text"))
+    text.map(TokenKind::Symbol).ok_or_else(|| SyntaxError::new(at, "a symbol must be plain text"))
 }
