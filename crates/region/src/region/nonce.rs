@@ -230,6 +230,13 @@ impl NonceManager {
         self.shards.iter().map(|shard| shard.lock().bytes() as u64).sum()
     }
 
+    /// Forgets nonces that are older than the grace period. An operation does so in its own shard alone, and a server to which no
+    /// more operations come would keep what it has.
+    pub fn expire(&self) {
+        let now_ms = self.clock.now_ms();
+        self.shards.iter().for_each(|shard| shard.lock().forget(now_ms, self.grace_ms));
+    }
+
     fn shard(&self, key: NonceKey) -> &Mutex<Shard> {
         &self.shards[length::index(self.hasher.hash_one(key)) % SHARDS]
     }
@@ -451,6 +458,23 @@ mod tests {
         assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Duplicate);
         clock.advance_ms(100);
         assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
+    }
+
+    #[test]
+    fn nonces_go_after_the_grace_period_without_another_operation() {
+        let clock = ManualClock::at(0);
+        let nonces = NonceManager::new(clock.clone(), 100);
+        for nonce in 1..1000 {
+            let key = NonceKey { nonce, ..KEY };
+            assert_eq!(nonces.start(key, OWNER, no_retry), NonceStart::Proceed);
+            nonces.end(key, true);
+        }
+        clock.advance_ms(99);
+        nonces.expire();
+        assert!(nonces.bytes() >= 999 * 8, "{}", nonces.bytes());
+        clock.advance_ms(1);
+        nonces.expire();
+        assert_eq!(nonces.bytes(), 0);
     }
 
     #[test]

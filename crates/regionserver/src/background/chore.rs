@@ -131,6 +131,7 @@ fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
 impl RegionServer {
     /// Looks once at everything that goes by time.
     pub fn run_chore(&self) {
+        self.memory.expire_nonces();
         let expired = self.scanners.expire();
         if expired > 0 {
             tracing::info!(expired, "scanner leases ran out");

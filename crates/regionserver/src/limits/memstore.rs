@@ -202,6 +202,11 @@ impl MemStoreGauge {
         gauge
     }
 
+    /// Forgets nonces whose grace period is over.
+    pub fn expire_nonces(&self) {
+        self.nonces.iter().for_each(|nonces| nonces.expire());
+    }
+
     /// The same, and counts these nonces.
     pub fn with_nonces(self, nonces: Arc<NonceManager>) -> Self {
         Self { nonces: Some(nonces), ..self }
