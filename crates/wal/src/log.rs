@@ -65,7 +65,8 @@
 //! # Locks, and bounds
 //!
 //! Lock order: `output` before `queue`. Callbacks and the listener run without `queue` but while
-//! `output` is held, so they must not wait for a sync or a roll. Memory: two buffers, one being
+//! `output` is held, so they must not wait for a sync or a roll. Memory: two buffers, lists of
+//! segments of 1 MiB so that growing copies little; one is being
 //! filled and one being written, each of at most [`WalConfig::queue_bytes_max`] or one longer
 //! entry; with compression, a buffer of the compressed entries of a batch; and the entry that each
 //! thread encodes, of whose memory it keeps at most [`ENTRY_BYTES_KEPT`]. [`WalStats::queue_bytes`]
@@ -351,11 +352,10 @@ impl Wal {
         when_full: WhenFull,
     ) -> Result<Option<Txid>> {
         let Some(mut queue) = self.shared.lock_with_room(entry.len(), when_full)? else { return Ok(None) };
-        queue.reserve(entry.len(), self.shared.config.queue_bytes_max);
-        queue.pending.extend_from_slice(entry);
+        queue.push(entry, self.shared.config.queue_bytes_max);
         queue.accounting.appended(key.region, key.seq_id, cells);
         let txid = queue.next_txid(entry.len());
-        if queue.pending.len() > COMMIT_BYTES {
+        if queue.pending_bytes() > COMMIT_BYTES {
             self.shared.request_commit(&mut queue);
         }
         Ok(Some(txid))
@@ -573,7 +573,7 @@ impl Shared {
         if when_full == WhenFull::ReturnNone && queue.blocked > 0 {
             return Ok(None);
         }
-        while !queue.pending.is_empty() && queue.pending.len() + bytes > self.config.queue_bytes_max {
+        while !queue.is_empty() && !queue.has_room(bytes, self.config.queue_bytes_max) {
             self.request_commit(&mut queue);
             if when_full == WhenFull::ReturnNone {
                 return Ok(None);

@@ -31,7 +31,7 @@ impl Shared {
         let mut queue = self.queue.lock();
         loop {
             self.wait_for_work(&mut queue);
-            let ends = queue.closing && queue.pending.is_empty() && !queue.has_work();
+            let ends = queue.closing && queue.is_empty() && !queue.has_work();
             if ends {
                 return;
             }
@@ -50,7 +50,7 @@ impl Shared {
             let ticked = self.work.wait_for(queue, TICK).timed_out();
             queue.thread_sleeps = false;
             if ticked && !queue.writing {
-                queue.commit_requested |= !queue.pending.is_empty();
+                queue.commit_requested |= !queue.is_empty();
                 // No thread commits, so the output is free.
                 if let Some(output) = self.output.try_lock() {
                     queue.roll_due |= self.archiver.takes_another() && output.too_old(&self.config);
@@ -70,7 +70,7 @@ impl Shared {
             self.roll_if_due(&mut output);
             let mut queue = self.queue.lock();
             queue.has_closed_files = false;
-            let ending = queue.closing && !queue.pending.is_empty();
+            let ending = queue.closing && !queue.is_empty();
             if !queue.has_work() && !ending {
                 drop(queue);
                 return std::mem::forget(fail_on_panic);
@@ -131,13 +131,13 @@ impl Shared {
     /// and completes the waiters.
     fn commit(&self, output: &mut Output, own_level: Option<SyncLevel>) {
         let mut queue = self.queue.lock();
-        let batch = queue.take_batch();
+        let batch = queue.take_batch(self.config.queue_bytes_max);
         let (failed, blocked) = (queue.failure().is_some(), queue.blocked > 0);
         drop(queue);
         if blocked {
             self.space.notify_all();
         }
-        let wanted = !batch.bytes.is_empty() || batch.is_awaited || own_level.is_some();
+        let wanted = !batch.segments.is_empty() || batch.is_awaited || own_level.is_some();
         if wanted && !failed {
             count(&self.counters.commits);
             self.watchdog.begin(output.path());
@@ -151,7 +151,7 @@ impl Shared {
         }
         self.tell(&batch, SyncLevel::Flush);
         self.tell(&batch, SyncLevel::Sync);
-        self.queue.lock().recycle(batch.bytes, self.config.queue_bytes_max);
+        self.queue.lock().recycle(batch.segments, self.config.queue_bytes_max);
         if let Some(took) = output.committed(&self.config) {
             count(&self.counters.slow_syncs);
             tracing::info!(ms = length::whole_ms(took), path = %output.path().display(), "slow sync");
@@ -171,8 +171,8 @@ impl Shared {
     /// Writes and flushes a batch, to a new file if the current one fails. Returns true on success.
     fn flush_batch(&self, output: &mut Output, batch: &Batch) -> bool {
         let written = match &mut output.current {
-            Some(current) => current.write(&batch.bytes),
-            None if batch.bytes.is_empty() => Ok(()),
+            Some(current) => current.write(&batch.segments),
+            None if batch.segments.is_empty() => Ok(()),
             None => Err(io::Error::new(io::ErrorKind::StorageFull, "no WAL file is open")),
         };
         let written = written.or_else(|error| {
@@ -311,7 +311,7 @@ impl Shared {
         batch: &Batch,
         mut new_file: OpenFile,
     ) -> io::Result<OpenFile> {
-        match new_file.write(&batch.bytes) {
+        match new_file.write(&batch.segments) {
             Ok(()) => Ok(new_file),
             Err(error) => {
                 let path = new_file.path.clone();
@@ -423,11 +423,8 @@ impl Shared {
         let mut queue = self.queue.lock();
         // Pending entries will be in the new file but are counted with the old one, too: it may be
         // kept too long, but never too short.
-        let highest = if queue.pending.is_empty() {
-            queue.accounting.take_highest()
-        } else {
-            queue.accounting.copy_highest()
-        };
+        let highest =
+            if queue.is_empty() { queue.accounting.take_highest() } else { queue.accounting.copy_highest() };
         queue.closed.push(ClosedFile { path: old.path.clone(), highest });
         let (first, last) = (queue.synced + 1, queue.flushed);
         let is_awaited = Arc::<AtomicBool>::default();

@@ -305,24 +305,29 @@ impl Drop for SpareFile {
 }
 
 impl OpenFile {
-    /// Appends plain entries in one write, compressed if the file is, and flushes.
-    pub(super) fn write(&mut self, entries: &[u8]) -> io::Result<()> {
-        if entries.is_empty() {
+    /// Appends segments of plain entries, compressed if the file's entries are, and flushes.
+    pub(super) fn write(&mut self, segments: &[Vec<u8>]) -> io::Result<()> {
+        if segments.is_empty() {
             return Ok(());
         }
         let started = clock::monotonic();
-        match &mut self.compressor {
-            None => self.file.append(entries)?,
-            Some((compressor, compressed)) => {
-                compressor.compress(entries, compressed)?;
-                self.file.append(compressed)?;
-                compressed.clear();
-                compressed.shrink_to(SPARE_BYTES_MAX);
-            }
+        for entries in segments {
+            self.append(entries)?;
         }
         self.file.flush()?;
         self.flushed_bytes = self.file.position();
         self.took += started.elapsed();
+        Ok(())
+    }
+
+    fn append(&mut self, entries: &[u8]) -> io::Result<()> {
+        let Some((compressor, compressed)) = &mut self.compressor else {
+            return self.file.append(entries);
+        };
+        compressor.compress(entries, compressed)?;
+        self.file.append(compressed)?;
+        compressed.clear();
+        compressed.shrink_to(SPARE_BYTES_MAX);
         Ok(())
     }
 

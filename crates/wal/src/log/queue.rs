@@ -11,13 +11,17 @@ use super::{SyncLevel, Txid, closed};
 /// The state under the queue's lock.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Encoded entries that no commit has taken.
-    pub(super) pending: Vec<u8>,
-    /// The empty buffer of the last batch, which is filled next.
-    pub(super) spare: Vec<u8>,
-    /// Bytes of the buffer that is being written.
+    /// Full segments of encoded entries that no commit has taken.
+    full: Vec<Vec<u8>>,
+    /// The sum of their capacities.
+    full_bytes: usize,
+    /// The segment to which entries are appended.
+    last: Vec<u8>,
+    /// Empty segments of earlier batches, which are filled next.
+    spare: Vec<Vec<u8>>,
+    /// Bytes of the segments that are being written.
     writing_bytes: usize,
-    /// The maximum of the bytes of these three buffers.
+    /// The maximum of the bytes of all segments.
     pub(super) bytes_peak: usize,
     pub(super) last_txid: u64,
     /// The last entry that a commit took.
@@ -118,7 +122,8 @@ pub(super) struct ClosedFile {
 
 /// The entries that one commit takes.
 pub(super) struct Batch {
-    pub(super) bytes: Vec<u8>,
+    /// Encoded entries. A segment holds whole entries.
+    pub(super) segments: Vec<Vec<u8>>,
     /// The first and the last entry in `bytes`; the first is greater than the last if there is
     /// none.
     pub(super) first: u64,
@@ -129,7 +134,10 @@ pub(super) struct Batch {
     pub(super) wants_sync: bool,
 }
 
-/// The largest buffer that is kept when it is empty.
+/// Bytes of a segment, unless one entry is longer.
+const SEGMENT_BYTES: usize = 1 << 20;
+
+/// The most that empty segments occupy, and the largest buffer of compressed entries that is kept.
 pub(super) const SPARE_BYTES_MAX: usize = 4 << 20;
 
 impl Queue {
@@ -149,21 +157,62 @@ impl Queue {
         }
     }
 
-    /// Reserves room for an entry. The buffer doubles, as a `Vec` would, but within
-    /// `queue_bytes_max`.
-    pub(super) fn reserve(&mut self, bytes: usize, queue_bytes_max: usize) {
-        let (needed, capacity) = (self.pending.len() + bytes, self.pending.capacity());
-        if needed <= capacity {
-            return;
-        }
-        let grown = needed.max((2 * capacity).min(queue_bytes_max));
-        self.pending.reserve_exact(grown - self.pending.len());
-        self.bytes_peak = self.bytes_peak.max(self.bytes());
+    /// Returns true if no entry is pending.
+    pub(super) fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.last.is_empty()
     }
 
-    /// Bytes of all buffers, including the one being written.
+    /// Bytes that pending entries occupy, including the unused ends of full segments.
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.full_bytes + self.last.len()
+    }
+
+    /// Returns true if an entry can be appended within `queue_bytes_max`.
+    pub(super) fn has_room(&self, bytes: usize, queue_bytes_max: usize) -> bool {
+        let last = if self.needs_segment(bytes) { self.last.capacity() } else { self.last.len() };
+        self.full_bytes + last + bytes <= queue_bytes_max
+    }
+
+    fn needs_segment(&self, bytes: usize) -> bool {
+        let needed = self.last.len() + bytes;
+        needed > SEGMENT_BYTES.max(self.last.capacity()) && !self.last.is_empty()
+    }
+
+    /// Appends an encoded entry. Full segments stay where they are: apart from the entry, an append
+    /// copies at most [`SEGMENT_BYTES`] under the queue's lock.
+    pub(super) fn push(&mut self, entry: &[u8], queue_bytes_max: usize) {
+        if self.last.len() + entry.len() > self.last.capacity() {
+            self.make_room(entry.len(), queue_bytes_max);
+            self.bytes_peak = self.bytes_peak.max(self.bytes());
+        }
+        self.last.extend_from_slice(entry);
+    }
+
+    /// Doubles the last segment, as a `Vec` would, up to [`SEGMENT_BYTES`], or begins another.
+    #[cold]
+    fn make_room(&mut self, bytes: usize, queue_bytes_max: usize) {
+        if self.needs_segment(bytes) {
+            let full = std::mem::replace(&mut self.last, self.spare.pop().unwrap_or_default());
+            self.full_bytes += full.capacity();
+            self.full.push(full);
+        }
+        let (needed, capacity) = (self.last.len() + bytes, self.last.capacity());
+        if needed > capacity {
+            // A segment behind a full one will most likely be full, too.
+            let wanted = if self.full.is_empty() { 2 * capacity } else { SEGMENT_BYTES };
+            let free = queue_bytes_max.saturating_sub(self.full_bytes);
+            let grown = needed.max(wanted.min(SEGMENT_BYTES).min(free));
+            self.last.reserve_exact(grown - self.last.len());
+        }
+    }
+
+    /// Bytes of all segments, including those being written.
     pub(super) fn bytes(&self) -> usize {
-        self.pending.capacity() + self.spare.capacity() + self.writing_bytes
+        self.full_bytes + self.last.capacity() + self.spare_bytes() + self.writing_bytes
+    }
+
+    fn spare_bytes(&self) -> usize {
+        self.spare.iter().map(Vec::capacity).sum()
     }
 
     pub(super) fn next_txid(&mut self, bytes: usize) -> Txid {
@@ -204,7 +253,7 @@ impl Queue {
             || !self.rolls.is_empty()
             || self.roll_due
             || self.has_closed_files
-            || (self.commit_requested && !self.pending.is_empty())
+            || (self.commit_requested && !self.is_empty())
     }
 
     /// Requests a commit of the pending entries. Returns true if the WAL's thread must be woken for
@@ -214,16 +263,24 @@ impl Queue {
         self.thread_sleeps && !self.writing
     }
 
-    /// Takes all pending entries.
-    pub(super) fn take_batch(&mut self) -> Batch {
-        let bytes = std::mem::replace(&mut self.pending, std::mem::take(&mut self.spare));
-        self.writing_bytes = bytes.capacity();
+    /// Takes all pending entries. Frees empty segments for which `queue_bytes_max` has no room
+    /// beside those that are being written.
+    pub(super) fn take_batch(&mut self, queue_bytes_max: usize) -> Batch {
+        let mut segments = std::mem::take(&mut self.full);
+        if !self.last.is_empty() {
+            segments.push(std::mem::replace(&mut self.last, self.spare.pop().unwrap_or_default()));
+        }
+        self.full_bytes = 0;
+        self.writing_bytes = segments.iter().map(Vec::capacity).sum();
+        while !self.spare.is_empty() && self.writing_bytes + self.spare_bytes() > queue_bytes_max {
+            self.spare.pop();
+        }
         let first = self.taken + 1;
         self.taken = self.last_txid;
         self.commit_requested = false;
         self.committing = std::mem::take(&mut self.waiters);
         let wants_sync = self.committing.iter().any(|waiter| waiter.level == SyncLevel::Sync);
-        Batch { bytes, first, last: self.last_txid, is_awaited: !self.committing.is_empty(), wants_sync }
+        Batch { segments, first, last: self.last_txid, is_awaited: !self.committing.is_empty(), wants_sync }
     }
 
     /// Takes the waiters of a level within the batch being written, in order, with their results.
@@ -248,14 +305,15 @@ impl Queue {
         (waiter, verdict)
     }
 
-    /// Recycles a batch's buffer. A buffer that an entry beyond `queue_bytes_max` has enlarged is
-    /// freed.
-    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>, queue_bytes_max: usize) {
+    /// Keeps a batch's segments for the next ones. A segment that an entry has enlarged is freed.
+    pub(super) fn recycle(&mut self, segments: Vec<Vec<u8>>, queue_bytes_max: usize) {
         self.writing_bytes = 0;
-        bytes.clear();
-        let kept_bytes_max = SPARE_BYTES_MAX.min(queue_bytes_max);
-        if bytes.capacity() <= kept_bytes_max && bytes.capacity() > self.spare.capacity() {
-            self.spare = bytes;
+        for mut segment in segments {
+            segment.clear();
+            let bytes = self.spare_bytes() + segment.capacity();
+            if segment.capacity() <= SEGMENT_BYTES && bytes <= SPARE_BYTES_MAX.min(queue_bytes_max) {
+                self.spare.push(segment);
+            }
         }
     }
 
@@ -317,6 +375,34 @@ impl FailedRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_append_copies_no_more_than_a_segment() {
+        const MAX: usize = 32 << 20;
+        const COPIED_MAX: usize = 1 << 20;
+        let mut queue = Queue::default();
+        for entry in [100, 70_000, 3 * COPIED_MAX, COPIED_MAX - 1].map(|bytes| vec![7_u8; bytes]) {
+            let (mut pushed, mut copied_max) = (0, 0);
+            while queue.has_room(entry.len(), MAX) {
+                let (at, len, full) = (queue.last.as_ptr(), queue.last.len(), queue.full.len());
+                queue.push(&entry, MAX);
+                pushed += 1;
+                if queue.last.as_ptr() != at && queue.full.len() == full {
+                    copied_max = copied_max.max(len);
+                }
+                assert!(queue.bytes() <= MAX + SPARE_BYTES_MAX, "{} bytes", queue.bytes());
+            }
+            assert!(pushed * entry.len() >= MAX / 2, "{pushed} entries of {}", entry.len());
+            assert!(copied_max <= COPIED_MAX, "{copied_max} bytes were copied");
+            let batch = queue.take_batch(MAX);
+            assert_eq!(batch.segments.concat().len(), pushed * entry.len());
+            assert!(
+                queue.is_empty() && batch.segments.iter().all(|segment| segment.len() % entry.len() == 0)
+            );
+            queue.recycle(batch.segments, MAX);
+        }
+        assert!(queue.bytes() <= SPARE_BYTES_MAX + SEGMENT_BYTES, "{} bytes are kept", queue.bytes());
+    }
 
     #[test]
     fn failed_ranges_are_found_and_bounded() {
