@@ -178,6 +178,7 @@ fn server(start: &Start) -> ExitCode {
         tracing::warn!(keys = unknown.join(" "), "settings that Evenkeel does not know are ignored");
     }
     drop(unknown);
+    allocator::keep_large_blocks_out_of_heaps();
     if let Err(error) = allocator::share() {
         tracing::warn!(%error, "other processes cannot read the allocator's time");
     }

@@ -20,10 +20,12 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("scans with a costly filter", costly_scans),
     Attack::that_writes("Puts of large values", large_puts),
     Attack::new("scanners that are left", scanners_left),
-    Attack::new("scanners with large filters", scanners_with_large_filters),
+    Attack::new("scanners with large filters", |stage| scanners_with_filters(stage, 3000)),
+    Attack::new("scanners with filters", |stage| scanners_with_filters(stage, 200)),
     Attack::new("scanners of hbase:meta", scanners_of_meta),
     Attack::that_writes("nonces", nonces),
     Attack::new("calls that fill the priority handlers", priority_calls),
+    Attack::new("procedures whose outcomes nobody asks for", procedures),
     Attack::new("any bytes to every method", every_method),
 ];
 
@@ -182,8 +184,8 @@ fn scanners_left(stage: &Stage) -> Held {
     Box::new(kept)
 }
 
-/// A list of filters of about a MiB, none of which takes long.
-fn large_filter() -> pb::Filter {
+/// A list of filters, none of which takes long. Reading one takes about a KiB, of a tenth of that.
+fn large_filter(members: usize) -> pb::Filter {
     let prefix = pb::PrefixFilter { prefix: Some(Bytes::from(vec![b'r'; 1])) };
     let small = pb::Filter {
         name: format!("{FILTERS}PrefixFilter"),
@@ -191,13 +193,13 @@ fn large_filter() -> pb::Filter {
     };
     let list = pb::FilterList {
         operator: pb::filter_list::Operator::MustPassOne as i32,
-        filters: vec![small; 20_000],
+        filters: vec![small; members],
     };
     pb::Filter { name: format!("{FILTERS}FilterList"), serialized_filter: Some(list.encode_to_vec().into()) }
 }
 
-fn scanners_with_large_filters(stage: &Stage) -> Held {
-    let one = scan(&stage.target, 1, 1, Some(large_filter()));
+fn scanners_with_filters(stage: &Stage, members: usize) -> Held {
+    let one = scan(&stage.target, 1, 1, Some(large_filter(members)));
     again(stage, 8, &one, true)
 }
 
@@ -260,6 +262,32 @@ fn priority_calls(stage: &Stage) -> Held {
         drain(stream);
         push(stream, requests.next().expect("a cycle"))
     })
+}
+
+/// Procedures of two tables, of which only so many may wait; the outcome of each is kept.
+fn procedures(stage: &Stage) -> Held {
+    let mut nonce = 0;
+    let mut flush = |table: &str| {
+        nonce += 1;
+        let name = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        let request = pb::FlushTableRequest {
+            table_name: pb::TableName { namespace: name("default"), qualifier: name(table) },
+            nonce_group: Some(11),
+            nonce: Some(nonce),
+            ..Default::default()
+        };
+        raw::call(1, "FlushTable", &request)
+    };
+    stage.keep(
+        2,
+        || stage.service(stage.master, "MasterService"),
+        |stream| {
+            drain(stream);
+            let some: Vec<u8> =
+                (0..20).flat_map(|n| flush(if n % 2 == 0 { "target" } else { "bystander" })).collect();
+            push(stream, &some)
+        },
+    )
 }
 
 /// Names of a service's methods, from its .proto file.
