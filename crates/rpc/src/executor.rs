@@ -1,10 +1,11 @@
 //! Handler threads for calls that cannot be answered on the connection's thread.
 //!
-//! Five classes with their own threads and queues, so that one kind of load cannot starve another: above all, user
+//! Six classes with their own threads and queues, so that one kind of load cannot starve another: above all, user
 //! load must not stand before hbase:meta, nor admin calls that wait for a disk, and reads not behind writes that wait for a
 //! lock or the log. Queues are bounded; a
 //! full one is answered with CallQueueTooBigException. Calls whose client has given up are dropped when they reach the front.
-//! Scans, what else computes for long, and writes that wait take turns: see [`queue`].
+//! All but Priority and Admin take turns, so that no load of any kind takes the cores from the threads of connections and of the
+//! log: see [`queue`].
 //!
 //! The rest of a call that began elsewhere is a [job](Executor::run_rest). It waits in the same queue as calls, and is
 //! never refused: it is of a call in flight, of which there are as many as the connections' budgets allow.
@@ -36,6 +37,8 @@ pub enum CallClass {
     /// Scans, and what else computes for long: large requests and replies, costly filters. As a rule it waits for nothing
     /// but a disk that it reads.
     Scan,
+    /// Writes too long to be decoded on a connection's thread. It waits for nothing.
+    Decode,
     /// Writes that wait: for a row's lock, for earlier writes to be durable, for room in the log.
     Write,
 }
@@ -55,8 +58,10 @@ pub struct ExecutorConfig {
     pub write_handlers: usize,
     /// Threads for admin calls that wait.
     pub admin_handlers: usize,
-    /// Calls of a class that compute at once, where the class takes turns: of scans, and of writes that wait. The others wait in
-    /// line, for a disk or for a lock. As many as there are cores.
+    /// Threads for long writes.
+    pub decode_handlers: usize,
+    /// Calls of a class that compute at once, where the class takes turns. The others wait in line, for a disk or for a lock. As
+    /// many as there are cores.
     pub computing_at_once: usize,
     /// How long such a call computes before others that wait go first.
     pub turn: Duration,
@@ -77,9 +82,10 @@ impl Default for ExecutorConfig {
             scan_handlers: 30,
             write_handlers: 30,
             admin_handlers: 10,
+            decode_handlers: 10,
             computing_at_once: std::thread::available_parallelism().map_or(1, usize::from),
             turn: Duration::from_millis(5),
-            resume_wait_max: Duration::from_millis(20),
+            resume_wait_max: Duration::from_millis(100),
             queue_calls_max: 0,
             supervisor: Supervisor::log_only(),
         }
@@ -89,7 +95,7 @@ impl Default for ExecutorConfig {
 /// See the module's documentation. Dropping it stops the threads after their running calls.
 pub struct Executor {
     server_name: String,
-    queues: [Arc<Queue>; 5],
+    queues: [Arc<Queue>; 6],
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -105,20 +111,22 @@ impl Executor {
             config.scan_handlers,
             config.write_handlers,
             config.admin_handlers,
+            config.decode_handlers,
         ];
         if handlers.contains(&0) || config.computing_at_once == 0 {
             let reason = "calls of each class need a handler thread";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let [general, priority, scan, write, admin] =
+        let [general, priority, scan, write, admin, decode] =
             handlers.map(|handlers| Queue::new(handlers, config.queue_calls_max));
-        let scan = scan.with_turns(config.computing_at_once, config.turn);
-        let write = write.with_turns(config.computing_at_once, config.turn);
+        let [general, scan, write, decode] = [general, scan, write, decode]
+            .map(|queue| queue.with_turns(config.computing_at_once, config.turn));
         let write = write.with_line_after_waits(config.resume_wait_max);
-        let queues = [general, priority, scan, write, admin].map(Arc::new);
+        let queues = [general, priority, scan, write, admin, decode].map(Arc::new);
         let executor =
             Executor { server_name: config.server_name.clone(), queues, threads: Mutex::default() };
-        for (queue, name) in executor.queues.iter().zip(["general", "priority", "scan", "write", "admin"]) {
+        let names = ["general", "priority", "scan", "write", "admin", "decode"];
+        for (queue, name) in executor.queues.iter().zip(names) {
             for i in 0..queue.handlers() {
                 let own = queue.clone();
                 let handle_calls = move || {
@@ -174,13 +182,14 @@ impl Executor {
     }
 
     fn queue(&self, class: CallClass) -> &Queue {
-        let [general, priority, scan, write, admin] = &self.queues;
+        let [general, priority, scan, write, admin, decode] = &self.queues;
         match class {
             CallClass::General => general,
             CallClass::Priority => priority,
             CallClass::Scan => scan,
             CallClass::Write => write,
             CallClass::Admin => admin,
+            CallClass::Decode => decode,
         }
     }
 }

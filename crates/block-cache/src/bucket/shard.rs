@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenkeel_common::{TryError, TryResult, Wait};
+use evenkeel_common::{TryError, TryResult, Wait, turns};
 use parking_lot::Mutex;
 
 use super::allocator::{Allocator, Relocation};
@@ -174,7 +174,7 @@ impl Shard {
             if !wait.is_allowed() {
                 return Err(TryError::WouldWait);
             }
-            if !self.storage.verify(extent, key) {
+            if !turns::lend(|| self.storage.verify(extent, key)) {
                 drop(pin);
                 self.discard(key, hash);
                 return Ok(None);
@@ -229,7 +229,7 @@ impl Shard {
         wait: Wait,
     ) -> TryResult<Option<Block>> {
         let read = match wait {
-            Wait::Allowed => self.storage.read(extent, key),
+            Wait::Allowed => turns::lend(|| self.storage.read(extent, key)),
             Wait::Never => Ok(self.storage.read_nowait(extent, key).ok_or(TryError::WouldWait)?),
         };
         Ok(match read {

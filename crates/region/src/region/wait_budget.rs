@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
 
+/// The time within which a lock that is held for a computation only becomes free, as a rule.
+pub(super) const BRIEF: Duration = Duration::from_millis(1);
 /// The maximum time that a thread spends in short waits in each window.
-const BUDGET: Duration = Duration::from_millis(1);
+const BUDGET: Duration = BRIEF;
 /// The length of a window.
 const WINDOW: Duration = Duration::from_millis(20);
 

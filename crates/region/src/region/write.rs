@@ -337,7 +337,11 @@ impl Region {
         let level = sync_level(durability);
         let rows = self.row_cache.as_ref().map(|cache| cache.rows_of(&cells));
         let updates = match wait {
-            Wait::Allowed => self.updates.try_read().unwrap_or_else(|| turns::lend(|| self.updates.read())),
+            Wait::Allowed => self
+                .updates
+                .try_read()
+                .or_else(|| self.updates.try_read_for(wait_budget::BRIEF))
+                .unwrap_or_else(|| turns::lend(|| self.updates.read())),
             Wait::Never => self
                 .updates
                 .try_read()

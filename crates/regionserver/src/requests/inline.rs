@@ -6,8 +6,8 @@
 //!
 //! | work | on the connection's thread | else |
 //! |---|---|---|
-//! | to decode a frame | up to [`FRAME_BYTES_MAX`] | class Scan |
-//! | to decompress a cell block | up to [`COMPRESSED_BYTES_MAX`] | class Scan |
+//! | to decode a frame | up to [`FRAME_BYTES_MAX`] | class Decode of Mutate and Multi, else class Scan |
+//! | to decompress a cell block | up to [`COMPRESSED_BYTES_MAX`] | the same |
 //! | a Get | for a slice, which the Gets of a turn share; without [costly filters](is_cheap) | read anew, class Scan |
 //! | a Get of what is not in memory | | read anew, class General |
 //! | a Multi | up to [`ACTIONS_MAX`] actions; Gets for a slice | class Scan |
@@ -15,8 +15,10 @@
 //! | a write behind a row's lock, a flush's swap, a full log | | goes on, class Write |
 //! | a write that reads first | | class Write |
 //!
-//! Class Scan computes for long in turns, one a core. It does not wait for others' writes either, or scans would wait with it:
-//! writes that would wait go on in class Write. Where a request runs is a value ([`RunsOn`]) that it is given.
+//! Handlers compute in turns, one a core in each class. Class Scan computes for long. It does not wait for others' writes either,
+//! or scans would wait with it: writes that would wait go on in class Write. Long writes are decoded and made in class Decode,
+//! for all handlers of class Scan may have a scan that takes seconds. Where a request runs is a value ([`RunsOn`]) that it is
+//! given.
 
 use std::sync::Arc;
 use std::time::Duration;

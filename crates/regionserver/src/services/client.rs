@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait};
+use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, turns};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{BatchRunner, Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
 use evenkeel_wal::WakeBatch;
@@ -87,7 +87,10 @@ impl ClientService {
     pub(crate) fn plan(&self, call: Call, reply: Responder, planned: &mut Planned) {
         match call.method {
             // The table is not known before the call is decoded.
-            "Get" | "Mutate" | "Multi" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
+            "Mutate" | "Multi" if !inline::looks_short(&call) => {
+                self.aside(CallClass::Decode, false, call, reply);
+            }
+            "Get" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
                 self.aside(CallClass::Scan, false, call, reply);
             }
             "Get" => self.get(call, reply, &mut planned.gets),
@@ -215,18 +218,19 @@ impl ClientService {
             }
             "ExecService" => self.handle_service(class, call, reply),
             "ExecRegionServerService" => answer(reply, exec_region_server_service(&call)),
+            // Bulk loads work on files all the time.
             "PrepareBulkLoad" => {
                 let user = call.connection.user.clone();
                 let prepare = |request| bulk_load::prepare(&self.server, &request, user.as_deref());
-                reply.send_result(call.decode().and_then(prepare));
+                reply.send_result(call.decode().and_then(|request| turns::lend(|| prepare(request))));
             }
             "BulkLoadHFile" => {
                 let load = |request| bulk_load::bulk_load(&self.server, &request);
-                reply.send_result(call.decode().and_then(load));
+                reply.send_result(call.decode().and_then(|request| turns::lend(|| load(request))));
             }
             "CleanupBulkLoad" => {
                 let clean_up = |request| bulk_load::clean_up(&self.server, &request);
-                reply.send_result(call.decode().and_then(clean_up));
+                reply.send_result(call.decode().and_then(|request| turns::lend(|| clean_up(request))));
             }
             method => reply.send_error(&not_supported(method)),
         }
@@ -241,7 +245,7 @@ impl ClientService {
         let reads_first = mutate::reads_first(&request);
         let write = Write { call, request, region, reply };
         let own = self.clone();
-        match reads_first && at == CallClass::Scan {
+        match reads_first && computes(at) {
             true => self.executor.run_rest(CallClass::Write, move || write.make(&own, RunsOn::Waiting)),
             false => write.make(self, runs_on(at, &self.executor)),
         }
@@ -254,8 +258,15 @@ impl ClientService {
         };
         let kind = multi::kind(&request);
         if kind == multi::Kind::Reads {
-            let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Allowed, None);
-            return answer(reply, read.map_err(TryError::into_failure));
+            let server = Arc::clone(&self.server);
+            let read = move || {
+                let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, None);
+                answer(reply, read.map_err(TryError::into_failure));
+            };
+            return match at {
+                CallClass::Decode => self.executor.run_rest(CallClass::Scan, read),
+                _ => read(),
+            };
         }
         let class = match kind {
             multi::Kind::ReadsFirst => class(Work::ReadsFirst, is_system(&request)),
@@ -312,7 +323,12 @@ impl ClientService {
 
 /// What a request may do on a handler thread of a class.
 fn runs_on(class: CallClass, executor: &Arc<Executor>) -> RunsOn<'_> {
-    if class == CallClass::Scan { RunsOn::Computing(executor) } else { RunsOn::Waiting }
+    if computes(class) { RunsOn::Computing(executor) } else { RunsOn::Waiting }
+}
+
+/// Whether the threads of a class compute for long, and must not wait for others' writes.
+fn computes(class: CallClass) -> bool {
+    matches!(class, CallClass::Scan | CallClass::Decode)
 }
 
 /// Whether any part of a request is for a table of HBase's own.

@@ -17,7 +17,7 @@ use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{
-    CellBlockWriter, CellCodec, Compressor, Executor, ExecutorConfig, RpcServer, RpcServerConfig,
+    CallClass, CellBlockWriter, CellCodec, Compressor, Executor, ExecutorConfig, RpcServer, RpcServerConfig,
     RpcServerHandle,
 };
 use evenkeel_wal::WalConfig;
@@ -558,4 +558,60 @@ fn puts_before_a_full_log_hold_up_nobody() {
             (0..PUTS + 1).for_each(|_| drop(client.receive().expect("written")));
         })
     });
+}
+
+/// A batch names its region again and again: each time is a write of its own, which finds the region's locks taken.
+#[test]
+fn batches_of_many_regions_before_a_full_log_hold_up_nobody() {
+    const BATCHES: usize = 10;
+    holds_up_nobody(|| {
+        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
+        let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
+        let served = Served::over(fs.clone(), wal);
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
+        let action = || pb::Action {
+            index: Some(0),
+            mutation: Some(mutation(MutationType::Put, b"r", 1)),
+            ..Default::default()
+        };
+        let regions = (0..100).map(|_| multi(&served.region, vec![action()]).region_action.remove(0));
+        let batch = pb::MultiRequest { region_action: regions.collect(), ..Default::default() };
+        let (batch, cells) = (batch.encode_to_vec(), block_of(&vec![cell(b"r", b"q", b"v"); 100]));
+        served.disturbed_by(|| {
+            let mut filling = served.client();
+            let put = put_request(&served.region, b"r").encode_to_vec();
+            let block = block_of(&[cell(b"r", b"q", &[7; 100_000])]);
+            (0..5).for_each(|_| filling.send("Mutate", &put, &block));
+            std::thread::sleep(Duration::from_millis(50));
+            let mut client = served.client();
+            (0..BATCHES).for_each(|_| client.send("Multi", &batch, &cells));
+            std::thread::sleep(LONG);
+            gate.open();
+            (0..5).for_each(|_| drop(filling.receive().expect("written")));
+            (0..BATCHES).for_each(|_| drop(client.receive().expect("written")));
+        })
+    });
+}
+
+/// Whatever scans and costly Gets do: their handlers are all taken here.
+#[test]
+fn large_writes_do_not_wait_for_scans() {
+    let served = Served::start();
+    let busy = Arc::new(Mutex::new(()));
+    let held = busy.lock();
+    for _ in 0..100 {
+        let busy = Arc::clone(&busy);
+        served.executor.run_rest(CallClass::Scan, move || drop(busy.lock()));
+    }
+    let mut client = served.client();
+    client.stream.set_read_timeout(Some(TIMEOUT / 3)).expect("set");
+    let large = block_of(&[cell(b"r", b"q", &vec![7; 1 << 20])]);
+    client.call("Mutate", &put_request(&served.region, b"r"), &large).expect("written");
+    let action = pb::Action {
+        index: Some(0),
+        mutation: Some(mutation(MutationType::Put, b"r", 1)),
+        ..Default::default()
+    };
+    client.call("Multi", &multi(&served.region, vec![action]), &large).expect("written");
+    drop(held);
 }
