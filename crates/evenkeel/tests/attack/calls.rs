@@ -27,13 +27,12 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("calls that fill the priority handlers", priority_calls),
     Attack::new("procedures whose outcomes nobody asks for", procedures),
     Attack::new("any bytes to every method", every_method),
+    Attack::new("Gets with a costly filter", costly_gets),
+    Attack::that_writes("checks with a costly filter", costly_checks),
 ];
 
 /// See [`super::unmet`].
-pub const UNMET: &[Attack] = &[
-    Attack::new("Gets with a costly filter", costly_gets),
-    Attack::that_writes("Increments of one row", increments_of_one_row),
-];
+pub const UNMET: &[Attack] = &[Attack::that_writes("Increments of one row", increments_of_one_row)];
 
 /// Sends a request again and again on some connections, and reads the replies or leaves them.
 fn again(stage: &Stage, count: usize, request: &[u8], reads: bool) -> Held {
@@ -77,7 +76,9 @@ fn many_gets(stage: &Stage) -> Held {
         }
     };
     let bare = pb::RegionAction::default().encode_to_vec().len();
-    let actions: Vec<u8> = (0..200_000).flat_map(|n| action(n).encode_to_vec().split_off(bare)).collect();
+    // Nearly as long as a request may be on this server, or less.
+    let gets = stage.sized(200_000, 500_000);
+    let actions: Vec<u8> = (0..gets).flat_map(|n| action(n).encode_to_vec().split_off(bare)).collect();
     again(stage, 2, &multi(stage, &actions), true)
 }
 
@@ -109,7 +110,24 @@ fn costly_gets(stage: &Stage) -> Held {
         let get = pb::Get { row, filter: Some(costly_filter()), ..Default::default() };
         raw::call(n as u32, "Get", &pb::GetRequest { region: stage.target.clone(), get })
     };
-    again(stage, 4, &(0..3).flat_map(get).collect::<Vec<_>>(), true)
+    again(stage, stage.sized(4, 30), &(0..3).flat_map(get).collect::<Vec<_>>(), true)
+}
+
+/// Writes on a condition that takes long, so under the row's lock.
+fn costly_checks(stage: &Stage) -> Held {
+    let check = |n: usize| {
+        let row = format!("b{}", n % BIG_ROWS);
+        let value = pb::mutation_proto::column_value::QualifierValue {
+            qualifier: Some(Bytes::from_static(b"checked")),
+            value: Some(Bytes::from_static(b"v")),
+            ..Default::default()
+        };
+        let condition =
+            pb::Condition { row: row.clone().into(), filter: Some(costly_filter()), ..Default::default() };
+        let put = super::put_request(&stage.target, &row, vec![value]);
+        raw::call(n as u32, "Mutate", &pb::MutateRequest { condition: Some(condition), ..put })
+    };
+    again(stage, stage.sized(4, 30), &(0..8).flat_map(check).collect::<Vec<_>>(), true)
 }
 
 fn scan(region: &pb::RegionSpecifier, id: u32, rows: u32, filter: Option<pb::Filter>) -> Vec<u8> {
@@ -126,7 +144,7 @@ fn scan(region: &pb::RegionSpecifier, id: u32, rows: u32, filter: Option<pb::Fil
 
 fn costly_scans(stage: &Stage) -> Held {
     let scans: Vec<u8> = (0..3).flat_map(|id| scan(&stage.target, id, 1000, Some(costly_filter()))).collect();
-    again(stage, 4, &scans, true)
+    again(stage, stage.sized(4, 30), &scans, true)
 }
 
 fn increment(stage: &Stage, row: &str, nonce: Option<u64>) -> Vec<u8> {
@@ -152,7 +170,7 @@ fn increments_of_one_row(stage: &Stage) -> Held {
         raw::call(1, "Mutate", &super::put_request(&stage.target, "hot", vec![value]))
     };
     let both: Vec<u8> = (0..100).flat_map(|n| [increment(stage, "hot", None), put(n)].concat()).collect();
-    again(stage, 4, &both, true)
+    again(stage, stage.sized(4, 30), &both, true)
 }
 
 fn large_puts(stage: &Stage) -> Held {
@@ -164,7 +182,7 @@ fn large_puts(stage: &Stage) -> Held {
     let puts: Vec<u8> = (0..10)
         .flat_map(|n| raw::call(1, "Mutate", &super::put_request(&stage.target, "large", vec![value(n)])))
         .collect();
-    again(stage, 6, &puts, true)
+    again(stage, stage.sized(6, 30), &puts, true)
 }
 
 /// Opens scanners, a row each, on connections that go.
@@ -219,7 +237,7 @@ fn nonces(stage: &Stage) -> Held {
         stream.set_write_timeout(Some(Duration::from_millis(300))).ok()?;
         Some(stream)
     };
-    stage.keep(4, open, |stream| {
+    stage.keep(stage.sized(4, 30), open, |stream| {
         drain(stream);
         let batch: Vec<u8> = (0..200)
             .flat_map(|_| {

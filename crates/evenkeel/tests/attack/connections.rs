@@ -33,10 +33,8 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("connections that come and go", come_and_go),
     Attack::new("idle connections", idle),
     Attack::new("small requests, replies never read", small_never_read),
+    Attack::of_big_rows("large replies never read", never_read),
 ];
-
-/// See [`super::unmet`].
-pub const UNMET: &[Attack] = &[Attack::new("large replies never read", never_read)];
 
 fn silent(stage: &Stage) -> Held {
     stage.keep(MANY, || stage.connect(stage.regionserver), |_| true)
@@ -252,7 +250,7 @@ fn never_read(stage: &Stage) -> Held {
         push(&mut stream, if turn % 2 == 0 { &big } else { &scans });
         Some(stream)
     };
-    stage.keep(60, open, |_| true)
+    stage.keep(stage.sized(60, 120), open, |_| true)
 }
 
 /// As many requests as the server takes; it holds what it has read and does not run.
