@@ -215,7 +215,13 @@ impl SchemaChanges {
     }
 
     async fn verify_loads(&mut self, connection: &Connection) -> Result<(), String> {
-        let table = connection.table(super::LOADED.parse().map_err(|e| format!("{e}"))?);
+        let name: TableName = super::LOADED.parse().map_err(|e| format!("{e}"))?;
+        // A kill may have come between the two calls of "disable and enable".
+        enable(&connection.admin(), &name).await.map_err(|failure| match failure {
+            Failure::Anomaly(what) => what,
+            Failure::Refused(why) => format!("{name} cannot be enabled: {why}"),
+        })?;
+        let table = connection.table(name);
         for load in &mut self.loads {
             let mut found = 0;
             let mut scanner = table.scan(Scan::new().prefix(&load.name));
