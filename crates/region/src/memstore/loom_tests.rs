@@ -4,7 +4,7 @@
 //! `chunk`, `arena` and `skip_list` are compiled here a second time, over loom's atomics in place
 //! of the machine's (see `sync`), and in two incorrect variants:
 //!
-//! | module | defect | what the model finds |
+//! | variant | defect | what the model finds |
 //! |---|---|---|
 //! | `sound` | none | |
 //! | `relaxed` | links are read and set without order | a reader sees a node before its content |

@@ -151,14 +151,14 @@ impl std::fmt::Display for Plan {
 }
 
 /// A plan while it is carried out.
-struct Run {
+struct PlanRun {
     plan: Plan,
     segment: Arc<Segment>,
     /// Writes that each writer has completed.
     complete: [AtomicU64; WRITERS as usize],
 }
 
-impl Run {
+impl PlanRun {
     fn new(plan: Plan) -> Self {
         let segment = Segment::new(CellComparator::Default, plan.ends, ChunkPool::new(4));
         Self { plan, segment, complete: Default::default() }
@@ -285,7 +285,7 @@ impl Run {
 }
 
 fn carry_out(seed: u64) {
-    let run = Run::new(Plan::new(seed));
+    let run = PlanRun::new(Plan::new(seed));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in 0..READERS {

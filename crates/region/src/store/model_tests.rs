@@ -254,7 +254,7 @@ struct Open {
     what: String,
 }
 
-struct Run {
+struct ModelRun {
     random: Random,
     test: TestStore,
     model: Model,
@@ -262,7 +262,7 @@ struct Run {
     ttl_ms: Option<i64>,
 }
 
-impl Run {
+impl ModelRun {
     fn new(seed: u64, engine: &[(&str, &str)]) -> Self {
         let versions = 1 + (seed as usize) % 3;
         let bloom = ["ROW", "ROWCOL", "NONE"][(seed as usize / 3) % 3];
@@ -435,7 +435,7 @@ fn describe(scan: &Scan) -> String {
 fn a_store_answers_as_the_model() {
     for (at, engine) in ENGINES.iter().enumerate() {
         for seed in 0..40 {
-            let mut run = Run::new(seed, engine);
+            let mut run = ModelRun::new(seed, engine);
             for step in 0..400 {
                 let at = format!("engine {at}, seed {seed}, step {step}");
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.step()));

@@ -79,7 +79,7 @@ impl<T: Clone + Debug + PartialEq> Window<T> {
         self.noted += 1;
     }
 
-    /// The write that was the last of so many must stay.
+    /// The last of this many writes must stay.
     fn settle(&mut self, noted: usize) {
         let left_out = self.noted - self.values.len();
         self.values.drain(..noted.saturating_sub(left_out + 1));
@@ -263,7 +263,7 @@ impl Simulation {
         }
     }
 
-    /// Rows are written before some call on the files that are to be written now.
+    /// Rows are written before some call on the files that are written next.
     fn write_in_the_middle(&mut self) {
         let (calls, count) = (self.random.random_range(1..12), self.random.random_range(1..4));
         let regions: Vec<_> = self.cluster.regions().to_vec();

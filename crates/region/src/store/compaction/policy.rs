@@ -28,7 +28,7 @@ pub(in crate::store) struct SelectionContext {
     pub major: bool,
     /// A periodic major compaction is due.
     pub major_is_due: bool,
-    /// There are so many files that flushes are blocked.
+    /// The number of files blocks flushes.
     pub may_be_stuck: bool,
     /// How many files before the candidates are busy in another compaction.
     pub busy: usize,
