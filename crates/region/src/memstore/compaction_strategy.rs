@@ -95,7 +95,7 @@ impl InMemoryConfig {
             let text = conf.get_trimmed(key)?;
             let known = |text: String| {
                 InMemoryCompaction::from_name(&text).unwrap_or_else(|| {
-                    tracing::warn!(key, value = text, "an in-memory compaction is not known and is not used");
+                    tracing::warn!(key, value = text, "unknown in-memory compaction; NONE is used");
                     InMemoryCompaction::None
                 })
             };
@@ -132,7 +132,7 @@ impl InMemoryConfig {
 
 fn parsed(key: &str, text: &str, default: f64) -> f64 {
     text.parse().ok().filter(|number: &f64| number.is_finite()).unwrap_or_else(|| {
-        tracing::warn!(key, text, "not a number, and not used");
+        tracing::warn!(key, text, "not a number; the default is used");
         default
     })
 }

@@ -191,10 +191,10 @@ impl Region {
         tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");
         let logged = self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()));
         if let Err(error) = manifest.forget(fs) {
-            tracing::warn!(region = %self.info.name_text(), %error, "the note of a finished bulk load stays for now");
+            tracing::warn!(region = %self.info.name_text(), %error, "the manifest of a finished bulk load could not be deleted yet");
             *self.unfinished.lock() = UnfinishedLoad::Forget(manifest);
         }
-        logged.map_err(|error| error.context("files are loaded, and the log does not say so"))
+        logged.map_err(|error| error.context("the files are loaded, but their marker is not in the log"))
     }
 
     fn undo(&self, manifest: Manifest, error: HBaseError) -> HBaseError {

@@ -151,7 +151,7 @@ impl Region {
                 Ok(None) => break,
                 Err(ReadError::Corrupt { .. }) => {
                     let Some(gap) = reader.skip_damage()? else { break };
-                    tracing::error!(file = %path.display(), "edits to be replayed are lost: {gap}");
+                    tracing::error!(file = %path.display(), "edits to replay are lost: {gap}");
                     is_damaged = true;
                     continue;
                 }
@@ -172,7 +172,7 @@ impl Region {
             }
         }
         if let Some(WalEnd::Torn { bytes }) = reader.end() {
-            tracing::error!(file = %path.display(), bytes, "edits to be replayed end in the middle of one");
+            tracing::error!(file = %path.display(), bytes, "the edits to replay end in the middle of one");
             is_damaged = true;
         }
         Ok((count, is_damaged))
@@ -196,7 +196,7 @@ impl Region {
             Ok(_) => return Ok(()),
             Err(error) => {
                 let region = self.info.name_text();
-                tracing::error!(%region, %error, "a compaction's marker cannot be read, and is left out");
+                tracing::error!(%region, %error, "a compaction's marker is unreadable and is skipped");
                 return Ok(());
             }
         };

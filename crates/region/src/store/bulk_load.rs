@@ -119,7 +119,7 @@ impl Store {
     /// Deletes a copy made by [`Store::copy_in`].
     pub fn discard_copy(&self, path: &Path) {
         if let Err(error) = self.env.fs.delete(path) {
-            tracing::warn!(path = %path.display(), %error, "a copy for a bulk load stays");
+            tracing::warn!(path = %path.display(), %error, "a copy for a bulk load could not be deleted");
         }
     }
 

@@ -154,7 +154,7 @@ impl Store {
 
 fn run() {
     if let Err(error) = priority::lower(priority::REDUCED_NICE) {
-        tracing::warn!(%error, "files are read into the cache at the priority of everything else");
+        tracing::warn!(%error, "files are prefetched at normal priority");
     }
     loop {
         let file = next();

@@ -240,7 +240,7 @@ impl StoreConfig {
             }
             CHECKSUM => match ChecksumType::from_name(value) {
                 Some(kind) => self.checksum = kind,
-                None => tracing::warn!(value, "a checksum algorithm is not known and is not used"),
+                None => tracing::warn!(value, "unknown checksum algorithm; the setting is ignored"),
             },
             BYTES_PER_CHECKSUM => {
                 parse(value, |n: u32| self.bytes_per_checksum = n.clamp(1, i32::MAX as u32))
@@ -254,7 +254,7 @@ impl StoreConfig {
                 Ok(rate) if BLOOM_ERROR_RATES.contains(&rate) => self.bloom_error_rate = rate,
                 _ => tracing::warn!(
                     value,
-                    "an error rate of bloom filters is not from 1e-6 to 0.5 and is not used"
+                    "the error rate of bloom filters is not from 1e-6 to 0.5; the setting is ignored"
                 ),
             },
             ROW_BYTES_MAX => parse(value, |n| self.row_bytes_max = n),
@@ -274,6 +274,6 @@ fn parse_switch(value: &str, set: impl FnOnce(bool)) {
 fn parse<T: std::str::FromStr>(value: &str, set: impl FnOnce(T)) {
     match value.parse() {
         Ok(value) => set(value),
-        Err(_) => tracing::warn!(value, "a store's limit cannot be read and is not used"),
+        Err(_) => tracing::warn!(value, "a store's limit is invalid and is ignored"),
     }
 }

@@ -223,10 +223,10 @@ impl Store {
         let (store, kept) = (self.label(), kept.display());
         tracing::error!(
             %store, %error, %kept,
-            "a file that was just written is not what was written: it is not used, and what it was made of stays"
+            "a newly written file did not read back; it is not used, and its inputs stay"
         );
         if let Err(error) = moved {
-            tracing::warn!(%store, path = %path.display(), %error, "it could not be put aside");
+            tracing::warn!(%store, path = %path.display(), %error, "the corrupt file could not be moved");
         }
     }
 
@@ -529,7 +529,7 @@ impl MultiFileWriter<'_> {
         for path in paths {
             self.store.forget_blocks(&path);
             if let Err(error) = self.store.env.fs.delete(&path) {
-                tracing::warn!(path = %path.display(), %error, "an unfinished file stays");
+                tracing::warn!(path = %path.display(), %error, "an unfinished file could not be deleted");
             }
         }
     }

@@ -135,7 +135,7 @@ impl Store {
     /// [`Store::discard_leftovers`].
     pub(super) fn give_up(&self, mut outputs: Vec<PathBuf>) {
         if let Err(error) = self.discard(&mut outputs) {
-            tracing::warn!(store = %self.label(), %error, "the output of a failed flush or compaction stays for now");
+            tracing::warn!(store = %self.label(), %error, "the output of a failed flush or compaction could not be deleted yet");
             self.leftovers.lock().push(outputs);
         }
     }

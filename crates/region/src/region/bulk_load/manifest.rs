@@ -160,7 +160,7 @@ pub(in crate::region) fn finish_all(fs: &dyn FileSystem, region_dir: &Path) -> R
         }
         let manifest = Manifest::read(fs, region_dir, note.path)?;
         manifest.apply(fs)?;
-        tracing::info!(note = %manifest.path.display(), "a bulk load that was under way is finished");
+        tracing::info!(note = %manifest.path.display(), "an interrupted bulk load was finished");
         finished.push(manifest);
     }
     Ok(finished)

@@ -77,7 +77,7 @@ impl DateTieredSettings {
             _ => return false,
         };
         if known.is_none() {
-            tracing::warn!(key, value, "a setting of date-tiered compaction cannot be used");
+            tracing::warn!(key, value, "invalid setting of date-tiered compaction; it is ignored");
         }
         true
     }

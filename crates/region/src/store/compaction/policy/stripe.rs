@@ -107,7 +107,7 @@ impl StripeSettings {
             _ => return false,
         };
         if known.is_none() {
-            tracing::warn!(key, value, "a setting of stripes cannot be used");
+            tracing::warn!(key, value, "invalid setting of stripes; it is ignored");
         }
         true
     }
