@@ -230,8 +230,8 @@ impl NonceManager {
         self.shards.iter().map(|shard| shard.lock().bytes() as u64).sum()
     }
 
-    /// Forgets nonces that are older than the grace period. An operation does so in its own shard alone, and a server to which no
-    /// more operations come would keep what it has.
+    /// Drops nonces older than the grace period. An operation does that in its own shard only, so a
+    /// server without operations would keep its nonces.
     pub fn expire(&self) {
         let now_ms = self.clock.now_ms();
         self.shards.iter().for_each(|shard| shard.lock().forget(now_ms, self.grace_ms));
