@@ -7,6 +7,7 @@
 //!
 //! | part | module | purpose |
 //! |---|---|---|
+//! | shards | `shard` | all of the below for one part of the cache, under one lock |
 //! | slots | `slot` | 64 bytes per block: key, extent, counters, links |
 //! | index | `hash_index` | linear hashing over the slots; 4 bytes per block; lock-free reads |
 //! | pins | `pin` | hazard pointers: a reader writes only memory of its own core |
@@ -15,6 +16,8 @@
 //! | idle pages | `idle_pages` | returns unused memory to the kernel |
 //! | frames | `frame` | a block with its key, seek points and checksum |
 //! | rows | `rows` | results of Gets, under the same budget and policy |
+//! | retired memory | `retired` | memory of dropped caches that readers still pin |
+//! | primitives | `sync` | atomics and statics of `slot` and `pin`, replaced in their model tests |
 //! | storage | `storage`, `mapping`, `persistence` | anonymous memory, a mapped file, or files |
 //!
 //! *No internal fragmentation.* HBase's buckets round a block up to a size class, and keep memory
@@ -318,14 +321,14 @@ fn geometry_of(config: &BucketCacheConfig) -> Geometry {
 
 /// Folds a file's id to 64 bits. The frame has the whole id.
 #[inline]
-pub(crate) fn fold(file: FileId) -> u64 {
+pub(crate) fn fold_file_id(file: FileId) -> u64 {
     let bits = file.bits();
     length::low_u64(bits >> 64) ^ length::low_u64(bits).rotate_left(32)
 }
 
 #[inline]
 fn hash_of(key: &BlockKey) -> u64 {
-    hash(fold(key.file), key.offset)
+    hash(fold_file_id(key.file), key.offset)
 }
 
 /// Mixes a key. File ids are already random; offsets are not.
@@ -339,7 +342,7 @@ fn hash(file: u64, offset: u64) -> u64 {
 
 impl BlockCache for BucketCache {
     fn get(&self, key: &BlockKey) -> Option<Block> {
-        // A lookup that may wait says nothing else.
+        // A lookup that may wait has no other error.
         let found = self.lookup(key, Wait::Allowed).ok().flatten();
         match &found {
             Some(block) => self.counters.hit(block.kind().category()),
@@ -376,7 +379,7 @@ impl BlockCache for BucketCache {
     }
 
     fn evict_file(&self, file: FileId) -> usize {
-        let removed = self.shards.iter().map(|shard| shard.remove_file(fold(file))).sum();
+        let removed = self.shards.iter().map(|shard| shard.remove_file(fold_file_id(file))).sum();
         self.counters.invalidation(removed);
         removed
     }
@@ -416,7 +419,7 @@ impl BlockCache for BucketCache {
                 sum.on_disk_bytes += cached.on_disk_bytes;
             });
         }
-        files.iter().map(|file| all.get(&fold(*file)).copied().unwrap_or_default()).collect()
+        files.iter().map(|file| all.get(&fold_file_id(*file)).copied().unwrap_or_default()).collect()
     }
 
     /// One caller loads. Others that miss the same block wait for it, whether it is kept or not. If

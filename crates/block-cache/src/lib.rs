@@ -57,8 +57,7 @@ pub struct CacheHint {
     pub in_memory: bool,
     /// The expected category. It selects the cache, and the counter of a miss.
     pub category: BlockCategory,
-    /// Whether the lookup and the load may wait: for a disk, or for another thread that loads the
-    /// block.
+    /// Whether lookup and load may wait for a disk, or for another thread that loads the block.
     pub wait: Wait,
 }
 
@@ -147,8 +146,8 @@ pub trait BlockCache: Send + Sync + Debug {
     /// An implementation may let one caller load while others that miss the same block wait for it.
     ///
     /// # Errors
-    /// The error of `load`, and [`WouldWait`](evenkeel_common::TryError::WouldWait) if `hint`
-    /// forbids waiting. Nothing is cached then.
+    /// The error of `load`; [`WouldWait`](evenkeel_common::TryError::WouldWait) if `hint` forbids
+    /// waiting. Nothing is cached then.
     fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> TryResult<Block> {
         if let Some(block) = self.get(key) {
             return Ok(block);

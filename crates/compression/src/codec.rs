@@ -16,13 +16,13 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Compresses bodies, and keeps the codec's state between them.
 pub struct Compressor {
     kind: Compression,
-    state: State,
+    state: CodecState,
     /// The output buffer of a chunk. It grows, and is not cleared between chunks: clearing would
     /// cost more than the copy out of it.
     scratch: Vec<u8>,
 }
 
-enum State {
+enum CodecState {
     None,
     Gz(gzip::Deflater),
     Snappy(Box<snap::raw::Encoder>),
@@ -38,14 +38,14 @@ impl Compressor {
     /// `UnsupportedOperationException` for a codec that is not implemented.
     pub fn new(kind: Compression, zstd_framed: bool) -> Result<Self> {
         let state = match kind {
-            Compression::None => State::None,
-            Compression::Gz => State::Gz(gzip::Deflater::new()),
-            Compression::Snappy => State::Snappy(Box::new(snap::raw::Encoder::new())),
-            Compression::Lz4 => State::Lz4(lz4_flex::block::CompressTable::large()),
+            Compression::None => CodecState::None,
+            Compression::Gz => CodecState::Gz(gzip::Deflater::new()),
+            Compression::Snappy => CodecState::Snappy(Box::new(snap::raw::Encoder::new())),
+            Compression::Lz4 => CodecState::Lz4(lz4_flex::block::CompressTable::large()),
             Compression::Zstd => {
-                State::Zstd { codec: zstd::bulk::Compressor::new(ZSTD_LEVEL)?, framed: zstd_framed }
+                CodecState::Zstd { codec: zstd::bulk::Compressor::new(ZSTD_LEVEL)?, framed: zstd_framed }
             }
-            Compression::Bzip2 => State::Bzip2,
+            Compression::Bzip2 => CodecState::Bzip2,
             Compression::Lzo | Compression::Lzma | Compression::Brotli => return Err(unsupported(kind)),
         };
         Ok(Self { kind, state, scratch: Vec::new() })
@@ -63,9 +63,9 @@ impl Compressor {
     pub fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let scratch = &mut self.scratch;
         match &mut self.state {
-            State::None => out.extend_from_slice(body),
-            State::Gz(deflater) => deflater.compress(body, out)?,
-            State::Snappy(codec) => {
+            CodecState::None => out.extend_from_slice(body),
+            CodecState::Gz(deflater) => deflater.compress(body, out)?,
+            CodecState::Snappy(codec) => {
                 framing::write::<HBaseError>(body, framing::SNAPPY_CHUNK_BYTES, out, |chunk, out| {
                     grow(scratch, snap::raw::max_compress_len(chunk.len()));
                     let bytes = codec.compress(chunk, scratch).map_err(|e| HBaseError::io(e.to_string()))?;
@@ -73,7 +73,7 @@ impl Compressor {
                     Ok(())
                 })?
             }
-            State::Lz4(table) => {
+            CodecState::Lz4(table) => {
                 framing::write::<HBaseError>(body, framing::LZ4_CHUNK_BYTES, out, |chunk, out| {
                     grow(scratch, lz4_flex::block::get_maximum_output_size(chunk.len()));
                     let bytes = lz4_flex::block::compress_into_with_table(chunk, scratch, table)
@@ -82,13 +82,13 @@ impl Compressor {
                     Ok(())
                 })?
             }
-            State::Zstd { codec, framed: true } => {
+            CodecState::Zstd { codec, framed: true } => {
                 framing::write::<HBaseError>(body, framing::ZSTD_CHUNK_BYTES, out, |chunk, out| {
                     zstd_compress(codec, chunk, scratch, out)
                 })?;
             }
-            State::Zstd { codec, framed: false } => zstd_compress(codec, body, scratch, out)?,
-            State::Bzip2 => {
+            CodecState::Zstd { codec, framed: false } => zstd_compress(codec, body, scratch, out)?,
+            CodecState::Bzip2 => {
                 let mut encoder = bzip2::write::BzEncoder::new(out, bzip2::Compression::best());
                 encoder.write_all(body)?;
                 encoder.finish()?;

@@ -73,8 +73,8 @@ pub(crate) fn read(
     Some(out)
 }
 
-/// The super-blocks of a stream. Reads `raw bytes` of one, then its chunks, until they make that
-/// many.
+/// The super-blocks of a stream. The caller reads the raw bytes of one, then its chunks until they
+/// make that many.
 pub(crate) struct SuperBlocks<'a>(&'a [u8]);
 
 impl<'a> SuperBlocks<'a> {

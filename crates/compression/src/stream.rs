@@ -69,7 +69,7 @@ impl StreamCodec {
     }
 
     /// Decompresses a stream of at most `limit` raw bytes. Calls `reserve` with the raw bytes of
-    /// each super-block before it decompresses the block.
+    /// each super-block before decompressing it.
     ///
     /// # Errors
     /// [`StreamError::TooLarge`] beyond `limit`; [`StreamError::NoRoom`] if `reserve` returns
@@ -123,7 +123,7 @@ fn snappy_chunk(chunk: &[u8], possible: usize, out: &mut Vec<u8>) -> Result<usiz
     snap::raw::Decoder::new().decompress(chunk, room).map_err(|_| BAD_CHUNK)
 }
 
-/// An LZ4 chunk does not state its raw size. Hadoop's chunks fit one buffer; for a larger one a
+/// An LZ4 chunk does not state its raw size. Hadoop's chunks fit one buffer. For a larger one a
 /// second attempt gets all possible bytes.
 fn lz4_chunk(chunk: &[u8], possible: usize, out: &mut Vec<u8>) -> Result<usize, StreamError> {
     let at = out.len();

@@ -279,7 +279,7 @@ impl HFileReader {
         BloomFilters { reader: self, wait }
     }
 
-    /// As [`BloomFilters::might_contain_row`], where reading may wait.
+    /// As [`BloomFilters::might_contain_row`], if reading may wait.
     ///
     /// # Errors
     /// `CorruptHFileException`; `IOException`.
@@ -287,28 +287,28 @@ impl HFileReader {
         self.bloom_filters(Wait::Allowed).might_contain_row(row).map_err(TryError::into_failure)
     }
 
-    /// As [`BloomFilters::might_contain_row_prefix`], where reading may wait.
+    /// As [`BloomFilters::might_contain_row_prefix`], if reading may wait.
     ///
     /// # Errors
-    /// What reading a chunk says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> Result<bool> {
         self.bloom_filters(Wait::Allowed).might_contain_row_prefix(prefix).map_err(TryError::into_failure)
     }
 
-    /// As [`BloomFilters::might_contain_row_col`], where reading may wait.
+    /// As [`BloomFilters::might_contain_row_col`], if reading may wait.
     ///
     /// # Errors
-    /// What reading a chunk says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> Result<bool> {
         self.bloom_filters(Wait::Allowed)
             .might_contain_row_col(row, qualifier)
             .map_err(TryError::into_failure)
     }
 
-    /// Whether a family may have been deleted in the row, as far as this file knows.
+    /// Returns true if the file may contain a delete of a family in the row.
     ///
     /// # Errors
-    /// What reading a chunk says.
+    /// `CorruptHFileException`; `IOException`.
     pub fn might_contain_delete_family(&self, row: &[u8]) -> Result<bool> {
         if self.is_empty() || self.delete_family_count() == Some(0) {
             return Ok(false);
@@ -416,22 +416,22 @@ impl HFileReader {
         &self.root
     }
 
-    /// Where that root lies.
+    /// The offset of the root.
     pub(crate) fn root_offset(&self) -> u64 {
         self.trailer.load_on_open_offset
     }
 
-    /// Levels of the data index.
+    /// The number of levels of the data index.
     pub(crate) fn index_levels(&self) -> usize {
         self.trailer.data_index_levels as usize
     }
 
-    /// The error for damage at a place of the file.
+    /// A `CorruptHFileException` at an offset.
     pub(crate) fn corrupt(&self, offset: u64, what: &str) -> HBaseError {
         self.blocks.corrupt(offset, what)
     }
 
-    /// The data index, for reads that may wait or may not.
+    /// The data index, for reads that may wait or must not.
     pub(crate) fn index(&self, wait: Wait) -> DataIndex<'_> {
         DataIndex { reader: self, wait }
     }
@@ -470,16 +470,17 @@ pub struct BloomFilters<'a> {
 }
 
 impl BloomFilters<'_> {
-    /// Whether the row may be in the file, by a ROW or row prefix filter; `true` when there is
-    /// neither.
+    /// Returns true if the file may contain the row, by a ROW or row prefix filter. Without such a
+    /// filter it returns true.
     ///
     /// # Errors
-    /// What reading a chunk says, and `WouldWait` where that is forbidden. So for all questions.
+    /// `CorruptHFileException`; `IOException`; `WouldWait` if the filters must not wait. The same
+    /// holds for every other query.
     pub fn might_contain_row(&self, row: &[u8]) -> TryResult<bool> {
         self.might_contain_row_reusing(row, &mut None)
     }
 
-    /// As [`BloomFilters::might_contain_row`]. The chunk that was asked is kept, for the next row.
+    /// As [`BloomFilters::might_contain_row`]. The chunk stays in `kept` for the next row.
     pub(crate) fn might_contain_row_reusing(&self, row: &[u8], kept: &mut Option<Block>) -> TryResult<bool> {
         match self.reader.row_filter(row) {
             Some((bloom, key)) => self.may_contain(bloom, key, kept),
@@ -487,8 +488,8 @@ impl BloomFilters<'_> {
         }
     }
 
-    /// Whether a row that begins with these bytes may be in the file. Only a row prefix filter can
-    /// tell, and only when `prefix` is at least as long as its prefixes.
+    /// Returns true if the file may contain a row with this prefix. Only a row prefix filter can
+    /// exclude it, and only if `prefix` is at least as long as the filter's prefixes.
     pub fn might_contain_row_prefix(&self, prefix: &[u8]) -> TryResult<bool> {
         match (self.reader.bloom_type(), &self.reader.general_bloom) {
             (BloomType::RowPrefix(bytes), Some(bloom)) if prefix.len() >= bytes as usize => {
@@ -498,8 +499,8 @@ impl BloomFilters<'_> {
         }
     }
 
-    /// Whether the column of the row may be in the file, or a delete of the row's family; by a
-    /// ROWCOL filter, or else as [`BloomFilters::might_contain_row`].
+    /// Returns true if the file may contain the column of the row, or a delete of the row's family.
+    /// Queries a ROWCOL filter, or else behaves as [`BloomFilters::might_contain_row`].
     pub fn might_contain_row_col(&self, row: &[u8], qualifier: &[u8]) -> TryResult<bool> {
         match (self.reader.bloom_type(), &self.reader.general_bloom) {
             (BloomType::RowCol, Some(bloom)) => Ok(self.may_contain_column(bloom, row, qualifier)?

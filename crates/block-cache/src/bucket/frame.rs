@@ -11,6 +11,8 @@
 //! wrote it. The checksum (CRC32C) covers the frame without padding, with zero in place of the
 //! checksum itself. Only file engines write and verify it.
 
+#![deny(clippy::indexing_slicing)]
+
 use std::ptr::NonNull;
 
 use crc_fast::{CrcAlgorithm, Digest};

@@ -16,6 +16,8 @@
 //! An index of another format or geometry is replaced by an empty one. The index file is locked: a
 //! cache belongs to one process.
 
+#![deny(clippy::indexing_slicing)]
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -28,7 +28,7 @@ use super::policy::{Admission, Occupancy, Policy, Queues, Shares};
 use super::rows::{NO_ROW, ROW_INDEX_BYTES, ROW_VALID};
 use super::slot::{Extent, FRAME_BYTES_MAX, NONE, Slot, Slots, USES_MAX};
 use super::storage::Storage;
-use super::{fold, hash};
+use super::{fold_file_id, hash};
 use crate::stats::Counters;
 use crate::{Block, BlockKey, PrefetchedBlock};
 
@@ -158,7 +158,7 @@ impl Shard {
     /// Returns the block of a key: pinned in place, or copied from a file.
     ///
     /// # Errors
-    /// `WouldWait` when the block is there, and reading it may wait for a disk.
+    /// `WouldWait` if the block is cached, but reading it may wait for a disk.
     #[inline]
     pub fn get(&self, key: &BlockKey, hash: u64, wait: Wait) -> TryResult<Option<Block>> {
         let Some(pin) = self.pin(key, hash) else { return Ok(None) };
@@ -203,7 +203,7 @@ impl Shard {
     }
 
     pub(super) fn pin(&self, key: &BlockKey, hash: u64) -> Option<Pin> {
-        let file = fold(key.file);
+        let file = fold_file_id(key.file);
         // If the slot changes during the search, search again, a few times only: a caller can retry
         // under the lock.
         for _ in 0..4 {
@@ -309,7 +309,7 @@ impl Shard {
             return false;
         }
         let slot = self.slots.get(id);
-        slot.file.store(fold(key.file), Relaxed);
+        slot.file.store(fold_file_id(key.file), Relaxed);
         slot.offset.store(key.offset, Relaxed);
         slot.extent.store(extent.pack(), Relaxed);
         slot.on_disk_bytes.store(block.on_disk_bytes(), Relaxed);
@@ -440,7 +440,7 @@ impl Shard {
     }
 
     pub(super) fn find(&self, key: &BlockKey, hash: u64) -> Option<u32> {
-        let file = fold(key.file);
+        let file = fold_file_id(key.file);
         let mut chain = self.index.chain(&self.slots, hash);
         chain.find_map(|(id, slot)| {
             (slot.live_version().is_some() && slot.has_key(file, key.offset)).then_some(id)

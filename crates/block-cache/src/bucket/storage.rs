@@ -6,6 +6,8 @@
 //! | `mmap:`, `pmem:` | a mapped file | the pinned frame, verified once |
 //! | `file:`, `files:` | a file, `pread` and `pwrite` | a copy on the heap, verified each time |
 
+#![deny(clippy::indexing_slicing)]
+
 use evenkeel_common::length;
 use std::fs::File;
 use std::io;
@@ -47,7 +49,8 @@ impl Storage {
         let mut header = Header::of(key, block);
         if self.is_durable() {
             let bytes = header.to_bytes();
-            header.checksum = frame::checksum(header, &frame::parts(&bytes, block)[1..]);
+            let [_, rest @ ..] = frame::parts(&bytes, block);
+            header.checksum = frame::checksum(header, &rest);
         }
         let bytes = header.to_bytes();
         let parts = frame::parts(&bytes, block);
@@ -89,7 +92,7 @@ impl Storage {
             Self::File { file, start } => {
                 let mut bytes = vec![0; length::index(from.len)];
                 let read = read_up_to(file, start + from.start, &mut bytes)?;
-                file.write_all_at(&bytes[..read], start + to)
+                file.write_all_at(bytes.get(..read).unwrap_or(&bytes), start + to)
             }
         }
     }
@@ -183,8 +186,8 @@ fn block_in(bytes: Vec<u8>, key: &BlockKey) -> Option<Block> {
 /// Reads until the buffer is full or the file ends: the padding of the last frame is never written.
 fn read_up_to(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], offset + done as u64) {
+    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

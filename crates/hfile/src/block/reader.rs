@@ -94,7 +94,7 @@ type Damage = String;
 
 /// Why a block could not be read.
 enum ReadFailure {
-    /// The storage failed, or would have to wait. It retries by itself.
+    /// The storage failed, which retries by itself, or the read would have to wait.
     Io(TryError),
     /// The bytes are not the expected block.
     Damage(Damage),
@@ -109,7 +109,7 @@ impl From<Damage> for ReadFailure {
 /// One of the two attempts to read a block: direct, or through the storage's own checksums.
 struct ReadAttempt {
     verified: bool,
-    /// Whether it may wait.
+    /// Whether the attempt may wait.
     wait: Wait,
     /// The result of the storage's checksums: a mismatch, if there was one.
     storage_checksum: Cell<StorageChecksum>,

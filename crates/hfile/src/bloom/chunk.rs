@@ -63,13 +63,13 @@ impl ChunkSize {
 
 /// A chunk that is being filled.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(super) struct BloomChunk {
     size: ChunkSize,
     bits: Vec<u8>,
     keys: u32,
 }
 
-impl Chunk {
+impl BloomChunk {
     pub fn new(size: ChunkSize) -> Self {
         Self { size, bits: vec![0; size.bytes], keys: 0 }
     }
@@ -132,7 +132,7 @@ mod tests {
     fn added_keys_are_found_folded_or_not_and_most_others_are_not() {
         for hash in [BloomHash::Jenkins, BloomHash::Murmur, BloomHash::Murmur3] {
             for keys in [10u32, 100, 500, 1600] {
-                let mut chunk = Chunk::new(ChunkSize::new(2048, 0.01, 7));
+                let mut chunk = BloomChunk::new(ChunkSize::new(2048, 0.01, 7));
                 (0..keys).for_each(|i| chunk.add(hash, &key(i)));
                 chunk.fold();
                 let found = |i| contains(chunk.bits(), hash, chunk.size.hash_count, &key(i));
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_few_keys_fold_to_a_few_bytes() {
-        let mut chunk = Chunk::new(ChunkSize::new(128 << 10, 0.01, 7));
+        let mut chunk = BloomChunk::new(ChunkSize::new(128 << 10, 0.01, 7));
         chunk.add(BloomHash::Murmur, b"row");
         chunk.fold();
         assert!(chunk.bits().len() <= 4, "{}", chunk.bits().len());

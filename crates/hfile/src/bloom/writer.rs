@@ -6,7 +6,7 @@ use evenkeel_block_cache::BlockType;
 use evenkeel_common::varint::write_vlong;
 use evenkeel_common::{CellRef, Result};
 
-use super::chunk::{Chunk, ChunkSize};
+use super::chunk::{BloomChunk, ChunkSize};
 use super::{BloomHash, ROW_COL_COMPARATOR, VERSION, row_col_key, row_prefix};
 use crate::block::BlockWriter;
 use crate::context::{BloomType, HFileContext};
@@ -16,7 +16,7 @@ use crate::index::SingleLevelIndex;
 #[derive(Debug)]
 struct PendingChunk {
     first_key: Vec<u8>,
-    chunk: Chunk,
+    chunk: BloomChunk,
     /// A data block that ended since the first key replaces cached blocks.
     replaces_cached: bool,
 }
@@ -100,7 +100,7 @@ impl BloomWriter {
         let (size, key) = (self.size, &self.key);
         let pending = self.current.get_or_insert_with(|| {
             self.chunks += 1;
-            PendingChunk { first_key: key.clone(), chunk: Chunk::new(size), replaces_cached: false }
+            PendingChunk { first_key: key.clone(), chunk: BloomChunk::new(size), replaces_cached: false }
         });
         pending.chunk.add(self.hash, key);
         self.keys += 1;

@@ -20,12 +20,12 @@ const NEW: u8 = 0xff;
 /// A dictionary of tags (type and value, without length).
 #[derive(Debug, Default)]
 pub(crate) struct TagDictionary {
-    entries: Vec<Entry>,
+    entries: Vec<DictionaryEntry>,
     clock: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct DictionaryEntry {
     tag: Box<[u8]>,
     used: u64,
 }
@@ -84,7 +84,7 @@ impl TagDictionary {
             return;
         }
         self.clock += 1;
-        let entry = Entry { tag: tag.into(), used: self.clock };
+        let entry = DictionaryEntry { tag: tag.into(), used: self.clock };
         if self.entries.len() < ENTRIES_MAX {
             self.entries.push(entry);
         } else if let Some(oldest) = self.entries.iter_mut().min_by_key(|entry| entry.used) {

@@ -22,14 +22,14 @@ const MID_KEY_BYTES: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct RootIndex {
     keys: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<RootEntry>,
     /// The row prefix index of the keys; see [`crate::row_prefix_index`].
     prefixes: Vec<u32>,
     prefix: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RootEntry {
     key_end: u32,
     at: BlockAt,
 }
@@ -128,7 +128,7 @@ impl RootIndex {
     /// Bytes of memory.
     pub fn heap_bytes(&self) -> usize {
         self.keys.capacity()
-            + self.entries.capacity() * size_of::<Entry>()
+            + self.entries.capacity() * size_of::<RootEntry>()
             + self.prefixes.capacity() * size_of::<u32>()
     }
 
@@ -137,7 +137,7 @@ impl RootIndex {
         let (key_len, len) = read_vlong(body.get(ENTRY_BYTES..)?)?;
         let (key, rest) = body.get(ENTRY_BYTES + len..)?.split_at_checked(usize::try_from(key_len).ok()?)?;
         self.keys.extend_from_slice(key);
-        self.entries.push(Entry { key_end: u32::try_from(self.keys.len()).ok()?, at });
+        self.entries.push(RootEntry { key_end: u32::try_from(self.keys.len()).ok()?, at });
         Some(rest)
     }
 }

@@ -18,7 +18,7 @@ use crate::block::{BlockWriter, WrittenBlock};
 const LEVELS_MAX: u32 = 16;
 
 #[derive(Debug)]
-struct Entry {
+struct ChunkEntry {
     at: BlockAt,
     key: Box<[u8]>,
     /// It refers to a data block that replaces cached blocks.
@@ -26,16 +26,16 @@ struct Entry {
 }
 
 #[derive(Debug, Default)]
-struct Chunk {
-    entries: Vec<Entry>,
+struct IndexChunk {
+    entries: Vec<ChunkEntry>,
     /// The number of data blocks up to and including each entry. Only in the root.
     blocks_to: Vec<u64>,
     root_bytes: usize,
     key_bytes: usize,
 }
 
-impl Chunk {
-    fn push(&mut self, entry: Entry) {
+impl IndexChunk {
+    fn push(&mut self, entry: ChunkEntry) {
         let key_bytes = entry.key.len();
         self.root_bytes += ENTRY_BYTES + vlong_len(key_bytes as i64) + key_bytes;
         self.key_bytes += key_bytes;
@@ -47,9 +47,9 @@ impl Chunk {
     }
 
     /// The entry that refers to this chunk, written at `at`.
-    fn into_entry(mut self, at: BlockAt) -> Entry {
+    fn into_entry(mut self, at: BlockAt) -> ChunkEntry {
         let replaces_cached = self.replaces_cached();
-        Entry { at, key: self.entries.swap_remove(0).key, replaces_cached }
+        ChunkEntry { at, key: self.entries.swap_remove(0).key, replaces_cached }
     }
 
     fn leaf_bytes(&self) -> usize {
@@ -60,18 +60,18 @@ impl Chunk {
         out.extend_from_slice(&length::must_u32(self.entries.len()).to_be_bytes());
         let mut offset = 0u32;
         out.extend_from_slice(&offset.to_be_bytes());
-        for Entry { key, .. } in &self.entries {
+        for ChunkEntry { key, .. } in &self.entries {
             offset += length::must_u32(ENTRY_BYTES + key.len());
             out.extend_from_slice(&offset.to_be_bytes());
         }
-        for Entry { at, key, .. } in &self.entries {
+        for ChunkEntry { at, key, .. } in &self.entries {
             write_at(*at, out);
             out.extend_from_slice(key);
         }
     }
 
     fn write_root(&self, out: &mut Vec<u8>) {
-        for Entry { at, key, .. } in &self.entries {
+        for ChunkEntry { at, key, .. } in &self.entries {
             write_at(*at, out);
             write_vlong(out, key.len() as i64);
             out.extend_from_slice(key);
@@ -97,11 +97,11 @@ fn write_at(at: BlockAt, out: &mut Vec<u8>) {
 
 /// An index that is always one root block: of meta blocks, or of bloom chunks.
 #[derive(Debug, Default)]
-pub(crate) struct SingleLevelIndex(Chunk);
+pub(crate) struct SingleLevelIndex(IndexChunk);
 
 impl SingleLevelIndex {
     pub fn push(&mut self, at: BlockAt, key: &[u8]) {
-        self.0.push(Entry { at, key: key.into(), replaces_cached: false });
+        self.0.push(ChunkEntry { at, key: key.into(), replaces_cached: false });
     }
 
     pub fn len(&self) -> usize {
@@ -116,8 +116,8 @@ impl SingleLevelIndex {
 /// The data index being written.
 #[derive(Debug)]
 pub(crate) struct IndexWriter {
-    leaf: Chunk,
-    root: Chunk,
+    leaf: IndexChunk,
+    root: IndexChunk,
     levels: u32,
     blocks: u64,
     block_bytes_max: usize,
@@ -128,8 +128,8 @@ pub(crate) struct IndexWriter {
 impl IndexWriter {
     pub fn new(block_bytes_max: usize, entries_min: usize) -> Self {
         Self {
-            leaf: Chunk::default(),
-            root: Chunk::default(),
+            leaf: IndexChunk::default(),
+            root: IndexChunk::default(),
             levels: 1,
             blocks: 0,
             block_bytes_max,
@@ -141,7 +141,7 @@ impl IndexWriter {
     /// Adds a data block. `key` is at or before its first key, and after all earlier keys.
     /// `replaces_cached`: the block replaces cached blocks.
     pub fn add_block(&mut self, at: BlockAt, key: &[u8], replaces_cached: bool) {
-        self.leaf.push(Entry { at, key: key.into(), replaces_cached });
+        self.leaf.push(ChunkEntry { at, key: key.into(), replaces_cached });
         self.blocks += 1;
     }
 
@@ -212,8 +212,8 @@ impl IndexWriter {
     }
 
     /// Divides the root into intermediate blocks. Returns the new root, which refers to them.
-    fn write_level(&mut self, blocks: &mut BlockWriter) -> Result<Chunk> {
-        let (mut parent, mut current) = (Chunk::default(), Chunk::default());
+    fn write_level(&mut self, blocks: &mut BlockWriter) -> Result<IndexChunk> {
+        let (mut parent, mut current) = (IndexChunk::default(), IndexChunk::default());
         let root = std::mem::take(&mut self.root);
         for (i, entry) in root.entries.into_iter().enumerate() {
             current.push(entry);
@@ -229,8 +229,8 @@ impl IndexWriter {
 
     fn write_intermediate(
         &mut self,
-        chunk: Chunk,
-        parent: &mut Chunk,
+        chunk: IndexChunk,
+        parent: &mut IndexChunk,
         blocks: &mut BlockWriter,
     ) -> Result<()> {
         let written = self.write_chunk(BlockType::IntermediateIndex, &chunk, blocks)?;
@@ -241,7 +241,7 @@ impl IndexWriter {
     fn write_chunk(
         &mut self,
         kind: BlockType,
-        chunk: &Chunk,
+        chunk: &IndexChunk,
         blocks: &mut BlockWriter,
     ) -> Result<WrittenBlock> {
         let written = match kind {
