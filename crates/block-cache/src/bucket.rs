@@ -5,20 +5,20 @@
 //! A hash of the key selects one of several shards. Each shard has its own bytes and its own lock
 //! for inserts, evictions and removals.
 //!
-//! | part | module | purpose |
-//! |---|---|---|
-//! | shards | `shard` | all of the below for one part of the cache, under one lock |
-//! | slots | `slot` | 64 bytes per block: key, extent, counters, links |
-//! | index | `hash_index` | linear hashing over the slots; 4 bytes per block; lock-free reads |
-//! | pins | `pin` | hazard pointers: a reader writes only memory of its own core |
-//! | policy | `policy`, `frequency_sketch` | W-TinyLFU or HBase's LRU; a share for `IN_MEMORY` |
-//! | allocator | `allocator` | best fit in units of 8 bytes; moves neighbours to join holes |
-//! | idle pages | `idle_pages` | returns unused memory to the kernel |
-//! | frames | `frame` | a block with its key, seek points and checksum |
-//! | rows | `rows` | results of Gets, under the same budget and policy |
-//! | retired memory | `retired` | memory of dropped caches that readers still pin |
-//! | primitives | `sync` | atomics and statics of `slot` and `pin`, replaced in their model tests |
-//! | storage | `storage`, `mapping`, `persistence` | anonymous memory, a mapped file, or files |
+//! | module | purpose |
+//! |---|---|
+//! | `shard` | one part of the cache: all of the below, under one lock |
+//! | `slot` | 64 bytes per block: key, extent, counters, links |
+//! | `hash_index` | linear hashing over the slots; 4 bytes per block; lock-free reads |
+//! | `pin` | hazard pointers: a reader writes only memory of its own core |
+//! | `policy`, `frequency_sketch` | W-TinyLFU or HBase's LRU, with a share for `IN_MEMORY` |
+//! | `allocator` | best fit in units of 8 bytes; moves neighbours to join holes |
+//! | `idle_pages` | returns unused memory to the kernel |
+//! | `frame` | a block with its key, seek points and checksum |
+//! | `rows` | results of Gets, under the same budget and policy |
+//! | `storage`, `mapping`, `persistence` | anonymous memory, a mapped file, or files |
+//! | `retired` | memory of dropped caches that readers still pin |
+//! | `sync` | atomics and statics of `slot` and `pin`, replaced in their model tests |
 //!
 //! *No internal fragmentation.* HBase's buckets round a block up to a size class, and keep memory
 //! in classes that are not in demand. Here a frame may start at any unit. Best fit leaves holes. If
@@ -52,8 +52,8 @@
 #![allow(unsafe_code)]
 
 mod allocator;
+#[allow(clippy::duplicate_mod, reason = "the core is compiled with other primitives, and with a fault")]
 #[cfg(test)]
-#[allow(clippy::duplicate_mod, reason = "the core is compiled over two machines, and in a wrong way")]
 mod core_tests;
 pub(crate) mod frame;
 mod frequency_sketch;

@@ -4,7 +4,7 @@
 //! `slot` and `pin` are compiled here a second time with loom's atomics instead of the machine's
 //! (see `sync`), and a third time with a known fault:
 //!
-//! | module | fault | what the model finds |
+//! | variant | fault | what the model finds |
 //! |---|---|---|
 //! | `sound` | none | |
 //! | `unordered` | SeqCst accesses are only acquire and release | a write to a pinned frame |
