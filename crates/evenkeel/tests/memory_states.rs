@@ -42,7 +42,7 @@ use evenkeel_standalone::{MemoryUse, Standalone};
 const MEMORY: &str = "96m";
 /// Beside the plan: stacks of threads that have not run before, descriptors of tables and procedures, and what the allocator keeps
 /// or cannot use of what was given back to it.
-const MARGIN: u64 = 40 << 20;
+const MARGIN: u64 = 48 << 20;
 /// What may be left when clients and tables are gone.
 const LEFT: u64 = 32 << 20;
 /// The time in which it goes back, on a busy machine: nonces have five seconds, and what nobody uses half a second.
