@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
 
-use super::change_note::ChangeNote;
+use super::change_intent::ChangeIntent;
 use super::meta::TableState;
 use super::tables::Nonce;
 use super::{Master, Table, checks, descriptors, is_built_in, reconcile};
@@ -118,9 +118,9 @@ impl Master {
         }
         self.archive_families(&regions, &missing_in(&before.descriptor, &changed))?;
         let names = goes.iter().map(|family| String::from_utf8_lossy(family).into_owned());
-        let mut note = match goes.is_empty() {
+        let mut intent = match goes.is_empty() {
             true => None,
-            false => Some(ChangeNote::write(self.fs(), &self.table_dir(name), [], names)?),
+            false => Some(ChangeIntent::write(self.fs(), &self.table_dir(name), [], names)?),
         };
         if before.state == TableState::Enabled {
             self.reopen_as(&changed, before, &regions)?;
@@ -130,7 +130,7 @@ impl Master {
         }
         self.do_or_later(name, "files of a deleted family are archived", move |master| {
             master.archive_families(&regions, &goes)?;
-            note.take().into_iter().for_each(|note| note.forget(master.fs()));
+            intent.take().into_iter().for_each(|intent| intent.forget(master.fs()));
             Ok(())
         });
         tracing::info!(table = %name, "table altered");

@@ -37,7 +37,7 @@ use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::region::Region;
 use parking_lot::Mutex;
 
-use super::change_note::ChangeNote;
+use super::change_intent::ChangeIntent;
 use super::meta::{MetaChange, TableState};
 use super::{Master, is_built_in};
 
@@ -46,12 +46,12 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often regions are looked at when nothing has failed.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const CHECK_PERIOD: Duration = Duration::from_secs(60);
 
 /// Part of a change that is still to be done. Asked again until it succeeds, so it can be repeated.
 type Step = Box<dyn FnMut(&Master) -> Result<()> + Send>;
 
-struct Waiting {
+struct DeferredStep {
     what: &'static str,
     step: Step,
 }
@@ -59,7 +59,7 @@ struct Waiting {
 /// What is to be done in the background; see the module.
 #[derive(Default)]
 pub(super) struct Assignment {
-    waiting: Mutex<BTreeMap<TableName, Vec<Waiting>>>,
+    deferred: Mutex<BTreeMap<TableName, Vec<DeferredStep>>>,
     /// Encoded names of regions that an operator closed.
     unassigned: Mutex<HashSet<String>>,
     /// Attempts to open a region that failed, by encoded name.
@@ -125,7 +125,7 @@ impl Master {
     /// What a step says that still fails; nothing was changed then.
     pub(super) fn lock_table(&self, table: &TableName) -> Result<super::procedures::TableLock> {
         let guard = self.locks.lock(table);
-        self.do_waiting(table)
+        self.run_deferred(table)
             .map_err(|error| error.context(format_args!("{table}: an earlier change is not finished yet")))?;
         Ok(guard)
     }
@@ -137,21 +137,21 @@ impl Master {
         what: &'static str,
         step: impl FnMut(&Self) -> Result<()> + Send + 'static,
     ) {
-        let mut waiting = Waiting { what, step: Box::new(step) };
-        let Err(error) = (waiting.step)(self) else { return };
+        let mut deferred = DeferredStep { what, step: Box::new(step) };
+        let Err(error) = (deferred.step)(self) else { return };
         tracing::warn!(%table, %error, "{what}: not yet; tried again until it is done");
-        self.assignment.waiting.lock().entry(table.clone()).or_default().push(waiting);
+        self.assignment.deferred.lock().entry(table.clone()).or_default().push(deferred);
         self.assignment.wake();
     }
 
     /// Does what waits, in order, until a step fails. For a holder of the table's lock.
-    fn do_waiting(&self, table: &TableName) -> Result<()> {
-        let Some(steps) = self.assignment.waiting.lock().remove(table) else { return Ok(()) };
+    fn run_deferred(&self, table: &TableName) -> Result<()> {
+        let Some(steps) = self.assignment.deferred.lock().remove(table) else { return Ok(()) };
         let mut steps = steps.into_iter();
         while let Some(mut next) = steps.next() {
             if let Err(error) = (next.step)(self) {
                 let left = std::iter::once(next).chain(steps).collect();
-                self.assignment.waiting.lock().insert(table.clone(), left);
+                self.assignment.deferred.lock().insert(table.clone(), left);
                 return Err(error);
             }
             tracing::info!(%table, "{}: done", next.what);
@@ -163,10 +163,10 @@ impl Master {
     fn assign(&self) -> Result<bool> {
         self.parts.meta.settle()?;
         self.parts.namespaces.settle()?;
-        let tables: Vec<_> = self.assignment.waiting.lock().keys().cloned().collect();
+        let tables: Vec<_> = self.assignment.deferred.lock().keys().cloned().collect();
         // The lock of a table that is being changed is waited for by the next attempt.
         let tidy = |table: &TableName| {
-            self.locks.try_lock(table).is_some_and(|_lock| self.do_waiting(table).is_ok())
+            self.locks.try_lock(table).is_some_and(|_lock| self.run_deferred(table).is_ok())
         };
         let left = tables.iter().filter(|table| !tidy(table)).count();
         let unserved = self.unserved(None)?;
@@ -198,7 +198,7 @@ impl Master {
     fn serve_missing(&self, table: &TableName) -> Result<bool> {
         let Some(_lock) = self.locks.try_lock(table) else { return Ok(false) };
         // First: regions that a change had closed may be waiting to serve on, and there must be one instance of each.
-        if self.do_waiting(table).is_err() {
+        if self.run_deferred(table).is_err() {
             return Ok(false);
         }
         // Looked at again: a change may have ended before the lock was ours.
@@ -281,7 +281,7 @@ impl Master {
 
     /// Directories that a change is about to make, for regions or a table that hbase:meta does not speak of yet.
     pub(super) fn prepared_dirs(&self, table: &TableName, dirs: Vec<PathBuf>) -> PreparedDirs<'_> {
-        PreparedDirs { master: self, table: table.clone(), dirs, note: None }
+        PreparedDirs { master: self, table: table.clone(), dirs, intent: None }
     }
 
     /// Looks after regions soon.
@@ -317,7 +317,7 @@ impl OpenedRegions<'_> {
 
 impl Drop for OpenedRegions<'_> {
     fn drop(&mut self) {
-        // Without a note in its directory or log: another instance may serve on, and go on with these sequence ids.
+        // Without an intent record in its directory or log: another instance may serve on, and go on with these sequence ids.
         self.regions.iter().for_each(|region| drop(region.close(true)));
         if !self.regions.is_empty() {
             self.master.wake_assignment();
@@ -358,33 +358,33 @@ pub(super) struct PreparedDirs<'a> {
     master: &'a Master,
     table: TableName,
     dirs: Vec<PathBuf>,
-    note: Option<ChangeNote>,
+    intent: Option<ChangeIntent>,
 }
 
 impl PreparedDirs<'_> {
-    /// The same, with the note of the change, which goes after them.
-    pub(super) fn with_note(mut self, note: ChangeNote) -> Self {
-        self.note = Some(note);
+    /// The same, with the intent record of the change, which goes after them.
+    pub(super) fn with_intent(mut self, intent: ChangeIntent) -> Self {
+        self.intent = Some(intent);
         self
     }
 
-    /// The change has come to its moment. Gives its note back.
-    pub(super) fn keep(mut self) -> Option<ChangeNote> {
+    /// The change has come to its moment. Gives its intent record back.
+    pub(super) fn keep(mut self) -> Option<ChangeIntent> {
         self.dirs.clear();
-        self.note.take()
+        self.intent.take()
     }
 }
 
 impl Drop for PreparedDirs<'_> {
     fn drop(&mut self) {
-        let (dirs, mut note) = (std::mem::take(&mut self.dirs), self.note.take());
+        let (dirs, mut intent) = (std::mem::take(&mut self.dirs), self.intent.take());
         if dirs.is_empty() {
             return;
         }
         self.master.do_or_later(&self.table, "what a change had prepared is removed", move |master| {
             master.parts.meta.settle()?;
             dirs.iter().try_for_each(|dir| master.fs().delete(dir).map(drop))?;
-            note.take().into_iter().for_each(|note| note.forget(master.fs()));
+            intent.take().into_iter().for_each(|intent| intent.forget(master.fs()));
             Ok(())
         });
     }
@@ -392,7 +392,7 @@ impl Drop for PreparedDirs<'_> {
 
 /// The thread: works when it is woken, and again after a pause while something is left.
 fn run(master: &Weak<Master>, woken: &Receiver<()>) {
-    let (mut pause, mut wait) = (PAUSE_MIN, LOOK_EVERY);
+    let (mut pause, mut wait) = (PAUSE_MIN, CHECK_PERIOD);
     loop {
         match woken.recv_timeout(wait) {
             Err(RecvTimeoutError::Disconnected) => return,
@@ -406,7 +406,7 @@ fn run(master: &Weak<Master>, woken: &Receiver<()>) {
             false
         });
         (pause, wait) = match is_done {
-            true => (PAUSE_MIN, LOOK_EVERY),
+            true => (PAUSE_MIN, CHECK_PERIOD),
             false => ((pause * 2).min(PAUSE_MAX), pause.max(began.elapsed())),
         };
     }

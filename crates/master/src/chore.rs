@@ -20,7 +20,7 @@ use evenkeel_common::thread::{catch_and_log, spawn_essential};
 use super::Master;
 
 /// How often compacted files are looked at (`hbase.hfile.compaction.discharger.interval`).
-const DISCHARGE_EVERY: Duration = Duration::from_secs(120);
+const DISCHARGE_PERIOD: Duration = Duration::from_secs(120);
 
 /// The thread; it ends when this is dropped.
 pub struct MasterChore {
@@ -45,7 +45,7 @@ impl MasterChore {
         let master = Arc::clone(master);
         let task = |every, run| Task { every, due: clock::monotonic() + every, run };
         let tasks = vec![
-            task(DISCHARGE_EVERY, Master::discharge),
+            task(DISCHARGE_PERIOD, Master::discharge),
             task(janitor_every, Master::run_janitor_if_on),
             task(master.cleaner_settings.every, Master::run_cleaners_if_on),
             task(master.cleaner_settings.snapshots_every, Master::delete_expired_snapshots_if_on),

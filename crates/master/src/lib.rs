@@ -6,16 +6,16 @@
 //! **A change has one moment.** Each change prepares everything on disk, then makes one atomic write to hbase:meta (or,
 //! for an altered table, one rename of its descriptor), then removes what is no longer spoken of. A crash before that
 //! moment leaves the table as it was, a crash after it as it should be; what was prepared or not yet removed is found
-//! at the next start by [`reconcile`], which goes by a note of the change (`change_note`). So there is no procedure log.
+//! at the next start by [`reconcile`], which goes by an intent record of the change (`change_intent`). So there is no procedure log.
 //!
-//! **Each step is on the disk before the next.** A directory, a descriptor or a note is synced before the moment, the moment
+//! **Each step is on the disk before the next.** A directory, a descriptor or an intent record is synced before the moment, the moment
 //! (FSYNC_WAL) before anything is removed and before the client is told. So a power cut is like any other crash.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`meta`] | hbase:meta's rows |
 //! | [`descriptors`] | table descriptors on disk |
-//! | `change_note` | what a change under way makes and removes |
+//! | `change_intent` | what a change under way makes and removes |
 //! | [`reconcile`] | directories and hbase:meta brought together at start |
 //! | [`recovery`] | WALs of earlier lives |
 //! | [`regions`] | opening what hbase:meta speaks of |
@@ -38,7 +38,7 @@
 
 mod alter;
 mod assignment;
-mod change_note;
+mod change_intent;
 mod checks;
 pub mod chore;
 pub mod cleaner;

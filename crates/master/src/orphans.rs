@@ -21,7 +21,7 @@ use super::reconcile::{archive_region_dir, family_dirs, is_reference};
 
 /// The largest `.regioninfo` that is read.
 const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
-/// How the notes of bulk loads under way begin, in a region's `.tmp`.
+/// How the intent records of bulk loads under way begin, in a region's `.tmp`.
 const BULK_LOAD_PREFIX: &str = ".bulkload-";
 
 /// A region's directory that hbase:meta does not know.

@@ -22,9 +22,9 @@ use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use parking_lot::{ArcMutexGuard, Condvar, Mutex, RawMutex};
 
 /// Procedures that may wait to run.
-const WAITING_MAX: usize = 1024;
+const QUEUED_MAX: usize = 1024;
 /// Of these, those of one table, so that others find room.
-const WAITING_OF_TABLE_MAX: usize = 64;
+const QUEUED_OF_TABLE_MAX: usize = 64;
 /// Threads that run procedures (`hbase.master.procedure.threads`, whose default this is on most machines).
 const THREADS: usize = 16;
 /// How long an outcome is kept (`hbase.master.executedprocedure.ttl` is 15 minutes).
@@ -64,7 +64,7 @@ struct Shared {
 }
 
 /// A procedure that no thread has begun.
-struct Waiting {
+struct QueuedProcedure {
     id: u64,
     table: Option<TableName>,
     work: Work,
@@ -76,11 +76,11 @@ struct Inner {
     stopping: bool,
     last_id: u64,
     /// Those that may run.
-    ready: VecDeque<Waiting>,
+    ready: VecDeque<QueuedProcedure>,
     /// For each table with a procedure that runs or may run, those that come after it.
-    tables: HashMap<TableName, VecDeque<Waiting>>,
+    tables: HashMap<TableName, VecDeque<QueuedProcedure>>,
     /// Procedures that no thread has begun.
-    waiting: usize,
+    queued: usize,
     states: BTreeMap<u64, ProcedureState>,
     nonces: HashMap<(u64, u64), u64>,
 }
@@ -122,7 +122,7 @@ impl ProcedureExecutor {
         }
         // Ids grow over restarts too, so that an id of an earlier life is not taken for one of this.
         let id = (inner.last_id + 1).max(now_ms as u64);
-        inner.enqueue(Waiting { id, table: table.cloned(), work: Box::new(work) })?;
+        inner.enqueue(QueuedProcedure { id, table: table.cloned(), work: Box::new(work) })?;
         inner.last_id = id;
         inner.states.insert(id, ProcedureState { submitted_ms: now_ms, updated_ms: now_ms, outcome: None });
         if nonce.1 != 0 {
@@ -155,16 +155,16 @@ impl ProcedureExecutor {
 }
 
 impl Inner {
-    fn enqueue(&mut self, procedure: Waiting) -> Result<()> {
+    fn enqueue(&mut self, procedure: QueuedProcedure) -> Result<()> {
         if self.stopping {
             return Err(stopped());
         }
         let full = |count: usize| HBaseError::io(format!("{count} procedures are waiting; try again"));
-        if self.waiting >= WAITING_MAX {
-            return Err(full(WAITING_MAX));
+        if self.queued >= QUEUED_MAX {
+            return Err(full(QUEUED_MAX));
         }
         match procedure.table.as_ref().and_then(|table| self.tables.get_mut(table)) {
-            Some(behind) if behind.len() >= WAITING_OF_TABLE_MAX => return Err(full(behind.len())),
+            Some(behind) if behind.len() >= QUEUED_OF_TABLE_MAX => return Err(full(behind.len())),
             Some(behind) => behind.push_back(procedure),
             None => {
                 if let Some(table) = &procedure.table {
@@ -173,7 +173,7 @@ impl Inner {
                 self.ready.push_back(procedure);
             }
         }
-        self.waiting += 1;
+        self.queued += 1;
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl Inner {
 
     fn forget(&mut self, now_ms: i64) {
         self.states.retain(|_, state| state.outcome.is_none() || state.updated_ms + KEPT_MS > now_ms);
-        let surplus = self.states.len().saturating_sub(KEPT_MAX + self.waiting + THREADS);
+        let surplus = self.states.len().saturating_sub(KEPT_MAX + self.queued + THREADS);
         let ended = self.states.iter().filter(|(_, state)| state.outcome.is_some());
         let oldest: Vec<u64> = ended.map(|(id, _)| *id).take(surplus).collect();
         oldest.iter().for_each(|id| drop(self.states.remove(id)));
@@ -202,7 +202,7 @@ fn stopped() -> HBaseError {
 
 impl Shared {
     fn run(&self) {
-        while let Some((Waiting { id, table, work }, stopping)) = self.next() {
+        while let Some((QueuedProcedure { id, table, work }, stopping)) = self.next() {
             let work: Work = if stopping { Box::new(|| Err(stopped())) } else { work };
             let outcome = catch(format_args!("procedure {id}"), work);
             if let Err(error) = &outcome {
@@ -214,11 +214,11 @@ impl Shared {
     }
 
     /// The next procedure, and whether it is to fail; `None` when there will be none.
-    fn next(&self) -> Option<(Waiting, bool)> {
+    fn next(&self) -> Option<(QueuedProcedure, bool)> {
         let mut inner = self.inner.lock();
         loop {
             if let Some(next) = inner.ready.pop_front() {
-                inner.waiting -= 1;
+                inner.queued -= 1;
                 return Some((next, inner.stopping));
             }
             // What waits for a table becomes ready on the thread that ends the one before it.
@@ -379,7 +379,7 @@ mod tests {
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let (hold, work) = blocked();
         let (stuck, other) = (table("stuck"), table("other"));
-        let waiting: Vec<_> = (0..WAITING_OF_TABLE_MAX + 1)
+        let waiting: Vec<_> = (0..QUEUED_OF_TABLE_MAX + 1)
             .map(|_| executor.submit((0, 0), Some(&stuck), work()).expect("submitted"))
             .collect();
         assert!(executor.submit((0, 0), Some(&stuck), || Ok(Vec::new())).is_err(), "more than may wait");

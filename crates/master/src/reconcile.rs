@@ -4,7 +4,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | what a change that was cut short had prepared or not yet removed: a note names it ([`change_note`](super::change_note)) | goes to the archive |
+//! | what a change that was cut short had prepared or not yet removed: an intent record names it ([`change_intent`](super::change_intent)) | goes to the archive |
 //! | what hbase:meta should speak of | is data of users, and stays: rows of hbase:meta are made again for tables and regions ([`orphans`]), families go to `.hbck`, which no cleaner looks at |
 //!
 //! Each of the second kind is named in an error line. So is a table of hbase:meta without a descriptor: it is disabled, with
@@ -19,7 +19,7 @@ use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::archive::archive_file;
 use evenkeel_region::layout;
 
-use super::change_note::Noted;
+use super::change_intent::Intents;
 use super::meta::{MetaChange, MetaTable, TableState};
 use super::{Table, descriptors, orphans};
 
@@ -130,26 +130,26 @@ struct Reconciler<'a> {
 
 impl Reconciler<'_> {
     fn run(&self, tables: &mut BTreeMap<TableName, Table>) -> Result<()> {
-        let noted = Noted::read(self.fs, &self.dir)?;
+        let intents = Intents::read(self.fs, &self.dir)?;
         if !tables.contains_key(&self.name) {
-            if self.is_explained(&noted)? {
+            if self.is_explained(&intents)? {
                 return self.archive_table();
             }
             tables.insert(self.name.clone(), self.adopt_table()?);
         }
         let Some(table) = tables.get(&self.name) else { return Ok(()) };
-        self.put_regions_right(&noted)?;
+        self.reconcile_regions(&intents)?;
         for region in region_dirs(self.fs, &self.dir)? {
-            self.put_families_right(table, &region, &noted)?;
+            self.reconcile_families(table, &region, &intents)?;
         }
-        if self.is_certain { noted.forget(self.fs) } else { Ok(()) }
+        if self.is_certain { intents.forget(self.fs) } else { Ok(()) }
     }
 
     /// Whether a change that was cut short is why hbase:meta does not know this table: then no region of it is there that the
     /// change does not name.
-    fn is_explained(&self, noted: &Noted) -> Result<bool> {
+    fn is_explained(&self, intents: &Intents) -> Result<bool> {
         let regions = region_dirs(self.fs, &self.dir)?;
-        Ok(regions.iter().all(|region| noted.regions.contains(region.name())))
+        Ok(regions.iter().all(|region| intents.regions.contains(region.name())))
     }
 
     fn archive_table(&self) -> Result<()> {
@@ -167,7 +167,7 @@ impl Reconciler<'_> {
         Ok(table)
     }
 
-    fn put_regions_right(&self, noted: &Noted) -> Result<()> {
+    fn reconcile_regions(&self, intents: &Intents) -> Result<()> {
         let known = self.meta.regions(Some(&self.name))?;
         let mut names: HashSet<&str> = HashSet::new();
         for region in &known {
@@ -176,7 +176,7 @@ impl Reconciler<'_> {
         }
         let unknown = region_dirs(self.fs, &self.dir)?.into_iter().filter(|dir| !names.contains(dir.name()));
         let (explained, orphans): (Vec<_>, Vec<_>) =
-            unknown.partition(|dir| noted.regions.contains(dir.name()));
+            unknown.partition(|dir| intents.regions.contains(dir.name()));
         for region in explained.iter().filter(|_| self.is_certain) {
             tracing::warn!(table = %self.name, region = region.name(), "region left by a change that was cut short; archived");
             let archive = layout::archive_table_dir(self.root, &self.name).join(region.name());
@@ -195,14 +195,14 @@ impl Reconciler<'_> {
         self.meta.commit(adopted.into_iter().map(|info| MetaChange::Put(info, "CLOSED")).collect())
     }
 
-    fn put_families_right(&self, table: &Table, region: &FileStatus, noted: &Noted) -> Result<()> {
+    fn reconcile_families(&self, table: &Table, region: &FileStatus, intents: &Intents) -> Result<()> {
         for family in family_dirs(self.fs, &region.path)? {
             if table.descriptor.family(family.name().as_bytes()).is_some() {
                 continue;
             }
             let (name, region) = (&self.name, region.name());
             let below = Path::new(region).join(family.name());
-            if self.is_certain && noted.families.contains(family.name()) {
+            if self.is_certain && intents.families.contains(family.name()) {
                 tracing::warn!(table = %name, region, family = family.name(), "family left by a change that was cut short; archived");
                 archive_files(
                     self.fs,
@@ -307,7 +307,7 @@ fn directories(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
 }
 
 /// Moves all files of a table to the archive and removes its directory: regions first, one after the other, so that what is
-/// left of it when the power goes is explained by its notes, or holds nothing.
+/// left of it when the power goes is explained by its intent records, or holds nothing.
 ///
 /// # Errors
 /// What the file system says.

@@ -10,7 +10,7 @@ use evenkeel_common::{RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::layout;
 use evenkeel_region::region::{Region, RegionEnv};
 
-use crate::change_note::ChangeNote;
+use crate::change_intent::ChangeIntent;
 use crate::meta::{MetaChange, MetaTable, TableState};
 use crate::{Table, descriptors, reconcile};
 use evenkeel_regionserver::RegionServer;
@@ -63,12 +63,12 @@ pub fn open_namespace(
     let descriptor = Arc::new(descriptors::namespace()?);
     let (fs, dir) = (&*env.stores.fs, layout::table_dir(&env.stores.root, &name));
     let info = RegionInfo::new(name.clone(), Bytes::new(), Bytes::new(), env.stores.clock.now_ms());
-    let note = ChangeNote::write(fs, &dir, [&info], [])?;
+    let intent = ChangeIntent::write(fs, &dir, [&info], [])?;
     descriptors::write(fs, &dir, &descriptor)?;
     let region = Region::open(Arc::clone(env), info.clone(), Arc::clone(&descriptor))?;
     let opened = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
     meta.commit(vec![opened, MetaChange::State(name.clone(), TableState::Enabled)])?;
-    note.forget(fs);
+    intent.forget(fs);
     tables.insert(name, Table { descriptor, state: TableState::Enabled });
     Ok(region)
 }

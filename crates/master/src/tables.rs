@@ -7,7 +7,7 @@ use evenkeel_block_cache::FileId;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_region::layout;
 
-use super::change_note::ChangeNote;
+use super::change_intent::ChangeIntent;
 use super::meta::{MetaChange, MetaRegion, TableState};
 use super::{Master, Table, checks, descriptors, reconcile};
 
@@ -59,13 +59,13 @@ impl Master {
         reconcile::archive_table(self.fs(), self.root(), table.name())?;
         let infos = regions_between(table.name(), splits, self.new_region_ids(1));
         let prepared = self.prepared_dirs(table.name(), vec![dir.clone()]);
-        let prepared = prepared.with_note(ChangeNote::write(self.fs(), &dir, &infos, [])?);
+        let prepared = prepared.with_intent(ChangeIntent::write(self.fs(), &dir, &infos, [])?);
         descriptors::write(self.fs(), &dir, &table)?;
         let regions = self.open_regions(&table, infos)?;
         let mut changes = regions.changes();
         changes.push(MetaChange::State(table.name().clone(), TableState::Enabled));
         self.parts.meta.commit(changes)?;
-        prepared.keep().into_iter().for_each(|note| note.forget(self.fs()));
+        prepared.keep().into_iter().for_each(|intent| intent.forget(self.fs()));
         let regions = regions.serve();
         tracing::info!(table = %table.name(), regions = regions.len(), "table created");
         self.remember(table, TableState::Enabled);
@@ -88,7 +88,7 @@ impl Master {
             let regions = master.parts.meta.regions(Some(&name))?;
             // It goes with the table's directory.
             let _note =
-                ChangeNote::write(master.fs(), &master.table_dir(&name), with_merge_parents(&regions), [])?;
+                ChangeIntent::write(master.fs(), &master.table_dir(&name), with_merge_parents(&regions), [])?;
             let mut changes: Vec<_> = regions.into_iter().map(|r| MetaChange::Delete(r.info)).collect();
             changes.push(MetaChange::DeleteState(name.clone()));
             master.parts.meta.commit(changes)?;
@@ -241,33 +241,33 @@ impl Master {
         let infos = regions_between(name, &splits, self.new_region_ids(1));
         let dirs = infos.iter().map(|info| self.region_dir(info)).collect();
         let changed = with_merge_parents(&before).chain(&infos);
-        let note = ChangeNote::write(self.fs(), &self.table_dir(name), changed, [])?;
-        let prepared = self.prepared_dirs(name, dirs).with_note(note);
+        let intent = ChangeIntent::write(self.fs(), &self.table_dir(name), changed, [])?;
+        let prepared = self.prepared_dirs(name, dirs).with_intent(intent);
         let regions = self.open_regions(&table.descriptor, infos)?;
         let mut changes: Vec<_> = before.iter().map(|r| MetaChange::Delete(r.info.clone())).collect();
         changes.extend(regions.changes());
         changes.push(MetaChange::State(name.clone(), TableState::Enabled));
         self.parts.meta.commit(changes)?;
-        let note = prepared.keep();
+        let intent = prepared.keep();
         drop(regions.serve());
         self.remember(Arc::clone(&table.descriptor), TableState::Enabled);
-        self.archive_replaced(name, before, note);
+        self.archive_replaced(name, before, intent);
         tracing::info!(table = %name, preserve_splits, "table truncated");
         Ok(Vec::new())
     }
 
-    /// Archives regions that hbase:meta does not speak of any longer, and those that they were merged from; then the note of
+    /// Archives regions that hbase:meta does not speak of any longer, and those that they were merged from; then the intent record of
     /// the change is forgotten.
     pub(super) fn archive_replaced(
         &self,
         table: &TableName,
         gone: Vec<MetaRegion>,
-        mut note: Option<ChangeNote>,
+        mut intent: Option<ChangeIntent>,
     ) {
         self.do_or_later(table, "files of regions that were replaced are archived", move |master| {
             let (fs, root) = (master.fs(), master.root());
             with_merge_parents(&gone).try_for_each(|info| reconcile::archive_region(fs, root, info))?;
-            note.take().into_iter().for_each(|note| note.forget(fs));
+            intent.take().into_iter().for_each(|intent| intent.forget(fs));
             Ok(())
         });
     }

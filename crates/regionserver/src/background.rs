@@ -14,10 +14,10 @@
 //! `hbase.hstore.blockingStoreFiles` on, in any region, they get a third of what a thread of requests gets.
 //!
 //! Flushes yield the processors to requests just so, but not the disk, and not when memory is short: they are urgent
-//! as long as the server's unflushed bytes are above the haste mark ([`memstore`](crate::limits::memstore)), or some region's are so many that its
+//! as long as the server's unflushed bytes are above the urgency watermark ([`memstore`](crate::limits::memstore)), or some region's are so many that its
 //! writers are held ([`write_throttle`](crate::limits::write_throttle)), whichever region it is, for its flush may wait behind another one. The first
 //! is looked up between some hundred cells, the second every time the chore measures the regions. So where writers keep the
-//! processors busy, unflushed bytes come up to that mark, and flushes get what they need there; the brake works as if no
+//! processors busy, unflushed bytes come up to that mark, and flushes get what they need there; the throttle works as if no
 //! flush were ever patient. Flushes are urgent, too, when somebody waits for their end: a close, a bulk load, and what a user asks
 //! for, which runs on the thread of the call.
 //!
@@ -62,16 +62,16 @@ use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
 use evenkeel_region::store::{BackgroundPriority, CompactionThroughputController, ThroughputController};
 use parking_lot::{Condvar, Mutex};
 
-use crate::background::notifier::Bell;
+use crate::background::notifier::Notifier;
 use crate::limits::memstore::MemStoreGauge;
-use crate::limits::write_throttle::WriteBrake;
+use crate::limits::write_throttle::WriteThrottle;
 
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;
 
 /// From this compaction pressure on compactions are urgent: seven files in a store, by default, where three make a compaction and
 /// sixteen hold up flushes.
-const PRESSING: f64 = 0.25;
+const URGENT_PRESSURE: f64 = 0.25;
 
 /// The first pause after a compaction that failed, in pauses of `hbase.server.pause`.
 const COMPACTION_PAUSES: u32 = 10;
@@ -247,11 +247,11 @@ struct Shared {
     /// Flushes that wait or run on the flushers' threads.
     flushes_open: AtomicUsize,
     /// Rings when a flush has given memory back.
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     /// The unflushed bytes of the server, once there is one.
     memory: OnceLock<Arc<MemStoreGauge>>,
     /// Writers to some region are held for its unflushed bytes.
-    region_is_braked: AtomicBool,
+    region_is_throttled: AtomicBool,
     /// Files of some region pile up.
     files_pile_up: AtomicBool,
     in_memory_flushes: Queue<Arc<Region>>,
@@ -263,7 +263,7 @@ struct Shared {
     /// Compactions that wait or run, by region: minor and major.
     compacting: Mutex<HashMap<String, (usize, usize)>>,
     /// Regions of which a thread makes a compaction, and other compactions of theirs, each key once.
-    aside: Mutex<HashMap<String, Vec<Compaction>>>,
+    deferred: Mutex<HashMap<String, Vec<Compaction>>>,
     flush_failures: AtomicU64,
     flush_tries: u32,
     flush_pause: Duration,
@@ -295,7 +295,7 @@ struct FlushRetry {
 pub struct Background {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    brake: WriteBrake,
+    write_throttle: WriteThrottle,
     compaction_throughput: Arc<CompactionThroughputController>,
     supervisor: Supervisor,
     /// Chunks for MemStores, once somebody keeps some ready.
@@ -312,9 +312,9 @@ impl Background {
             flushes: Queue::new(),
             flushers: config.flushers,
             flushes_open: AtomicUsize::new(0),
-            bell: Arc::default(),
+            notifier: Arc::default(),
             memory: OnceLock::new(),
-            region_is_braked: AtomicBool::new(false),
+            region_is_throttled: AtomicBool::new(false),
             files_pile_up: AtomicBool::new(false),
             in_memory_flushes: Queue::new(),
             compactions: Queue::new(),
@@ -322,7 +322,7 @@ impl Background {
             large_compaction_bytes: config.large_compaction_bytes,
             compactions_enabled: AtomicBool::new(config.compactions_enabled),
             compacting: Mutex::default(),
-            aside: Mutex::default(),
+            deferred: Mutex::default(),
             flush_failures: AtomicU64::new(0),
             flush_tries: config.flush_tries,
             flush_pause: config.flush_pause,
@@ -330,12 +330,13 @@ impl Background {
             flush_throughput: ThroughputController::default(),
             compaction_pauses: Mutex::default(),
         });
-        let (brake, compaction_throughput) = (WriteBrake::start(&config.supervisor)?, Arc::default());
+        let (write_throttle, compaction_throughput) =
+            (WriteThrottle::start(&config.supervisor)?, Arc::default());
         let (threads, supervisor) = (Mutex::default(), config.supervisor.clone());
         let background = Arc::new(Self {
             shared,
             threads,
-            brake,
+            write_throttle,
             compaction_throughput,
             supervisor,
             chunks: OnceLock::new(),
@@ -393,13 +394,13 @@ impl Background {
     }
 
     /// Says whether writers to some region are held for its unflushed bytes.
-    pub fn region_is_braked(&self, is_braked: bool) {
-        self.shared.region_is_braked.store(is_braked, Ordering::Relaxed);
+    pub fn region_is_throttled(&self, is_throttled: bool) {
+        self.shared.region_is_throttled.store(is_throttled, Ordering::Relaxed);
     }
 
     /// Says how much compactions are wanted, by the neediest region ([`Region::compaction_pressure`]).
     pub fn compactions_are_wanted(&self, pressure: f64) {
-        self.shared.files_pile_up.store(pressure >= PRESSING, Ordering::Relaxed);
+        self.shared.files_pile_up.store(pressure >= URGENT_PRESSURE, Ordering::Relaxed);
     }
 
     /// Asks for a flush; says whether that is new.
@@ -434,7 +435,7 @@ impl Background {
     pub fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
         let outcome = region.flush();
         self.shared.compact_after(region, &outcome);
-        self.shared.bell.ring();
+        self.shared.notifier.notify();
         outcome
     }
 
@@ -446,8 +447,8 @@ impl Background {
     /// Forgets compactions that wait.
     pub fn clear_compactions(&self) {
         let queues = [&self.shared.compactions, &self.shared.large_compactions];
-        let aside: Vec<_> = self.shared.aside.lock().values_mut().flat_map(std::mem::take).collect();
-        for compaction in queues.into_iter().flat_map(Queue::clear).chain(aside) {
+        let deferred: Vec<_> = self.shared.deferred.lock().values_mut().flat_map(std::mem::take).collect();
+        for compaction in queues.into_iter().flat_map(Queue::clear).chain(deferred) {
             self.shared.count(&compaction, false);
         }
     }
@@ -463,13 +464,13 @@ impl Background {
     }
 
     /// Holds back the answers of writers.
-    pub fn brake(&self) -> &WriteBrake {
-        &self.brake
+    pub fn write_throttle(&self) -> &WriteThrottle {
+        &self.write_throttle
     }
 
     /// Rings when unflushed bytes are to be looked at: memory was given back, or runs out.
-    pub fn bell(&self) -> &Arc<Bell> {
-        &self.shared.bell
+    pub fn notifier(&self) -> &Arc<Notifier> {
+        &self.shared.notifier
     }
 
     /// How many threads flush, and how many flushes wait or run there.
@@ -489,9 +490,9 @@ impl Background {
 
     /// Flushes and compactions that wait.
     pub fn queued(&self) -> (usize, usize) {
-        let aside: usize = self.shared.aside.lock().values().map(Vec::len).sum();
+        let deferred: usize = self.shared.deferred.lock().values().map(Vec::len).sum();
         let compactions = self.shared.compactions.len() + self.shared.large_compactions.len();
-        (self.shared.flushes.len(), compactions + aside)
+        (self.shared.flushes.len(), compactions + deferred)
     }
 
     /// Flushes that failed.
@@ -535,7 +536,7 @@ impl Shared {
             match outcome {
                 Ok(_) => {
                     self.flush_retries.lock().remove(region.info().encoded_name());
-                    self.bell.ring();
+                    self.notifier.notify();
                 }
                 Err(error) => {
                     self.flush_failures.fetch_add(1, Ordering::Relaxed);
@@ -655,7 +656,7 @@ impl Shared {
                 }
                 continue;
             }
-            self.compact_or_put_aside(compaction);
+            self.compact_or_defer(compaction);
         }
     }
 
@@ -667,26 +668,26 @@ impl Shared {
     fn large_compactions(&self) {
         yield_to_others("compactions run", REDUCED_NICE);
         while let Some(compaction) = self.large_compactions.next() {
-            self.compact_or_put_aside(compaction);
+            self.compact_or_defer(compaction);
         }
     }
 
-    fn compact_or_put_aside(&self, compaction: Compaction) {
+    fn compact_or_defer(&self, compaction: Compaction) {
         let name = compaction.region.info().encoded_name();
-        match self.aside.lock().entry(name.to_owned()) {
+        match self.deferred.lock().entry(name.to_owned()) {
             Entry::Vacant(first) => drop(first.insert(Vec::new())),
-            Entry::Occupied(mut aside) => {
-                match aside.get().iter().any(|other| other.key() == compaction.key()) {
+            Entry::Occupied(mut deferred) => {
+                match deferred.get().iter().any(|other| other.key() == compaction.key()) {
                     true => self.count(&compaction, false),
-                    false => aside.get_mut().push(compaction),
+                    false => deferred.get_mut().push(compaction),
                 }
                 return;
             }
         }
         self.compact(&compaction);
         self.count(&compaction, false);
-        let aside = self.aside.lock().remove(name).unwrap_or_default();
-        for next in aside {
+        let deferred = self.deferred.lock().remove(name).unwrap_or_default();
+        for next in deferred {
             if !self.compactions.push(next.key(), next.clone()) {
                 self.count(&next, false);
             }
@@ -718,8 +719,8 @@ impl Shared {
 
 impl BackgroundPriority for Shared {
     fn is_urgent(&self) -> bool {
-        self.region_is_braked.load(Ordering::Relaxed)
-            || self.memory.get().is_some_and(|memory| memory.is_hasty())
+        self.region_is_throttled.load(Ordering::Relaxed)
+            || self.memory.get().is_some_and(|memory| memory.flushes_are_urgent())
     }
 
     fn lower_priority(&self) {

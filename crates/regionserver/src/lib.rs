@@ -159,7 +159,7 @@ pub struct RegionServer {
     stopping: AtomicBool,
     memory: Arc<MemStoreGauge>,
     /// Some region is on its way to a limit: writes look how long their answers are to be held.
-    braking: AtomicBool,
+    throttling: AtomicBool,
     schedule: background::chore::Schedule,
 }
 
@@ -192,7 +192,7 @@ impl RegionServer {
             hooks: parts.hooks,
             master: parts.master,
             stopping: AtomicBool::new(false),
-            braking: AtomicBool::new(false),
+            throttling: AtomicBool::new(false),
             schedule: background::chore::Schedule::default(),
         })
     }
@@ -270,14 +270,14 @@ impl RegionServer {
     }
 
     /// Whether answers to writes may have to be held. Three loads.
-    fn may_brake(&self) -> bool {
-        self.memory.is_braking() || self.braking.load(Ordering::Relaxed)
+    fn may_throttle(&self) -> bool {
+        self.memory.is_throttling() || self.throttling.load(Ordering::Relaxed)
     }
 
     /// Counts a write that begins, after [`RegionServer::check_memstore_limit`] and before its hold is computed.
     fn note_written(&self, bytes: u64) {
         if self.memory.note(bytes) {
-            self.background.bell().ring();
+            self.background.notifier().notify();
         }
     }
 
@@ -306,7 +306,7 @@ impl RegionServer {
     /// How long to hold the answer to a write of so many bytes to these regions, see [`write_throttle`]: as long as the one needs that
     /// is to wait longest.
     fn hold_for<'a>(&self, regions: impl IntoIterator<Item = &'a Region>, bytes: u64) -> Duration {
-        if !self.may_brake() {
+        if !self.may_throttle() {
             return Duration::ZERO;
         }
         let pressures =
@@ -332,7 +332,7 @@ impl RegionServer {
             return done;
         }
         let background = Arc::clone(&self.background);
-        Box::new(move |outcome| background.brake().hold(hold, move || done(outcome)))
+        Box::new(move |outcome| background.write_throttle().hold(hold, move || done(outcome)))
     }
 
     /// Checks that there is memory for a write. hbase:meta is never held up: the cluster needs it to become well again.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_rpc::{Budget, InputBudget, RpcServer, RpcServerConfig};
-use evenkeel_zookeeper::Room;
+use evenkeel_zookeeper::ConnectionBudgets;
 
 use crate::bad;
 use crate::connections::{self, ConnectionLimits};
@@ -23,7 +23,7 @@ pub(crate) struct Ports {
 /// What connections of all ports share.
 pub(crate) struct Shared {
     /// Bytes of requests and replies.
-    pub room: Room,
+    pub budgets: ConnectionBudgets,
     pub limits: ConnectionLimits,
 }
 
@@ -32,10 +32,13 @@ impl Shared {
         let memory = &settings.memory;
         // An eighth is for what is counted late: small replies, and those that are made at the same time.
         let replies = Budget::new(memory.replies / 8 * 7);
-        let room =
-            Room { input: InputBudget::of(memory.requests), requests: Budget::new(memory.requests), replies };
+        let budgets = ConnectionBudgets {
+            input: InputBudget::of(memory.requests),
+            requests: Budget::new(memory.requests),
+            replies,
+        };
         let limits = ConnectionLimits::new(conf, connections::raise_descriptors(), memory.reserve)?;
-        Ok(Self { room, limits })
+        Ok(Self { budgets, limits })
     }
 }
 
@@ -52,7 +55,7 @@ impl Ports {
             .map_err(taken("ZooKeeper endpoint", zk, "hbase.zookeeper.property.clientPort"))?;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let bind = |what, port, key, threads, connections_max| {
-            let mut config = rpc_config(settings, conf, port, &shared.room)?;
+            let mut config = rpc_config(settings, conf, port, &shared.budgets)?;
             config.connection_threads = threads;
             config.connections_max = connections_max;
             let id = cluster_id.to_owned();
@@ -75,7 +78,12 @@ fn taken(what: &'static str, port: u16, key: &'static str) -> impl FnOnce(std::i
 }
 
 /// What both RPC ports have in common.
-fn rpc_config(settings: &Settings, conf: &Configuration, port: u16, room: &Room) -> Result<RpcServerConfig> {
+fn rpc_config(
+    settings: &Settings,
+    conf: &Configuration,
+    port: u16,
+    budgets: &ConnectionBudgets,
+) -> Result<RpcServerConfig> {
     let mut config = RpcServerConfig::at(SocketAddr::new(settings.bind_address, port));
     config.server_name = format!("{}:{port}", settings.host);
     // A request that never finds room is refused for good.
@@ -85,9 +93,9 @@ fn rpc_config(settings: &Settings, conf: &Configuration, port: u16, room: &Room)
         .map_err(bad)?
         .clamp(1, i64::try_from(found_bytes_max).unwrap_or(i64::MAX)) as usize;
     config.inflight_bytes_max = settings.memory.requests;
-    config.inflight = Some(Arc::clone(&room.requests));
-    config.input = Some(Arc::clone(&room.input));
-    config.unsent = Arc::clone(&room.replies);
+    config.inflight = Some(Arc::clone(&budgets.requests));
+    config.input = Some(Arc::clone(&budgets.input));
+    config.unsent = Arc::clone(&budgets.replies);
     config.unsent_bytes_fatal = settings.memory.replies / 16 * 15;
     let watermark = |key: &str, default: usize| {
         let bytes = conf.get_i64_or(key, 0).map_err(bad)?;

@@ -42,7 +42,7 @@ use evenkeel_regionserver::{Background, ClusterView, RegionServer, RegionServerP
 use evenkeel_rpc::{Executor, ExecutorConfig, RpcServer, RpcServerHandle};
 use evenkeel_wal::Wal;
 use evenkeel_zookeeper::znodes::{ZnodePaths, Znodes};
-use evenkeel_zookeeper::{Room, ZkConfig, ZnodeTree};
+use evenkeel_zookeeper::{ConnectionBudgets, ZkConfig, ZnodeTree};
 
 use crate::endpoint::ZooKeeperThread;
 use crate::memory_trim::MemoryTrim;
@@ -64,7 +64,7 @@ pub(crate) fn start(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequ
     let catalog = reconcile_tables(&process, &storage, meta, &recovery)?;
     let identity = Identity::new(&process.settings, cluster_id, recovery.name.clone());
     let (regionserver, connection) =
-        open_regions(&process, &storage, &recovery, &catalog, &identity, &ports.shared.room)?;
+        open_regions(&process, &storage, &recovery, &catalog, &identity, &ports.shared.budgets)?;
     let master = start_master(&process, &storage, catalog, &identity, &regionserver, &connection)?;
     let serving = serve(&process, &storage, ports, &identity, &master, &regionserver)?;
     master.tidy_up()?;
@@ -271,7 +271,7 @@ fn open_regions(
     recovery: &Recovery,
     catalog: &Catalog,
     identity: &Identity,
-    room: &Room,
+    budgets: &ConnectionBudgets,
 ) -> Result<(Arc<RegionServer>, Arc<EmbeddedConnection>)> {
     let settings = &process.settings;
     let connection = EmbeddedConnection::new(identity.cluster_view());
@@ -282,7 +282,7 @@ fn open_regions(
         config: settings.regionserver.clone(),
         clock: Arc::clone(&process.clock),
         cache: Arc::clone(&storage.stores.cache),
-        unsent: Arc::clone(&room.replies),
+        unsent: Arc::clone(&budgets.replies),
         chunks: Arc::clone(&storage.stores.chunks),
         nonces: Arc::clone(&recovery.nonces),
         background: Arc::clone(&storage.background),
@@ -404,7 +404,7 @@ fn serve(
     let zookeeper = ZkConfig {
         connections_max: ports.shared.limits.zookeeper,
         receive_timeout: connections::timeouts(conf)?.1,
-        room: ports.shared.room,
+        budgets: ports.shared.budgets,
         ..ZkConfig::from_configuration(conf).map_err(bad)?
     };
     let tree = Arc::clone(master.znodes().tree());

@@ -16,10 +16,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::four_letter;
+use super::budgets::ConnectionBudgets;
+use super::four_letter_words;
 use super::ops::{self, Next};
 use super::protocol::{Connect, write_connected};
-use super::room::Room;
 use super::server::Server;
 use super::session::{Attached, Refused};
 use super::tree::WatcherId;
@@ -43,7 +43,7 @@ const READ_BYTES: usize = 8 << 10;
 const CONNECT_BYTES_MAX: usize = 1 << 10;
 
 /// How often a connection with a packet that is not whole is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const PROGRESS_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Serves a connection to its end.
 pub(super) async fn serve(server: &Server, stream: TcpStream) -> io::Result<()> {
@@ -64,8 +64,10 @@ async fn first_packet(server: &Server, wire: &mut Wire) -> io::Result<Option<Byt
         wire.fill().await?;
         wire.wait_for_more()?;
     }
-    if let Some(word) = wire.input.first_chunk::<4>().copied().filter(|word| four_letter::is_word(*word)) {
-        let text = four_letter::answer(word, &server.facts());
+    if let Some(word) =
+        wire.input.first_chunk::<4>().copied().filter(|word| four_letter_words::is_word(*word))
+    {
+        let text = four_letter_words::answer(word, &server.stats());
         wire.stream.write_all(text.as_bytes()).await?;
         wire.hang_up().await?;
         return Ok(None);
@@ -130,7 +132,7 @@ impl Connection<'_> {
                 Next::Close => return self.close().await,
                 Next::Drop => return Err(invalid("a packet without header, or events lost")),
             }
-            let look_at = self.wire.look_at(deadline);
+            let next_check = self.wire.next_check(deadline);
             tokio::select! {
                 filled = self.wire.fill() => {
                     filled?;
@@ -139,9 +141,9 @@ impl Connection<'_> {
                 }
                 () = self.due.notified() => self.send_events().await?,
                 () = self.attached.taken_over.notified() => return Ok(()),
-                () = sleep_until(look_at) => {
+                () = sleep_until(next_check) => {
                     self.check_progress()?;
-                    self.wire.give_up_room();
+                    self.wire.shrink_input();
                     if Instant::now() < deadline {
                         continue;
                     }
@@ -205,7 +207,7 @@ struct Wire {
     input: BytesMut,
     out: Vec<u8>,
     packet_bytes_max: usize,
-    room: Room,
+    budgets: ConnectionBudgets,
     /// Bytes of the input that were taken from the room.
     held: u64,
     /// How the packet goes on that is not whole.
@@ -220,14 +222,14 @@ impl Drop for Wire {
 }
 
 impl Wire {
-    fn new(stream: TcpStream, room: Room, receive_timeout: Duration) -> Self {
+    fn new(stream: TcpStream, budgets: ConnectionBudgets, receive_timeout: Duration) -> Self {
         let packet_bytes_max = CONNECT_BYTES_MAX;
         Self {
             stream,
             input: BytesMut::new(),
             out: Vec::new(),
             packet_bytes_max,
-            room,
+            budgets,
             held: 0,
             progress: None,
             receive_timeout,
@@ -259,7 +261,7 @@ impl Wire {
         let progress = self.progress.unwrap_or_else(|| Progress::begin(now, self.receive_timeout));
         self.progress = Some(progress.with(self.input.len(), now, self.receive_timeout));
         let more = (self.input.len() as u64).saturating_sub(self.held);
-        if !self.room.take_input(more) {
+        if !self.budgets.take_input(more) {
             return Err(invalid("no room for a packet that has begun"));
         }
         self.held += more;
@@ -268,20 +270,20 @@ impl Wire {
 
     /// Gives back what was taken for a packet.
     fn release(&mut self) {
-        self.room.give_input(std::mem::take(&mut self.held));
+        self.budgets.give_input(std::mem::take(&mut self.held));
         self.progress = None;
     }
 
     /// When to look at the connection next, at `deadline` at the latest.
-    fn look_at(&self, deadline: Instant) -> Instant {
+    fn next_check(&self, deadline: Instant) -> Instant {
         match self.progress {
-            Some(_) => deadline.min(Instant::now() + LOOK),
+            Some(_) => deadline.min(Instant::now() + PROGRESS_CHECK_PERIOD),
             None => deadline,
         }
     }
 
     /// Keeps no memory for more of a packet than has come.
-    fn give_up_room(&mut self) {
+    fn shrink_input(&mut self) {
         if self.input.capacity() > 2 * self.input.len() {
             self.input = BytesMut::from(&self.input[..]);
         }
@@ -290,7 +292,7 @@ impl Wire {
     /// Whether a packet has begun and does not go on.
     fn is_late(&self) -> bool {
         let (now, timeout) = (Instant::now().into_std(), self.receive_timeout);
-        self.progress.is_some_and(|progress| progress.is_late(now, timeout, self.room.timeout(timeout)))
+        self.progress.is_some_and(|progress| progress.is_late(now, timeout, self.budgets.timeout(timeout)))
     }
 
     /// Reads some more; the end of the stream is an error. Loses nothing when it is dropped half way.
@@ -312,7 +314,7 @@ impl Wire {
             let _counted = match self.out.len() {
                 0..=REPLY_BYTES_UNCOUNTED => None,
                 bytes => {
-                    let counted = self.room.count_reply(bytes as u64);
+                    let counted = self.budgets.count_reply(bytes as u64);
                     Some(counted.ok_or_else(|| invalid("no room for a reply"))?)
                 }
             };

@@ -16,15 +16,15 @@
 //! | file | holds |
 //! |---|---|
 //! | `server.rs` | [`serve`], [`ZkConfig`]: accepting, limits, expiry of sessions |
-//! | `account.rs` | what a connection keeps of the endpoint's part of the memory |
+//! | `quota.rs` | what a connection keeps of the endpoint's part of the memory |
 //! | `connection.rs` | one connection: handshake, frames, replies, events |
 //! | `ops.rs` | what each request answers |
 //! | `protocol.rs` | operation and error numbers, records, decoding of requests |
 //! | `jute.rs` | primitive types of the wire |
-//! | `room.rs` | [`Room`]: where bytes of connections are counted |
+//! | `budgets.rs` | [`ConnectionBudgets`]: where bytes of connections are counted |
 //! | `session.rs` | session ids, passwords, re-attachment |
 //! | `tree.rs`, `watch.rs` | [`ZnodeTree`]: nodes, versions; watches and their events |
-//! | `four_letter.rs` | `ruok`, `stat` and their kin |
+//! | `four_letter_words.rs` | `ruok`, `stat` and their kin |
 //! | `znodes.rs` | [`znodes::Znodes`]: HBase's paths and payloads |
 //!
 //! # Invariants
@@ -38,20 +38,20 @@
 //! Connections in all and per address, bytes per packet (a length is checked before a byte of it is kept), bytes of all packets
 //! that are not whole and of replies not taken (with those of the RPC ports), time for the handshake, for a packet that has
 //! begun and for each write, sessions, and bytes of the watches that a connection holds and of the events that it has not
-//! taken: per connection, and of all connections together (`account.rs`). Past a bound the connection is closed, or the watch
+//! taken: per connection, and of all connections together (`quota.rs`). Past a bound the connection is closed, or the watch
 //! refused; the client reconnects and sets its watches again. All of it is given back with the connection; a session, which
 //! keeps its number alone, with its time-out. Two locks, never held together.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
-mod account;
+mod budgets;
 mod connection;
-mod four_letter;
+mod four_letter_words;
 mod jute;
 mod ops;
 mod protocol;
-mod room;
+mod quota;
 mod server;
 mod session;
 mod tree;
@@ -61,7 +61,7 @@ pub mod znodes;
 #[cfg(test)]
 mod tests;
 
+pub use budgets::ConnectionBudgets;
 pub use protocol::Stat;
-pub use room::Room;
 pub use server::{ZkConfig, serve};
 pub use tree::{InvalidPath, ZnodeTree};

@@ -94,10 +94,10 @@ impl View<'_> {
             Request::GetAllChildrenNumber { path } => out.int(self.count_below(path)?),
             Request::GetEphemerals => out.int(0),
             Request::SetWatches(ref watches) => self.set_watches(watches)?,
-            Request::CheckWatches { path, kind } => no_watcher_unless(self.watcher.has(path, kind))?,
-            Request::RemoveWatches { path, kind } => no_watcher_unless(self.watcher.remove(path, kind))?,
+            Request::CheckWatches { path, kind } => check_watcher(self.watcher.has(path, kind))?,
+            Request::RemoveWatches { path, kind } => check_watcher(self.watcher.remove(path, kind))?,
             Request::AddWatch { path, recursive } => {
-                self.watcher.watch_always(path, recursive)?;
+                self.watcher.add_persistent_watch(path, recursive)?;
                 out.int(0);
             }
             Request::Create { path } if self.nodes.contains_key(path) => {
@@ -160,23 +160,23 @@ impl View<'_> {
         }
         for path in &watches.exist {
             match self.nodes.contains_key(*path) {
-                true => self.watcher.tell(EventType::Created, path),
+                true => self.watcher.queue_event(EventType::Created, path),
                 false => self.watcher.watch_data(path)?,
             }
         }
         for path in &watches.persistent {
-            self.watcher.watch_always(path, false)?;
+            self.watcher.add_persistent_watch(path, false)?;
         }
         for path in &watches.recursive {
-            self.watcher.watch_always(path, true)?;
+            self.watcher.add_persistent_watch(path, true)?;
         }
         Ok(())
     }
 
     fn renew(&mut self, path: &str, kind: EventType, changed: impl Fn(&Stat) -> bool) -> Answer {
         match self.nodes.get(path) {
-            None => self.watcher.tell(EventType::Deleted, path),
-            Some(node) if changed(&node.stat()) => self.watcher.tell(kind, path),
+            None => self.watcher.queue_event(EventType::Deleted, path),
+            Some(node) if changed(&node.stat()) => self.watcher.queue_event(kind, path),
             Some(_) if kind == EventType::ChildrenChanged => self.watcher.watch_child(path)?,
             Some(_) => self.watcher.watch_data(path)?,
         }
@@ -184,7 +184,7 @@ impl View<'_> {
     }
 }
 
-fn no_watcher_unless(found: bool) -> Answer {
+fn check_watcher(found: bool) -> Answer {
     if found { Ok(()) } else { Err(BadRequest(Code::NoWatcher)) }
 }
 

@@ -15,9 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::budgets::ConnectionBudgets;
 use super::connection;
-use super::four_letter::Facts;
-use super::room::Room;
+use super::four_letter_words::ServerStats;
 use super::session::Sessions;
 use super::tree::ZnodeTree;
 
@@ -46,7 +46,7 @@ pub struct ZkConfig {
     /// How long a packet may take from its first byte to its last, beside what its bytes take at 64 KiB a second.
     pub receive_timeout: Duration,
     /// Where bytes of connections are counted.
-    pub room: Room,
+    pub budgets: ConnectionBudgets,
     /// Longest packet taken (`jute.maxbuffer`), bytes.
     pub packet_bytes_max: usize,
     /// What session passwords are made from. The same over a restart, or clients lose their sessions.
@@ -64,7 +64,7 @@ impl Default for ZkConfig {
             connections_per_address_max: 300,
             connections_max: CONNECTIONS_MAX,
             receive_timeout: Duration::from_secs(30),
-            room: Room::default(),
+            budgets: ConnectionBudgets::default(),
             packet_bytes_max: 0xF_FFFF,
             session_secret: 0x4576_656E_6B65_656C,
             clock: Arc::new(SystemClock),
@@ -199,8 +199,8 @@ impl Server {
         self.config.receive_timeout
     }
 
-    pub(super) fn room(&self) -> &Room {
-        &self.config.room
+    pub(super) fn room(&self) -> &ConnectionBudgets {
+        &self.config.budgets
     }
 
     pub(super) fn count_packet(&self) {
@@ -214,9 +214,9 @@ impl Server {
     }
 
     /// What four-letter words tell.
-    pub(super) fn facts(&self) -> Facts {
+    pub(super) fn stats(&self) -> ServerStats {
         let packets = self.packets.load(Ordering::Relaxed);
-        Facts {
+        ServerStats {
             clients: self.peers.lock().iter().map(|(peer, _)| peer.to_string()).collect(),
             packets_received: packets,
             packets_sent: packets,

@@ -47,11 +47,11 @@ pub(super) struct Sessions {
     secret: u64,
     first_id: i64,
     sessions_max: usize,
-    table: Mutex<Table>,
+    table: Mutex<SessionTable>,
 }
 
 #[derive(Debug)]
-struct Table {
+struct SessionTable {
     next_id: i64,
     sessions: HashMap<i64, Session>,
 }
@@ -71,7 +71,7 @@ impl Sessions {
         let first_id = ((now_ms & ((1 << 40) - 1)) << 16) + 1;
         let affordable = memory_bytes / MEMORY_PART / SESSION_BYTES;
         let sessions_max = affordable.clamp(SESSIONS_MIN, SESSIONS_MAX) as usize;
-        let table = Mutex::new(Table { next_id: first_id, sessions: HashMap::new() });
+        let table = Mutex::new(SessionTable { next_id: first_id, sessions: HashMap::new() });
         Self { secret, first_id, sessions_max, table }
     }
 
@@ -90,7 +90,7 @@ impl Sessions {
         Ok(Attached { id, password: self.password(id), timeout, taken_over })
     }
 
-    fn known(&self, table: &Table, id: i64, password: &[u8]) -> Result<i64, Refused> {
+    fn known(&self, table: &SessionTable, id: i64, password: &[u8]) -> Result<i64, Refused> {
         let of_earlier_run = id > 0 && id < self.first_id;
         let known = table.sessions.contains_key(&id) || of_earlier_run;
         if known && password == self.password(id) { Ok(id) } else { Err(Refused::Expired) }
@@ -136,7 +136,7 @@ impl Sessions {
     }
 }
 
-impl Table {
+impl SessionTable {
     fn new_id(&mut self) -> i64 {
         self.next_id += 1;
         self.next_id

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::jute::{Reader, Write, frame};
 use super::ops::{self, Next};
 use super::protocol::op;
-use super::{Room, Stat, ZkConfig, ZnodeTree, serve};
+use super::{ConnectionBudgets, Stat, ZkConfig, ZnodeTree, serve};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -780,8 +780,12 @@ proptest! {
 
 // ---- packets that do not end
 
-fn small_room() -> Room {
-    Room { input: InputBudget::of(1 << 20), requests: Budget::new(1 << 20), replies: Budget::new(1 << 20) }
+fn small_room() -> ConnectionBudgets {
+    ConnectionBudgets {
+        input: InputBudget::of(1 << 20),
+        requests: Budget::new(1 << 20),
+        replies: Budget::new(1 << 20),
+    }
 }
 
 /// Whether the server ended the connection.
@@ -808,8 +812,8 @@ async fn a_connect_request_is_short() {
 
 #[tokio::test]
 async fn packets_that_are_not_whole_are_counted_and_bounded() {
-    let room = small_room();
-    let server = TestServer::start(ZkConfig { room: room.clone(), ..ZkConfig::default() }).await;
+    let budgets = small_room();
+    let server = TestServer::start(ZkConfig { budgets: budgets.clone(), ..ZkConfig::default() }).await;
     let mut clients = Vec::new();
     for _ in 0..20 {
         let mut client = server.client().await;
@@ -825,12 +829,12 @@ async fn packets_that_are_not_whole_are_counted_and_bounded() {
         ended >= 10
     })
     .await;
-    assert!(room.input.used() <= InputBudget::max_of(1 << 20), "{}", room.input.used());
+    assert!(budgets.input.used() <= InputBudget::max_of(1 << 20), "{}", budgets.input.used());
     let mut other = server.client().await;
     other.send(1, op::PING, |_| ()).await;
     assert_eq!(other.receive().await.0, 1);
     drop(clients);
-    eventually("all is given back", async || room.input.used() == 0 && room.requests.used() == 0).await;
+    eventually("all is given back", async || budgets.input.used() == 0 && budgets.requests.used() == 0).await;
     server.stop().await;
 }
 
@@ -851,8 +855,8 @@ async fn a_packet_of_a_byte_at_a_time_is_not_waited_for() {
 /// Each path of a node that is not there is an event: a request of 300 KB has replies of some megabytes.
 #[tokio::test]
 async fn replies_that_clients_do_not_take_are_counted_and_bounded() {
-    let room = small_room();
-    let server = TestServer::start(ZkConfig { room: room.clone(), ..ZkConfig::default() }).await;
+    let budgets = small_room();
+    let server = TestServer::start(ZkConfig { budgets: budgets.clone(), ..ZkConfig::default() }).await;
     let paths: Vec<String> = (0..30_000).map(|n| format!("/{n:05}")).collect();
     let mut clients = Vec::new();
     for _ in 0..20 {
@@ -872,8 +876,8 @@ async fn replies_that_clients_do_not_take_are_counted_and_bounded() {
     let mut other = server.client().await;
     other.send(1, op::PING, |_| ()).await;
     assert_eq!(other.receive().await.0, 1);
-    assert!(room.replies.used() <= 1 << 20);
+    assert!(budgets.replies.used() <= 1 << 20);
     drop(clients);
-    eventually("all is given back", async || room.replies.used() == 0).await;
+    eventually("all is given back", async || budgets.replies.used() == 0).await;
     server.stop().await;
 }

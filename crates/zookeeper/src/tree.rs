@@ -13,9 +13,9 @@ use evenkeel_rpc::Budget;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::account::{Account, BYTES_MAX};
 use super::jute::length;
 use super::protocol::Stat;
+use super::quota::{BYTES_MAX, Quota};
 use super::watch::{EventType, WatchEvent, Watcher};
 
 /// How far the first transaction id is shifted from the wall clock in milliseconds: room for a million transactions in each
@@ -110,9 +110,9 @@ impl ZnodeTree {
         self.memory.max()
     }
 
-    /// An account for a connection.
-    pub(super) fn account(&self) -> Account {
-        Account::new(&self.memory)
+    /// The quota of a new connection.
+    pub(super) fn quota(&self) -> Quota {
+        Quota::new(&self.memory)
     }
 
     /// Sets the data of a node, creating it and what is missing above it. Fires watches. Returns the node's new stat.
@@ -198,7 +198,7 @@ impl ZnodeTree {
         let mut state = self.state.lock();
         state.watchers_opened += 1;
         let id = WatcherId(state.watchers_opened);
-        let watcher = Watcher::new(self.account());
+        let watcher = Watcher::new(self.quota());
         let due = watcher.due();
         state.watchers.insert(id, watcher);
         (id, due)

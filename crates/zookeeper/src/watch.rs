@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::account::Account;
 use super::protocol::WatcherType;
+use super::quota::Quota;
 
 /// What a watch costs beside its path: its place in a table that may be less than half full, and rounding of the path.
 const WATCH_BYTES: usize = 128;
@@ -46,20 +46,20 @@ pub(super) struct Watcher {
     child: HashSet<String>,
     /// Whether it is recursive.
     persistent: HashMap<String, bool>,
-    account: Account,
+    quota: Quota,
     events: VecDeque<WatchEvent>,
     overflowed: bool,
     due: Arc<Notify>,
 }
 
 impl Watcher {
-    /// No watches; those to come are charged to this account.
-    pub(super) fn new(account: Account) -> Self {
+    /// No watches; those to come are charged to this quota.
+    pub(super) fn new(quota: Quota) -> Self {
         Self {
             data: HashSet::new(),
             child: HashSet::new(),
             persistent: HashMap::new(),
-            account,
+            quota,
             events: VecDeque::new(),
             overflowed: false,
             due: Arc::default(),
@@ -78,7 +78,7 @@ impl Watcher {
     /// Events due, or `None` when some were lost for want of room.
     pub(super) fn take_events(&mut self) -> Option<VecDeque<WatchEvent>> {
         let events = std::mem::take(&mut self.events);
-        events.iter().for_each(|event| self.account.give(event.path.len() + EVENT_BYTES));
+        events.iter().for_each(|event| self.quota.give(event.path.len() + EVENT_BYTES));
         (!self.overflowed).then_some(events)
     }
 
@@ -98,7 +98,7 @@ impl Watcher {
         Ok(())
     }
 
-    pub(super) fn watch_always(&mut self, path: &str, recursive: bool) -> Result<(), TooManyWatches> {
+    pub(super) fn add_persistent_watch(&mut self, path: &str, recursive: bool) -> Result<(), TooManyWatches> {
         if !self.persistent.contains_key(path) {
             self.charge(path)?;
         }
@@ -107,11 +107,11 @@ impl Watcher {
     }
 
     fn charge(&mut self, path: &str) -> Result<(), TooManyWatches> {
-        if self.account.take(path.len() + WATCH_BYTES) { Ok(()) } else { Err(TooManyWatches) }
+        if self.quota.take(path.len() + WATCH_BYTES) { Ok(()) } else { Err(TooManyWatches) }
     }
 
     fn release(&mut self, path: &str) {
-        self.account.give(path.len() + WATCH_BYTES);
+        self.quota.give(path.len() + WATCH_BYTES);
     }
 
     fn take_data(&mut self, path: &str) -> bool {
@@ -158,12 +158,12 @@ impl Watcher {
             EventType::ChildrenChanged => self.take_child(path),
             EventType::Deleted => self.take_data(path) | self.take_child(path),
         };
-        if hit || self.hears_always(kind, path) {
-            self.tell(kind, path);
+        if hit || self.has_persistent_watch(kind, path) {
+            self.queue_event(kind, path);
         }
     }
 
-    fn hears_always(&self, kind: EventType, path: &str) -> bool {
+    fn has_persistent_watch(&self, kind: EventType, path: &str) -> bool {
         if self.persistent.is_empty() {
             return false;
         }
@@ -175,8 +175,8 @@ impl Watcher {
     }
 
     /// Queues an event.
-    pub(super) fn tell(&mut self, kind: EventType, path: &str) {
-        if self.account.take(path.len() + EVENT_BYTES) {
+    pub(super) fn queue_event(&mut self, kind: EventType, path: &str) {
+        if self.quota.take(path.len() + EVENT_BYTES) {
             self.events.push_back(WatchEvent { kind, path: path.to_owned() });
         } else {
             self.overflowed = true;

@@ -14,13 +14,13 @@ use crate::snapshot::store::{LAYOUT_VERSION, MANIFEST_BYTES_MAX, Snapshot, Snaps
 const TTL_MS: i64 = 10_000;
 const FAMILY: &str = "archive/data/default/t/aa11/f";
 
-struct Room {
+struct Fixture {
     fs: MemoryFileSystem,
     clock: Arc<ManualClock>,
     cleaners: Cleaners,
 }
 
-impl Room {
+impl Fixture {
     fn new() -> Self {
         Self::with(&[])
     }
@@ -91,32 +91,32 @@ impl Room {
 
 #[test]
 fn files_go_when_they_are_older_than_their_time_and_their_directories_with_them() {
-    let room = Room::new();
+    let fixture = Fixture::new();
     let (hfile, wal) = (format!("{FAMILY}/00ff"), "oldWALs/h%2C1%2C2.17");
-    room.write(&hfile);
-    room.write(wal);
-    let newer = room.written_at(&hfile).max(room.written_at(wal));
-    room.clock.set_ms(newer + TTL_MS - 100);
-    assert_eq!(room.run(), Cleaned { kept: 2, ..Cleaned::default() });
-    assert!(room.is_there(&hfile) && room.is_there(wal));
-    room.clock.set_ms(newer + TTL_MS + 1);
-    assert_eq!(room.run(), Cleaned { files: 2, bytes: 2, kept: 0 });
-    assert!(!room.is_there("archive/data") && room.is_there("archive") && room.is_there("oldWALs"));
+    fixture.write(&hfile);
+    fixture.write(wal);
+    let newer = fixture.written_at(&hfile).max(fixture.written_at(wal));
+    fixture.clock.set_ms(newer + TTL_MS - 100);
+    assert_eq!(fixture.run(), Cleaned { kept: 2, ..Cleaned::default() });
+    assert!(fixture.is_there(&hfile) && fixture.is_there(wal));
+    fixture.clock.set_ms(newer + TTL_MS + 1);
+    assert_eq!(fixture.run(), Cleaned { files: 2, bytes: 2, kept: 0 });
+    assert!(!fixture.is_there("archive/data") && fixture.is_there("archive") && fixture.is_there("oldWALs"));
 }
 
 #[test]
 fn a_file_from_the_future_stays() {
-    let room = Room::new();
-    room.write("oldWALs/h%2C1%2C2.17");
-    room.clock.set_ms(-5 * TTL_MS);
-    assert_eq!(room.run().kept, 1);
+    let fixture = Fixture::new();
+    fixture.write("oldWALs/h%2C1%2C2.17");
+    fixture.clock.set_ms(-5 * TTL_MS);
+    assert_eq!(fixture.run().kept, 1);
 }
 
 #[test]
 fn names_that_do_not_belong_go_at_once_and_the_masters_own_have_their_own_time() {
-    let room = Room::new();
+    let fixture = Fixture::new();
     let strangers = [format!("{FAMILY}/not-a-store-file"), "oldWALs/not-a-wal".to_owned()];
-    strangers.iter().for_each(|path| room.write(path));
+    strangers.iter().for_each(|path| fixture.write(path));
     let own = [
         format!("{FAMILY}/00ff$-masterlocalhfile-$"),
         "oldWALs/h%2C1%2C2.17$masterlocalwal$".to_owned(),
@@ -124,99 +124,99 @@ fn names_that_do_not_belong_go_at_once_and_the_masters_own_have_their_own_time()
         "MasterData/archive/data/master/store/1/proc/00ff".to_owned(),
         "MasterData/oldWALs/anything".to_owned(),
     ];
-    own.iter().for_each(|path| room.write(path));
-    assert_eq!(room.run().files, 2);
-    assert!(strangers.iter().all(|path| !room.is_there(path)));
-    room.clock.set_ms(TTL_MS * 10);
-    assert_eq!(room.run().files, 0, "a week is not over");
-    assert!(own.iter().all(|path| room.is_there(path)));
-    assert_eq!(room.run_late(), Cleaned { files: 5, bytes: 5, kept: 0 });
+    own.iter().for_each(|path| fixture.write(path));
+    assert_eq!(fixture.run().files, 2);
+    assert!(strangers.iter().all(|path| !fixture.is_there(path)));
+    fixture.clock.set_ms(TTL_MS * 10);
+    assert_eq!(fixture.run().files, 0, "a week is not over");
+    assert!(own.iter().all(|path| fixture.is_there(path)));
+    assert_eq!(fixture.run_late(), Cleaned { files: 5, bytes: 5, kept: 0 });
 }
 
 #[test]
 fn a_file_stays_while_there_is_a_link_to_it() {
-    let room = Room::new();
+    let fixture = Fixture::new();
     let (hfile, other) = (format!("{FAMILY}/00ff"), format!("{FAMILY}/00ee"));
-    room.write(&hfile);
-    room.write(&other);
+    fixture.write(&hfile);
+    fixture.write(&other);
     let (table, clone): (TableName, TableName) =
         ("t".parse().expect("legal"), "ns:clone".parse().expect("legal"));
     let link = link_to(&table, "aa11", "00ff");
     let family_dir = Path::new("/data/ns/clone/bb22/f");
-    create(&room.fs, Path::new("/"), family_dir, (&clone, "bb22"), &link).expect("made");
-    assert_eq!(room.run_late().files, 1);
-    assert!(room.is_there(&hfile) && !room.is_there(&other));
+    create(&fixture.fs, Path::new("/"), family_dir, (&clone, "bb22"), &link).expect("made");
+    assert_eq!(fixture.run_late().files, 1);
+    assert!(fixture.is_there(&hfile) && !fixture.is_there(&other));
     // The clone compacts: its link goes to the archive, and with it the last reason to keep anything.
     let archived = Path::new("/archive/data/ns/clone/bb22/f");
-    room.fs.mkdirs(archived).expect("made");
-    room.fs.rename(&family_dir.join(link.name()), &archived.join(link.name())).expect("moved");
-    room.run_late();
-    room.run_late();
-    assert!(!room.is_there("archive/data"), "file, link, back reference and their directories");
+    fixture.fs.mkdirs(archived).expect("made");
+    fixture.fs.rename(&family_dir.join(link.name()), &archived.join(link.name())).expect("moved");
+    fixture.run_late();
+    fixture.run_late();
+    assert!(!fixture.is_there("archive/data"), "file, link, back reference and their directories");
 }
 
 #[test]
 fn a_file_stays_while_a_snapshot_names_it() {
-    let room = Room::new();
+    let fixture = Fixture::new();
     let all = ["00ff", "00ee", "00dd", "00cc"].map(|name| format!("{FAMILY}/{name}"));
-    all.iter().for_each(|path| room.write(path));
+    all.iter().for_each(|path| fixture.write(path));
     // One by its name, one by a link to it, one by a reference to a link to it.
-    room.prepare_snapshot("s", &["00ff", "t=aa11-00ee", "t=aa11-00dd.bb22"]);
-    assert_eq!(room.run_late().files, 1, "a snapshot in the making counts");
-    room.store().publish("s").expect("published");
-    assert_eq!(room.run_late().files, 0);
-    assert_eq!(all.each_ref().map(|path| room.is_there(path)), [true, true, true, false]);
-    room.store().delete("s").expect("deleted");
-    assert_eq!(room.run_late().files, 3);
+    fixture.prepare_snapshot("s", &["00ff", "t=aa11-00ee", "t=aa11-00dd.bb22"]);
+    assert_eq!(fixture.run_late().files, 1, "a snapshot in the making counts");
+    fixture.store().publish("s").expect("published");
+    assert_eq!(fixture.run_late().files, 0);
+    assert_eq!(all.each_ref().map(|path| fixture.is_there(path)), [true, true, true, false]);
+    fixture.store().delete("s").expect("deleted");
+    assert_eq!(fixture.run_late().files, 3);
 }
 
 #[test]
 fn a_snapshot_taken_anew_counts_as_it_is() {
-    let room = Room::new();
+    let fixture = Fixture::new();
     let all = ["00ff", "00ee"].map(|name| format!("{FAMILY}/{name}"));
-    all.iter().for_each(|path| room.write(path));
-    room.prepare_snapshot("s", &["00ff", "00ee"]);
-    room.store().publish("s").expect("published");
-    assert_eq!(room.run_late().files, 0);
-    room.store().delete("s").expect("deleted");
-    room.prepare_snapshot("s", &["00ee", "0011"]);
-    room.store().publish("s").expect("published");
-    assert_eq!(room.run_late().files, 1);
-    assert!(room.is_there(&all[1]));
+    all.iter().for_each(|path| fixture.write(path));
+    fixture.prepare_snapshot("s", &["00ff", "00ee"]);
+    fixture.store().publish("s").expect("published");
+    assert_eq!(fixture.run_late().files, 0);
+    fixture.store().delete("s").expect("deleted");
+    fixture.prepare_snapshot("s", &["00ee", "0011"]);
+    fixture.store().publish("s").expect("published");
+    assert_eq!(fixture.run_late().files, 1);
+    assert!(fixture.is_there(&all[1]));
 }
 
 #[test]
 fn nothing_goes_while_a_snapshot_cannot_be_read() {
-    let room = Room::new();
+    let fixture = Fixture::new();
     let hfile = format!("{FAMILY}/00ff");
-    room.write(&hfile);
-    room.prepare_snapshot("s", &["00ee"]);
-    room.store().publish("s").expect("published");
+    fixture.write(&hfile);
+    fixture.prepare_snapshot("s", &["00ee"]);
+    fixture.store().publish("s").expect("published");
     let manifest = Path::new("/.hbase-snapshot/s/data.manifest");
-    room.fs.damage(manifest, |bytes| bytes[0] = 0xff).expect("damaged");
-    assert_eq!(room.run_late().files, 0);
-    room.fs.delete(Path::new("/.hbase-snapshot/s")).expect("deleted");
-    assert_eq!(room.run_late().files, 1);
+    fixture.fs.damage(manifest, |bytes| bytes[0] = 0xff).expect("damaged");
+    assert_eq!(fixture.run_late().files, 0);
+    fixture.fs.delete(Path::new("/.hbase-snapshot/s")).expect("deleted");
+    assert_eq!(fixture.run_late().files, 1);
 }
 
 #[test]
 fn nothing_goes_while_links_or_snapshots_are_made() {
-    let room = Room::new();
+    let fixture = Fixture::new();
     let hfile = format!("{FAMILY}/00ff");
-    room.write(&hfile);
-    let making = room.cleaners.keep_off();
-    assert_eq!(room.run_late(), Cleaned { kept: 1, ..Cleaned::default() });
+    fixture.write(&hfile);
+    let making = fixture.cleaners.keep_off();
+    assert_eq!(fixture.run_late(), Cleaned { kept: 1, ..Cleaned::default() });
     drop(making);
-    assert_eq!(room.run_late().files, 1);
+    assert_eq!(fixture.run_late().files, 1);
 }
 
 #[test]
 fn nothing_goes_that_an_unknown_plugin_might_keep() {
     let plugins = "org.apache.hadoop.hbase.master.cleaner.TimeToLiveHFileCleaner,com.example.Keeper";
-    let room = Room::with(&[("hbase.master.hfilecleaner.plugins", plugins)]);
+    let fixture = Fixture::with(&[("hbase.master.hfilecleaner.plugins", plugins)]);
     let (hfile, wal) = (format!("{FAMILY}/00ff"), "oldWALs/h%2C1%2C2.17");
-    room.write(&hfile);
-    room.write(wal);
-    assert_eq!(room.run_late().files, 1);
-    assert!(room.is_there(&hfile) && !room.is_there(wal));
+    fixture.write(&hfile);
+    fixture.write(wal);
+    assert_eq!(fixture.run_late().files, 1);
+    assert!(fixture.is_there(&hfile) && !fixture.is_there(wal));
 }

@@ -20,7 +20,7 @@ use super::layout::Layout;
 use super::store::Snapshot;
 use super::verify::verify;
 use super::{check_name, check_not_expired, is_running, table_of, text_of};
-use crate::change_note::ChangeNote;
+use crate::change_intent::ChangeIntent;
 use crate::meta::{MetaChange, MetaRegion, TableState};
 use crate::tables::{Nonce, with_merge_parents};
 use crate::{Master, Table, checks, descriptors, is_built_in, reconcile};
@@ -90,7 +90,7 @@ impl Master {
         let layout = Layout::plan(snapshot, name, self.new_region_ids(snapshot.regions.len()))?;
         let whole = self.prepared_dirs(name, vec![self.table_dir(name)]);
         let made = layout.all().map(|region| &region.info);
-        let whole = whole.with_note(ChangeNote::write(self.fs(), &self.table_dir(name), made, [])?);
+        let whole = whole.with_intent(ChangeIntent::write(self.fs(), &self.table_dir(name), made, [])?);
         let prepared = descriptors::write(self.fs(), &self.table_dir(name), &table)
             .and_then(|()| layout.write(self.fs(), self.root(), &table))
             .and_then(|()| self.open_regions(&table, layout.live_infos()));
@@ -101,7 +101,7 @@ impl Master {
         changes.extend(parents(&layout)?);
         changes.push(MetaChange::State(name.clone(), TableState::Enabled));
         self.parts.meta.commit(changes)?;
-        whole.keep().into_iter().for_each(|note| note.forget(self.fs()));
+        whole.keep().into_iter().for_each(|intent| intent.forget(self.fs()));
         let regions = regions.serve();
         tracing::info!(snapshot = snapshot.description.name, table = %name, regions = regions.len(), "snapshot cloned");
         self.remember(table, TableState::Enabled);
@@ -136,8 +136,8 @@ impl Master {
         let first = first.ok_or_else(|| restore_error("the snapshot has no regions".to_owned()))?;
         let dirs = layout.all().map(|region| self.region_dir(&region.info)).collect();
         let changed = with_merge_parents(&before).chain(layout.all().map(|region| &region.info));
-        let note = ChangeNote::write(self.fs(), &self.table_dir(name), changed, [])?;
-        let whole = self.prepared_dirs(name, dirs).with_note(note);
+        let intent = ChangeIntent::write(self.fs(), &self.table_dir(name), changed, [])?;
+        let whole = self.prepared_dirs(name, dirs).with_intent(intent);
         layout
             .write(self.fs(), self.root(), &restored)
             .and_then(|()| descriptors::prepare(self.fs(), &self.table_dir(name), &restored, &first))
@@ -147,13 +147,13 @@ impl Master {
             })?;
         self.parts.meta.commit(exchanged(name, &before, &layout)?)?;
         // From here on the table is the restored one, whatever else fails.
-        let note = whole.keep();
+        let intent = whole.keep();
         self.remember(restored, TableState::Disabled);
         self.do_or_later(name, "the restored descriptor is put in place", move |master| {
             let dir = master.table_dir(first.table());
             descriptors::settle(master.fs(), &dir, |region| region == first.encoded_name())
         });
-        self.archive_replaced(name, before, note);
+        self.archive_replaced(name, before, intent);
         tracing::info!(snapshot = snapshot.description.name, table = %name, "snapshot restored");
         Ok(Vec::new())
     }

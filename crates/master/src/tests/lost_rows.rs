@@ -4,7 +4,7 @@
 use evenkeel_region::layout;
 
 use super::*;
-use crate::change_note::ChangeNote;
+use crate::change_intent::ChangeIntent;
 use crate::meta::MetaChange;
 
 /// Rows of `t` and of another table, in files and in the log.
@@ -101,12 +101,12 @@ fn a_region_that_a_note_names_goes_with_its_note() {
     let dir = layout::region_dir(Path::new("/hbase"), &old);
     cluster.memory.write_atomically(&dir.join("f/0123"), b"data").expect("written");
     let named = [old, infos(&cluster)[0].clone()];
-    let _left = ChangeNote::write(&cluster.memory, &path("data/default/t"), &named, []).expect("written");
+    let _left = ChangeIntent::write(&cluster.memory, &path("data/default/t"), &named, []).expect("written");
     cluster.crash();
     assert!(!cluster.memory.exists(&dir).expect("looked"));
     let files = cluster.memory.list(&path("data/default/t/.tabledesc")).expect("listed");
     assert_eq!(files.len(), 1, "the descriptor alone: {files:?}");
-    is_whole(&cluster, "a note that names a region in service, too");
+    is_whole(&cluster, "an intent record that names a region in service, too");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! in memory for long or has become much, flushes that failed, compactions that are due, how fast both may write, and the
 //! lines of the caches and the allocator in the log.
 //!
-//! Unflushed bytes it looks at between its times, too, when [`Background::bell`](crate::Background::bell) rings.
+//! Unflushed bytes it looks at between its times, too, when [`Background::notifier`](crate::Background::notifier) is notified.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use evenkeel_common::thread::{catch_and_log, spawn_essential};
 use evenkeel_region::region::Region;
 
 use crate::RegionServer;
-use crate::background::notifier::Bell;
+use crate::background::notifier::Notifier;
 use crate::limits::memstore::Unflushed;
 use crate::requests::scanners::OpenScanner;
 use crate::statistics;
@@ -24,13 +24,13 @@ use crate::statistics;
 /// How often the chore looks.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Looks at unflushed bytes are at least so far apart, however often the bell rings.
+/// Looks at unflushed bytes are at least so far apart, however often it is notified.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The thread that runs the chore. Dropping it ends the thread.
 pub struct Chore {
     stopped: Arc<AtomicBool>,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,7 +40,7 @@ impl Chore {
     /// # Errors
     /// When it cannot be started.
     pub fn start(server: &Arc<RegionServer>) -> io::Result<Self> {
-        let (stopped, bell) = (Arc::<AtomicBool>::default(), Arc::clone(server.background.bell()));
+        let (stopped, notifier) = (Arc::<AtomicBool>::default(), Arc::clone(server.background.notifier()));
         let supervisor = server.background.supervisor().clone();
         let (server, is_stopped) = (Arc::clone(server), Arc::clone(&stopped));
         let run = move || {
@@ -49,7 +49,7 @@ impl Chore {
                 catch_and_log("the chore", || server.run_chore());
                 let next = clock::monotonic() + PERIOD;
                 let is_before = || clock::monotonic() < next && !is_stopped.load(Ordering::Acquire);
-                while is_before() && server.background.bell().wait(next) {
+                while is_before() && server.background.notifier().wait(next) {
                     catch_and_log("the chore", || server.check_memstores(&server.regions.all()));
                     std::thread::sleep(LOOK_PAUSE);
                 }
@@ -57,14 +57,14 @@ impl Chore {
             Ok(())
         };
         let thread = spawn_essential("chore", &supervisor, run)?;
-        Ok(Self { stopped, bell, thread: Some(thread) })
+        Ok(Self { stopped, notifier, thread: Some(thread) })
     }
 }
 
 impl Drop for Chore {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Release);
-        self.bell.ring();
+        self.notifier.notify();
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
@@ -177,10 +177,10 @@ impl RegionServer {
     /// Measures unflushed bytes, and asks for the flushes that are wanted ([`memstore`](crate::limits::memstore)).
     fn check_memstores(&self, regions: &[Arc<Region>]) {
         let (unflushed, need) = self.memory.measure(clock::monotonic(), || self.unflushed(regions));
-        let braking = regions.iter().any(|region| region.write_pressure() > 0.0);
-        self.braking.store(braking, Ordering::Relaxed);
+        let throttling = regions.iter().any(|region| region.write_pressure() > 0.0);
+        self.throttling.store(throttling, Ordering::Relaxed);
         self.background
-            .region_is_braked(braking && regions.iter().any(|region| region.memory_pressure() > 0.0));
+            .region_is_throttled(throttling && regions.iter().any(|region| region.memory_pressure() > 0.0));
         let (flushers, open) = self.background.flushers();
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
     }

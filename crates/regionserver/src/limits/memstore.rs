@@ -1,7 +1,7 @@
 //! [`MemStoreGauge`]: the unflushed bytes of all regions, and the marks that they pass on the way to their limit.
 //!
 //! ```text
-//! 0 ............ flush mark ............... haste mark .......... brake mark .......... limit
+//! 0 ............ flush watermark ............... urgency watermark .......... throttle watermark .......... limit
 //!    nobody waits   every flusher has work,   flushes yield         answers are held      writes are refused
 //!                   the largest regions first to requests no more
 //! ```
@@ -9,9 +9,9 @@
 //! | mark | where |
 //! |---|---|
 //! | limit | `hbase.regionserver.global.memstore.size` |
-//! | brake mark | the *approach* before the limit: the largest flush of late, but no less than what `...size.lower.limit` leaves and than six chunks, and no more than half of the limit |
-//! | haste mark | half way between the other two: a flush that yields is to be done before answers are held |
-//! | flush mark | before that, what is written in [`LEAD`] at the present pace, but no more than a quarter of the lower limit: so much that writers whom the disk keeps up with do not come to the brake mark |
+//! | throttle watermark | the *approach* before the limit: the largest flush of late, but no less than what `...size.lower.limit` leaves and than six chunks, and no more than half of the limit |
+//! | urgency watermark | half way between the other two: a flush that yields is to be done before answers are held |
+//! | flush watermark | before that, what is written in [`FLUSH_LEAD`] at the present pace, but no more than a quarter of the lower limit: so much that writers whom the disk keeps up with do not come to the throttle watermark |
 //!
 //! HBase's marks are parts of the memory. But what writers put into memory until it becomes free depends on how long a
 //! flush takes, and so on how large it is. With 48 MiB, the 5 % that HBase leaves are full before the first flush is half
@@ -27,11 +27,11 @@
 //! (u/A)⁴  <=  4 N b / (F H)
 //! ```
 //!
-//! `F` is that of a thread that yields to nobody: past the haste mark no flush does ([`background`](crate::background)).
-//! That does not depend on the memory, on regions or on the pace of writers without a brake: nobody is refused as long as
+//! `F` is that of a thread that yields to nobody: past the urgency watermark no flush does ([`background`](crate::background)).
+//! That does not depend on the memory, on regions or on the pace of writers without a throttle: nobody is refused as long as
 //! a flusher writes, in the time `H` of the longest hold, four times what all calls in flight carry. Callers with more than
-//! that come to the limit, where HBase's refusals are. Nor can all wait with nobody flushing: the flush mark is never
-//! behind the brake mark, and past it some region is flushed, however small.
+//! that come to the limit, where HBase's refusals are. Nor can all wait with nobody flushing: the flush watermark is never
+//! behind the throttle watermark, and past it some region is flushed, however small.
 //!
 //! # Small calls beside large ones
 //! What fills the memory are bytes, and one caller with batches brings as many as a thousand with single rows. Held alike, all
@@ -60,7 +60,7 @@
 //! Its own bound is far below the limit (`evenkeel_region::region::nonce`).
 //!
 //! # What it knows when
-//! The chore measures the regions every period, when a flush has ended and when the flush mark is passed
+//! The chore measures the regions every period, when a flush has ended and when the flush watermark is passed
 //! ([`MemStoreGauge::note`] tells). In between, what a write brings is added before its hold is computed, so that a call as
 //! large as the approach feels its own bytes; a limit can be overrun many times over in one period. The limit itself is
 //! checked before, and what is refused there is not added. What a region refuses after all is forgotten at the next
@@ -77,15 +77,15 @@ use parking_lot::Mutex;
 
 use crate::limits::write_throttle;
 
-/// How long before the brake mark would be passed flushes begin.
-pub const LEAD: Duration = Duration::from_secs(2);
+/// How long before the throttle watermark would be passed flushes begin.
+pub const FLUSH_LEAD: Duration = Duration::from_secs(2);
 
 /// The pace of writes is that of a period at least so long.
-const PACE_PERIOD: Duration = Duration::from_millis(200);
+const RATE_PERIOD: Duration = Duration::from_millis(200);
 
 /// The part that the largest flush loses in each such period. It is half forgotten after 9 s: longer than the flushes of a
 /// server that is near its limit are apart.
-const LUMP_DECAY: u64 = 64;
+const FLUSH_BYTES_DECAY: u64 = 64;
 
 /// A flush while others run is worth a file when it frees this part of the largest.
 const WORTH_PART: u64 = 8;
@@ -117,7 +117,7 @@ pub struct Unflushed {
 
 impl Unflushed {
     /// What a flush frees in one piece: the one that runs, or the next.
-    fn lump(&self) -> u64 {
+    fn flush_bytes(&self) -> u64 {
         self.going.max(self.bytes - self.going)
     }
 }
@@ -125,7 +125,7 @@ impl Unflushed {
 /// What is to be flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// The flush mark is passed: no flusher is to be idle.
+    /// The flush watermark is passed: no flusher is to be idle.
     pub all_flushers: bool,
     /// So many bytes, also if every flusher has work: beside those that are being flushed, which are as good as gone.
     pub bytes: u64,
@@ -142,8 +142,8 @@ pub struct MemStoreGauge {
     nonces: Option<Arc<NonceManager>>,
     /// Unflushed bytes as last measured, and what was noted since.
     bytes: AtomicU64,
-    brake_from: AtomicU64,
-    /// At most `brake_from`.
+    throttle_from: AtomicU64,
+    /// At most `throttle_from`.
     flush_from: AtomicU64,
     typical: TypicalCall,
     measured: Mutex<Measured>,
@@ -163,10 +163,10 @@ struct Measured {
     at: Option<Instant>,
     /// Written since.
     written: u64,
-    /// What is written in [`LEAD`], as far as it counts.
+    /// What is written in [`FLUSH_LEAD`], as far as it counts.
     lead: u64,
     /// The bytes of the largest flush of late.
-    lump: u64,
+    flush_bytes: u64,
     is_over: bool,
 }
 
@@ -179,7 +179,7 @@ impl MemStoreGauge {
             chunks: None,
             nonces: None,
             bytes: AtomicU64::new(0),
-            brake_from: AtomicU64::new(0),
+            throttle_from: AtomicU64::new(0),
             flush_from: AtomicU64::new(0),
             typical: TypicalCall { ln: AtomicU64::new(0), window: (limit / TYPICAL_PART).max(1) as f64 },
             measured: Mutex::new(Measured {
@@ -187,18 +187,18 @@ impl MemStoreGauge {
                 at: None,
                 written: 0,
                 lead: 0,
-                lump: limit / 4,
+                flush_bytes: limit / 4,
                 is_over: false,
             }),
         };
-        gauge.place_marks(limit / 4, 0);
+        gauge.place_watermarks(limit / 4, 0);
         gauge
     }
 
     /// The same, and looks at the chunks of all regions, too.
     pub fn over(self, chunks: Arc<ChunkPool>) -> Self {
         let gauge = Self { chunks: Some(chunks), ..self };
-        gauge.place_marks(gauge.limit / 4, 0);
+        gauge.place_watermarks(gauge.limit / 4, 0);
         gauge
     }
 
@@ -227,12 +227,13 @@ impl MemStoreGauge {
         self.chunks.as_ref().map_or(0, |chunks| chunks.sizes().chunk_bytes as u64 * APPROACH_CHUNKS)
     }
 
-    fn place_marks(&self, lump: u64, lead: u64) -> u64 {
-        let approach = lump.max(self.chunks_of_approach()).min(self.limit / 2).max(self.limit - self.low);
-        let brake_from = self.limit - approach;
-        self.brake_from.store(brake_from, Ordering::Relaxed);
-        self.flush_from.store(brake_from.saturating_sub(lead), Ordering::Relaxed);
-        brake_from
+    fn place_watermarks(&self, flush_bytes: u64, lead: u64) -> u64 {
+        let approach =
+            flush_bytes.max(self.chunks_of_approach()).min(self.limit / 2).max(self.limit - self.low);
+        let throttle_from = self.limit - approach;
+        self.throttle_from.store(throttle_from, Ordering::Relaxed);
+        self.flush_from.store(throttle_from.saturating_sub(lead), Ordering::Relaxed);
+        throttle_from
     }
 
     /// Unflushed bytes.
@@ -246,32 +247,32 @@ impl MemStoreGauge {
     }
 
     /// Whether answers are to be held.
-    pub fn is_braking(&self) -> bool {
-        self.bytes() > self.brake_from.load(Ordering::Relaxed)
+    pub fn is_throttling(&self) -> bool {
+        self.bytes() > self.throttle_from.load(Ordering::Relaxed)
     }
 
     /// Whether flushes are to be done as fast as they can.
-    pub fn is_hasty(&self) -> bool {
-        let (flush_from, brake_from) =
-            (self.flush_from.load(Ordering::Relaxed), self.brake_from.load(Ordering::Relaxed));
-        self.bytes() > flush_from.midpoint(brake_from)
+    pub fn flushes_are_urgent(&self) -> bool {
+        let (flush_from, throttle_from) =
+            (self.flush_from.load(Ordering::Relaxed), self.throttle_from.load(Ordering::Relaxed));
+        self.bytes() > flush_from.midpoint(throttle_from)
     }
 
     /// Which part of the approach is used.
     pub fn used(&self) -> f64 {
-        write_throttle::used(self.bytes(), self.brake_from.load(Ordering::Relaxed), self.limit)
+        write_throttle::used(self.bytes(), self.throttle_from.load(Ordering::Relaxed), self.limit)
     }
 
     /// How long to hold the answer to a call of so many bytes, which are noted already. Counts it among the calls of late.
     pub fn hold_for(&self, bytes: u64) -> Duration {
-        if !self.is_braking() {
+        if !self.is_throttling() {
             return Duration::ZERO;
         }
         let share = self.typical.share(bytes);
         write_throttle::hold_for(self.used(), if self.is_full() { 1.0 } else { share })
     }
 
-    /// Counts a write that begins. Says whether it passes the flush mark, so that [`MemStoreGauge::measure`] is due.
+    /// Counts a write that begins. Says whether it passes the flush watermark, so that [`MemStoreGauge::measure`] is due.
     pub fn note(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let flush_from = self.flush_from.load(Ordering::Relaxed);
@@ -286,11 +287,11 @@ impl MemStoreGauge {
         // Before: what is written meanwhile may count twice, but not never.
         let counted = self.bytes();
         let regions = regions();
-        let need = self.take_in(now, counted, regions.as_ref());
+        let need = self.apply(now, counted, regions.as_ref());
         (regions, need)
     }
 
-    fn take_in(&self, now: Instant, counted: u64, regions: &[Unflushed]) -> Need {
+    fn apply(&self, now: Instant, counted: u64, regions: &[Unflushed]) -> Need {
         let of_regions: u64 = regions.iter().map(|region| region.bytes).sum();
         let cells: u64 = regions.iter().map(|region| region.cells).sum();
         let nonces = self.nonces.as_ref().map_or(0, |nonces| nonces.bytes());
@@ -300,21 +301,21 @@ impl MemStoreGauge {
         measured.written += counted.saturating_sub(measured.bytes);
         measured.bytes = total;
         self.bytes.fetch_add(total.wrapping_sub(counted), Ordering::Relaxed);
-        measured.look_at_the_pace(now, self.low / 4);
-        let lump = regions.iter().map(Unflushed::lump).max().unwrap_or(0);
-        measured.lump = measured.lump.max(lump);
-        let brake_from = self.place_marks(measured.lump, measured.lead);
+        measured.update_write_rate(now, self.low / 4);
+        let flush_bytes = regions.iter().map(Unflushed::flush_bytes).max().unwrap_or(0);
+        measured.flush_bytes = measured.flush_bytes.max(flush_bytes);
+        let throttle_from = self.place_watermarks(measured.flush_bytes, measured.lead);
         let is_over = total >= self.limit;
         if is_over != std::mem::replace(&mut measured.is_over, is_over) {
             tracing::warn!(is_over, total, limit = self.limit, "global memstore limit");
         }
         let is_kept_by_readers = of_regions < total && of_regions < self.limit / FLUSHED_PART;
         let flushable = if is_kept_by_readers { 0 } else { total };
-        let over = flushable.saturating_add(measured.lead).saturating_sub(brake_from);
+        let over = flushable.saturating_add(measured.lead).saturating_sub(throttle_from);
         Need {
             all_flushers: over > 0,
             bytes: over.saturating_sub(going),
-            worth_bytes: measured.lump / WORTH_PART,
+            worth_bytes: measured.flush_bytes / WORTH_PART,
         }
     }
 }
@@ -332,12 +333,12 @@ impl TypicalCall {
 }
 
 impl Measured {
-    fn look_at_the_pace(&mut self, now: Instant, lead_max: u64) {
+    fn update_write_rate(&mut self, now: Instant, lead_max: u64) {
         let passed = now.saturating_duration_since(*self.at.get_or_insert(now));
-        if passed >= PACE_PERIOD {
-            let lead = self.written as f64 * LEAD.as_secs_f64() / passed.as_secs_f64();
+        if passed >= RATE_PERIOD {
+            let lead = self.written as f64 * FLUSH_LEAD.as_secs_f64() / passed.as_secs_f64();
             self.lead = (lead as u64).min(lead_max);
-            self.lump -= self.lump / LUMP_DECAY;
+            self.flush_bytes -= self.flush_bytes / FLUSH_BYTES_DECAY;
             (self.at, self.written) = (Some(now), 0);
         }
     }

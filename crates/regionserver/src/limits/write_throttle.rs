@@ -1,4 +1,4 @@
-//! [`WriteBrake`]: writers slow down smoothly before memory or files run out.
+//! [`WriteThrottle`]: writers slow down smoothly before memory or files run out.
 //!
 //! HBase lets writes in at full speed up to a limit (unflushed bytes of a region or of the server, files of a store) and
 //! then refuses them, or holds flushes back, until the limit is cleared: a cliff, and the cause of its longest write
@@ -89,12 +89,12 @@ struct Shared {
 }
 
 /// Holds answers. Dropping it lets all of them go.
-pub struct WriteBrake {
+pub struct WriteThrottle {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl WriteBrake {
+impl WriteThrottle {
     /// Starts its thread, which sleeps while nothing is held.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl WriteBrake {
     }
 }
 
-impl Drop for WriteBrake {
+impl Drop for WriteThrottle {
     fn drop(&mut self) {
         self.shared.state.lock().stopped = true;
         self.shared.changed.notify_one();
@@ -183,27 +183,27 @@ mod tests {
 
     #[test]
     fn answers_leave_when_their_time_has_come_and_in_order() {
-        let brake = WriteBrake::start(&Supervisor::log_only()).expect("thread");
+        let throttle = WriteThrottle::start(&Supervisor::log_only()).expect("thread");
         let (tell, told) = crossbeam_channel::unbounded();
         let started = Instant::now();
         for (ms, name) in [(60, "late"), (20, "soon"), (0, "now")] {
             let tell = tell.clone();
-            brake.hold(Duration::from_millis(ms), move || {
+            throttle.hold(Duration::from_millis(ms), move || {
                 tell.send((name, started.elapsed())).expect("the test waits")
             });
         }
         let answers: Vec<_> = told.iter().take(3).collect();
         assert_eq!(answers.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["now", "soon", "late"]);
         assert!(answers[1].1 >= Duration::from_millis(20) && answers[2].1 >= Duration::from_millis(60));
-        assert_eq!(brake.count(), 2);
+        assert_eq!(throttle.count(), 2);
     }
 
     #[test]
     fn nothing_is_kept_when_it_ends() {
-        let brake = WriteBrake::start(&Supervisor::log_only()).expect("thread");
+        let throttle = WriteThrottle::start(&Supervisor::log_only()).expect("thread");
         let (tell, told) = crossbeam_channel::bounded(1);
-        brake.hold(Duration::from_secs(3600), move || tell.send(()).expect("the test waits"));
-        drop(brake);
+        throttle.hold(Duration::from_secs(3600), move || tell.send(()).expect("the test waits"));
+        drop(throttle);
         assert_eq!(told.recv(), Ok(()));
     }
 }

@@ -352,7 +352,7 @@ fn rows_of_kind(actions: &[Action], wanted: usize) -> impl Iterator<Item = &[u8]
 
 /// How long to hold the answer of a request that writes so many bytes. Those that were refused wait, too.
 fn hold_for(server: &RegionServer, actions: &[RegionAction], bytes: u64) -> Duration {
-    if !server.may_brake() {
+    if !server.may_throttle() {
         return Duration::ZERO;
     }
     let writes = |action: &&RegionAction| action.actions.iter().any(|action| action.mutation().is_some());

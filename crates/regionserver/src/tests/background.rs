@@ -136,7 +136,7 @@ fn compactions_of_one_region_do_not_hold_up_those_of_others() {
         until(&|| background.compaction_state(other.info().encoded_name()) == CompactionState::None);
     }
     assert_eq!((long.load().store_files, other.load().store_files), (2, 1));
-    assert_eq!((state(), background.queued()), (CompactionState::MajorAndMinor, (0, 1)), "once aside");
+    assert_eq!((state(), background.queued()), (CompactionState::MajorAndMinor, (0, 1)), "once deferred");
     background.clear_compactions();
     assert_eq!((state(), background.queued()), (CompactionState::Major, (0, 0)));
     background.request_compaction(long, Some(b"f"), false);

@@ -147,7 +147,7 @@ fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_bud
     let mut latencies = load.latencies.lock().clone();
     latencies.sort_unstable();
     let part = |part: f64| latencies[((latencies.len() - 1) as f64 * part) as usize];
-    let held = load.server.server.background().brake().count();
+    let held = load.server.server.background().write_throttle().count();
     let refused = load.refused.load(Ordering::Relaxed);
     let budget = GLOBAL_BYTES as usize + 2 * REGIONS * CHUNK_BYTES;
     let (queue_max, queue_budget) = (load.server.env.wal.stats().queue_bytes_peak, 2 * QUEUE_BYTES);

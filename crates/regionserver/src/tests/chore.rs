@@ -153,7 +153,7 @@ pub(super) fn near_its_limit(table: TableDescriptor) -> (TestServer, Arc<Region>
 #[test]
 fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
     let (server, region) = near_its_limit(table());
-    let brake = server.server.background().brake();
+    let throttle = server.server.background().write_throttle();
     let put = request(&region, MutationType::Put, b"a");
     let write = |bytes: usize| {
         let started = Instant::now();
@@ -161,10 +161,10 @@ fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
         (outcome.map(drop), started.elapsed())
     };
     write(1000).0.expect("written");
-    assert_eq!(brake.count(), 0, "a thousandth of the way costs nothing");
+    assert_eq!(throttle.count(), 0, "a thousandth of the way costs nothing");
     let (outcome, took) = write(600_000);
     outcome.expect("written, and told later");
-    assert!(brake.count() == 1 && took >= HOLD_MAX / 8, "a call feels its own bytes: {took:?}");
+    assert!(throttle.count() == 1 && took >= HOLD_MAX / 8, "a call feels its own bytes: {took:?}");
     write(500_000).0.expect("there was room before it, and then none");
     server.server.run_chore();
     let bytes = server.server.memory.bytes();
@@ -172,7 +172,11 @@ fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
     let (outcome, took) = write(100_000);
     assert!(outcome.expect_err("no room").message().contains("Over global memstore limit"));
     assert!(took >= HOLD_MAX, "who is refused does not come again at once: {took:?}");
-    assert_eq!((server.server.memory.bytes(), brake.count()), (bytes, 3), "what is refused is not counted");
+    assert_eq!(
+        (server.server.memory.bytes(), throttle.count()),
+        (bytes, 3),
+        "what is refused is not counted"
+    );
 }
 
 #[test]
@@ -191,13 +195,13 @@ fn chunks_of_idle_regions_are_flushed_before_they_pass_the_limit() {
     regions.iter().enumerate().for_each(|(n, region)| put(region, &[cell(key(n), b"q", b"v")]));
     let cells: u64 = regions.iter().map(|region| region.memstore_size().heap_bytes).sum();
     assert!(cells < LIMIT / 100 && chunks.out_bytes() as u64 > LIMIT / 10 * 9, "{}", chunks.out_bytes());
-    assert!(!server.server.memory.is_braking());
+    assert!(!server.server.memory.is_throttling());
     server.server.run_chore();
-    assert!(server.server.memory.is_braking(), "writers are slowed down by what is taken");
+    assert!(server.server.memory.is_throttling(), "writers are slowed down by what is taken");
     let flushed = || regions.iter().filter(|region| region.load().store_files > 0).count();
     until("no region is flushed", || {
         server.server.run_chore();
-        !server.server.memory.is_braking()
+        !server.server.memory.is_throttling()
     });
     assert!(chunks.out_bytes() as u64 <= LIMIT / 4 * 3 + chunk_slack_bytes(LIMIT), "{}", chunks.out_bytes());
     assert!((1..30).contains(&flushed()), "{} of 60, as many as was needed", flushed());

@@ -114,7 +114,7 @@ fn rows_that_are_mutated_together_count_and_are_refused_like_others() {
     put(&region, &[cell(b"c", b"q", &vec![7; 1 << 20])]);
     server.server.run_chore();
     assert_eq!(mutate().expect_err("no room").kind(), ErrorKind::RegionTooBusy);
-    assert_eq!(server.server.background().brake().count(), 1, "the refusal waited");
+    assert_eq!(server.server.background().write_throttle().count(), 1, "the refusal waited");
 }
 
 fn aggregate(interpreter: &str, column: &[&'static [u8]]) -> pb::AggregateRequest {

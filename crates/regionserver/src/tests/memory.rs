@@ -1,4 +1,4 @@
-//! Writers, the brake and flushers against a clock of their own: whether writers settle before the limit.
+//! Writers, the throttle and flushers against a clock of their own: whether writers settle before the limit.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -286,7 +286,7 @@ fn writers_that_the_disk_keeps_up_with_are_not_slowed() {
 }
 
 #[test]
-fn callers_with_more_than_the_brake_can_slow_get_all_that_the_disk_takes() {
+fn callers_with_more_than_the_throttle_can_slow_get_all_that_the_disk_takes() {
     let case = Case { callers: 400, bytes: 200_000, weights: vec![1; 6], ..case("a storm") };
     let (callers, disk) = (case.callers, case.flush_bytes * case.flushers as u64);
     let outcome = Model::run(case, 120);
@@ -301,7 +301,7 @@ fn wherever_answers_are_held_somebody_flushes() {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         (random >> 33) % limit
     };
-    let (began, mut braking) = (Instant::now(), 0);
+    let (began, mut throttling) = (Instant::now(), 0);
     for low in [1, 5000, 9500, 10_000] {
         let gauge = MemStoreGauge::new(low, 10_000);
         for n in 0..2000 {
@@ -309,29 +309,29 @@ fn wherever_answers_are_held_somebody_flushes() {
             let regions: Vec<_> = (0..count).map(|_| idle(below(20_000 / count))).collect();
             let now = began + Duration::from_millis(n * below(400));
             let (regions, need) = gauge.measure(now, || regions);
-            braking += u64::from(gauge.is_braking());
+            throttling += u64::from(gauge.is_throttling());
             let mut asked = Vec::new();
             need.ask(&regions, 2, 0, |at| {
                 asked.push(at);
                 true
             });
-            assert!(!gauge.is_braking() || !asked.is_empty(), "{n}: {regions:?}");
+            assert!(!gauge.is_throttling() || !asked.is_empty(), "{n}: {regions:?}");
             let largest = regions.iter().map(|region| region.bytes).max();
             assert!(asked.first().is_none_or(|at| Some(regions[*at].bytes) == largest));
             gauge.note(below(2000));
         }
     }
-    assert!(braking > 1000, "{braking}");
+    assert!(throttling > 1000, "{throttling}");
 }
 
 #[test]
-fn flushes_are_in_haste_half_way_to_the_brake_mark() {
+fn flushes_are_urgent_half_way_to_the_throttle_watermark() {
     let (gauge, began) = (MemStoreGauge::new(950, 1000), Instant::now());
     // In many regions, so that none is a larger flush than the 250 that are assumed before one is seen.
     let measure = |after_ms, bytes: u64| {
         let region = |n| idle(bytes / 10 + u64::from(n < bytes % 10));
         gauge.measure(began + Duration::from_millis(after_ms), || (0..10).map(region).collect::<Vec<_>>());
-        (gauge.is_hasty(), gauge.is_braking())
+        (gauge.flushes_are_urgent(), gauge.is_throttling())
     };
     assert_eq!(measure(0, 750), (false, false), "nothing was written: all marks are one");
     assert_eq!(measure(0, 751), (true, true));
@@ -376,10 +376,10 @@ fn chunks_that_readers_keep_are_counted_and_no_small_files_made_for_them() {
     kept.add(&KeyValue::put(b"r", b"f", b"q", 1, &vec![7; 9 << 20]).as_cell());
     let need = |bytes| gauge.measure(Instant::now(), || [idle(bytes)]).1;
     assert_eq!(need(1000), Need { worth_bytes: need(1000).worth_bytes, ..Need::default() });
-    assert!(gauge.is_full() && gauge.is_braking(), "{} bytes", gauge.bytes());
+    assert!(gauge.is_full() && gauge.is_throttling(), "{} bytes", gauge.bytes());
     assert!(need(MIB).all_flushers, "an eighth of the limit is worth a file");
     drop(kept);
-    assert!(!need(1000).all_flushers && !gauge.is_braking());
+    assert!(!need(1000).all_flushers && !gauge.is_throttling());
     assert_eq!(gauge.bytes(), 1000);
 }
 
@@ -404,7 +404,7 @@ fn the_slack_of_chunks_is_nobodys_concern_and_the_approach_is_several_chunks() {
     }
     let before_approach = limit / MIB - 6 * chunk / MIB;
     gauge.measure(Instant::now(), || vec![idle(MIB); before_approach as usize]);
-    assert!(!gauge.is_braking());
+    assert!(!gauge.is_throttling());
     gauge.note(1);
-    assert!(gauge.is_braking());
+    assert!(gauge.is_throttling());
 }

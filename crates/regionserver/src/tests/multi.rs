@@ -418,7 +418,7 @@ fn actions_with_nothing_in_them_fail_alone() {
 #[test]
 fn a_request_feels_its_own_bytes_and_one_that_is_refused_waits() {
     let (server, region) = near_its_limit(table());
-    let brake = server.server.background().brake();
+    let throttle = server.server.background().write_throttle();
     let multi = |bytes: usize| {
         let started = Instant::now();
         let cells = [cell(b"a", b"q", &vec![7; bytes]), cell(b"b", b"q", b"1")];
@@ -428,15 +428,19 @@ fn a_request_feels_its_own_bytes_and_one_that_is_refused_waits() {
         let failed: Vec<_> = entries.iter().map(|entry| name(entry.exception.as_ref()).to_owned()).collect();
         (failed, started.elapsed())
     };
-    assert_eq!((multi(1000).0, brake.count()), (vec![String::new(); 3], 0));
+    assert_eq!((multi(1000).0, throttle.count()), (vec![String::new(); 3], 0));
     let (failed, took) = multi(600_000);
-    assert!(failed == ["", "", ""] && brake.count() == 1 && took >= HOLD_MAX / 8, "{failed:?} {took:?}");
+    assert!(failed == ["", "", ""] && throttle.count() == 1 && took >= HOLD_MAX / 8, "{failed:?} {took:?}");
     assert_eq!(multi(500_000).0, ["", "", ""], "there was room before it");
     let bytes = server.server.memory.bytes();
     let (failed, took) = multi(100_000);
     assert_eq!(failed, ["RegionTooBusyException", "", "RegionTooBusyException"], "reads go on");
     assert!(took >= HOLD_MAX, "{took:?}");
-    assert_eq!((server.server.memory.bytes(), brake.count()), (bytes, 3), "what is refused is not counted");
+    assert_eq!(
+        (server.server.memory.bytes(), throttle.count()),
+        (bytes, 3),
+        "what is refused is not counted"
+    );
     let reads = run(&server, vec![on(&region, vec![get_action(1, b"b")])], &[]);
-    assert_eq!((reads.cells, brake.count()), (vec!["b/q=1".to_owned()], 3), "reads are not held");
+    assert_eq!((reads.cells, throttle.count()), (vec!["b/q=1".to_owned()], 3), "reads are not held");
 }

@@ -402,7 +402,7 @@ pub(super) const IGNORED: &[Ignored] = &[
 
 /// Known keys that neither are read nor have a line above, by why: to set them asks nothing of a standalone server.
 #[cfg(test)]
-pub(super) const OF_OTHERS: &[(&str, &[&str])] = &[
+pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
     (
         "stands in values of other keys, ${hbase.tmp.dir}; the directory itself is not used",
         &["hbase.tmp.dir"],
@@ -450,7 +450,7 @@ pub(super) const OF_OTHERS: &[(&str, &[&str])] = &[
 
 /// Keys that are read by a name that is put together: how it begins in the code, and how it goes on.
 #[cfg(test)]
-pub(super) const PUT_TOGETHER: &[(&str, &[&str])] = &[
+pub(super) const COMPOSED_KEYS: &[(&str, &[&str])] = &[
     ("hbase.lru.blockcache.", &["single.percentage", "multi.percentage", "memory.percentage"]),
     ("hbase.bucketcache.", &["single.factor", "multi.factor", "memory.factor"]),
     ("hbase.hstore.compaction.throughput.", &["lower.bound", "higher.bound", "offpeak"]),

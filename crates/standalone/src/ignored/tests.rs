@@ -5,7 +5,7 @@ use std::path::Path;
 
 use evenkeel_common::config::defaults::DEFAULTS;
 
-use super::table::{OF_OTHERS, PUT_TOGETHER};
+use super::table::{COMPOSED_KEYS, KEYS_OF_OTHER_COMPONENTS};
 use super::*;
 
 #[test]
@@ -81,25 +81,25 @@ fn keys_of(line: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_known_key_is_read_or_named_or_of_others() {
     let quoted = quoted_in_the_code();
-    for (begins, _) in PUT_TOGETHER {
+    for (begins, _) in COMPOSED_KEYS {
         assert!(quoted.contains(*begins), "no code puts a key together from {begins}");
     }
-    let put_together: BTreeSet<_> = PUT_TOGETHER
+    let composed: BTreeSet<_> = COMPOSED_KEYS
         .iter()
         .flat_map(|(begins, ends)| ends.iter().map(move |end| format!("{begins}{end}")))
         .collect();
-    let of_others: BTreeSet<_> = OF_OTHERS.iter().flat_map(|(_, keys)| *keys).copied().collect();
-    for key in put_together.iter().map(String::as_str).chain(of_others.iter().copied()) {
+    let others: BTreeSet<_> = KEYS_OF_OTHER_COMPONENTS.iter().flat_map(|(_, keys)| *keys).copied().collect();
+    for key in composed.iter().map(String::as_str).chain(others.iter().copied()) {
         assert!(DEFAULTS.iter().any(|(known, _)| *known == key), "{key} is not a known key");
     }
     let mut misplaced = Vec::new();
     for (key, _) in DEFAULTS {
-        let is_read = quoted.contains(*key) || put_together.contains(*key);
+        let is_read = quoted.contains(*key) || composed.contains(*key);
         let ignored = IGNORED.iter().find(|ignored| ignored.keys.contains(key));
         // Of a key that is read some values may have no effect.
         let is_named = ignored.is_some_and(|ignored| !is_read || !ignored.same.is_empty());
         let is_misnamed = ignored.is_some() && !is_named;
-        let places = usize::from(is_read || is_named) + usize::from(of_others.contains(key));
+        let places = usize::from(is_read || is_named) + usize::from(others.contains(key));
         if places != 1 || is_misnamed {
             misplaced.push(*key);
         }

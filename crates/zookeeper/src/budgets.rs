@@ -1,4 +1,4 @@
-//! [`Room`]: where the endpoint's bytes are counted, so that they and those of the RPC ports have one limit together.
+//! [`ConnectionBudgets`]: where the endpoint's bytes are counted, so that they and those of the RPC ports have one limit together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use evenkeel_rpc::{Budget, InputBudget};
 
 /// The memory that connections of the endpoint may take: parts that they share with the RPC ports.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct ConnectionBudgets {
     /// Input that is no whole request or packet yet.
     pub input: Arc<InputBudget>,
     /// Requests, with that input.
@@ -16,10 +16,14 @@ pub struct Room {
     pub replies: Arc<Budget>,
 }
 
-impl Default for Room {
+impl Default for ConnectionBudgets {
     fn default() -> Self {
         let bytes = 64 << 20;
-        Room { input: InputBudget::of(bytes), requests: Budget::new(bytes), replies: Budget::new(bytes) }
+        ConnectionBudgets {
+            input: InputBudget::of(bytes),
+            requests: Budget::new(bytes),
+            replies: Budget::new(bytes),
+        }
     }
 }
 
@@ -35,7 +39,7 @@ impl Drop for CountedReply {
     }
 }
 
-impl Room {
+impl ConnectionBudgets {
     /// Takes bytes of a packet that is not whole, if there is room.
     pub(super) fn take_input(&self, bytes: u64) -> bool {
         if !self.input.take(bytes) {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// What the words tell.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct ServerStats {
     pub(super) clients: Vec<String>,
     pub(super) packets_received: u64,
     pub(super) packets_sent: u64,
@@ -31,66 +31,66 @@ pub(super) fn is_word(word: [u8; 4]) -> bool {
 }
 
 /// The answer to a word.
-pub(super) fn answer(word: [u8; 4], facts: &Facts) -> String {
+pub(super) fn answer(word: [u8; 4], stats: &ServerStats) -> String {
     match &word {
         b"ruok" => "imok".to_owned(),
         b"isro" => "rw".to_owned(),
-        b"stat" => server(facts, true),
-        b"srvr" => server(facts, false),
-        b"mntr" => monitor(facts),
-        b"conf" => configuration(facts),
+        b"stat" => server(stats, true),
+        b"srvr" => server(stats, false),
+        b"mntr" => monitor(stats),
+        b"conf" => configuration(stats),
         b"envi" => format!("Environment:\nzookeeper.version={VERSION}\nos.name={}\n", std::env::consts::OS),
         _ => String::new(),
     }
 }
 
-fn server(facts: &Facts, with_clients: bool) -> String {
+fn server(stats: &ServerStats, with_clients: bool) -> String {
     let mut text = format!("Zookeeper version: {VERSION}\n");
     if with_clients {
         text.push_str("Clients:\n");
-        facts
+        stats
             .clients
             .iter()
             .for_each(|client| line(&mut text, format_args!(" /{client}[1](queued=0,recved=0,sent=0)")));
         text.push('\n');
     }
     line(&mut text, format_args!("Latency min/avg/max: 0/0.0/0"));
-    line(&mut text, format_args!("Received: {}", facts.packets_received));
-    line(&mut text, format_args!("Sent: {}", facts.packets_sent));
-    line(&mut text, format_args!("Connections: {}", facts.clients.len()));
+    line(&mut text, format_args!("Received: {}", stats.packets_received));
+    line(&mut text, format_args!("Sent: {}", stats.packets_sent));
+    line(&mut text, format_args!("Connections: {}", stats.clients.len()));
     line(&mut text, format_args!("Outstanding: 0"));
-    line(&mut text, format_args!("Zxid: {:#x}", facts.zxid));
+    line(&mut text, format_args!("Zxid: {:#x}", stats.zxid));
     line(&mut text, format_args!("Mode: standalone"));
-    line(&mut text, format_args!("Node count: {}", facts.nodes));
+    line(&mut text, format_args!("Node count: {}", stats.nodes));
     text
 }
 
-fn monitor(facts: &Facts) -> String {
+fn monitor(stats: &ServerStats) -> String {
     let mut text = format!("zk_version\t{VERSION}\nzk_server_state\tstandalone\n");
     let numbers: [(&str, u128); 9] = [
-        ("zk_uptime", facts.uptime_ms),
-        ("zk_packets_received", facts.packets_received.into()),
-        ("zk_packets_sent", facts.packets_sent.into()),
-        ("zk_num_alive_connections", facts.clients.len() as u128),
+        ("zk_uptime", stats.uptime_ms),
+        ("zk_packets_received", stats.packets_received.into()),
+        ("zk_packets_sent", stats.packets_sent.into()),
+        ("zk_num_alive_connections", stats.clients.len() as u128),
         ("zk_outstanding_requests", 0),
-        ("zk_znode_count", facts.nodes as u128),
-        ("zk_watch_count", facts.watches as u128),
+        ("zk_znode_count", stats.nodes as u128),
+        ("zk_watch_count", stats.watches as u128),
         ("zk_ephemerals_count", 0),
-        ("zk_approximate_data_size", facts.data_bytes as u128),
+        ("zk_approximate_data_size", stats.data_bytes as u128),
     ];
     numbers.iter().for_each(|(name, value)| line(&mut text, format_args!("{name}\t{value}")));
-    line(&mut text, format_args!("zk_global_sessions\t{}", facts.sessions));
+    line(&mut text, format_args!("zk_global_sessions\t{}", stats.sessions));
     text
 }
 
-fn configuration(facts: &Facts) -> String {
+fn configuration(stats: &ServerStats) -> String {
     format!(
         "clientPort={}\ntickTime={}\nmaxClientCnxns={}\nminSessionTimeout={}\nmaxSessionTimeout={}\nserverId=0\n",
-        facts.client_port,
-        facts.tick_ms,
-        facts.connections_per_address_max,
-        facts.session_timeout_min_ms,
-        facts.session_timeout_max_ms
+        stats.client_port,
+        stats.tick_ms,
+        stats.connections_per_address_max,
+        stats.session_timeout_min_ms,
+        stats.session_timeout_max_ms
     )
 }
 

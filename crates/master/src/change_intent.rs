@@ -1,4 +1,4 @@
-//! Notes of changes under way: the regions that a change makes and removes, and the families that it removes.
+//! Intent records of changes under way: the regions that a change makes and removes, and the families that it removes.
 //!
 //! ```text
 //! <table dir>/.tabledesc/.change.<32 hex digits>      text, a line each:
@@ -6,10 +6,10 @@
 //!   family <name>              removed by it
 //!   end
 //! ```
-//! A note is durable before the first directory of a change is made and before its moment, and goes when nothing of the
-//! change is left to do. So a start can tell what hbase:meta does not know: a region that a note names is what a change that
-//! was cut short had prepared or not yet removed, and goes to the archive; a region that no note names is data of users
-//! ([`super::reconcile`]). A note that names what hbase:meta does know says nothing. HBase does not look at files of
+//! An intent record is durable before the first directory of a change is made and before its moment, and goes when nothing of the
+//! change is left to do. So a start can tell what hbase:meta does not know: a region that an intent record names is what a change that
+//! was cut short had prepared or not yet removed, and goes to the archive; a region that no intent record names is data of users
+//! ([`super::reconcile`]). An intent record that names what hbase:meta does know says nothing. HBase does not look at files of
 //! that name.
 
 use std::collections::HashSet;
@@ -24,17 +24,17 @@ const PREFIX: &str = ".change.";
 const REGION: &str = "region ";
 const FAMILY: &str = "family ";
 const END: &str = "end";
-/// The largest note that is read back: more than a million regions.
-const NOTE_BYTES_MAX: u64 = 64 << 20;
+/// The largest intent record that is read back: more than a million regions.
+const INTENT_BYTES_MAX: u64 = 64 << 20;
 
-/// A note on disk.
+/// An intent record on disk.
 #[derive(Debug)]
-#[must_use = "a note that is not forgotten explains what it names for as long as it is there"]
-pub struct ChangeNote(PathBuf);
+#[must_use = "an intent record that is not forgotten explains what it names for as long as it is there"]
+pub struct ChangeIntent(PathBuf);
 
-/// What all notes of a table name.
+/// What all intent records of a table name.
 #[derive(Debug, Default)]
-pub struct Noted {
+pub struct Intents {
     /// Encoded names of regions.
     pub regions: HashSet<String>,
     /// Names of families.
@@ -42,11 +42,11 @@ pub struct Noted {
     paths: Vec<PathBuf>,
 }
 
-impl ChangeNote {
-    /// Writes a note into a table's directory, which is made when it is not there.
+impl ChangeIntent {
+    /// Writes an intent record into a table's directory, which is made when it is not there.
     ///
     /// # Errors
-    /// What the file system says; there is no note then, or one that names what is to be made and was not.
+    /// What the file system says; there is no intent record then, or one that names what is to be made and was not.
     pub fn write<'a>(
         fs: &dyn FileSystem,
         table_dir: &Path,
@@ -63,37 +63,37 @@ impl ChangeNote {
         Ok(Self(path))
     }
 
-    /// The change is over. A note that cannot be removed is void: hbase:meta knows what it names, or nothing of that is left.
+    /// The change is over. An intent record that cannot be removed is void: hbase:meta knows what it names, or nothing of that is left.
     pub fn forget(self, fs: &dyn FileSystem) {
         if let Err(error) = fs.delete(&self.0) {
-            tracing::warn!(note = %self.0.display(), %error, "the note of a change that is over stays until the next start");
+            tracing::warn!(intent = %self.0.display(), %error, "the intent record of a change that is over stays until the next start");
         }
     }
 }
 
-impl Noted {
-    /// Reads every note of a table. One that cannot be read explains nothing, and stays.
+impl Intents {
+    /// Reads every intent record of a table. One that cannot be read explains nothing, and stays.
     ///
     /// # Errors
     /// What listing the directory says.
     pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Self> {
-        let (dir, mut noted) = (table_dir.join(DESCRIPTOR_DIR), Self::default());
+        let (dir, mut intents) = (table_dir.join(DESCRIPTOR_DIR), Self::default());
         if !fs.exists(&dir)? {
-            return Ok(noted);
+            return Ok(intents);
         }
-        for file in fs.list(&dir)?.into_iter().filter(|file| is_note(file.name())) {
-            match fs.read_all(&file.path, NOTE_BYTES_MAX) {
-                Ok(bytes) if noted.add(&bytes) => noted.paths.push(file.path),
+        for file in fs.list(&dir)?.into_iter().filter(|file| is_intent(file.name())) {
+            match fs.read_all(&file.path, INTENT_BYTES_MAX) {
+                Ok(bytes) if intents.add(&bytes) => intents.paths.push(file.path),
                 outcome => {
                     let error = outcome.err();
-                    tracing::error!(note = %file.path.display(), ?error, "the note of a change cannot be read");
+                    tracing::error!(intent = %file.path.display(), ?error, "the intent record of a change cannot be read");
                 }
             }
         }
-        Ok(noted)
+        Ok(intents)
     }
 
-    /// Takes a note in; false when it is not whole.
+    /// Takes an intent record in; false when it is not whole.
     fn add(&mut self, bytes: &[u8]) -> bool {
         let Some(text) = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_suffix(END)) else {
             return false;
@@ -108,7 +108,7 @@ impl Noted {
         true
     }
 
-    /// Removes the notes: what they explain is dealt with.
+    /// Removes the intent records: what they explain is dealt with.
     ///
     /// # Errors
     /// What the file system says.
@@ -118,7 +118,7 @@ impl Noted {
 }
 
 /// Not one that was being written.
-fn is_note(name: &str) -> bool {
+fn is_intent(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 32)
 }
 
@@ -133,17 +133,21 @@ mod tests {
         let (fs, dir) = (MemoryFileSystem::new(), Path::new("/data/default/t"));
         let region =
             |id| RegionInfo::new("t".parse().expect("legal"), Default::default(), Default::default(), id);
-        let first = ChangeNote::write(&fs, dir, [&region(1)], ["f".to_owned()]).expect("written");
-        let second = ChangeNote::write(&fs, dir, [&region(2)], []).expect("written");
+        let first = ChangeIntent::write(&fs, dir, [&region(1)], ["f".to_owned()]).expect("written");
+        let second = ChangeIntent::write(&fs, dir, [&region(2)], []).expect("written");
         fs.write_atomically(&dir.join(".tabledesc/.change.0123456789abcdef0123456789abcdef"), b"region x")
             .expect("written");
-        let noted = Noted::read(&fs, dir).expect("read");
+        let intents = Intents::read(&fs, dir).expect("read");
         let names = [1, 2].map(|id| region(id).encoded_name().to_owned());
-        assert_eq!((noted.regions, noted.families.len()), (names.into(), 1), "not those of a note cut short");
+        assert_eq!(
+            (intents.regions, intents.families.len()),
+            (names.into(), 1),
+            "not those of an intent record cut short"
+        );
         first.forget(&fs);
-        assert!(Noted::read(&fs, dir).expect("read").families.is_empty());
-        Noted::read(&fs, dir).expect("read").forget(&fs).expect("removed");
-        assert!(Noted::read(&fs, dir).expect("read").regions.is_empty());
+        assert!(Intents::read(&fs, dir).expect("read").families.is_empty());
+        Intents::read(&fs, dir).expect("read").forget(&fs).expect("removed");
+        assert!(Intents::read(&fs, dir).expect("read").regions.is_empty());
         second.forget(&fs);
     }
 }

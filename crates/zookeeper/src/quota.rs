@@ -1,4 +1,4 @@
-//! [`Account`]: what one connection keeps of the endpoint's part of the memory.
+//! [`Quota`]: what one connection keeps of the endpoint's part of the memory.
 //!
 //! Watches and events that a client has not taken are charged. The more of the part is taken, the less of it one connection may have, so however many connections keep all they
 //! may, the few watches of another find room.
@@ -16,12 +16,12 @@ pub(super) const BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes that a connection keeps. They are given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct Quota {
     whole: Arc<Budget>,
     bytes: u64,
 }
 
-impl Account {
+impl Quota {
     /// Of a connection that keeps nothing.
     pub(super) fn new(whole: &Arc<Budget>) -> Self {
         Self { whole: Arc::clone(whole), bytes: 0 }
@@ -47,7 +47,7 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for Quota {
     fn drop(&mut self) {
         self.whole.give(self.bytes);
     }
