@@ -1,9 +1,11 @@
-//! Changing a table's description. The rename of the new descriptor is the moment. Regions are closed and opened with the
-//! new description before it, and served after it ([`super::assignment`]).
+//! Changing a table's description. The rename of the new descriptor is the moment. Regions are
+//! closed and opened with the new description before it, and served after it
+//! ([`super::assignment`]).
 //!
-//! A family that is deleted takes everything with it: edits that only logs hold of it are replayed before, while it is
-//! still there, and its files are archived after. What could be left nonetheless, because the archive could not be written
-//! to, is archived before a family of that name is added.
+//! A family that is deleted takes everything with it: edits that only logs hold of it are replayed
+//! before, while it is still there, and its files are archived after. What could be left
+//! nonetheless, because the archive could not be written to, is archived before a family of that
+//! name is added.
 
 use std::sync::Arc;
 
@@ -155,7 +157,8 @@ impl Master {
         Ok(())
     }
 
-    /// Writes a descriptor. After an error the one before holds: should the new one be in place nonetheless, it is replaced.
+    /// Writes a descriptor. After an error the one before holds: should the new one be in place
+    /// nonetheless, it is replaced.
     fn write_descriptor(&self, before: &Table, changed: &TableDescriptor) -> Result<()> {
         let written = descriptors::write(self.fs(), &self.table_dir(changed.name()), changed);
         written.inspect_err(|_| {
@@ -170,7 +173,8 @@ impl Master {
         })
     }
 
-    /// Brings into files what only logs of a dead server hold of regions that have not been opened since.
+    /// Brings into files what only logs of a dead server hold of regions that have not been opened
+    /// since.
     fn replay_all_edits(&self, table: &Table, regions: &[MetaRegion]) -> Result<()> {
         let online = self.parts.regionserver.regions();
         let live = regions.iter().map(|region| &region.info).filter(|info| !info.is_split_parent());

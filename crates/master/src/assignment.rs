@@ -1,26 +1,29 @@
 //! Assignment: every region of an enabled table is served, also after a change that failed.
 //!
-//! **A change that fails leaves its regions served.** A change that needs regions closed goes in this order:
+//! **A change that fails leaves its regions served.** A change that needs regions closed goes in
+//! this order:
 //!
 //! ```text
-//! close the regions     ClosedRegions: kept as they are; dropped, they serve on, which touches no disk
-//! prepare, open others  OpenedRegions: dropped, they are closed again; PreparedDirs: dropped, they are removed
-//! hbase:meta written    the moment of the change (or the rename of a descriptor)
+//! close the regions     ClosedRegions: kept; dropped, they serve on, which touches no disk
+//! prepare, open others  OpenedRegions: dropped, they are closed again
+//!                       PreparedDirs: dropped, they are removed
+//! hbase:meta written    the commit point of the change (or the rename of a descriptor)
 //! serve the others      an assignment in memory, which cannot fail
 //! tidy up               what fails here is not the change's error; it is done later
 //! ```
-//! So an error before the moment takes everything back, on a full disk too, and after it nothing is left that a region
-//! waits for.
+//! So an error before the moment takes everything back, on a full disk too, and after it nothing is
+//! left that a region waits for.
 //!
-//! **Doubt.** A write to hbase:meta that failed may be in the log nonetheless. It is taken back by another write
-//! ([`MetaTable::settle`](super::meta::MetaTable::settle)) before a region serves on or a directory is removed; when that
-//! fails too, both wait.
+//! **Doubt.** A write to hbase:meta that failed may be in the log nonetheless. It is taken back by
+//! another write ([`MetaTable::settle`](super::meta::MetaTable::settle)) before a region serves on
+//! or a directory is removed; when that fails too, both wait.
 //!
-//! **What waits** is a list of steps for each table, done in order under the table's lock: by the next change of the table
-//! before anything else, or by a thread that tries again and again, with pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`]. The
-//! same thread opens regions that hbase:meta speaks of, that belong to an enabled table and are not served: those which
-//! could not be opened at start. Calls to such a region get `NotServingRegionException`. A region that an operator has
-//! unassigned stays closed until it is assigned, or the server starts again.
+//! **What waits** is a list of steps for each table, done in order under the table's lock: by the
+//! next change of the table before anything else, or by a thread that tries again and again, with
+//! pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`]. The same thread opens regions that hbase:meta lists,
+//! that belong to an enabled table and are not served: those which could not be opened at start.
+//! Calls to such a region get `NotServingRegionException`. A region that an operator has unassigned
+//! stays closed until it is assigned, or the server starts again.
 //!
 //! Locks: a table's lock, then those of this module, which are leaves.
 
@@ -56,7 +59,7 @@ struct DeferredStep {
     step: Step,
 }
 
-/// What is to be done in the background; see the module.
+/// Work to do in the background; see the module.
 #[derive(Default)]
 pub(super) struct Assignment {
     deferred: Mutex<BTreeMap<TableName, Vec<DeferredStep>>>,
@@ -179,7 +182,8 @@ impl Master {
         Ok(is_done)
     }
 
-    /// Live regions of enabled tables, or of one of them, that are not served, and not because an operator wants it so.
+    /// Live regions of enabled tables, or of one of them, that are not served, and not because an
+    /// operator wants it so.
     fn unserved(&self, table: Option<&TableName>) -> Result<Vec<RegionInfo>> {
         let online = self.parts.regionserver.regions();
         let unassigned = self.assignment.unassigned.lock().clone();
@@ -197,7 +201,8 @@ impl Master {
     /// Opens the regions of a table that should be served and are not; says whether none is left.
     fn serve_missing(&self, table: &TableName) -> Result<bool> {
         let Some(_lock) = self.locks.try_lock(table) else { return Ok(false) };
-        // First: regions that a change had closed may be waiting to serve on, and there must be one instance of each.
+        // First: regions that a change had closed may be waiting to serve on, and there must be one
+        // instance of each.
         if self.run_deferred(table).is_err() {
             return Ok(false);
         }
@@ -251,7 +256,8 @@ impl Master {
         Ok(opened)
     }
 
-    /// Stops serving regions, their cells flushed: all of them or none. Those that are not served are left out.
+    /// Stops serving regions, their cells flushed: all of them or none. Those that are not served
+    /// are left out.
     pub(super) fn close_regions<'a, 'r>(
         &'a self,
         regions: impl Iterator<Item = &'r RegionInfo>,
@@ -263,8 +269,8 @@ impl Master {
         Ok(closed)
     }
 
-    /// Stops serving a region, if it is served; one that cannot be closed is served on, for its cells are only there. Most
-    /// is flushed before, so that it is away for a short time only.
+    /// Stops serving a region, if it is served; one that cannot be closed is served on, for its
+    /// cells are only there. Most is flushed before, so that it is away for a short time only.
     fn close_region(&self, info: &RegionInfo) -> Result<Option<Arc<Region>>> {
         let online = self.parts.regionserver.regions();
         let Some(region) = online.find(info.encoded_name()) else { return Ok(None) };
@@ -279,7 +285,8 @@ impl Master {
         }
     }
 
-    /// Directories that a change is about to make, for regions or a table that hbase:meta does not speak of yet.
+    /// Directories that a change is about to make, for regions or a table that hbase:meta does not
+    /// list yet.
     pub(super) fn prepared_dirs(&self, table: &TableName, dirs: Vec<PathBuf>) -> PreparedDirs<'_> {
         PreparedDirs { master: self, table: table.clone(), dirs, intent: None }
     }
@@ -290,7 +297,8 @@ impl Master {
     }
 }
 
-/// Regions that were opened and are not served yet. Dropped, they are closed: nothing was written to them.
+/// Regions that were opened and are not served yet. Dropped, they are closed: nothing was written
+/// to them.
 pub(super) struct OpenedRegions<'a> {
     master: &'a Master,
     regions: Vec<Arc<Region>>,
@@ -317,7 +325,8 @@ impl OpenedRegions<'_> {
 
 impl Drop for OpenedRegions<'_> {
     fn drop(&mut self) {
-        // Without an intent record in its directory or log: another instance may serve on, and go on with these sequence ids.
+        // Without an intent record in its directory or log: another instance may serve on, and go
+        // on with these sequence ids.
         self.regions.iter().for_each(|region| drop(region.close(true)));
         if !self.regions.is_empty() {
             self.master.wake_assignment();

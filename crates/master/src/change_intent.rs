@@ -1,4 +1,5 @@
-//! Intent records of changes under way: the regions that a change makes and removes, and the families that it removes.
+//! Intent records of changes under way: the regions that a change makes and removes, and the
+//! families that it removes.
 //!
 //! ```text
 //! <table dir>/.tabledesc/.change.<32 hex digits>      text, a line each:
@@ -6,11 +7,12 @@
 //!   family <name>              removed by it
 //!   end
 //! ```
-//! An intent record is durable before the first directory of a change is made and before its moment, and goes when nothing of the
-//! change is left to do. So a start can tell what hbase:meta does not know: a region that an intent record names is what a change that
-//! was cut short had prepared or not yet removed, and goes to the archive; a region that no intent record names is data of users
-//! ([`super::reconcile`]). An intent record that names what hbase:meta does know says nothing. HBase does not look at files of
-//! that name.
+//! An intent record is durable before the first directory of a change is made and before its
+//! moment, and goes when nothing of the change is left to do. So a start can tell what hbase:meta
+//! does not know: a region that an intent record names is what a change that was cut short had
+//! prepared or not yet removed, and goes to the archive; a region that no intent record names is
+//! data of users ([`super::reconcile`]). An intent record that names what hbase:meta does know says
+//! nothing. HBase does not look at files of that name.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -46,7 +48,8 @@ impl ChangeIntent {
     /// Writes an intent record into a table's directory, which is made when it is not there.
     ///
     /// # Errors
-    /// What the file system says; there is no intent record then, or one that names what is to be made and was not.
+    /// `IOException` from the file system; there is no intent record then, or one that names
+    /// directories never made.
     pub fn write<'a>(
         fs: &dyn FileSystem,
         table_dir: &Path,
@@ -63,7 +66,8 @@ impl ChangeIntent {
         Ok(Self(path))
     }
 
-    /// The change is over. An intent record that cannot be removed is void: hbase:meta knows what it names, or nothing of that is left.
+    /// The change is over. An intent record that cannot be removed is void: hbase:meta knows what
+    /// it names, or nothing of that is left.
     pub fn forget(self, fs: &dyn FileSystem) {
         if let Err(error) = fs.delete(&self.0) {
             tracing::warn!(intent = %self.0.display(), %error, "the intent record of a change that is over stays until the next start");
@@ -75,7 +79,7 @@ impl Intents {
     /// Reads every intent record of a table. One that cannot be read explains nothing, and stays.
     ///
     /// # Errors
-    /// What listing the directory says.
+    /// `IOException` from listing the directory.
     pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Self> {
         let (dir, mut intents) = (table_dir.join(DESCRIPTOR_DIR), Self::default());
         if !fs.exists(&dir)? {
@@ -111,7 +115,7 @@ impl Intents {
     /// Removes the intent records: what they explain is dealt with.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn forget(&self, fs: &dyn FileSystem) -> Result<()> {
         self.paths.iter().try_for_each(|path| Ok(fs.delete(path).map(drop)?))
     }

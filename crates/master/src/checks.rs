@@ -19,7 +19,7 @@ pub fn with_master_defaults(table: TableDescriptor) -> TableDescriptor {
     if table.text(TRACKER).is_some() { table } else { table.with(TRACKER, "DEFAULT") }
 }
 
-/// Checks a table that is to be made.
+/// Checks the description of a new table.
 ///
 /// # Errors
 /// `DoNotRetryIOException` with HBase's words.
@@ -27,8 +27,8 @@ pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<
     check_table(table, conf)
 }
 
-/// Checks that regions can have rows in hbase:meta: a region's name is longer than its start key, which may be as long as
-/// any row.
+/// Checks that regions can have rows in hbase:meta: a region's name is longer than its start key,
+/// which may be as long as any row.
 ///
 /// # Errors
 /// `DoNotRetryIOException` with HBase's words.

@@ -1,11 +1,11 @@
-//! What the master does now and then, on a thread of its own.
+//! Periodic work of the master, on a thread of its own.
 //!
-//! | what | how often |
-//! |---|---|
-//! | archive compacted files that readers have let go of | `hbase.hfile.compaction.discharger.interval`, two minutes |
-//! | let go of split and merge parents | `hbase.catalogjanitor.interval` |
-//! | delete what nobody needs from the archive and `oldWALs` | `hbase.master.cleaner.interval` |
-//! | remove snapshots whose time to live is over | `hbase.master.cleaner.snapshot.interval` |
+//! - archive compacted files that readers have let go of:
+//!   `hbase.hfile.compaction.discharger.interval`, two minutes
+//! - let go of split and merge parents: `hbase.catalogjanitor.interval`
+//! - delete files that are no longer needed from the archive and `oldWALs`:
+//!   `hbase.master.cleaner.interval`
+//! - remove snapshots whose time to live is over: `hbase.master.cleaner.snapshot.interval`
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -115,10 +115,11 @@ impl Master {
         }
     }
 
-    /// Runs the cleaners now, switched on or not; says, as HBase does, whether nothing is left to clean another time.
+    /// Runs the cleaners now, switched on or not; says, as HBase does, whether nothing is left to
+    /// clean another time.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn run_cleaners(&self) -> Result<bool> {
         Ok(self.cleaners.run()?.kept == 0)
     }

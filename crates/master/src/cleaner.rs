@@ -1,23 +1,26 @@
-//! Cleaners: delete files that nobody needs any more, from the archive and from `oldWALs` (`HFileCleaner`, `LogCleaner`).
+//! Cleaners: delete files that are no longer needed, from the archive and from `oldWALs`
+//! (`HFileCleaner`, `LogCleaner`).
 //!
-//! A cleaner walks a directory tree. A file goes when each of its [`Delegate`]s lets it go, or when its name is none that
-//! belongs there; a directory in which nothing is left goes too. The age of a file counts from when it was written, not from
-//! when it came to the archive, as in HBase.
+//! A cleaner walks a directory tree. A file goes when each of its [`Delegate`]s lets it go, or when
+//! its name is none that belongs there; a directory in which nothing is left goes too. The age of a
+//! file counts from when it was written, not from when it came to the archive, as in HBase.
 //!
-//! | tree | a file stays while |
-//! |---|---|
-//! | `archive` | it is younger than `hbase.master.hfilecleaner.ttl`; a snapshot names it; a link to it has its back reference beside it |
-//! | `oldWALs` | it is younger than `hbase.master.logcleaner.ttl`; procedure logs and the master's own have keys of their own |
-//! | `MasterData/archive`, `MasterData/oldWALs` | it is younger than `hbase.master.local.store.hfilecleaner.ttl`, `...walcleaner.ttl` |
+//! - `archive`: it is younger than `hbase.master.hfilecleaner.ttl`; a snapshot names it; a link to
+//!   it has its back reference beside it
+//! - `oldWALs`: it is younger than `hbase.master.logcleaner.ttl`; procedure logs and the master's
+//!   own have keys of their own
+//! - `MasterData/archive`, `MasterData/oldWALs`: it is younger than
+//!   `hbase.master.local.store.hfilecleaner.ttl`, `...walcleaner.ttl`
 //!
-//! **Nothing comes in between.** Whoever makes links or snapshots keeps the cleaners off ([`Cleaners::keep_off`]) from before
-//! it looks at the first file until the links or the snapshot are there. A cleaner takes the same lock alone for one
-//! directory at a time, from before it asks the delegates until the files are gone; when it cannot have it at once, it
-//! leaves the directory for its next run. A directory goes only by a call that fails when something is in it, for files come to the
-//! archive at any time.
+//! **Nothing comes in between.** Whoever makes links or snapshots keeps the cleaners off
+//! ([`Cleaners::keep_off`]) from before it looks at the first file until the links or the snapshot
+//! are there. A cleaner takes the same lock alone for one directory at a time, from before it asks
+//! the delegates until the files are gone; when it cannot have it at once, it leaves the directory
+//! for its next run. A directory goes only by a call that fails when something is in it, for files
+//! come to the archive at any time.
 //!
-//! A delegate named in `hbase.master.hfilecleaner.plugins` or `hbase.master.logcleaner.plugins` that is not known here might
-//! have kept any file: none is deleted then, and the log says so.
+//! A delegate named in `hbase.master.hfilecleaner.plugins` or `hbase.master.logcleaner.plugins`
+//! that is not known here might have kept any file: none is deleted then, and the log says so.
 
 mod delegates;
 mod settings;
@@ -38,10 +41,11 @@ use self::delegates::{Age, Delegate, LinkedFiles, SnapshotFiles};
 pub use self::settings::CleanerSettings;
 use super::links;
 
-/// How deep a tree is walked: `archive/data/<ns>/<table>/<region>/<family>/.links-<file>` has seven levels.
+/// How deep a tree is walked: `archive/data/<ns>/<table>/<region>/<family>/.links-<file>` has seven
+/// levels.
 const LEVELS_MAX: usize = 16;
 
-/// What a run has done.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Files deleted.
@@ -71,7 +75,7 @@ struct Shared {
     stopping: Arc<AtomicBool>,
 }
 
-/// One tree, and who has a say about its files.
+/// One directory tree, and the delegates that decide about its files.
 struct Cleaner {
     shared: Shared,
     name: &'static str,
@@ -183,14 +187,14 @@ impl Cleaners {
     /// Runs every cleaner once. Waits for a run that is under way.
     ///
     /// # Errors
-    /// What the file system says; what the others could do is done.
+    /// `IOException` from the file system; what the others could do is done.
     pub fn run(&self) -> Result<Cleaned> {
         let _one = self.running.lock();
         let runs: Vec<_> = self.hfiles.iter().chain(&self.logs).map(Cleaner::clean).collect();
         runs.into_iter().try_fold(Cleaned::default(), |sum, run| Ok(sum.and(run?)))
     }
 
-    /// No file is deleted while this is held: for whoever makes links or snapshots.
+    /// No file is deleted while this is held. Held while links or snapshots are made.
     pub fn keep_off(&self) -> RwLockReadGuard<'_, ()> {
         self.shared.references.read()
     }

@@ -1,9 +1,11 @@
-//! [`EmbeddedConnection`]: what the RegionServer of the same process tells this master and asks of it.
+//! [`EmbeddedConnection`]: what the RegionServer of the same process tells this master and asks of
+//! it.
 //!
-//! The RegionServer is made first, since the master opens regions in it; so the connection is made before either, and
-//! [`EmbeddedConnection::connect`] gives it the master. The master opens and closes regions in the RegionServer itself and
-//! sends it no procedures, so reports of either are refused; it reads the load itself when it is asked for the cluster's
-//! status, so it wants no heartbeats.
+//! The RegionServer is made first, since the master opens regions in it; so the connection is made
+//! before either, and [`EmbeddedConnection::connect`] gives it the master. The master opens and
+//! closes regions in the RegionServer itself and sends it no procedures, so reports of either are
+//! refused; it reads the load itself when it is asked for the cluster's status, so it wants no
+//! heartbeats.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;

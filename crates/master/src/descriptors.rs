@@ -3,14 +3,16 @@
 //! ```text
 //! <table dir>/.tabledesc/.tableinfo.<sequence, 10 digits>.<length of the file>   PBUF TableSchema
 //! ```
-//! A change writes the next sequence beside (`<table dir>/.tmp/`), renames it in, then drops older ones. A reader takes
-//! the highest sequence, so a crash leaves the table before or after the change.
+//! A change writes the next sequence beside (`<table dir>/.tmp/`), renames it in, then drops older
+//! ones. A reader takes the highest sequence, so a crash leaves the table before or after the
+//! change.
 //!
 //! ```text
-//! <table dir>/.tabledesc/.pending.<encoded region>    the same, to hold from when hbase:meta knows the region
+//! <table dir>/.tabledesc/.pending.<encoded region>    the same; once hbase:meta has the region
 //! ```
-//! A restored snapshot changes descriptor and regions at once: the moment is the write to hbase:meta, and [`settle`] makes
-//! the descriptor follow. HBase does not look at files of that name.
+//! A restored snapshot changes descriptor and regions at once: the moment is the write to
+//! hbase:meta, and [`settle`] makes the descriptor follow. HBase does not look at files of that
+//! name.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +31,7 @@ const DESCRIPTOR_BYTES_MAX: u64 = 64 << 20;
 /// Reads a table's descriptor; `None` when the directory has none.
 ///
 /// # Errors
-/// What the file system says, or `IOException` for a file that is not a descriptor.
+/// `IOException` from the file system, or `IOException` for a file that is not a descriptor.
 pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Option<TableDescriptor>> {
     let Some((_, path)) = newest(fs, table_dir)? else { return Ok(None) };
     read_file(fs, &path).map(Some)
@@ -45,7 +47,7 @@ fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<TableDescriptor> {
 /// Writes a table's descriptor; the rename is the moment from which it holds.
 ///
 /// # Errors
-/// What the file system says; the older descriptor still holds then.
+/// `IOException` from the file system; the older descriptor still holds then.
 pub fn write(fs: &dyn FileSystem, table_dir: &Path, table: &TableDescriptor) -> Result<()> {
     let before = newest(fs, table_dir)?;
     let sequence = before.map_or(1, |(sequence, _)| sequence + 1);
@@ -60,7 +62,8 @@ pub fn write(fs: &dyn FileSystem, table_dir: &Path, table: &TableDescriptor) -> 
     Ok(())
 }
 
-/// Drops older descriptors, and those that were to hold from a moment on that has passed or did not come.
+/// Drops older descriptors, and those that were to hold from a moment on that has passed or did not
+/// come.
 fn delete_replaced(fs: &dyn FileSystem, table_dir: &Path, sequence: u64) -> Result<()> {
     let old = all(fs, table_dir)?.into_iter().filter(|(s, _)| *s < sequence).map(|(_, path)| path);
     let mut gone = old.chain(pending(fs, table_dir)?.into_iter().map(|(_, path)| path));
@@ -70,7 +73,7 @@ fn delete_replaced(fs: &dyn FileSystem, table_dir: &Path, sequence: u64) -> Resu
 /// Writes a descriptor that is to hold from when hbase:meta knows a region.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn prepare(
     fs: &dyn FileSystem,
     table_dir: &Path,
@@ -85,7 +88,7 @@ pub fn prepare(
 /// Makes prepared descriptors hold whose region is known, and drops the others.
 ///
 /// # Errors
-/// What the file system says; the next call goes on.
+/// `IOException` from the file system; the next call goes on.
 pub fn settle(fs: &dyn FileSystem, table_dir: &Path, is_known: impl Fn(&str) -> bool) -> Result<()> {
     let pending = pending(fs, table_dir)?;
     if let Some((_, path)) = pending.iter().find(|(region, _)| is_known(region)) {

@@ -1,36 +1,40 @@
-//! The embedded master of a standalone server: tables, namespaces, regions, and the calls that administer them.
+//! The embedded master of a standalone server: tables, namespaces, regions, and the calls that
+//! administer them.
 //!
-//! It is no HMaster. There is one server, so nothing is balanced and nothing is assigned anywhere else; what remains is
-//! making, changing and removing tables, and telling clients about them.
+//! Unlike an HMaster it has one server, so it balances nothing and assigns no region elsewhere. It
+//! creates, alters and deletes tables, and tells clients about them.
 //!
-//! **A change has one moment.** Each change prepares everything on disk, then makes one atomic write to hbase:meta (or,
-//! for an altered table, one rename of its descriptor), then removes what is no longer spoken of. A crash before that
-//! moment leaves the table as it was, a crash after it as it should be; what was prepared or not yet removed is found
-//! at the next start by [`reconcile`], which goes by an intent record of the change (`change_intent`). So there is no procedure log.
+//! **A change has one commit point.** Each change prepares everything on disk, then makes one
+//! atomic write to hbase:meta (or, for an altered table, one rename of its descriptor), then
+//! removes what is no longer listed. A crash before that moment leaves the table as it was, a crash
+//! after it as it should be; what was prepared or not yet removed is found at the next start by
+//! [`reconcile`], which reads the intent record of the change (`change_intent`). So there is no
+//! procedure log.
 //!
-//! **Each step is on the disk before the next.** A directory, a descriptor or an intent record is synced before the moment, the moment
-//! (FSYNC_WAL) before anything is removed and before the client is told. So a power cut is like any other crash.
+//! **Each step is on the disk before the next.** A directory, a descriptor or an intent record is
+//! synced before the moment, the moment (FSYNC_WAL) before anything is removed and before the
+//! client is told. So a power cut is like any other crash.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`meta`] | hbase:meta's rows |
 //! | [`descriptors`] | table descriptors on disk |
 //! | `change_intent` | what a change under way makes and removes |
 //! | [`reconcile`] | directories and hbase:meta brought together at start |
 //! | [`recovery`] | WALs of earlier lives |
-//! | [`regions`] | opening what hbase:meta speaks of |
+//! | [`regions`] | opens the regions that hbase:meta lists |
 //! | `orphans` | regions on disk that hbase:meta does not know |
 //! | [`namespaces`] | hbase:namespace |
 //! | [`procedures`] | changes under way, and their outcomes |
 //! | `tables`, `alter`, `split` | the changes |
 //! | `assignment` | regions served again when a change fails |
 //! | `checks` | what HBase refuses in a table's description |
-//! | [`chore`] | what is done now and then |
-//! | [`cleaner`] | deletes what nobody needs any more from the archive and `oldWALs` |
+//! | [`chore`] | periodic work |
+//! | [`cleaner`] | deletes what are no longer needed from the archive and `oldWALs` |
 //! | [`snapshot`] | snapshots of tables |
 //! | [`links`] | files that belong to another table |
 //! | [`connection`] | what the RegionServer of this process tells the master |
-//! | `status` | what the cluster tells of itself |
+//! | `status` | the status of the cluster |
 //! | [`service`] | MasterService |
 
 #![forbid(unsafe_code)]
@@ -127,7 +131,7 @@ impl Default for Switches {
     }
 }
 
-/// What the master is made of.
+/// The parts of a master.
 pub struct MasterParts {
     /// What regions are opened with.
     pub region_env: Arc<RegionEnv>,
@@ -159,7 +163,8 @@ pub struct Master {
     assignment: Assignment,
     /// The greatest region id that was ever given or known.
     last_region_id: AtomicI64,
-    /// Shared while a table is made, alone while a namespace is made or removed. After a table's lock.
+    /// Shared while a table is made, alone while a namespace is made or removed. After a table's
+    /// lock.
     namespace_lock: RwLock<()>,
     procedures: ProcedureExecutor,
     switches: Switches,
@@ -173,7 +178,8 @@ impl Master {
     /// A master over what is stored; see [`reconcile`] for how `tables` come to be.
     ///
     /// # Errors
-    /// When its threads cannot be started, a setting is not of its key's form, or hbase:meta cannot be read.
+    /// When its threads cannot be started, a setting is not of its key's form, or hbase:meta cannot
+    /// be read.
     pub fn new(parts: MasterParts, tables: BTreeMap<TableName, Table>) -> Result<Arc<Self>> {
         let stores = &parts.region_env.stores;
         let clock = Arc::clone(&stores.clock);
@@ -206,8 +212,8 @@ impl Master {
         self.stop_assignment();
     }
 
-    /// Does in the background what an earlier life left to do: parents that were split or merged are archived, and regions
-    /// that could not be opened are opened.
+    /// Does in the background what an earlier life left to do: parents that were split or merged
+    /// are archived, and regions that could not be opened are opened.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -217,8 +223,9 @@ impl Master {
         self.start_assignment()
     }
 
-    /// The first of `count` region ids that no region ever had: the time, unless that has been given. Encoded names come
-    /// from them, and logs may hold edits of every region that this server has served.
+    /// The first of `count` region ids that no region ever had: the time, unless that has been
+    /// given. Encoded names come from them, and logs may hold edits of every region that this
+    /// server has served.
     fn new_region_ids(&self, count: usize) -> i64 {
         let (now_ms, count) = (self.clock().now_ms(), i64::try_from(count.max(1)).unwrap_or(i64::MAX));
         let first = |last: i64| now_ms.max(last.saturating_add(1));
@@ -297,7 +304,8 @@ impl Master {
     }
 }
 
-/// Whether the master itself works with a table's regions, so that they cannot be taken from under it.
+/// Whether the master itself works with a table's regions, so that they cannot be taken from under
+/// it.
 fn is_built_in(table: &TableName) -> bool {
     table.is_meta() || *table == TableName::namespace_table()
 }

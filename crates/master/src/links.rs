@@ -1,11 +1,14 @@
 //! Links: store files that belong to another table or region, by name (`HFileLink`).
 //!
 //! ```text
-//! data/<ns>/<table>/<region>/<family>/[<ns2>=]<table2>=<region2>-<hfile>          the link, an empty file
-//! archive/data/<ns2>/<table2>/<region2>/<family>/.links-<hfile>/<region>.[<ns>=]<table>   its back reference, empty
+//! the link, an empty file:
+//!     data/<ns>/<table>/<region>/<family>/[<ns2>=]<table2>=<region2>-<hfile>
+//! its back reference, an empty file:
+//!     archive/data/<ns2>/<table2>/<region2>/<family>/.links-<hfile>/<region>.[<ns>=]<table>
 //! ```
-//! The file behind a link is looked for where it was written, then in the archive: it may be moved there at any time. Its
-//! back reference keeps the cleaner from deleting it; one whose link is gone is stale, and cleaned itself.
+//! The file behind a link is looked for where it was written, then in the archive: it may be moved
+//! there at any time. Its back reference keeps the cleaner from deleting it; one whose link is gone
+//! is stale, and cleaned itself.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +18,8 @@ use evenkeel_hfile::{HFileLink, StoreFileName};
 
 const BACK_REFERENCES: &str = ".links-";
 
-/// The link that stands for a file of a region, whether that is a file or a link itself: a link to a link is the same link
-/// once more.
+/// The link that stands for a file of a region, whether that is a file or a link itself: a link to
+/// a link is the same link once more.
 pub fn link_to(table: &TableName, region: &str, file: &str) -> HFileLink {
     HFileLink::parse(file).unwrap_or_else(|| HFileLink {
         namespace: table.namespace().to_owned(),
@@ -55,10 +58,11 @@ pub fn resolve(fs: &dyn FileSystem, root: &Path, link: &HFileLink, family: &str)
     ))
 }
 
-/// Makes a link in a family's directory, its back reference first. `of` is the region that the directory belongs to.
+/// Makes a link in a family's directory, its back reference first. `of` is the region that the
+/// directory belongs to.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn create(
     fs: &dyn FileSystem,
     root: &Path,
@@ -74,7 +78,7 @@ pub fn create(
 /// Makes the back reference of a link that is about to be made in a region.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn create_back_reference(
     fs: &dyn FileSystem,
     root: &Path,
@@ -103,11 +107,11 @@ pub fn back_references_dir(file: &Path) -> Option<PathBuf> {
     Some(file.with_file_name(format!("{BACK_REFERENCES}{name}")))
 }
 
-/// Whether the link that a back reference in the archive tells of is there, or a reference made through it. What is no back
-/// reference at all is stale.
+/// Whether the link that a back reference in the archive tells of is there, or a reference made
+/// through it. What is no back reference at all is stale.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn is_alive(fs: &dyn FileSystem, root: &Path, back_reference: &Path) -> Result<bool> {
     let Some((link, family, table, region)) = parse_back_reference(root, back_reference) else {
         return Ok(false);
@@ -153,7 +157,8 @@ fn parse_back_reference(root: &Path, path: &Path) -> Option<(HFileLink, String, 
     Some((link, family.to_owned(), in_table, in_region.to_owned()))
 }
 
-/// Whether HBase would let a name be in a directory of store files (`StoreFileInfo.validateStoreFileName`).
+/// Whether HBase would let a name be in a directory of store files
+/// (`StoreFileInfo.validateStoreFileName`).
 pub fn is_store_file_name(name: &str) -> bool {
     let is_other =
         matches!(StoreFileName::parse(name), Some(StoreFileName::Link(_) | StoreFileName::Reference { .. }));

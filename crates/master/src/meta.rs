@@ -1,22 +1,24 @@
 //! hbase:meta: which regions there are, where they are, and which tables are enabled.
 //!
-//! A change of the cluster's shape is one atomic write here ([`MetaTable::commit`]); everything on disk that it speaks
-//! of is made before, and everything that it no longer speaks of is removed after. So a crash leaves a table before or
-//! after the change, and what lies around is found by comparing directories with these rows at the next start.
+//! A change of the cluster's shape is one atomic write here ([`MetaTable::commit`]); everything on
+//! disk that it speaks of is made before, and everything that it no longer speaks of is removed
+//! after. So a crash leaves a table before or after the change, and what lies around is found by
+//! comparing directories with these rows at the next start.
 //!
-//! **A write that fails** changes nothing here, but the log may have it nonetheless, and a start would bring it back. So
-//! its rows are in doubt until they are written again as they are ([`MetaTable::settle`]): before the next write, and before
-//! anything is done that relies on the write not having been made.
+//! **A write that fails** changes nothing here, but the log may have it nonetheless, and a start
+//! would bring it back. So its rows are in doubt until they are written again as they are
+//! ([`MetaTable::settle`]): before the next write, and before anything is done that relies on the
+//! write not having been made.
 //!
 //! Rows and cells are those of HBase 2.6 (`MetaTableAccessor`, `RegionStateStore`):
 //!
-//! | row | family:qualifier | value |
-//! |---|---|---|
-//! | region name | `info:regioninfo` | PBUF RegionInfo |
-//! | | `info:state` | name of the state |
-//! | | `info:server`, `info:serverstartcode`, `info:seqnumDuringOpen` | `host:port`, i64, i64 |
-//! | | `info:splitA`, `info:splitB`, `info:merge0000`... | PBUF RegionInfo of daughters or parents |
-//! | table name | `table:state` | TableState, without PBUF |
+//! - region name: family:qualifier: `info:regioninfo`; value: PBUF RegionInfo
+//! - : family:qualifier: `info:state`; value: name of the state
+//! - : family:qualifier: `info:server`, `info:serverstartcode`, `info:seqnumDuringOpen`; value:
+//!   `host:port`, i64, i64
+//! - : family:qualifier: `info:splitA`, `info:splitB`, `info:merge0000`...; value: PBUF RegionInfo
+//!   of daughters or parents
+//! - table name: family:qualifier: `table:state`; value: TableState, without PBUF
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -64,14 +66,17 @@ pub struct MetaRegion {
 pub struct MetaTable {
     region: Arc<Region>,
     clock: Arc<dyn Clock>,
-    /// Every write has a later timestamp than all before, so that a delete never hides what follows it.
+    /// Every write has a later timestamp than all before, so that a delete never hides what follows
+    /// it.
     last_timestamp: AtomicI64,
-    /// Rows of writes that failed. Locked throughout a write, so that one that fails is known to the next.
+    /// Rows of writes that failed. Locked throughout a write, so that one that fails is known to
+    /// the next.
     doubtful: Mutex<BTreeSet<Bytes>>,
 }
 
 impl MetaTable {
-    /// Over the open region. Looks for the latest timestamp in it, for the clock may have gone back since.
+    /// Over the open region. Looks for the latest timestamp in it, for the clock may have gone back
+    /// since.
     ///
     /// # Errors
     /// Whatever the region says.
@@ -92,12 +97,12 @@ impl MetaTable {
         &self.region
     }
 
-    /// Makes writes, all or none. They survive the machine when this returns (FSYNC_WAL), for what is done next builds on
-    /// them: directories are removed, clients are told.
+    /// Makes writes, all or none. They survive the machine when this returns (FSYNC_WAL), for what
+    /// is done next builds on them: directories are removed, clients are told.
     ///
     /// # Errors
-    /// Whatever the region says: nothing was changed then, but the rows are in doubt. `DoNotRetryIOException` for a region
-    /// whose name is too long for a row.
+    /// Whatever the region says: nothing was changed then, but the rows are in doubt.
+    /// `DoNotRetryIOException` for a region whose name is too long for a row.
     pub fn commit(&self, changes: Vec<MetaChange>) -> Result<()> {
         checks::check_region_names(changes.iter().flat_map(MetaChange::regions))?;
         let mut doubtful = self.doubtful.lock();
@@ -108,7 +113,7 @@ impl MetaTable {
         self.write(mutations, &mut doubtful)
     }
 
-    /// Makes certain that the log says what is served: writes that failed are taken back.
+    /// Makes the log agree with what is served: writes that failed are reverted.
     ///
     /// # Errors
     /// Whatever the region says; the rows stay in doubt.
@@ -159,8 +164,9 @@ impl MetaTable {
             .map_or(now, |last| now.max(last.saturating_add(1)))
     }
 
-    /// Every region, of one table or of all, in the order of their rows. Split parents are among them. A row that cannot be
-    /// read is named in the log and left out: a log has no checksums, so a power cut may leave one.
+    /// Every region, of one table or of all, in the order of their rows. Split parents are among
+    /// them. A row that cannot be read is named in the log and left out: a log has no checksums, so
+    /// a power cut may leave one.
     ///
     /// # Errors
     /// Whatever the region says.

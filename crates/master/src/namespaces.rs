@@ -1,8 +1,10 @@
-//! Namespaces: the rows of hbase:namespace, one a namespace, `info:d` = NamespaceDescriptor without PBUF
-//! (`TableNamespaceManager`). Each write survives the machine when it returns, as those to hbase:meta do.
+//! Namespaces: the rows of hbase:namespace, one a namespace, `info:d` = NamespaceDescriptor without
+//! PBUF (`TableNamespaceManager`). Each write survives the machine when it returns, as those to
+//! hbase:meta do.
 //!
-//! As with hbase:meta, a write that failed may be in the log nonetheless; its row is in doubt until it is written again as it
-//! is ([`NamespaceTable::settle`]), before any other change that concerns a namespace.
+//! As with hbase:meta, a write that failed may be in the log nonetheless; its row is in doubt until
+//! it is written again as it is ([`NamespaceTable::settle`]), before any other change that concerns
+//! a namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +37,8 @@ pub struct NamespaceTable {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of the last write: every write has a later one, so that a delete never hides what follows it.
+    /// The timestamp of the last write. Every write has a later one, so that a delete never hides
+    /// what follows it.
     timestamp: i64,
     /// Names of namespaces whose last write failed.
     doubtful: BTreeSet<Bytes>,
@@ -129,7 +132,7 @@ impl NamespaceTable {
         self.write_row(name, content, &mut state)
     }
 
-    /// Makes certain that the log says what is served: writes that failed are taken back.
+    /// Makes the log agree with what is served: writes that failed are reverted.
     ///
     /// # Errors
     /// Whatever the region says; the rows stay in doubt.

@@ -1,12 +1,13 @@
-//! Regions on disk that hbase:meta does not know, and that no change explains: rows of hbase:meta were lost, or somebody has
-//! put directories here. Their data is never thrown away.
+//! Regions on disk that hbase:meta does not know, and that no change explains: rows of hbase:meta
+//! were lost, or somebody has put directories here. Their data is never thrown away.
 //!
-//! A region that has its `.regioninfo` and overlaps no other gets its row back, as by HBCK2's `addFsRegionsMissingInMeta`. Of
-//! those that overlap each other the newest does: a region that was split or merged is older than what came of it. Every
-//! other one stays where it is, for references of other regions may lead to its files, and an error line names it.
+//! A region that has its `.regioninfo` and overlaps no other gets its row back, as by HBCK2's
+//! `addFsRegionsMissingInMeta`. Of those that overlap each other the newest does: a region that was
+//! split or merged is older than what came of it. Every other one stays where it is, for references
+//! of other regions may lead to its files, and an error line names it.
 //!
-//! A region without data of its own (no store file but references, no recovered edits, no bulk load under way) that cannot
-//! be served is what a split or merge had prepared. It goes to the archive.
+//! A region without data of its own (no store file but references, no recovered edits, no bulk load
+//! under way) that cannot be served is what a split or merge had prepared. It goes to the archive.
 
 use std::path::Path;
 
@@ -30,11 +31,11 @@ struct Orphan {
     info: Option<RegionInfo>,
 }
 
-/// The regions among these directories that can be served beside the `known` ones. With `is_certain` false what is not
-/// needed stays, too.
+/// The regions among these directories that can be served beside the `known` ones. With
+/// `is_certain` false what is not needed stays, too.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub(super) fn adopt(
     fs: &dyn FileSystem,
     root: &Path,
@@ -107,8 +108,8 @@ pub(super) fn name_holes(table: &TableName, regions: &[RegionInfo]) {
     }
 }
 
-/// Whether a region's directory holds anything but references, links being data: what they stand for may be nowhere else
-/// in use.
+/// Whether a region's directory holds anything but references, links being data: what they stand
+/// for may be nowhere else in use.
 fn holds_data(fs: &dyn FileSystem, region_dir: &Path) -> Result<bool> {
     for family in family_dirs(fs, region_dir)? {
         if fs.list(&family.path)?.iter().any(|entry| entry.is_dir || !is_reference(entry.name())) {

@@ -1,12 +1,14 @@
 //! Procedures: changes that take a while. The client gets an id at once and polls for the outcome.
 //!
-//! A few threads run them. Procedures of one table run one after the other, in the order in which they were submitted, and a
-//! procedure that waits for one of its table holds no thread: only those run that may. So whatever happens to one table, the
-//! changes of others go on. Beside procedures, calls that change single regions take a table's lock ([`TableLocks`]), and so do
-//! procedures while they run.
+//! A few threads run them. Procedures of one table run one after the other, in the order in which
+//! they were submitted, and a procedure that waits for one of its table holds no thread: only those
+//! run that may. So whatever happens to one table, the changes of others go on. Beside procedures,
+//! calls that change single regions take a table's lock ([`TableLocks`]), and so do procedures
+//! while they run.
 //!
-//! Outcomes are kept for a while and then forgotten; a client that asks for a forgotten one is told so, and checks the table
-//! itself, as HBase's clients do. A retried request with the same nonce gets the first one's id.
+//! Outcomes are kept for a while and then forgotten; a client that asks for a forgotten one gets
+//! "not found", and checks the table itself, as HBase's clients do. A retried request with the same
+//! nonce gets the first one's id.
 //!
 //! # Bounds
 //! Procedures that wait, in all and of one table; outcomes that are kept, of which the oldest go.
@@ -23,17 +25,19 @@ use parking_lot::{ArcMutexGuard, Condvar, Mutex, RawMutex};
 
 /// Procedures that may wait to run.
 const QUEUED_MAX: usize = 1024;
-/// Of these, those of one table, so that others find room.
+/// The limit for one table, so that procedures of other tables find room.
 const QUEUED_OF_TABLE_MAX: usize = 64;
-/// Threads that run procedures (`hbase.master.procedure.threads`, whose default this is on most machines).
+/// Threads that run procedures (`hbase.master.procedure.threads`, whose default this is on most
+/// machines).
 const THREADS: usize = 16;
 /// How long an outcome is kept (`hbase.master.executedprocedure.ttl` is 15 minutes).
 const KEPT_MS: i64 = 15 * 60 * 1000;
 /// Outcomes that are kept.
 const KEPT_MAX: usize = 10_000;
 
-/// How long after its work a procedure is done. HBase's async client reads a table's state as of *before* the millisecond in
-/// which it asks, and would not see one that was written in that very millisecond.
+/// How long after its work a procedure is done. HBase's async client reads a table's state as of
+/// *before* the millisecond in which it asks, and would not see one that was written in that very
+/// millisecond.
 const SETTLES: Duration = Duration::from_millis(2);
 
 /// What became of a procedure: its result's bytes, if it has any.
@@ -103,11 +107,12 @@ impl ProcedureExecutor {
         Ok(Self { shared, threads: Mutex::new(threads) })
     }
 
-    /// Submits a procedure of a table, which waits for those of that table before it; one of none waits for none. `nonce`
-    /// (group and number) of 0 is none.
+    /// Submits a procedure of a table, which waits for those of that table before it; one of none
+    /// waits for none. `nonce` (group and number) of 0 is none.
     ///
     /// # Errors
-    /// `MasterStoppedException` after [`ProcedureExecutor::stop`]; `IOException` when too many wait.
+    /// `MasterStoppedException` after [`ProcedureExecutor::stop`]; `IOException` when too many
+    /// wait.
     pub fn submit(
         &self,
         nonce: (u64, u64),
@@ -120,7 +125,8 @@ impl ProcedureExecutor {
         if let Some(id) = inner.nonces.get(&nonce).filter(|_| nonce.1 != 0) {
             return Ok(*id);
         }
-        // Ids grow over restarts too, so that an id of an earlier life is not taken for one of this.
+        // Ids grow over restarts too, so that an id of an earlier life is not taken for one of
+        // this.
         let id = (inner.last_id + 1).max(now_ms as u64);
         inner.enqueue(QueuedProcedure { id, table: table.cloned(), work: Box::new(work) })?;
         inner.last_id = id;
@@ -133,8 +139,8 @@ impl ProcedureExecutor {
         Ok(id)
     }
 
-    /// The procedure that was submitted with a nonce before. Asked before anything is checked: a retry gets its answer
-    /// whatever the first request has changed.
+    /// The procedure that was submitted with a nonce before. Asked before anything is checked: a
+    /// retry gets its answer whatever the first request has changed.
     pub fn find(&self, nonce: (u64, u64)) -> Option<u64> {
         self.shared.inner.lock().nonces.get(&nonce).copied().filter(|_| nonce.1 != 0)
     }
@@ -241,7 +247,8 @@ impl Shared {
     }
 }
 
-/// Locks of tables that are being changed. A lock that nobody has or waits for takes no memory.
+/// Locks of tables that are being changed. A lock that is neither held nor waited for takes no
+/// memory.
 #[derive(Debug, Default)]
 pub struct TableLocks(Arc<Mutex<HashMap<TableName, Arc<Mutex<()>>>>>);
 

@@ -2,13 +2,14 @@
 //!
 //! hbase:meta decides (see [`super`]). What it does not speak of is one of two things:
 //!
-//! | | |
-//! |---|---|
-//! | what a change that was cut short had prepared or not yet removed: an intent record names it ([`change_intent`](super::change_intent)) | goes to the archive |
-//! | what hbase:meta should speak of | is data of users, and stays: rows of hbase:meta are made again for tables and regions ([`orphans`]), families go to `.hbck`, which no cleaner looks at |
+//! - what a change that was cut short had prepared or not yet removed: an intent record names it
+//!   ([`change_intent`](super::change_intent)): goes to the archive
+//! - what hbase:meta should list: is data of users, and stays: rows of hbase:meta are made again
+//!   for tables and regions ([`orphans`]), families go to `.hbck`, which no cleaner looks at
 //!
-//! Each of the second kind is named in an error line. So is a table of hbase:meta without a descriptor: it is disabled, with
-//! the families that its directories have, for an operator to alter it and to enable it. Nothing here ends a start.
+//! Each of the second kind is named in an error line. So is a table of hbase:meta without a
+//! descriptor: it is disabled, with the families that its directories have, for an operator to
+//! alter it and to enable it. Nothing here ends a start.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -28,11 +29,11 @@ const SIDELINE_DIR: &str = ".hbck";
 /// How many things of one name may be in it.
 const SIDELINED_MAX: u32 = 10_000;
 
-/// The tables that hbase:meta speaks of, with what a dead process left behind put right. With `meta_is_whole` false, part
-/// of a log was lost: then nothing goes to the archive.
+/// The tables that hbase:meta lists, with the leftovers of a dead process cleaned up. With
+/// `meta_is_whole` false, part of a log was lost: then nothing goes to the archive.
 ///
 /// # Errors
-/// What the file system or hbase:meta says.
+/// `IOException` from the file system or hbase:meta.
 pub fn reconcile(
     fs: &dyn FileSystem,
     root: &Path,
@@ -124,7 +125,7 @@ struct Reconciler<'a> {
     meta: &'a MetaTable,
     name: TableName,
     dir: PathBuf,
-    /// Whether hbase:meta speaks of everything that it was told.
+    /// Whether hbase:meta lists everything that it was told.
     is_certain: bool,
 }
 
@@ -145,8 +146,8 @@ impl Reconciler<'_> {
         if self.is_certain { intents.forget(self.fs) } else { Ok(()) }
     }
 
-    /// Whether a change that was cut short is why hbase:meta does not know this table: then no region of it is there that the
-    /// change does not name.
+    /// Whether a change that was cut short is why hbase:meta does not know this table: then no
+    /// region of it is there that the change does not name.
     fn is_explained(&self, intents: &Intents) -> Result<bool> {
         let regions = region_dirs(self.fs, &self.dir)?;
         Ok(regions.iter().all(|region| intents.regions.contains(region.name())))
@@ -220,7 +221,8 @@ impl Reconciler<'_> {
     }
 }
 
-/// Moves a directory of a table to where no cleaner looks; `below` is its path within the table's. Gives its new path.
+/// Moves a directory of a table to where no cleaner looks; `below` is its path within the table's.
+/// Gives its new path.
 fn sideline(
     fs: &dyn FileSystem,
     root: &Path,
@@ -246,7 +248,7 @@ fn sideline(
 /// Whether a region's directory holds files that stand for those of another region.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn has_references(fs: &dyn FileSystem, root: &Path, region: &RegionInfo) -> Result<bool> {
     for family in family_dirs(fs, &layout::region_dir(root, region))? {
         if fs.list(&family.path)?.iter().any(|file| is_reference(file.name())) {
@@ -268,7 +270,7 @@ fn is_encoded_name(name: &str) -> bool {
 /// Every table directory below the root.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn table_dirs(fs: &dyn FileSystem, root: &Path) -> Result<Vec<(TableName, std::path::PathBuf)>> {
     let mut tables = Vec::new();
     for namespace in directories(fs, &root.join("data"))? {
@@ -284,7 +286,7 @@ pub fn table_dirs(fs: &dyn FileSystem, root: &Path) -> Result<Vec<(TableName, st
 /// Every region directory of a table.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn region_dirs(fs: &dyn FileSystem, table_dir: &Path) -> Result<Vec<FileStatus>> {
     let mut regions = directories(fs, table_dir)?;
     regions.retain(|dir| is_encoded_name(dir.name()));
@@ -306,11 +308,12 @@ fn directories(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
     Ok(entries)
 }
 
-/// Moves all files of a table to the archive and removes its directory: regions first, one after the other, so that what is
-/// left of it when the power goes is explained by its intent records, or holds nothing.
+/// Moves all files of a table to the archive and removes its directory: regions first, one after
+/// the other, so that what is left of it when the power goes is explained by its intent records, or
+/// holds nothing.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn archive_table(fs: &dyn FileSystem, root: &Path, table: &TableName) -> Result<()> {
     let dir = layout::table_dir(root, table);
     for region in region_dirs(fs, &dir)? {
@@ -323,7 +326,7 @@ pub fn archive_table(fs: &dyn FileSystem, root: &Path, table: &TableName) -> Res
 /// Moves all files of a region to the archive and removes its directory.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn archive_region(fs: &dyn FileSystem, root: &Path, region: &RegionInfo) -> Result<()> {
     archive_region_dir(fs, &layout::region_dir(root, region), &layout::archive_region_dir(root, region))
 }
@@ -339,7 +342,7 @@ pub(super) fn archive_region_dir(fs: &dyn FileSystem, dir: &Path, archive: &Path
 /// Moves all files of one family of a region to the archive.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn archive_family(fs: &dyn FileSystem, root: &Path, region: &RegionInfo, family: &[u8]) -> Result<()> {
     let name = String::from_utf8_lossy(family).into_owned();
     let archive = layout::archive_region_dir(root, region).join(&name);

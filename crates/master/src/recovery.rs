@@ -1,14 +1,15 @@
 //! WALs of earlier lives: split into `recovered.edits` of their regions, then moved to `oldWALs`.
 //!
-//! Every directory below `WALs/` belongs to a server that is dead, since this process holds the root directory. Nothing
-//! here is lost by dying half way: a file is moved only when all its edits are in finished files, and splitting it again
-//! gives the same files.
+//! Every directory below `WALs/` belongs to a server that is dead, since this process holds the
+//! root directory. A crash half way loses nothing: a file is moved only when all its edits are in
+//! finished files, and splitting it again gives the same files.
 //!
-//! Nonces are taken from every entry, also of regions that were split or merged since, and of edits that are in store files:
-//! a client may repeat an Increment at the region that has the row now.
+//! Nonces are taken from every entry, also of regions that were split or merged since, and of edits
+//! that are in store files: a client may repeat an Increment at the region that has the row now.
 //!
-//! A damaged WAL, and what is no WAL at all, goes to `corrupt` instead, which no cleaner looks at. Of a damaged one every entry
-//! is put back that can be read, those behind the damage too; what is lost is named in the log ([`evenkeel_wal::Gap`]).
+//! A damaged WAL, and a file that is no WAL at all, goes to `corrupt` instead, which no cleaner
+//! deletes from. Every entry of a damaged WAL that can be read is recovered, also behind the
+//! damage; the log names what is lost ([`evenkeel_wal::Gap`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Tells the temporary files of this process from another's.
 const WORKER: &str = "standalone";
 
-/// What was found and put back.
+/// What was found and recovered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Files split.
@@ -42,7 +43,7 @@ pub struct Recovered {
 /// Splits every WAL below `<root>/WALs`, and restores the nonces of all entries.
 ///
 /// # Errors
-/// What the file system says; the next start goes on where this one ended.
+/// `IOException` from the file system; the next start goes on where this one ended.
 pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) -> Result<Recovered> {
     let (wals, started) = (root.join(layout::WALS_DIR), clock::monotonic());
     fs.mkdirs(&wals)?;
@@ -117,7 +118,7 @@ fn archive(fs: &dyn FileSystem, dir: &Path, file: &FileStatus) -> Result<()> {
 /// Removes a directory that holds nothing.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn remove_if_empty(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     if fs.exists(dir)? && fs.list(dir)?.is_empty() {
         fs.delete(dir)?;

@@ -1,4 +1,4 @@
-//! Opening what hbase:meta speaks of.
+//! Opens the regions that hbase:meta lists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const OPENERS: usize = 4;
 /// Opens hbase:meta, making it when the directory is new.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
     let (fs, root) = (&*env.stores.fs, &env.stores.root);
     let info = RegionInfo::meta();
@@ -45,7 +45,7 @@ pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
 /// Opens hbase:namespace, making it when there is none.
 ///
 /// # Errors
-/// What the file system or hbase:meta says.
+/// `IOException` from the file system or hbase:meta.
 pub fn open_namespace(
     env: &Arc<RegionEnv>,
     meta: &MetaTable,
@@ -84,11 +84,11 @@ fn open_one(
     Ok(region)
 }
 
-/// Opens every region of every enabled table that is not open yet and says so in hbase:meta. A region that cannot be opened is left
-/// out, with an error in the log: the others are served.
+/// Opens every region of every enabled table that is not open yet and says so in hbase:meta. A
+/// region that cannot be opened is left out, with an error in the log: the others are served.
 ///
 /// # Errors
-/// What hbase:meta says.
+/// `IOException` from hbase:meta.
 pub fn open_all(
     env: &Arc<RegionEnv>,
     meta: &MetaTable,

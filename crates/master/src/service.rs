@@ -1,7 +1,8 @@
-//! MasterService: the calls of the shell and of `Admin`, each translated to one method of [`Master`].
+//! MasterService: the calls of the shell and of `Admin`, each translated to one method of
+//! [`Master`].
 //!
-//! [`METHODS`] is the table of all calls that are answered. Each row has the name of the RPC, the handlers that run it and the
-//! function that answers it; a group of calls has a file:
+//! [`METHODS`] is the table of all calls that are answered. Each row has the name of the RPC, the
+//! handlers that run it and the function that answers it; a group of calls has a file:
 //!
 //! | module | calls |
 //! |---|---|
@@ -14,9 +15,10 @@
 //! | `snapshots` | snapshots |
 //! | `tables` | what tables there are, their descriptors and states |
 //!
-//! Calls run on the priority handlers, since many read hbase:meta. Calls that wait for a table's lock or for a disk run on the
-//! admin handlers, so that hbase:meta does not wait behind them. Calls for which a standalone server has no use are answered
-//! as HBase answers when there is nothing (no peers, no decommissioned servers). Calls that it does not do get a
+//! Calls run on the priority handlers, since many read hbase:meta. Calls that wait for a table's
+//! lock or for a disk run on the admin handlers, so that hbase:meta does not wait behind them.
+//! Calls for which a standalone server has no use are answered as HBase answers when there is
+//! nothing (no peers, no decommissioned servers). Calls that it does not do get a
 //! `DoNotRetryIOException`, so that a shell prints one line and does not retry for minutes.
 
 mod cluster;
@@ -47,8 +49,9 @@ struct Method {
     answer: fn(&Arc<Master>, &Call, DetachedResponder),
 }
 
-/// A row: `"Name" => function`, or `waits "Name" => function` for a call that waits for a table's lock or for a disk.
-/// The function takes the master and the request, and returns the response or the error.
+/// A row: `"Name" => function`, or `waits "Name" => function` for a call that waits for a table's
+/// lock or for a disk. The function takes the master and the request, and returns the response or
+/// the error.
 macro_rules! methods {
     (@class) => { evenkeel_rpc::CallClass::Priority };
     (@class waits) => { evenkeel_rpc::CallClass::Admin };

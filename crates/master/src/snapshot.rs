@@ -1,10 +1,10 @@
 //! Snapshots: what a table was at a moment, without copying its files.
 //!
-//! A snapshot names files; it keeps none. They stay where they are, and when the table is done with them they go to the
-//! archive, where the cleaner leaves alone what a snapshot names ([`super::cleaner`]). A table made of a snapshot has links
-//! to the files ([`super::links`]).
+//! A snapshot names files; it keeps none. They stay where they are, and when the table is done with
+//! them they go to the archive, where the cleaner leaves alone what a snapshot names
+//! ([`super::cleaner`]). A table made of a snapshot has links to the files ([`super::links`]).
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`store`] | snapshots on disk |
 //! | `take` | a table to a snapshot |
@@ -32,7 +32,8 @@ use super::Master;
 use super::procedures::ProcedureExecutor;
 
 const ENABLED: &str = "hbase.snapshot.enabled";
-/// What seconds must stay below for their milliseconds to be a number (`TimeUnit.MILLISECONDS.toSeconds(Long.MAX_VALUE)`).
+/// What seconds must stay below for their milliseconds to be a number
+/// (`TimeUnit.MILLISECONDS.toSeconds(Long.MAX_VALUE)`).
 const TTL_SECONDS_MAX: i64 = i64::MAX / 1000;
 
 /// Procedures of snapshots that run, or that ended a while ago.
@@ -44,7 +45,8 @@ pub struct SnapshotProcedures {
     restoring: Mutex<HashMap<TableName, u64>>,
 }
 
-/// Whether a procedure that was begun for `key` has not ended; drops from `known` what the executor has forgotten.
+/// Whether a procedure that was begun for `key` has not ended; drops from `known` what the executor
+/// has forgotten.
 fn is_running<K: std::hash::Hash + Eq>(
     known: &mut HashMap<K, u64>,
     key: &K,
@@ -79,7 +81,7 @@ impl Master {
     /// Every snapshot, ordered by name.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn completed_snapshots(&self) -> Result<Vec<pb::SnapshotDescription>> {
         self.snapshots().list()
     }
@@ -99,7 +101,7 @@ impl Master {
     /// Removes snapshots whose time to live is over; says how many.
     ///
     /// # Errors
-    /// What the file system says; the others are removed.
+    /// `IOException` from the file system; the others are removed.
     pub fn delete_expired_snapshots(&self) -> Result<usize> {
         let now_ms = self.clock().now_ms();
         let mut expired = self.completed_snapshots()?;
@@ -111,7 +113,7 @@ impl Master {
     /// Removes what an earlier life was making.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn discard_unfinished_snapshots(&self) -> Result<()> {
         self.snapshots().discard_unfinished()
     }

@@ -1,9 +1,10 @@
 //! Splitting a region in two, merging several into one, and letting go of the parents.
 //!
-//! Neither copies data. The new regions get *references*: small files that stand for the part of a parent's file that is
-//! theirs (`<hfile>.<parent's encoded name>`, `Reference`). They are opened, then one write to hbase:meta is the moment, and
-//! they are served ([`super::assignment`] says what an error does). Compactions then write
-//! the new regions' own files; when no reference is left, [`Master::run_catalog_janitor`] archives the parents.
+//! Neither copies data. The new regions get *references*: small files that stand for the part of a
+//! parent's file that is theirs (`<hfile>.<parent's encoded name>`, `Reference`). They are opened,
+//! then one write to hbase:meta is the moment, and they are served ([`super::assignment`] says what
+//! an error does). Compactions then write the new regions' own files; when no reference is left,
+//! [`Master::run_catalog_janitor`] archives the parents.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,7 +82,8 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// A new region's directory with references to its parents' files, and the sequence id it goes on from.
+    /// A new region's directory with references to its parents' files, and the sequence id it goes
+    /// on from.
     fn prepare_child<'a>(
         &self,
         child: &RegionInfo,
@@ -108,7 +110,8 @@ impl Master {
         Ok(self.fs().create(&edits.join(format!("{seq_id}.seqid")), options)?.sync()?)
     }
 
-    /// Merges regions that lie side by side; `forcible` merges others too, with all between them in HBase: refused here.
+    /// Merges regions that lie side by side; `forcible` merges others too, with all between them in
+    /// HBase: refused here.
     ///
     /// # Errors
     /// `UnknownRegionException`, `MergeRegionException`.
@@ -166,7 +169,8 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// Lets a background thread write the regions' own files. The janitor then lets go of the parents.
+    /// Lets a background thread write the regions' own files. The janitor then lets go of the
+    /// parents.
     pub(super) fn compact_references(self: &Arc<Self>, regions: Vec<Arc<Region>>) {
         let submitted = self.procedures.submit((0, 0), None, move || {
             for region in regions.iter().filter(|r| has_references(r)) {
@@ -190,7 +194,8 @@ impl Master {
             // A change or a snapshot of the table is under way: another time.
             let Some(_lock) = self.locks.try_lock(region.info.table()) else { continue };
             if region.info.is_split_parent() && self.are_free_of_references(&region.daughters)? {
-                // The row goes last: a directory without one would be taken for a region that was lost.
+                // The row goes last: a directory without one would be taken for a region that was
+                // lost.
                 for parent in with_merge_parents(std::slice::from_ref(&region)) {
                     reconcile::archive_region(self.fs(), self.root(), parent)?;
                 }
@@ -205,8 +210,9 @@ impl Master {
         Ok(archived)
     }
 
-    /// Whether no directory of these regions holds a reference. The directory decides and not the region: a reference
-    /// that a compaction replaced stays in the directory while a scanner reads it, and the next start opens it.
+    /// Whether no directory of these regions holds a reference. The directory decides and not the
+    /// region: a reference that a compaction replaced stays in the directory while a scanner reads
+    /// it, and the next start opens it.
     fn are_free_of_references(&self, regions: &[RegionInfo]) -> Result<bool> {
         for region in regions {
             if reconcile::has_references(self.fs(), self.root(), region)? {
@@ -216,8 +222,9 @@ impl Master {
         Ok(true)
     }
 
-    /// The regions that these were merged from and that the janitor has not let go of. Nothing reads them any more but
-    /// references that are replaced, and they must be known until those are gone.
+    /// The regions that these were merged from and that the janitor has not let go of. Nothing
+    /// reads them any more but references that are replaced, and they must be known until those are
+    /// gone.
     fn ancestors(&self, regions: &[Arc<Region>]) -> Result<Vec<RegionInfo>> {
         let Some(first) = regions.first() else { return Ok(Vec::new()) };
         let mut known = self.parts.meta.regions(Some(first.info().table()))?;
@@ -314,7 +321,7 @@ fn has_references(region: &Region) -> bool {
     region.stores().iter().any(|store| store.has_references())
 }
 
-/// Makes a region's own files of references: a reference to a reference would be read by nobody.
+/// Compacts references into files of the region's own: HBase reads no reference to a reference.
 fn compact_to_own_files(region: &Arc<Region>) -> Result<()> {
     if !has_references(region) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What the cluster tells of itself: `GetClusterStatus`.
+//! The status of the cluster: `GetClusterStatus`.
 
 use evenkeel_common::length;
 use evenkeel_common::{Result, TableName};
@@ -11,7 +11,7 @@ impl Master {
     /// The parts of the cluster's status that were asked for; all of them when none was named.
     ///
     /// # Errors
-    /// What hbase:meta says.
+    /// `IOException` from hbase:meta.
     pub fn cluster_status(&self, options: &[i32]) -> Result<pb::ClusterStatus> {
         let wants = |option: pb::Option| options.is_empty() || options.contains(&(option as i32));
         let server = || pb::ServerName::from(&self.parts.server);

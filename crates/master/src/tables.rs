@@ -104,8 +104,8 @@ impl Master {
         })
     }
 
-    /// Has the block cache forget the files of a table that is deleted. A directory that cannot be listed is no reason to stop:
-    /// its blocks leave when others need the room.
+    /// Has the block cache forget the files of a table that is deleted. A directory that cannot be
+    /// listed is no reason to stop: its blocks leave when others need the room.
     fn forget_blocks(&self, table: &TableName) {
         let cache = &self.parts.region_env.stores.cache;
         for region in reconcile::region_dirs(self.fs(), &self.table_dir(table)).unwrap_or_default() {
@@ -256,8 +256,8 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// Archives regions that hbase:meta does not speak of any longer, and those that they were merged from; then the intent record of
-    /// the change is forgotten.
+    /// Archives regions that hbase:meta does not list any longer, and those that they were merged
+    /// from; then the intent record of the change is forgotten.
     pub(super) fn archive_replaced(
         &self,
         table: &TableName,

@@ -1,4 +1,5 @@
-//! Changes of tables over files in memory: what is left when the disk fails, or the process dies, at any step.
+//! Changes of tables over files in memory: what is left when the disk fails, or the process dies,
+//! at any step.
 
 mod connection;
 mod faults;
@@ -355,8 +356,8 @@ pub(super) fn disable(master: &Arc<Master>) -> Result<u64> {
 
 const STEPS: [Op; 6] = [Op::Create, Op::Append, Op::Sync, Op::Rename, Op::Delete, Op::Mkdirs];
 
-/// Runs a change with the disk failing for good from each step on; `check` looks at what is there after the change has
-/// given up, and again after the process has died and started again.
+/// Runs a change with the disk failing for good from each step on; `check` looks at what is there
+/// after the change has given up, and again after the process has died and started again.
 pub(super) fn at_every_step(
     prepare: impl Fn() -> Cluster,
     change: Change,
@@ -448,7 +449,8 @@ fn removal_is_all_or_nothing_at_any_step() {
     });
 }
 
-/// While the disk fails for a while, a change gives up and the table is served on, without a restart.
+/// While the disk fails for a while, a change gives up and the table is served on, without a
+/// restart.
 #[test]
 fn a_change_that_cannot_close_its_regions_leaves_them_served() {
     for change in [split as Change, merge, disable, drop_family] {
@@ -595,7 +597,8 @@ fn a_namespace_with_tables_stays() {
     cluster.run(|master| master.create_namespace(namespace, NO_NONCE)).expect("made");
     let table = TableDescriptor::new(TableName::new("ns", "t").expect("legal"));
     let table = table.with_family(ColumnFamilyDescriptor::new(b"f").expect("legal"));
-    // Both are asked for at once: whichever comes first, no table is left without a namespace or directory.
+    // Both are asked for at once: whichever comes first, no table is left without a namespace or
+    // directory.
     let ids = [
         cluster.master().create_table(table.clone(), Vec::new(), NO_NONCE),
         cluster.master().delete_namespace("ns".into(), NO_NONCE),

@@ -1,44 +1,53 @@
 //! [`Background`]: threads that flush and compact.
 //!
-//! A region tells that it wants a flush or a compaction on the path of a write ([`RegionEvents`]); that only puts it into
-//! a queue. A region is in a queue once at most, so the queues are bounded by the regions, and by a fixed length besides.
+//! A region requests a flush or a compaction on the path of a write ([`RegionEvents`]), which only
+//! puts it into a queue. A region is in a queue at most once, so the queues are bounded by the
+//! number of regions, and by a fixed length.
 //!
-//! Flushes and compactions have threads of their own: a long compaction must not hold up a flush, for a flush is what
-//! gives memory back. So have in-memory flushes, which need no disk, and large compactions and small ones: files that pile
-//! up because a small one waits behind an hour's work are what makes reads slow. One compaction of a region runs at a time, and no thread waits for its end: what is
-//! asked for of that region meanwhile is put aside, and back into the queue then.
+//! Flushes and compactions have threads of their own: a long compaction must not delay a flush,
+//! which is what frees memory. In-memory flushes, which need no disk, have their own threads as
+//! well, and so have large and small compactions: if a small compaction waits behind an hour's
+//! work, files pile up and reads become slow. One compaction of a region runs at a time, and no
+//! thread waits for its end: requests for that region are deferred meanwhile, and queued again when
+//! it ends.
 //!
-//! # Who goes first
-//! Compactions yield to everything else: the disk by their pace, the processors by the priority of the threads that write
-//! them ([`BackgroundPriority`], [`priority`]). They yield less when files pile up: from a quarter of the way to
-//! `hbase.hstore.blockingStoreFiles` on, in any region, they get a third of what a thread of requests gets.
+//! # Priorities
+//! Compactions yield to everything else: the disk by their pace, the processors by the priority of
+//! the threads that write them ([`BackgroundPriority`], [`priority`]). They yield less when files
+//! pile up: from a quarter of the way to `hbase.hstore.blockingStoreFiles` on, in any region, they
+//! get a third of what a thread of requests gets.
 //!
-//! Flushes yield the processors to requests just so, but not the disk, and not when memory is short: they are urgent
-//! as long as the server's unflushed bytes are above the urgency watermark ([`memstore`](crate::limits::memstore)), or some region's are so many that its
-//! writers are held ([`write_throttle`](crate::limits::write_throttle)), whichever region it is, for its flush may wait behind another one. The first
-//! is looked up between some hundred cells, the second every time the chore measures the regions. So where writers keep the
-//! processors busy, unflushed bytes come up to that mark, and flushes get what they need there; the throttle works as if no
-//! flush were ever patient. Flushes are urgent, too, when somebody waits for their end: a close, a bulk load, and what a user asks
-//! for, which runs on the thread of the call.
+//! Flushes yield the processors to requests in the same way, but not the disk, and not when memory
+//! is short: they are urgent as long as the server's unflushed bytes are above the urgency
+//! watermark ([`memstore`](crate::limits::memstore)), or as the writers to some region are held
+//! ([`write_throttle`](crate::limits::write_throttle)), whichever region it is, since its flush may
+//! wait behind another one. The first is checked every few hundred cells, the second every time the
+//! chore measures the regions. So where writers keep the processors busy, unflushed bytes rise to
+//! that watermark, and flushes get the processor time that they need there; the throttle works as
+//! if no flush ever yielded. Flushes are also urgent when a caller waits for their end: a close, a
+//! bulk load, and a flush that a user asks for, which runs on the thread of the call.
 //!
-//! Flushes may be told to yield the disk, too (`hbase.regionserver.flush.throughput.controller`), by the same rule.
+//! Flushes may be told to yield the disk, too (`hbase.regionserver.flush.throughput.controller`),
+//! by the same rule.
 //!
-//! A flush of a region that failed is asked for again after a pause, so many times; the threads do other work meanwhile, so
-//! that one region whose directory fails does not hold up the flushes of the others.
+//! A failed flush is retried after a pause, `hbase.hstore.flush.retries.number` times in all. The
+//! threads do other work meanwhile, so that one region whose directory fails does not delay the
+//! flushes of others.
 //!
-//! A compaction that failed, because a file of the region cannot be read, say, or what it wrote does not read back, is not
-//! made again by itself at once, though every flush finds it due: it reads as much as the one before did, and most likely
-//! ends where that ended. The pause is ten times `hbase.server.pause`, twice as long each time, up to an hour; a user's
-//! request goes ahead of it.
+//! A failed compaction (a file of the region cannot be read, or its output does not read back) is
+//! not retried at once, although every flush finds it due: it would read as much again, and most
+//! likely fail at the same place. The pause is ten times `hbase.server.pause`, twice as long each
+//! time, up to an hour; a user's request goes ahead of it.
 //!
-//! In-memory flushes are of the priority of requests: they are short, and spare a flush. All let requests in that wake
-//! while they run. The thread that keeps chunks ready for
-//! MemStores is of that of compactions when files pile up.
+//! In-memory flushes have the priority of requests: they are short, and save a flush. All
+//! background threads let requests preempt them. The thread that keeps chunks ready for MemStores
+//! has the priority that compactions have when files pile up.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`throughput`] | how fast compactions and flushes may write |
-//! | [`chore`], [`notifier`] | leases, the limit on unflushed bytes, and what else goes by time; what wakes it before |
+//! | [`chore`] | leases, the limit on unflushed bytes, and other periodic work |
+//! | [`notifier`] | wakes the chore before its time |
 
 pub mod chore;
 pub mod notifier;
@@ -69,8 +78,8 @@ use crate::limits::write_throttle::WriteThrottle;
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;
 
-/// From this compaction pressure on compactions are urgent: seven files in a store, by default, where three make a compaction and
-/// sixteen hold up flushes.
+/// From this compaction pressure on compactions are urgent: seven files in a store, by default,
+/// where three make a compaction and sixteen hold up flushes.
 const URGENT_PRESSURE: f64 = 0.25;
 
 /// The first pause after a compaction that failed, in pauses of `hbase.server.pause`.
@@ -95,11 +104,12 @@ pub struct BackgroundConfig {
     pub large_compactors: usize,
     /// `hbase.regionserver.thread.compaction.throttle`: how many bytes are many.
     pub large_compaction_bytes: u64,
-    /// `hbase.regionserver.inmemory.compaction.pool.size`: threads for in-memory flushes, no more than there are cores.
+    /// `hbase.regionserver.inmemory.compaction.pool.size`: threads for in-memory flushes, no more
+    /// than there are cores.
     pub in_memory_flushers: usize,
     /// `hbase.regionserver.compaction.enabled`.
     pub compactions_enabled: bool,
-    /// Hears of the death of a thread.
+    /// Notified when a thread dies.
     pub supervisor: Supervisor,
 }
 
@@ -199,7 +209,7 @@ impl<T> Queue<T> {
         Self { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
-    /// Appends a job, unless one of its key waits already. Says whether it did.
+    /// Appends a job, unless one of its key waits already. Returns true if it did.
     fn push(&self, key: String, job: T) -> bool {
         let mut state = self.state.lock();
         let known = state.waiting.iter().any(|(other, _)| *other == key);
@@ -246,7 +256,7 @@ struct Shared {
     flushers: usize,
     /// Flushes that wait or run on the flushers' threads.
     flushes_open: AtomicUsize,
-    /// Rings when a flush has given memory back.
+    /// Notified when a flush has freed memory.
     notifier: Arc<Notifier>,
     /// The unflushed bytes of the server, once there is one.
     memory: OnceLock<Arc<MemStoreGauge>>,
@@ -255,14 +265,15 @@ struct Shared {
     /// Files of some region pile up.
     files_pile_up: AtomicBool,
     in_memory_flushes: Queue<Arc<Region>>,
-    /// Compactions whose size nobody has looked at yet, and small ones.
+    /// Compactions whose size is not known yet, and small ones.
     compactions: Queue<Compaction>,
     large_compactions: Queue<Compaction>,
     large_compaction_bytes: u64,
     compactions_enabled: AtomicBool,
     /// Compactions that wait or run, by region: minor and major.
     compacting: Mutex<HashMap<String, (usize, usize)>>,
-    /// Regions of which a thread makes a compaction, and other compactions of theirs, each key once.
+    /// Regions of which a thread makes a compaction, and other compactions of theirs, each key
+    /// once.
     deferred: Mutex<HashMap<String, Vec<Compaction>>>,
     flush_failures: AtomicU64,
     flush_tries: u32,
@@ -287,7 +298,7 @@ struct FlushRetry {
     region: Arc<Region>,
     /// How often it was tried.
     tries: u32,
-    /// When it is to be asked for again; `None` once it was.
+    /// When to retry it; `None` once it was requested again.
     at: Option<Instant>,
 }
 
@@ -366,7 +377,8 @@ impl Background {
         Ok(())
     }
 
-    /// Keeps chunks for MemStores ready from here on, so that writers do not wait for the system to give memory.
+    /// Keeps chunks for MemStores ready from here on, so that writers do not wait for the system to
+    /// give memory.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -383,7 +395,7 @@ impl Background {
         Ok(())
     }
 
-    /// Hears of the death of the server's threads.
+    /// Notified when a thread of the server dies.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
@@ -398,7 +410,8 @@ impl Background {
         self.shared.region_is_throttled.store(is_throttled, Ordering::Relaxed);
     }
 
-    /// Says how much compactions are wanted, by the neediest region ([`Region::compaction_pressure`]).
+    /// Says how much compactions are wanted, by the neediest region
+    /// ([`Region::compaction_pressure`]).
     pub fn compactions_are_wanted(&self, pressure: f64) {
         self.shared.files_pile_up.store(pressure >= URGENT_PRESSURE, Ordering::Relaxed);
     }
@@ -413,13 +426,14 @@ impl Background {
         self.shared.retry_flushes(now);
     }
 
-    /// Asks for the compaction that is due of a region, unless one failed not long ago; says whether that is new.
+    /// Asks for the compaction that is due of a region, unless one failed not long ago; says
+    /// whether that is new.
     pub fn request_due_compaction(&self, region: &Arc<Region>, now: Instant) -> bool {
         self.shared.request_due_compaction(region, now)
     }
 
-    /// Asks for a compaction of one family or all; says whether that is new. A table may have them switched off
-    /// (`COMPACTION_ENABLED`), for users too, as in HBase.
+    /// Asks for a compaction of one family or all; says whether that is new. A table may have them
+    /// switched off (`COMPACTION_ENABLED`), for users too, as in HBase.
     pub fn request_compaction(&self, region: &Arc<Region>, family: Option<&[u8]>, major: bool) -> bool {
         self.shared.request_compaction(Compaction {
             region: region.clone(),
@@ -468,7 +482,7 @@ impl Background {
         &self.write_throttle
     }
 
-    /// Rings when unflushed bytes are to be looked at: memory was given back, or runs out.
+    /// Notified when unflushed bytes should be checked: memory was freed, or runs out.
     pub fn notifier(&self) -> &Arc<Notifier> {
         &self.shared.notifier
     }
@@ -478,7 +492,7 @@ impl Background {
         (self.shared.flushers, self.shared.flushes_open.load(Ordering::Relaxed))
     }
 
-    /// How fast flushes write that nobody waits for.
+    /// How fast flushes write that no caller waits for.
     pub fn flush_throughput(&self) -> &ThroughputController {
         &self.shared.flush_throughput
     }
@@ -557,8 +571,8 @@ impl Shared {
         added
     }
 
-    /// The cells stay in memory and in the WAL: after a pause the flush is asked for again, a few times; then by the next
-    /// write, or by the chore in its time. How often it was tried.
+    /// The cells stay in memory and in the WAL: after a pause the flush is asked for again, a few
+    /// times; then by the next write, or by the chore in its time. How often it was tried.
     fn note_failed_flush(&self, region: &Arc<Region>) -> u32 {
         let mut retries = self.flush_retries.lock();
         let name = region.info().encoded_name();
@@ -612,7 +626,7 @@ impl Shared {
     fn note_failed_compaction(&self, region: &Arc<Region>) -> (u32, Duration) {
         let mut pauses = self.compaction_pauses.lock();
         let now = clock::monotonic();
-        // Of those that are closed nothing tells; they are forgotten in time.
+        // Closed regions are forgotten when their pause is over.
         pauses.retain(|_, pause| now < pause.until + COMPACTION_PAUSE_MAX);
         let name = region.info().encoded_name();
         let failures = pauses.get(name).map_or(0, |pause| pause.failures).saturating_add(1);

@@ -22,9 +22,9 @@ const FLUSH_PER_CHANGES_MAX: i64 = 1_000_000_000;
 pub struct RegionServerConfig {
     /// `hbase.client.scanner.timeout.period`: how long a scanner lives without a call.
     pub scanner_lease_ms: i64,
-    /// `evenkeel.regionserver.scanners.max`: open scanners of users' tables; what one too many ends, [`scanners`](crate::requests::scanners)
-    /// says. Unless set, as many as have their part of the memory, at 64 KiB each
-    /// (`evenkeel_standalone::MemoryPlan`).
+    /// `evenkeel.regionserver.scanners.max`: open scanners of users' tables; what one too many
+    /// ends, [`scanners`](crate::requests::scanners) says. Unless set, as many as have their part
+    /// of the memory, at 64 KiB each (`evenkeel_standalone::MemoryPlan`).
     pub scanners_max: usize,
     /// Bytes that open scanners of users' tables may hold: their part of the memory.
     pub scanner_bytes_max: u64,
@@ -32,12 +32,13 @@ pub struct RegionServerConfig {
     pub system_scanner_bytes_max: u64,
     /// `hbase.rpc.timeout`: how long a client that tells no timeout is taken to wait.
     pub rpc_timeout_ms: u64,
-    /// `hbase.region.server.rpc.minimum.scan.time.limit.delta`: the least time a scan call may take.
+    /// `hbase.region.server.rpc.minimum.scan.time.limit.delta`: the least time a scan call may
+    /// take.
     pub scan_time_min_ms: u64,
     /// `hbase.server.scanner.max.result.size`: bytes of cells in a reply at most.
     pub result_bytes_max: u64,
-    /// `evenkeel.reply.shared.value.size`: values of at least so many bytes go from the cached block to the socket without
-    /// a copy. Smaller ones than 16 KiB are copied whatever it says.
+    /// `evenkeel.reply.shared.value.size`: values of at least this many bytes go from the cached
+    /// block to the socket without a copy. Smaller ones than 16 KiB are copied whatever it says.
     pub shared_value_bytes_min: usize,
     /// `hbase.server.keyvalue.maxsize`: bytes of a cell at most; 0 for no limit.
     pub cell_bytes_max: usize,
@@ -47,28 +48,30 @@ pub struct RegionServerConfig {
     pub multi_actions_reject: bool,
     /// `hbase.hregion.scan.loadColumnFamiliesOnDemand`: for reads that do not say.
     pub load_families_on_demand: bool,
-    /// Unflushed bytes of all regions at which writes are refused (`hbase.regionserver.global.memstore.size` of the
-    /// memory the server may use).
+    /// Unflushed bytes of all regions at which writes are refused
+    /// (`hbase.regionserver.global.memstore.size` of the memory the server may use).
     pub global_memstore_bytes: u64,
-    /// Where flushes begin to work against that (`hbase.regionserver.global.memstore.size.lower.limit`).
+    /// Where flushes begin to work against that
+    /// (`hbase.regionserver.global.memstore.size.lower.limit`).
     pub global_memstore_low_bytes: u64,
     /// How fast compactions write.
     pub compaction: CompactionTuning,
     /// How fast flushes write.
     pub flush: FlushTuning,
-    /// How often every store is asked whether a compaction is due (`hbase.server.thread.wakefrequency` times
+    /// How often every store is asked whether a compaction is due
+    /// (`hbase.server.thread.wakefrequency` times
     /// `hbase.server.compactchecker.interval.multiplier`).
     pub compaction_check_ms: i64,
-    /// `hbase.regionserver.optionalcacheflushinterval`: how long edits of users' tables stay unflushed at most; 0 for no
-    /// limit.
+    /// `hbase.regionserver.optionalcacheflushinterval`: how long edits of users' tables stay
+    /// unflushed at most; 0 for no limit.
     pub periodic_flush_ms: i64,
-    /// `hbase.regionserver.periodicmemstoreflusher.rangeofdelayseconds`: a region that is due flushes within this time, at a
-    /// moment that depends on the region: not all of them at once.
+    /// `hbase.regionserver.periodicmemstoreflusher.rangeofdelayseconds`: a region that is due
+    /// flushes within this time, at a moment that depends on the region: not all of them at once.
     pub periodic_flush_spread_ms: i64,
     /// `hbase.regionserver.flush.per.changes`: a region is flushed that has had more writes since.
     pub flush_changes_max: u64,
-    /// `evenkeel.blockcache.statistics.period`: how often the log has a line about the caches; 0 for never. HBase's are five
-    /// minutes apart.
+    /// `evenkeel.blockcache.statistics.period`: how often the log has a line about the caches; 0
+    /// for never. HBase's are five minutes apart.
     pub cache_statistics_ms: i64,
     /// Which coprocessors regions have (`hbase.coprocessor.*`).
     pub coprocessors: Coprocessors,
@@ -155,7 +158,8 @@ impl RegionServerConfig {
 }
 
 impl RegionServerConfig {
-    /// [`RegionServerConfig::flush_changes_max`] of a table, which may have a value of its own; one that cannot be is none.
+    /// [`RegionServerConfig::flush_changes_max`] of a table, which may have a value of its own; one
+    /// that cannot be is none.
     pub fn flush_changes_max_of(&self, table: &TableDescriptor) -> u64 {
         number_of(table, FLUSH_PER_CHANGES)
             .filter(|changes| (0..=FLUSH_PER_CHANGES_MAX).contains(changes))

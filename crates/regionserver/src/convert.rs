@@ -1,24 +1,26 @@
 //! HBase's messages to and from what a region is asked to do ([`evenkeel_region::ops`]).
 //!
-//! This is where a request is judged before it reaches a region: required fields, enum numbers, row lengths, cell sizes
-//! and the rule that all cells of a mutation are of its row. What fails is a `DoNotRetryIOException`, as the same
-//! request would fail again.
+//! This is where a request is judged before it reaches a region: required fields, enum numbers, row
+//! lengths, cell sizes and the rule that all cells of a mutation are of its row. What fails is a
+//! `DoNotRetryIOException`, as the same request would fail again.
 //!
-//! | module | messages |
+//! | module | contents |
 //! |---|---|
-//! | [`bounded`] | requests with filters, within what there is room for |
+//! | [`bounded`] | requests with filters, within the budget for requests |
 //! | [`read`] | Get and Scan |
 //! | [`multi`] | MultiRequest |
-//! | [`mutation`] | MutationProto, with its cells from the message or from the request's cell block |
+//! | [`mutation`] | MutationProto, its cells from the message or the request's cell block |
 //! | [`condition`] | Condition |
 //! | [`result`] | Result, in both forms; exceptions inside results |
 //! | [`region`] | RegionSpecifier |
 //!
 //! # Cells of a request
-//! A mutation whose cells travel in the cell block says how many they are, and the block holds them in the order of the
-//! mutations. [`mutation::read`] takes exactly that many cells from the block whether or not the mutation turns out to
-//! be valid, and [`mutation::skip`] takes them for a mutation that is not even looked at; so the mutations after it stay
-//! aligned with their cells.
+//! A mutation whose cells travel in the cell block says how many they are, and the block holds them
+//! in the order of the mutations. [`mutation::read`] takes exactly that many cells from the block
+//! whether or not the mutation turns out to be valid, and [`mutation::skip`] takes them for a
+//! mutation that is not even looked at; so the mutations after it stay aligned with their cells.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;

@@ -1,23 +1,27 @@
-//! [`Coprocessors`]: which of the coprocessors that are built in each region has, and what becomes of classes that are not.
+//! [`Coprocessors`]: which of the coprocessors that are built in each region has, and what becomes
+//! of classes that are not.
 //!
-//! HBase loads coprocessor classes by name: for every region (`hbase.coprocessor.region.classes`), for regions of users'
-//! tables (`hbase.coprocessor.user.region.classes`), and for the tables that name them in an attribute. Two of HBase's
-//! classes are built in here ([`BuiltIn`]). No Java class runs here, so every other one is a class that cannot be
-//! loaded, and is treated as HBase treats that:
+//! HBase loads coprocessor classes by name: for every region (`hbase.coprocessor.region.classes`),
+//! for regions of users' tables (`hbase.coprocessor.user.region.classes`), and for the tables that
+//! name them in an attribute. Two of HBase's classes are built in here ([`BuiltIn`]). No Java class
+//! runs here, so every other one is a class that cannot be loaded, and is treated as HBase treats
+//! that:
 //!
-//! | where it is named | what happens |
-//! |---|---|
-//! | a setting | the start is refused; with `hbase.coprocessor.abortonerror=false` it goes on, with an error in the log |
-//! | a setting, a class of HBase's security | the start is refused in any case: the server would run open |
-//! | a table that is made or altered | `DoNotRetryIOException`, unless `hbase.table.sanity.checks` is off |
-//! | a table that is there already | its regions are not opened, and the error says why; with `abortonerror=false` they are |
+//! - a setting: the start is refused; with `hbase.coprocessor.abortonerror=false` it goes on, with
+//!   an error in the log
+//! - a setting, a class of HBase's security: the start is refused in any case: the server would run
+//!   open
+//! - a table that is made or altered: `DoNotRetryIOException`, unless `hbase.table.sanity.checks`
+//!   is off
+//! - a table that is there already: its regions are not opened, and the error says why; with
+//!   `abortonerror=false` they are
 //!
 //! HBase ends the whole RegionServer in the last case; here the other tables are served.
 //!
-//! `hbase.coprocessor.enabled=false` switches all of them off but hbase:meta's own, and `hbase.coprocessor.user.enabled=false`
-//! those of users' tables.
+//! `hbase.coprocessor.enabled=false` switches all of them off but hbase:meta's own, and
+//! `hbase.coprocessor.user.enabled=false` those of users' tables.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`endpoint`], [`aggregate`] | coprocessor services that are built in |
 //! | [`decimal`] | decimal numbers of aggregations |
@@ -126,7 +130,8 @@ impl Coprocessors {
     /// Checks a table whose regions are about to be opened.
     ///
     /// # Errors
-    /// `IOException` for a class that is not built in, unless `hbase.coprocessor.abortonerror` is off.
+    /// `IOException` for a class that is not built in, unless `hbase.coprocessor.abortonerror` is
+    /// off.
     pub fn check(&self, table: &TableDescriptor) -> Result<()> {
         let Some(class) = unknown_class(table).filter(|_| self.of_tables) else { return Ok(()) };
         match self.abort_on_error {

@@ -1,44 +1,47 @@
-//! The RegionServer: which regions are online here, and the services that clients, the master and operators call.
+//! The RegionServer: which regions are online here, and the services that clients, the master and
+//! operators call.
 //!
 //! ```text
-//! rpc::Service  ->  services                    decode, choose where to run        (this is where `rpc` ends)
-//!               ->  requests, coprocessor       requests over regions              (free of sockets, tested so)
-//!               ->  online_regions              which region
+//! rpc::Service  ->  services                 decode, choose where to run   (`rpc` ends here)
+//!               ->  requests, coprocessor    requests over regions         (no sockets)
+//!               ->  online_regions           which region
 //!               ->  evenkeel_region::Region
 //! background: flushes and compactions on their own threads, leases and memory watched by a chore
 //! ```
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
-//! | [`services`] | ClientService, AdminService, ClientMetaService, BootstrapNodeService; on which threads a call runs |
+//! | [`services`] | the RPC services; on which threads a call runs |
 //! | [`requests`] | Get, Mutate, Multi, Scan, bulk load; what may run on a connection's thread |
-//! | [`coprocessor`] | which regions have which of the built-in coprocessors, and their endpoints |
+//! | [`coprocessor`] | which regions have which built-in coprocessors, and their endpoints |
 //! | [`convert`] | protobuf messages to what regions understand, and back |
-//! | [`online_regions`] | [`OnlineRegions`]: the regions served here, read without a lock; where moved regions went |
-//! | [`master_connection`] | [`MasterConnection`]: what this server tells its master and asks of it |
-//! | [`limits`] | unflushed bytes of the server; writers slow down before memory or files run out |
+//! | [`online_regions`] | [`OnlineRegions`], read without a lock; where moved regions went |
+//! | [`master_connection`] | what this server tells its master and asks of it |
+//! | [`limits`] | unflushed bytes; writers slow down before memory or files run out |
 //! | [`background`] | flush and compaction threads, their throughput, the chore |
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes and counts for reports |
-//! | [`statistics`] | what the caches and the allocator did, for the log |
+//! | [`statistics`] | figures of the caches and the allocator, for the log |
 //! | `version` | the version that clients and masters are told |
 //!
 //! # Threads
-//! Reads of rows (Get, and Multi with nothing else) and plain writes run on the connection's own thread. The reply to a
-//! write is sent when the WAL's group commit calls back. A read takes what is in caches, and blocks of files that the
-//! kernel has in memory. A read that would have to wait for a disk, or for a block that another thread reads, returns
-//! [`WouldWait`](evenkeel_common::TryError::WouldWait) and is done again on a handler thread, so that a cold row does not
-//! hold up the other calls of the thread. The same holds for what takes long and for writes that have to wait (see
-//! [`inline`](requests::inline)). One wait is invisible from here: pages of an `mmap:` cache that the kernel has taken
-//! back. Writes that read first wait for the writes they build upon, on handler threads. Scans run on handler threads;
-//! those of system tables, and all admin calls, on threads of their own, so that user load cannot delay hbase:meta. Admin
-//! calls that wait for a disk have yet other threads.
+//! Reads of rows (Get, and Multi with nothing else) and plain writes run on the connection's own
+//! thread. The reply to a write is sent when the WAL's group commit calls back. A read takes what
+//! is in caches, and blocks of files that the kernel has in memory. A read that would have to wait
+//! for a disk, or for a block that another thread reads, returns
+//! [`WouldWait`](evenkeel_common::TryError::WouldWait) and is done again on a handler thread, so
+//! that a cold row does not hold up the other calls of the thread. The same holds for what takes
+//! long and for writes that have to wait (see [`inline`](requests::inline)). One wait is invisible
+//! from here: pages of an `mmap:` cache that the kernel has taken back. Writes that read first wait
+//! for the writes they build upon, on handler threads. Scans run on handler threads; those of
+//! system tables, and all admin calls, on threads of their own, so that user load cannot delay
+//! hbase:meta. Admin calls that wait for a disk have yet other threads.
 //!
 //! # Bounds
 //! Handler queues (rpc), background queues ([`background`]), unflushed bytes of all regions
-//! (`hbase.regionserver.global.memstore.size`). A reply has `hbase.server.scanner.max.result.size` bytes, or a part of the
-//! room for replies that clients have not taken, if that is less; a single Get, which cannot be cut, a row of
-//! `hbase.table.max.rowsize`.
+//! (`hbase.regionserver.global.memstore.size`). A reply has `hbase.server.scanner.max.result.size`
+//! bytes, or a part of the room for replies that clients have not taken, if that is less; a single
+//! Get, which cannot be cut, a row of `hbase.table.max.rowsize`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
@@ -90,12 +93,13 @@ pub use self::version::{HBASE_VERSION, version_info};
 /// Called once with an outcome.
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
-/// What the process around a RegionServer does for it.
+/// Calls of a RegionServer to the process around it.
 pub trait ServerHooks: Send + Sync {
-    /// Starts new WAL files; returns the encoded names of regions that should flush so that old ones can go.
+    /// Starts new WAL files; returns the encoded names of regions that should flush so that old
+    /// ones can go.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     fn roll_wal(&self) -> Result<Vec<Vec<u8>>>;
 
     /// An operator asked the server to stop.
@@ -108,12 +112,13 @@ pub trait ServerHooks: Send + Sync {
     fn update_configuration(&self) -> Result<()>;
 }
 
-/// A reply that can be cut takes at most one part in so many of the room for replies: about as many are made at once.
+/// A reply that can be cut takes at most this fraction (1/`REPLY_SHARE`) of the budget for replies:
+/// about that many are made at once.
 const REPLY_SHARE: u64 = 32;
-/// A reply may have so many bytes in any case.
+/// A reply may have this many bytes in any case.
 const REPLY_BYTES_MIN: u64 = 64 << 10;
 
-/// What a RegionServer is made of.
+/// The parts of a RegionServer.
 pub struct RegionServerParts {
     /// Its name.
     pub name: ServerName,
@@ -158,7 +163,7 @@ pub struct RegionServer {
     counters: RequestCounters,
     stopping: AtomicBool,
     memory: Arc<MemStoreGauge>,
-    /// Some region is on its way to a limit: writes look how long their answers are to be held.
+    /// Some region approaches a limit: writes compute how long their replies are held.
     throttling: AtomicBool,
     schedule: background::chore::Schedule,
 }
@@ -197,8 +202,8 @@ impl RegionServer {
         })
     }
 
-    /// ClientService, AdminService, ClientMetaService and BootstrapNodeService of this server. Calls that may wait run
-    /// on `executor`'s threads.
+    /// ClientService, AdminService, ClientMetaService and BootstrapNodeService of this server.
+    /// Calls that may wait run on `executor`'s threads.
     pub fn services(self: &Arc<Self>, executor: &Arc<Executor>) -> Vec<Arc<dyn Service>> {
         vec![
             Arc::new(services::client::ClientService::new(self.clone(), executor.clone())),
@@ -218,7 +223,7 @@ impl RegionServer {
         &self.config
     }
 
-    /// The regions served here: whoever opens a region adds it, and takes it off before closing it.
+    /// The regions served here. The opener of a region adds it, and removes it before closing it.
     pub fn regions(&self) -> &OnlineRegions {
         &self.regions
     }
@@ -274,28 +279,30 @@ impl RegionServer {
         self.memory.is_throttling() || self.throttling.load(Ordering::Relaxed)
     }
 
-    /// Counts a write that begins, after [`RegionServer::check_memstore_limit`] and before its hold is computed.
+    /// Counts a write that begins, after [`RegionServer::check_memstore_limit`] and before its hold
+    /// is computed.
     fn note_written(&self, bytes: u64) {
         if self.memory.note(bytes) {
             self.background.notifier().notify();
         }
     }
 
-    /// Bytes of cells that a reply may have now, at a place where it can be cut: `hbase.server.scanner.max.result.size`, and
-    /// less while many replies wait for their clients, so that all handlers together find room for theirs.
+    /// Bytes of cells that a reply may have now, at a place where it can be cut:
+    /// `hbase.server.scanner.max.result.size`, and less while many replies wait for their clients,
+    /// so that all handlers together find room for theirs.
     fn result_bytes_max(&self) -> u64 {
         let share = (self.unsent.free() / REPLY_SHARE).max(REPLY_BYTES_MIN);
         self.config.result_bytes_max.min(share)
     }
 
-    /// As [`RegionServer::result_bytes_max`], of a client that does not know how to ask for the rest: as much as leaves two
-    /// thirds of the room to others.
+    /// As [`RegionServer::result_bytes_max`], of a client that does not know how to ask for the
+    /// rest: as much as leaves two thirds of the room to others.
     fn result_bytes_max_uncut(&self) -> u64 {
         (self.unsent.free() / 3).max(REPLY_BYTES_MIN)
     }
 
-    /// An empty buffer for the cells of a reply. It shares large values with their blocks as long as there is room for
-    /// replies: blocks that clients hold on to cannot leave the cache.
+    /// An empty buffer for the cells of a reply. It shares large values with their blocks as long
+    /// as there is room for replies: blocks that clients hold on to cannot leave the cache.
     fn cells_for(&self, caller: &Caller) -> CellBuffer {
         match caller.takes_shared_values() && self.unsent.free() >= self.unsent.max() / 2 {
             true => CellBuffer::sharing(self.config.shared_value_bytes_min),
@@ -303,8 +310,8 @@ impl RegionServer {
         }
     }
 
-    /// How long to hold the answer to a write of so many bytes to these regions, see [`write_throttle`]: as long as the one needs that
-    /// is to wait longest.
+    /// How long to hold the reply to a write of `bytes` to these regions, see [`write_throttle`]:
+    /// the longest hold that any of them needs.
     fn hold_for<'a>(&self, regions: impl IntoIterator<Item = &'a Region>, bytes: u64) -> Duration {
         if !self.may_throttle() {
             return Duration::ZERO;
@@ -315,7 +322,8 @@ impl RegionServer {
         write_throttle::hold_for(pressure, 1.0).max(self.memory.hold_for(bytes))
     }
 
-    /// How long to hold the answer to a write that was not begun: whoever comes again at once is to be slowed, too.
+    /// How long to hold the error of a write that was not begun, so that clients that retry at once
+    /// are slowed.
     fn hold_for_error(&self, error: &HBaseError) -> Duration {
         if error.kind() == ErrorKind::RegionTooBusy { write_throttle::HOLD_MAX } else { Duration::ZERO }
     }
@@ -335,11 +343,12 @@ impl RegionServer {
         Box::new(move |outcome| background.write_throttle().hold(hold, move || done(outcome)))
     }
 
-    /// Checks that there is memory for a write. hbase:meta is never held up: the cluster needs it to become well again.
+    /// Checks that there is memory for a write. Writes to hbase:meta are never refused: the cluster
+    /// needs them to recover.
     ///
     /// # Errors
-    /// `RegionTooBusyException`, at which clients back off. HBase makes the handler wait; here no thread may, and the
-    /// answer waits instead.
+    /// `RegionTooBusyException`, at which clients back off. HBase makes the handler wait; here no
+    /// thread may, and the answer waits instead.
     fn check_memstore_limit(&self, region: &Region) -> Result<()> {
         if self.memory.is_full() && !region.info().is_meta() {
             let limit = self.config.global_memstore_bytes;

@@ -42,8 +42,8 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A region's report. Sizes are in whole MiB, as HBase's fields say MB; anything that is there counts as 1 at least, so
-/// that a small region does not look empty.
+/// A region's report. Sizes are in whole MiB, as HBase's fields say MB; anything that is there
+/// counts as 1 at least, so that a small region does not look empty.
 pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLoad {
     let load = region.load();
     let files_mib = mib(load.store_file_bytes);

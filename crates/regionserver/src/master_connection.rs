@@ -1,19 +1,22 @@
-//! [`MasterConnection`]: what a RegionServer tells its master and asks of it, and nothing else does it know of a master.
+//! [`MasterConnection`]: what a RegionServer tells its master and asks of it, and nothing else does
+//! it know of a master.
 //!
-//! The calls are those of HBase's `RegionServerStatusService`, with its messages, and the few facts that a RegionServer
-//! reads from ZooKeeper. The embedded master implements them as calls within the process
-//! (`evenkeel_master::EmbeddedConnection`). An implementation for a cluster sends the messages as they are to the active
-//! master and keeps a ZooKeeper session; its callers here stay the same.
+//! The calls are those of HBase's `RegionServerStatusService`, with its messages, and the few facts
+//! that a RegionServer reads from ZooKeeper. The embedded master implements them as calls within
+//! the process (`evenkeel_master::EmbeddedConnection`). An implementation for a cluster sends the
+//! messages as they are to the active master and keeps a ZooKeeper session; its callers here stay
+//! the same.
 //!
 //! ```text
-//! start   report_for_duty -> region_server_startup -> announce          in this order; then the server is online
-//! serving region_server_report every report_interval
-//!         report_region_state_transition, report_procedure_done         outcomes of AdminService.ExecuteProcedures
+//! start   report_for_duty -> region_server_startup -> announce    then the server is online
+//! serving region_server_report                                    every report_interval
+//!         report_region_state_transition, report_procedure_done   outcomes of ExecuteProcedures
 //! abort   report_fatal_error, once, best effort
 //! ```
 //!
-//! **Waiting.** Calls that return a [`Result`] may wait for the network, so they are made on background threads and never on
-//! a connection's thread. [`MasterConnection::cluster_view`] and [`MasterConnection::region_server_report`] return at once.
+//! **Waiting.** Calls that return a [`Result`] may wait for the network, so they are made on
+//! background threads and never on a connection's thread. [`MasterConnection::cluster_view`] and
+//! [`MasterConnection::region_server_report`] return at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,65 +40,72 @@ pub struct ClusterView {
     pub backup_masters: Vec<ServerName>,
     /// Live RegionServers, to which clients are sent next: `GetLiveRegionServers`.
     pub region_servers: Vec<ServerName>,
-    /// The regions of hbase:meta, where each is, and its open sequence number: the znode `/hbase/meta-region-server`.
+    /// The regions of hbase:meta, where each is, and its open sequence number: the znode
+    /// `/hbase/meta-region-server`.
     pub meta: Vec<(RegionInfo, Option<ServerName>, i64)>,
 }
 
 /// See the module's documentation.
 pub trait MasterConnection: Send + Sync {
-    /// `RegionServerStartup`: registers this server. The answer has settings that override this server's own, and
-    /// [`SEEN_HOSTNAME`].
+    /// `RegionServerStartup`: registers this server. The answer has settings that override this
+    /// server's own, and [`SEEN_HOSTNAME`].
     ///
     /// # Errors
-    /// `ServerNotRunningYetException` while the master starts, and what the network says: the caller tries again.
-    /// `ClockOutOfSyncException`, `YouAreDeadException`: this server cannot join.
+    /// `ServerNotRunningYetException` while the master starts, and what the network says: the
+    /// caller tries again. `ClockOutOfSyncException`, `YouAreDeadException`: this server cannot
+    /// join.
     fn region_server_startup(
         &self,
         request: pb::RegionServerStartupRequest,
     ) -> Result<pb::RegionServerStartupResponse>;
 
-    /// Makes the ephemeral znode `/hbase/rs/<server>`, by which a master sees that this server lives. After
-    /// [`MasterConnection::region_server_startup`]: a server with a znode that is not registered is not used.
+    /// Makes the ephemeral znode `/hbase/rs/<server>`, by which a master sees that this server
+    /// lives. After [`MasterConnection::region_server_startup`]: a server with a znode that is not
+    /// registered is not used.
     ///
     /// # Errors
     /// What ZooKeeper says.
     fn announce(&self, server: &ServerName, info: pb::RegionServerInfo) -> Result<()>;
 
-    /// How often the master wants [`MasterConnection::region_server_report`] (`hbase.regionserver.msginterval`); `None` for
-    /// one that reads this server's load itself.
+    /// How often the master wants [`MasterConnection::region_server_report`]
+    /// (`hbase.regionserver.msginterval`); `None` for one that reads this server's load itself.
     fn report_interval(&self) -> Option<Duration>;
 
-    /// `RegionServerReport`: the heartbeat, with the load of every online region. Returns at once: an implementation over
-    /// RPC sends from a thread of its own, where the latest report replaces one not yet sent. After an error it finds the
-    /// master again and waits for the next report; after `YouAreDeadException` it stops the process.
+    /// `RegionServerReport`: the heartbeat, with the load of every online region. Returns at once:
+    /// an implementation over RPC sends from a thread of its own, where the latest report replaces
+    /// one not yet sent. After an error it finds the master again and waits for the next report;
+    /// after `YouAreDeadException` it stops the process.
     fn region_server_report(&self, request: pb::RegionServerReportRequest);
 
-    /// `ReportRegionStateTransition`: a region was opened, could not be opened or was closed, or this server wants it to be
-    /// split (`READY_TO_SPLIT` with the parent and both daughters). An `error_message` in the answer means that the master
-    /// does not accept it.
+    /// `ReportRegionStateTransition`: a region was opened, could not be opened or was closed, or
+    /// this server wants it to be split (`READY_TO_SPLIT` with the parent and both daughters). An
+    /// `error_message` in the answer means that the master does not accept it.
     ///
     /// # Errors
-    /// `PleaseHoldException`, `ServerNotRunningYetException`, and what the network says: the caller reports again until the
-    /// master has answered.
+    /// `PleaseHoldException`, `ServerNotRunningYetException`, and what the network says: the caller
+    /// reports again until the master has answered.
     fn report_region_state_transition(
         &self,
         request: pb::ReportRegionStateTransitionRequest,
     ) -> Result<pb::ReportRegionStateTransitionResponse>;
 
-    /// `ReportProcedureDone`: outcomes of remote procedures that the master sent by `ExecuteProcedures`.
+    /// `ReportProcedureDone`: outcomes of remote procedures that the master sent by
+    /// `ExecuteProcedures`.
     ///
     /// # Errors
     /// As [`MasterConnection::report_region_state_transition`].
     fn report_procedure_done(&self, request: pb::ReportProcedureDoneRequest) -> Result<()>;
 
-    /// `GetLastFlushedSequenceId`: up to which sequence id the edits of a region are in files, by its encoded name. The
-    /// splitter of a WAL leaves out edits up to it. `NO_SEQNUM` (all bits set) when it is unknown.
+    /// `GetLastFlushedSequenceId`: up to which sequence id the edits of a region are in files, by
+    /// its encoded name. The splitter of a WAL leaves out edits up to it. `NO_SEQNUM` (all bits
+    /// set) when it is unknown.
     ///
     /// # Errors
     /// What the network says: the splitter takes it as unknown.
     fn last_flushed_sequence_id(&self, region: &[u8]) -> Result<pb::GetLastFlushedSequenceIdResponse>;
 
-    /// `ReportRSFatalError`: this server is about to end, and why. Best effort: it does not try again.
+    /// `ReportRSFatalError`: this server is about to end, and why. Best effort: it does not try
+    /// again.
     fn report_fatal_error(&self, request: pb::ReportRsFatalErrorRequest);
 
     /// Where things are in the cluster now. Cheap: a reference to what is known already.
@@ -103,12 +113,13 @@ pub trait MasterConnection: Send + Sync {
 }
 
 impl RegionServer {
-    /// Registers this server with its master and makes its znode (`HRegionServer.reportForDuty`). The RPC server listens
-    /// already.
+    /// Registers this server with its master and makes its znode (`HRegionServer.reportForDuty`).
+    /// The RPC server listens already.
     ///
     /// # Errors
-    /// As [`MasterConnection::region_server_startup`] and [`MasterConnection::announce`]; also when the master knows this
-    /// server by another host name than its own, at which HBase's RegionServer ends, too.
+    /// As [`MasterConnection::region_server_startup`] and [`MasterConnection::announce`]; also when
+    /// the master knows this server by another host name than its own, at which HBase's
+    /// RegionServer ends, too.
     pub fn report_for_duty(&self) -> Result<()> {
         let response = self.master.region_server_startup(pb::RegionServerStartupRequest {
             port: u32::from(self.name.port),

@@ -26,7 +26,7 @@ struct Transitions {
     moved: HashMap<String, Moved>,
 }
 
-/// Regions by encoded name. Readers take an immutable map by pointer; whoever adds or removes makes a new one.
+/// Regions by encoded name. Readers take an immutable map by pointer; a change replaces the map.
 pub struct OnlineRegions {
     server: ServerName,
     clock: Arc<dyn Clock>,
@@ -82,7 +82,8 @@ impl OnlineRegions {
         self.len() == 0
     }
 
-    /// Notes that a region is being opened, so that clients wait for it instead of looking elsewhere.
+    /// Notes that a region is being opened, so that clients wait for it instead of looking
+    /// elsewhere.
     pub fn set_opening(&self, encoded_name: &str, opening: bool) {
         let names = &mut self.transitions.lock().opening;
         match opening {
@@ -102,7 +103,8 @@ impl OnlineRegions {
         before
     }
 
-    /// Takes a region off; with `moved_to` (server, open sequence number), clients are told where it went.
+    /// Takes a region off; with `moved_to` (server, open sequence number), clients are told where
+    /// it went.
     pub fn remove(&self, encoded_name: &str, moved_to: Option<(ServerName, i64)>) -> Option<Arc<Region>> {
         let mut transitions = self.transitions.lock();
         let now_ms = self.clock.now_ms();

@@ -1,13 +1,13 @@
 //! Requests of clients over regions, free of sockets: what each asks is done here, and tested so.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
-//! | [`caller`] | [`Caller`](caller::Caller): what a request's connection means for its answer; [`Reply`](caller::Reply) |
+//! | [`caller`] | [`Caller`](caller::Caller): the client's abilities; [`Reply`](caller::Reply) |
 //! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
 //! | [`inline`] | what may run on a connection's thread, and where the rest goes |
 //! | [`batch`] | [`ClientRunner`](batch::ClientRunner): the calls of a turn, run together |
 //! | [`get_batch`] | [`GetBatch`](get_batch::GetBatch): single Gets read together |
-//! | [`pending_reply`] | [`PendingReply`](pending_reply::PendingReply): the reply to a request whose outcome is known later |
+//! | [`pending_reply`] | [`PendingReply`](pending_reply::PendingReply): the reply to a write |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
 //! | [`bulk_load`] | files that clients wrote, into regions |
 

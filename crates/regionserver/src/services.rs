@@ -1,6 +1,7 @@
-//! The RPC services of a RegionServer: calls are decoded and answered here, and this is where `rpc` ends.
+//! The RPC services of a RegionServer: calls are decoded and answered here, and this is where `rpc`
+//! ends.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
 //! | [`admin`] | AdminService |

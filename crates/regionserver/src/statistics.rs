@@ -1,11 +1,12 @@
 //! What the caches did, and the allocator, as lines of the log.
 //!
-//! HBase's caches log such a line every five minutes, and its names are used here: `accesses`, `hits` and `hitRatio` of all
-//! lookups, sizes and counts of what is held; then the metrics `blockCacheDataHitCount` and `blockCacheDataMissCount`, of
-//! data blocks alone, and those of HBASE-29585, once a Get has looked for a row. Counts are since the start, sizes in bytes.
+//! HBase's caches log such a line every five minutes, and its names are used here: `accesses`,
+//! `hits` and `hitRatio` of all lookups, sizes and counts of what is held; then the metrics
+//! `blockCacheDataHitCount` and `blockCacheDataMissCount`, of data blocks alone, and those of
+//! HBASE-29585, once a Get has looked for a row. Counts are since the start, sizes in bytes.
 //!
-//! The allocator has what HBase has of its collectors (`GcTimeMillis`, `GcCount`), where the process counts it
-//! ([`evenkeel_common::allocator`]).
+//! The allocator has what HBase has of its collectors (`GcTimeMillis`, `GcCount`), where the
+//! process counts it ([`evenkeel_common::allocator`]).
 
 use std::fmt::Write as _;
 

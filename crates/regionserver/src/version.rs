@@ -2,7 +2,8 @@
 
 use evenkeel_protocol::pb;
 
-/// The version this server claims to be, so that stock clients and masters treat it as their own kind.
+/// The version this server claims to be, so that stock clients and masters treat it as their own
+/// kind.
 pub const HBASE_VERSION: &str = "2.6.4-hadoop3";
 
 /// What clients and the master are told about this server's version.

@@ -1,9 +1,11 @@
-//! [`ConnectionLimits`]: how many connections each port may have, so that descriptors are left for logs and store files.
+//! [`ConnectionLimits`]: how many connections each port may have, so that descriptors are left for
+//! logs and store files.
 //!
-//! A start raises the soft limit of open files to the hard one. Connections may take that limit but for [`kept_for_files`], no
-//! more than fit into the reserve of the memory with [`CONNECTION_BYTES`] each, and no more than
-//! `evenkeel.ipc.server.connections.max`. The RegionServer has 5/8 of them, the master 2/8, the ZooKeeper endpoint 1/8, so
-//! no port takes those of another.
+//! A start raises the soft limit of open files to the hard one. Connections may take that limit but
+//! for [`kept_for_files`], no more than fit into the reserve of the memory with
+//! [`CONNECTION_BYTES`] each, and no more than `evenkeel.ipc.server.connections.max`. The
+//! RegionServer has 5/8 of them, the master 2/8, the ZooKeeper endpoint 1/8, so no port takes those
+//! of another.
 
 use std::time::Duration;
 
@@ -13,7 +15,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::bad;
 
-/// What an idle connection takes of the memory: its task, its socket's entry and its place in tables.
+/// What an idle connection takes of the memory: its task, its socket's entry and its place in
+/// tables.
 const CONNECTION_BYTES: u64 = 4 << 10;
 /// Fewer connections are of no use: a start goes on with these even where they do not fit.
 const CONNECTIONS_MIN: u64 = 64;
@@ -44,7 +47,8 @@ pub(super) struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// The limits of a process of `descriptors` open files that has `reserve` bytes for connections.
+    /// The limits of a process of `descriptors` open files that has `reserve` bytes for
+    /// connections.
     ///
     /// # Errors
     /// One line that names the key, its value and what was expected.
@@ -58,7 +62,8 @@ impl ConnectionLimits {
     }
 }
 
-/// Descriptors that connections leave to logs and store files: half of the limit, or [`FILES_WANTED`] where a quarter is less.
+/// Descriptors that connections leave to logs and store files: half of the limit, or
+/// [`FILES_WANTED`] where a quarter is less.
 fn kept_for_files(descriptors: u64) -> u64 {
     (descriptors / 2).min(FILES_WANTED.max(descriptors / 4))
 }

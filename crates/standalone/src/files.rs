@@ -1,4 +1,5 @@
-//! `hbase.version` and `hbase.id` in the root directory: PBUF and a message each (`FSUtils`, `ClusterId`).
+//! `hbase.version` and `hbase.id` in the root directory: PBUF and a message each (`FSUtils`,
+//! `ClusterId`).
 
 use std::path::Path;
 

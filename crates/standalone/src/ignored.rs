@@ -1,12 +1,14 @@
-//! Settings of HBase that have no effect here: each that is set is named in the log once, at start, with what is done instead.
+//! Settings of HBase that have no effect here: each that is set is named in the log once, at start,
+//! with what is done instead.
 //!
-//! A setting that nobody reads is worse than one that is refused: its user takes it to be in force. A key that Evenkeel does not
-//! know at all is named by [`Configuration::unknown_keys`]; here are those that it knows and does not obey, or of which it
-//! obeys some values only.
+//! A setting that nobody reads is worse than one that is refused: its user takes it to be in force.
+//! A key that Evenkeel does not know at all is named by [`Configuration::unknown_keys`]; here are
+//! those that it knows and does not obey, or of which it obeys some values only.
 //!
-//! Every known key is in one of three places: it is read, it has a line in `table.rs`, or it belongs to others (clients, HDFS, a
-//! cluster of several servers). `tests.rs` holds that against the code, so that a new key must be put somewhere, and a line
-//! goes when its key comes into force.
+//! Every known key is in one of three places: it is read, it has a line in `table.rs`, or it
+//! belongs to others (clients, HDFS, a cluster of several servers). `tests.rs` holds that against
+//! the code, so that a new key must be put somewhere, and a line goes when its key comes into
+//! force.
 
 mod table;
 #[cfg(test)]

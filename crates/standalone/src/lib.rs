@@ -1,14 +1,15 @@
-//! A whole HBase in one process: RegionServer, embedded master and the ZooKeeper endpoint, over one directory.
+//! A whole HBase in one process: RegionServer, embedded master and the ZooKeeper endpoint, over one
+//! directory.
 //!
 //! **Start** is nine steps, see `start`.
 //!
-//! **A thread that dies** ([`evenkeel_common::thread`]) asks the process to stop, as a log that fails does;
-//! [`Standalone::stop_with`] then gives the reason as its error.
+//! **A thread that dies** ([`evenkeel_common::thread`]) asks the process to stop, as a log that
+//! fails does; [`Standalone::stop_with`] then gives the reason as its error.
 //!
-//! **Stop**: refuse calls, end changes under way, flush and close regions (hbase:meta last), close the WALs, remove their
-//! directory.
+//! **Stop**: refuse calls, end changes under way, flush and close regions (hbase:meta last), close
+//! the WALs, remove their directory.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | `connections` | how many connections each port may have |
 //! | `endpoint` | the ZooKeeper endpoint's thread |
@@ -24,6 +25,7 @@
 //! | `start` | the nine steps of a start |
 //! | `wals` | the write-ahead logs of this life |
 
+#![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod connections;
@@ -72,7 +74,7 @@ pub type StopRequest = Arc<dyn Fn(&str) + Send + Sync>;
 /// Why the server cannot go on: the first reason counts.
 type Failure = Arc<OnceLock<String>>;
 
-/// How far a stop has come, for those who wait for it. Clones are one.
+/// The progress of a stop, for callers that wait for it. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StopProgress(Arc<Mutex<String>>);
 
@@ -114,13 +116,14 @@ impl Standalone {
     /// Starts a server and returns when it answers.
     ///
     /// # Errors
-    /// One line that says what is in the way.
+    /// One line that names the obstacle.
     pub fn start(conf: Configuration, stop: StopRequest) -> Result<Self> {
         let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?);
         Self::start_on(Arc::new(fs), conf, stop)
     }
 
-    /// As [`Standalone::start`], on a file system that stands for the local one: `hbase.rootdir` is a directory of both.
+    /// As [`Standalone::start`], on a file system that stands for the local one: `hbase.rootdir` is
+    /// a directory of both.
     ///
     /// # Errors
     /// As [`Standalone::start`].
@@ -128,7 +131,7 @@ impl Standalone {
         start::start(fs, conf, stop)
     }
 
-    /// What a person should know who has just started it.
+    /// The text shown to the operator after a start.
     pub fn screen(&self) -> String {
         let s = &self.settings;
         let regions = self.regionserver.regions().len();
@@ -173,7 +176,8 @@ impl Standalone {
         &self.settings.memory
     }
 
-    /// What each part takes now. For who looks now and then: it takes the locks of the logs and of the caches.
+    /// What each part takes now. Not for frequent use: it takes the locks of the logs and of the
+    /// caches.
     pub fn memory_use(&self) -> MemoryUse {
         let cache = self.regionserver.cache_stats();
         MemoryUse {
@@ -190,7 +194,7 @@ impl Standalone {
         }
     }
 
-    /// As [`Standalone::stop_with`], where nobody asks how far it has come.
+    /// As [`Standalone::stop_with`], without progress.
     ///
     /// # Errors
     /// As [`Standalone::stop_with`].
@@ -198,12 +202,13 @@ impl Standalone {
         self.stop_with(&StopProgress::default())
     }
 
-    /// Stops: everything acknowledged is in store files when this returns. It takes as long as the disk does, for ever
-    /// where a sync never returns: a caller that cannot wait ends the process, and the next start replays the WAL.
+    /// Stops: everything acknowledged is in store files when this returns. It takes as long as the
+    /// disk does, forever if a sync never returns: a caller that cannot wait ends the process, and
+    /// the next start replays the WAL.
     ///
     /// # Errors
-    /// What flushing or closing says; what could not be flushed is in the WAL. The reason, where the server stops because
-    /// it could not go on.
+    /// What flushing or closing says; what could not be flushed is in the WAL. The reason, where
+    /// the server stops because it could not go on.
     pub fn stop_with(self, progress: &StopProgress) -> Result<()> {
         tracing::info!("stopping");
         self.regionserver.start_stopping();
@@ -241,7 +246,8 @@ fn bad(error: impl std::fmt::Display) -> HBaseError {
     HBaseError::io(error.to_string())
 }
 
-/// Closes user regions, then hbase's own, hbase:meta last. Goes on at an error and tells of the first.
+/// Closes user regions, then hbase's own, hbase:meta last. Goes on at an error and tells of the
+/// first.
 fn close_regions(regionserver: &RegionServer, progress: &StopProgress) -> Result<()> {
     let rank = |region: &Arc<Region>| (region.info().table().is_system(), region.info().is_meta());
     let mut regions = regionserver.regions().all();

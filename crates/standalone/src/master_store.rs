@@ -1,16 +1,18 @@
 //! `MasterData`: what a stock HBase master would need to take this directory over.
 //!
-//! A stock master keeps a region of its own, `master:store`, below `<root>/MasterData`. Evenkeel reads nothing from it. But
-//! a stock master that finds no hbase:meta in it takes the directory for a new one and refuses to start over hbase:meta's
-//! files; one that finds an old place there would recover the wrong server, and lose the newest edits of hbase:meta. So at
-//! start, before hbase:meta is opened, it is made to say the truth:
+//! A stock master keeps a region of its own, `master:store`, below `<root>/MasterData`. Evenkeel
+//! reads nothing from it. But a stock master that finds no hbase:meta in it takes the directory for
+//! a new one and refuses to start over hbase:meta's files; one that finds an old place there would
+//! recover the wrong server, and lose the newest edits of hbase:meta. So at start, before
+//! hbase:meta is opened, it is made to say the truth:
 //!
-//! | family | row | what it says |
-//! |---|---|---|
-//! | `info` | `hbase:meta,,1` | hbase:meta is open on this server (columns as hbase:meta's own) |
-//! | `rs` | server name | `state` = `ONLINE`: this server alone, to be recovered when it is found dead |
-//! | `proc` | | procedures of a stock master, dropped: they are about regions as they were |
-//! | `state` | | switches of a stock master, left as they are |
+//! - `info`, row `hbase:meta,,1`; hbase:meta is open on this server (columns as
+//!   hbase:meta's own)
+//! - `rs`: each row a server name; `state` = `ONLINE`: this server alone, to be recovered
+//!   when it is found dead
+//! - `proc`: procedures of a stock master, dropped: they are about regions as they
+//!   were
+//! - `state`: switches of a stock master, left as they are
 //!
 //! The region is open for this only, with a WAL of its own that is gone before the next step.
 
@@ -40,17 +42,18 @@ const REGION_ID: i64 = 1;
 const INITIALIZED_FLAG: &str = ".initialized";
 /// WALs that a stock master was about to replay when it died (`MasterRegion.REPLAY_EDITS_DIR`).
 const REPLAY_DIR: &str = "recovered.wals";
-/// What a row says that does not know at which sequence number a region was opened (`HConstants.NO_SEQNUM`).
+/// What a row says that does not know at which sequence number a region was opened
+/// (`HConstants.NO_SEQNUM`).
 const NO_SEQ_NUM: u64 = u64::MAX;
 const SERVERS: &[u8] = b"rs";
 const PROCEDURES: &[u8] = b"proc";
 const SWITCHES: &[u8] = b"state";
 
-/// Writes down that hbase:meta is on this server, and that no other server is alive. `env` is the one that regions of
-/// this server get; its WAL is not written to.
+/// Writes down that hbase:meta is on this server, and that no other server is alive. `env` is the
+/// one that regions of this server get; its WAL is not written to.
 ///
 /// # Errors
-/// What the file system says.
+/// `IOException` from the file system.
 pub fn take_over(env: &RegionEnv) -> Result<()> {
     let (fs, root) = (&env.stores.fs, env.stores.root.join(DIR));
     let table = TableName::new("master", "store")?;

@@ -1,41 +1,52 @@
-//! [`MemoryPlan`]: what each part of a server may take, so that all of them fit into `evenkeel.memory.size`.
+//! [`MemoryPlan`]: what each part of a server may take, so that all of them fit into
+//! `evenkeel.memory.size`.
 //!
-//! | part | bytes |
-//! |---|---|
-//! | blocks and rows in memory | `hfile.block.cache.size` (or `hfile.block.cache.memory.size`), and `hbase.bucketcache.size` where its engine is memory |
-//! | their index | a 32nd of that: 80 bytes a block, of 2.5 KB |
-//! | unflushed cells | `hbase.regionserver.global.memstore.size` |
-//! | slack of chunks | [`chunk_slack_bytes`]: chunks that are not full, or lie ready |
-//! | flushes, compactions | [`BACKGROUND_BYTES`] for each thread: an estimate, for blocks of the default size |
-//! | buffers of the logs | 2/16 of the rest; two for each of the two logs, three when logs are compressed, of [`LOG_BUFFER_BYTES_MAX`] at most |
-//! | requests in flight | `hbase.ipc.server.max.callqueue.size`; unless set, 4/16 of the rest, [`REQUEST_BYTES_MAX`] at most |
-//! | replies that clients have not taken | 4/16 of the rest |
-//! | buffers of replies that are kept | 1/16 of the rest, [`BUFFER_POOL_BYTES_MAX`] at most |
-//! | open scanners | `evenkeel.regionserver.scanners.max`, of [`SCANNER_BYTES`] each; unless set, 3/16 of the rest |
-//! | open scanners of HBase's own tables | 1/64 of the rest |
-//! | watches, events and sessions of the ZooKeeper endpoint | 1/64 of the rest, [`ZOOKEEPER_BYTES_MAX`] at most |
-//! | reserve | what is left, 6/64 of the rest at least: blocks being read, entries that threads encode, connections |
+//! - blocks and rows in memory: `hfile.block.cache.size` (or `hfile.block.cache.memory.size`), and
+//!   `hbase.bucketcache.size` where its engine is memory
+//! - their index: a 32nd of that: 80 bytes a block, of 2.5 KB
+//! - unflushed cells: `hbase.regionserver.global.memstore.size`
+//! - slack of chunks: [`chunk_slack_bytes`]: chunks that are not full, or lie ready
+//! - flushes, compactions: [`BACKGROUND_BYTES`] for each thread: an estimate, for blocks of the
+//!   default size
+//! - buffers of the logs: 2/16 of the rest; two for each of the two logs, three when logs are
+//!   compressed, of [`LOG_BUFFER_BYTES_MAX`] at most
+//! - requests in flight: `hbase.ipc.server.max.callqueue.size`; unless set, 4/16 of the rest,
+//!   [`REQUEST_BYTES_MAX`] at most
+//! - replies that clients have not taken: 4/16 of the rest
+//! - buffers of replies that are kept: 1/16 of the rest, [`BUFFER_POOL_BYTES_MAX`] at most
+//! - open scanners: `evenkeel.regionserver.scanners.max`, of [`SCANNER_BYTES`] each; unless set,
+//!   3/16 of the rest
+//! - open scanners of HBase's own tables: 1/64 of the rest
+//! - watches, events and sessions of the ZooKeeper endpoint: 1/64 of the rest,
+//!   [`ZOOKEEPER_BYTES_MAX`] at most
+//! - reserve: what is left, 6/64 of the rest at least: blocks being read, entries that threads
+//!   encode, connections
 //!
-//! Nonces have no part of their own: they count as unflushed cells, of which they may be one part in [`NONCE_PART`].
+//! Nonces have no part of their own: they count as unflushed cells, of which they may be one part
+//! in [`NONCE_PART`].
 //!
 //! *The rest* is what the parts before leave, and what was set of those that have shares of it.
 //!
 //! # What gives way
-//! What somebody has set is as it was set; when that alone does not fit, with [`REST_BYTES_MIN`] beside it, the server does not
-//! start. HBase's shares of 0.4 and 0.4 always fit, and from 128 MiB on whatever HBase takes, up to 0.8 together. Shares that
-//! nobody has set become smaller where they would not leave [`REST_BYTES_WANTED`]: on a small server, or beside a large off-heap
-//! cache. Below an eighth of their size they are as good as set.
+//! What somebody has set is as it was set; when that alone does not fit, with [`REST_BYTES_MIN`]
+//! beside it, the server does not start. HBase's shares of 0.4 and 0.4 always fit, and from 128 MiB
+//! on whatever HBase takes, up to 0.8 together. Shares that nobody has set become smaller where
+//! they would not leave [`REST_BYTES_WANTED`]: on a small server, or beside a large off-heap cache.
+//! Below an eighth of their size they are as good as set.
 //!
 //! # What may pass its part for a while
-//! A write is let in while there is any room for it, so unflushed cells may pass their part by what the calls in flight carry, which
-//! is a part, too. An entry of a log that is longer than a buffer takes its own bytes until it is written. Values in replies
-//! hold the blocks that no cache keeps, of up to twice their bytes. Replies that connections' own threads make at the same
-//! time are counted once they are made: the last eighth of the part is for these. So are those that handlers make: one for each
-//! core in each class, and for clients without a codec of cell blocks a row is there three times while it is encoded.
+//! A write is let in while there is any room for it, so unflushed cells may pass their part by what
+//! the calls in flight carry, which is a part, too. An entry of a log that is longer than a buffer
+//! takes its own bytes until it is written. Values in replies hold the blocks that no cache keeps,
+//! of up to twice their bytes. Replies that connections' own threads make at the same time are
+//! counted once they are made: the last eighth of the part is for these. So are those that handlers
+//! make: one for each core in each class, and for clients without a codec of cell blocks a row is
+//! there three times while it is encoded.
 //!
 //! # Not in it
-//! The code, the stacks of threads, descriptors of tables and regions, file handles with their trailers, and what an
-//! allocator does not give back. Pages of files that the kernel keeps (store files, caches in files) are not the process's.
+//! The code, the stacks of threads, descriptors of tables and regions, file handles with their
+//! trailers, and what an allocator does not give back. Pages of files that the kernel keeps (store
+//! files, caches in files) are not the process's.
 
 use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::{Configuration, HBaseError, Result};
@@ -47,8 +58,8 @@ use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
 use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
 
-/// What a thread that flushes or compacts holds: blocks of each file that it reads, a block in the making and what it was
-/// compressed to, pieces of the index and of Bloom filters.
+/// What a thread that flushes or compacts holds: blocks of each file that it reads, a block in the
+/// making and what it was compressed to, pieces of the index and of Bloom filters.
 pub const BACKGROUND_BYTES: u64 = 1 << 20;
 /// A larger buffer of a log does not make it faster.
 pub const LOG_BUFFER_BYTES_MAX: u64 = 64 << 20;
@@ -58,13 +69,14 @@ const META_LOG_BUFFER_BYTES_MAX: u64 = 4 << 20;
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 /// Clients ask the ZooKeeper endpoint a handful of things in their life.
 const ZOOKEEPER_BYTES_MAX: u64 = 32 << 20;
-/// Nonces may take one part in so many of the part for unflushed cells.
+/// Nonces may take this fraction (1/`NONCE_PART`) of the part for unflushed cells.
 pub const NONCE_PART: u64 = 8;
 /// See [`MemoryPlan::buffer_pool`].
 const BUFFER_POOL_BYTES_MAX: u64 = 64 << 20;
 /// The rest has no less, or the server does not start.
 const REST_BYTES_MIN: u64 = 4 << 20;
-/// What defaults leave for the rest, or 5/16 of a small memory: a cell of 10 MiB, the largest by default, comes in and goes out.
+/// What defaults leave for the rest, or 5/16 of a small memory: a cell of 10 MiB, the largest by
+/// default, comes in and goes out.
 const REST_BYTES_WANTED: u64 = 48 << 20;
 /// Shares that nobody has set are no less than this part of what they are by default.
 const DEFAULT_PART_MIN: f64 = 1.0 / 8.0;
@@ -99,7 +111,7 @@ pub struct MemoryPlan {
     pub logs: u64,
     /// Requests in flight.
     pub requests: u64,
-    /// Replies that clients have not taken.
+    /// Replies that clients have not read.
     pub replies: u64,
     /// Buffers of replies that are kept to be used again.
     pub buffer_pool: u64,

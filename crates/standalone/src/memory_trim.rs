@@ -1,20 +1,23 @@
 //! [`MemoryTrim`]: memory that a quiet server no longer needs goes back to the system.
 //!
-//! Every part of the memory keeps what it had at its peak, for it will most likely need it again: spare chunks of MemStores,
-//! buffers of replies, pages of the block cache whose blocks are gone, and what the allocator has free between what is in use.
-//! When the peak is over, as after tables were dropped, all of that is of no use to this process and missing elsewhere. So a
-//! thread of low priority looks every `evenkeel.memory.trim.period.ms`:
+//! Every part of the memory keeps what it had at its peak, for it will most likely need it again:
+//! spare chunks of MemStores, buffers of replies, pages of the block cache whose blocks are gone,
+//! and what the allocator has free between what is in use. When the peak is over, as after tables
+//! were dropped, all of that is of no use to this process and missing elsewhere. So a thread of low
+//! priority looks every `evenkeel.memory.trim.period.ms`:
 //!
-//! | what | goes back |
-//! |---|---|
-//! | pages of the block cache | when no frame lay there at two looks in a row ([`evenkeel_block_cache::BlockCache::release_idle`]) |
-//! | spare chunks of MemStores | when nobody took them between two looks; those that lie ready stay |
-//! | buffers of replies | at a look of a quiet server, all of them |
-//! | what the allocator has free | once when the server has become quiet, and after any of the above; at most every [`HEAP_LOOKS`] looks |
+//! - pages of the block cache: when no frame lay there at two checks in a row
+//!   ([`evenkeel_block_cache::BlockCache::release_idle`])
+//! - spare chunks of MemStores: when none was taken between two checks; the ready ones stay
+//! - buffers of replies: all of them, at a check of a quiet server
+//! - what the allocator has free: once when the server has become quiet, and after any of the
+//!   above; at most every [`HEAP_LOOKS`] checks
 //!
-//! **Quiet** is a server to which came fewer than [`QUIET_CALLS_PER_SECOND`] calls a second since the last look. To trim the heap
-//! locks one arena of the allocator after the other, for milliseconds each: nobody else should want them. The others are done
-//! piece by piece, with [`PAUSE`]s between, and cost a request nothing but the page faults of memory that is needed again.
+//! **Quiet** is a server to which came fewer than [`QUIET_CALLS_PER_SECOND`] calls a second since
+//! the last check. Trimming the heap locks one arena of the allocator after the other, for
+//! milliseconds each, so it is done when no other thread needs them. The others are done piece by
+//! piece, with [`PAUSE`]s between, and cost a request nothing but the page faults of memory that is
+//! needed again.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +37,7 @@ use evenkeel_regionserver::RegionServer;
 
 /// A server with fewer calls is quiet.
 const QUIET_CALLS_PER_SECOND: u64 = 1000;
-/// The heap is trimmed at one of so many looks at most.
+/// The heap is trimmed at most once in this many checks.
 const HEAP_LOOKS: u32 = 3;
 /// Spare chunks that are freed at once.
 const CHUNKS_AT_ONCE: usize = 4;
@@ -85,7 +88,7 @@ struct Parts {
     looks: Mutex<Looks>,
 }
 
-/// What is remembered from look to look.
+/// State kept between checks.
 #[derive(Default)]
 struct Looks {
     calls: u64,

@@ -8,13 +8,14 @@ use super::memory_plan::NONCE_PART;
 pub struct MemoryUse {
     /// Blocks and rows in memory, those that replies hold among them, and their index.
     pub caches: u64,
-    /// Chunks of MemStores, full or not, those that readers hold after their flush among them, and spare ones.
+    /// Chunks of MemStores, full or not, those that readers hold after their flush among them, and
+    /// spare ones.
     pub chunks: u64,
     /// Buffers of the logs.
     pub logs: u64,
     /// Requests in flight, with what lies idle in threads' shares.
     pub requests: u64,
-    /// Replies that clients have not taken.
+    /// Replies that clients have not read.
     pub replies: u64,
     /// Buffers of replies that are kept to be used again.
     pub buffer_pool: u64,

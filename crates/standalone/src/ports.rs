@@ -1,4 +1,5 @@
-//! [`Ports`]: the three ports, taken before anything else is done, and what all their connections together may take.
+//! [`Ports`]: the three ports, taken before anything else is done, and what all their connections
+//! together may take.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -30,7 +31,8 @@ pub(crate) struct Shared {
 impl Shared {
     fn new(settings: &Settings, conf: &Configuration) -> Result<Self> {
         let memory = &settings.memory;
-        // An eighth is for what is counted late: small replies, and those that are made at the same time.
+        // An eighth is for what is counted late: small replies, and those that are made at the same
+        // time.
         let replies = Budget::new(memory.replies / 8 * 7);
         let budgets = ConnectionBudgets {
             input: InputBudget::of(memory.requests),

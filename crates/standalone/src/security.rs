@@ -1,15 +1,16 @@
 //! Security that is asked for and not there: a server told to be secure does not run open.
 //!
-//! Evenkeel has no authentication, no authorization and no encryption yet. Each setting that asks for one of them
-//! refuses the start, by one line with its name. A setting is refused only if its value asks for more than HBase does
-//! without it; `hbase.security.authentication=simple` starts.
+//! Evenkeel has no authentication, no authorization and no encryption yet. Each setting that asks
+//! for one of them refuses the start, by one line with its name. A setting is refused only if its
+//! value asks for more than HBase does without it; `hbase.security.authentication=simple` starts.
 //!
-//! Classes that HBase implements security with (`AccessController`, `VisibilityController`, ...) are refused with all
-//! other coprocessor classes that are not built in, by [`Coprocessors`](evenkeel_regionserver::coprocessor::Coprocessors).
-//! A family with `ENCRYPTION` is refused by the master's checks of descriptors.
+//! Classes that HBase implements security with (`AccessController`, `VisibilityController`, ...)
+//! are refused with all other coprocessor classes that are not built in, by
+//! [`Coprocessors`](evenkeel_regionserver::coprocessor::Coprocessors). A family with `ENCRYPTION`
+//! is refused by the master's checks of descriptors.
 //!
-//! Without security, an address beyond loopback serves everyone who reaches it. That is the operator's choice, and
-//! [`exposure`] says it on the screen and in the log.
+//! Without security, an address beyond loopback serves everyone who reaches it. That is the
+//! operator's choice, and [`exposure`] says it on the screen and in the log.
 
 use std::net::IpAddr;
 

@@ -46,11 +46,14 @@ pub struct Settings {
     pub memory: MemoryPlan,
     /// `hbase.server.hashNonce.gracePeriod`.
     pub nonce_grace_ms: i64,
-    /// `evenkeel.memory.trim.period.ms`: how often memory that is of no use any more is looked for; 0: never.
+    /// `evenkeel.memory.trim.period.ms`: how often memory that is of no use any more is looked for;
+    /// 0: never.
     pub memory_trim_period: Duration,
-    /// `evenkeel.shutdown.timeout.ms`: how long a stop may take before the process ends with it unfinished.
+    /// `evenkeel.shutdown.timeout.ms`: how long a stop may take before the process ends with it
+    /// unfinished.
     pub shutdown_timeout: Duration,
-    /// `hbase.client.operation.timeout`: how long a client repeats an operation, so how long its nonce is kept in any case.
+    /// `hbase.client.operation.timeout`: how long a client repeats an operation, so how long its
+    /// nonce is kept in any case.
     pub nonce_kept_ms: i64,
     /// Limits of regions.
     pub region: RegionConfig,
@@ -132,8 +135,8 @@ fn root_dir(conf: &Configuration) -> Result<PathBuf> {
     if path.is_empty() { Err(bad(conf.unusable(KEY, "a local directory"))) } else { Ok(PathBuf::from(path)) }
 }
 
-/// What the server may use in all: `evenkeel.memory.size`, or half of the machine's memory. Stands where HBase takes
-/// shares of its heap.
+/// What the server may use in all: `evenkeel.memory.size`, or half of the machine's memory. Stands
+/// where HBase takes shares of its heap.
 fn memory_bytes(conf: &Configuration) -> Result<u64> {
     const KEY: &str = "evenkeel.memory.size";
     let half = machine_memory_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
@@ -141,8 +144,8 @@ fn memory_bytes(conf: &Configuration) -> Result<u64> {
     if bytes < 64 << 20 { Err(bad(conf.unusable(KEY, "at least 64m"))) } else { Ok(bytes as u64) }
 }
 
-/// `evenkeel.hstore.write.behind.size`: the pieces in which store files are on their way to the disk while they are written;
-/// 0 for none.
+/// `evenkeel.hstore.write.behind.size`: the pieces in which store files are on their way to the
+/// disk while they are written; 0 for none.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
@@ -152,8 +155,9 @@ pub(super) fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
     u64::try_from(bytes).map_err(|_| bad(conf.unusable(KEY, "0 or more")))
 }
 
-/// `evenkeel.shutdown.timeout.ms`. A minute by default: longer than flushes take on a disk that works, and less than
-/// systemd's 90 s (`DefaultTimeoutStopSec`), so that the process itself says what did not finish.
+/// `evenkeel.shutdown.timeout.ms`. A minute by default: longer than flushes take on a disk that
+/// works, and less than systemd's 90 s (`DefaultTimeoutStopSec`), so that the process itself says
+/// what did not finish.
 fn shutdown_timeout(conf: &Configuration) -> Result<Duration> {
     const KEY: &str = "evenkeel.shutdown.timeout.ms";
     let ms = conf.get_u64_or(KEY, 60_000).map_err(bad)?;
@@ -196,7 +200,7 @@ pub(super) fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) ->
     Ok(())
 }
 
-/// Settings of the WALs of a server whose MemStores may have so many bytes.
+/// Settings of the WALs of a server whose MemStores may take `memstore` bytes.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
@@ -218,7 +222,8 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
     let threshold =
         conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(bad)?;
     let roll_bytes = (block as f64 * times).max(1.0) as u64;
-    // As HBase's AbstractFSWAL: what is in memory, and as much again that was flushed between it, may be in logs.
+    // As HBase's AbstractFSWAL: what is in memory, and as much again that was flushed between it,
+    // may be in logs.
     let logs_max = (memstore_bytes.saturating_mul(2) / roll_bytes).max(LOGS_MAX_LEAST);
     Ok(WalConfig {
         slow_sync: Duration::from_millis(slow_sync),
@@ -239,7 +244,8 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
     })
 }
 
-/// How WAL entries are compressed. Encryption is refused: a server that was told to encrypt must not write in the clear.
+/// How WAL entries are compressed. Encryption is refused: a server that was told to encrypt must
+/// not write in the clear.
 fn wal_compression(conf: &Configuration) -> Result<Option<WalCompression>> {
     let on = |key: &str, default| conf.get_bool_or(key, default).map_err(bad);
     if on(WAL_ENCRYPTION, false)? {

@@ -1,19 +1,25 @@
 //! The start: nine steps in this order, each safe to repeat after a crash.
 //!
-//! | step | function | what is there then |
-//! |---|---|---|
-//! | 1 | `claim_directory` | the directory is this process's; it has `hbase.version` and `hbase.id` |
-//! | 2 | [`Ports::take`] | the three ports listen |
-//! | 3 | `recover_wals` | the WALs of every earlier life are split into `recovered.edits` and moved to `oldWALs` |
-//! | 4 | `open_storage` | the WALs of this life, caches, background threads: what regions are opened with |
-//! | 5 | `open_meta` | `MasterData` says where hbase:meta is, for a stock master that takes over later; hbase:meta is open, made if the directory is new |
-//! | 6 | `reconcile_tables` | directories and hbase:meta agree ([`reconcile`]); hbase:namespace is open |
-//! | 7 | `open_regions` | every region of every enabled table is open; one write to hbase:meta says where all are |
-//! | 8 | `start_master` | the znodes and the master; the RegionServer is registered with it |
-//! | 9 | `serve` | the ports answer, the chores run |
+//! - 1: function: `claim_directory`; what is there then: the directory is this process's; it has
+//!   `hbase.version` and `hbase.id`
+//! - 2: function: [`Ports::take`]; what is there then: the three ports listen
+//! - 3: function: `recover_wals`; what is there then: the WALs of every earlier life are split into
+//!   `recovered.edits` and moved to `oldWALs`
+//! - 4: function: `open_storage`; what is there then: the WALs of this life, caches, background
+//!   threads: what regions are opened with
+//! - 5: function: `open_meta`; what is there then: `MasterData` says where hbase:meta is, for a
+//!   stock master that takes over later; hbase:meta is open, made if the directory is new
+//! - 6: function: `reconcile_tables`; what is there then: directories and hbase:meta agree
+//!   ([`reconcile`]); hbase:namespace is open
+//! - 7: function: `open_regions`; what is there then: every region of every enabled table is open;
+//!   one write to hbase:meta says where all are
+//! - 8: function: `start_master`; what is there then: the znodes and the master; the RegionServer
+//!   is registered with it
+//! - 9: function: `serve`; what is there then: the ports answer, the chores run
 //!
-//! A directory that is locked, a port that is taken or a setting that cannot be used ends the start with one line. Each step
-//! takes what the steps before made; nothing is undone by hand when one fails, as every part ends when it is dropped.
+//! A directory that is locked, a port that is taken or a setting that cannot be used ends the start
+//! with one line. Each step takes what the steps before made; nothing is undone by hand when one
+//! fails, as every part ends when it is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -440,7 +446,8 @@ fn executor_config(
     })
 }
 
-/// The master's port answers what the RegionServer's does, too: clients ask either for the registry.
+/// The master's port answers what the RegionServer's does, too: clients ask either for the
+/// registry.
 fn serve_rpc(
     (master_port, regionserver_port): (RpcServer, RpcServer),
     master: &Arc<Master>,

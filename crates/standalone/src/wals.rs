@@ -1,4 +1,4 @@
-//! [`Wals`]: the write-ahead logs of this life, and what becomes of their failure.
+//! [`Wals`]: the write-ahead logs of this process, and the reaction to their failure.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
@@ -26,7 +26,7 @@ impl Wals {
     /// Makes this life's directory and opens both.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub(crate) fn open(
         fs: &Arc<dyn FileSystem>,
         (settings, conf): (&Settings, &Configuration),
@@ -54,7 +54,8 @@ impl Wals {
         let (plan, names) =
             (&settings.memory, (evenkeel_wal::names::prefix(name), evenkeel_wal::names::meta_prefix(name)));
         let user = open(names.0, "", plan.log_buffer, false)?;
-        // A write to hbase:meta survives a power cut, whatever asked for it: directories are made and removed by it.
+        // A write to hbase:meta survives a power cut, whatever asked for it: directories are made
+        // and removed by it.
         let meta = open(names.1, evenkeel_wal::names::META_SUFFIX, plan.meta_log_buffer, true)?;
         Ok(Self { user, meta, dir })
     }
@@ -63,7 +64,7 @@ impl Wals {
 /// The RegionServer, once there is one: the WALs are opened before it.
 pub(crate) type Online = Arc<OnceLock<Weak<RegionServer>>>;
 
-/// Hears the WALs.
+/// Reacts to events of the WALs.
 pub(crate) struct WalEvents {
     pub online: Online,
     pub failure: Failure,

@@ -1,4 +1,5 @@
-//! [`ConnectionBudgets`]: where the endpoint's bytes are counted, so that they and those of the RPC ports have one limit together.
+//! [`ConnectionBudgets`]: counts the endpoint's bytes together with those of the RPC ports, which
+//! share one limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +9,11 @@ use evenkeel_rpc::{Budget, InputBudget};
 /// The memory that connections of the endpoint may take: parts that they share with the RPC ports.
 #[derive(Clone, Debug)]
 pub struct ConnectionBudgets {
-    /// Input that is no whole request or packet yet.
+    /// Bytes of requests and packets that are still incomplete.
     pub input: Arc<InputBudget>,
     /// Requests, with that input.
     pub requests: Arc<Budget>,
-    /// Replies that clients have not taken.
+    /// Replies that clients have not read.
     pub replies: Arc<Budget>,
 }
 

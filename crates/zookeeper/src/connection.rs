@@ -1,9 +1,12 @@
-//! One connection: a four-letter word, or the handshake and then requests until either side ends it.
+//! One connection: a four-letter word, or the handshake and then requests until either side closes
+//! it.
 //!
-//! The task waits for bytes, for events, for the session's time to run out and for another connection to take the session over.
-//! It holds at most one packet of input beyond what it has answered, and flushes replies at [`REPLY_BYTES_FLUSHED`]. A packet
-//! that is not whole is counted with the requests of the RPC ports, from its first byte on, and must go on as theirs
-//! must; replies that the socket does not take at once are counted with theirs. An idle connection has no buffer.
+//! The task waits for bytes, for events, for the session's time to run out and for another
+//! connection to take the session over. It holds at most one packet of input beyond what it has
+//! answered, and flushes replies at [`REPLY_BYTES_FLUSHED`]. A packet that is not whole is counted
+//! with the requests of the RPC ports, from its first byte on, and must go on as theirs must;
+//! replies that the socket does not take at once are counted with theirs. An idle connection has no
+//! buffer.
 
 use std::io;
 use std::sync::Arc;
@@ -42,7 +45,7 @@ const READ_BYTES: usize = 8 << 10;
 /// Longest connect request: a session's id and password, and some numbers.
 const CONNECT_BYTES_MAX: usize = 1 << 10;
 
-/// How often a connection with a packet that is not whole is looked at.
+/// How often the progress of an incomplete packet is checked.
 const PROGRESS_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Serves a connection to its end.
@@ -107,7 +110,8 @@ fn invalid(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// A connection with a session. Dropping it, for whatever reason, gives up its watches and leaves the session waiting.
+/// A connection with a session. Dropping it, for whatever reason, gives up its watches and leaves
+/// the session waiting.
 struct Connection<'a> {
     server: &'a Server,
     wire: Wire,
@@ -155,7 +159,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Refuses to wait for a packet that has begun and does not go on.
+    /// Fails if an incomplete packet makes no progress.
     fn check_progress(&self) -> io::Result<()> {
         match self.wire.is_late() {
             true => Err(invalid("a packet that does not go on")),
@@ -201,16 +205,16 @@ impl Connection<'_> {
     }
 }
 
-/// The socket with what has come and what is to go.
+/// The socket with its input and output buffers.
 struct Wire {
     stream: TcpStream,
     input: BytesMut,
     out: Vec<u8>,
     packet_bytes_max: usize,
     budgets: ConnectionBudgets,
-    /// Bytes of the input that were taken from the room.
+    /// Bytes of the input that are charged to the budgets.
     held: u64,
-    /// How the packet goes on that is not whole.
+    /// The progress of the incomplete packet.
     progress: Option<Progress>,
     receive_timeout: Duration,
 }
@@ -236,7 +240,8 @@ impl Wire {
         }
     }
 
-    /// Takes a whole packet off the input, without its length. A length out of bounds is an error before its bytes are kept.
+    /// Takes a whole packet off the input, without its length. A length out of bounds is an error
+    /// before its bytes are kept.
     fn next_packet(&mut self) -> io::Result<Option<Bytes>> {
         let Some(length) = self.input.first_chunk::<4>().map(|bytes| i32::from_be_bytes(*bytes)) else {
             return self.wait_for_more();
@@ -251,7 +256,7 @@ impl Wire {
         Ok(Some(packet.split_off(4).freeze()))
     }
 
-    /// Counts what there is of a packet that is not whole; without any, gives the buffer back.
+    /// Charges the bytes of an incomplete packet; without any, frees the buffer.
     fn wait_for_more(&mut self) -> io::Result<Option<Bytes>> {
         if self.input.is_empty() {
             self.input = BytesMut::new();
@@ -268,13 +273,13 @@ impl Wire {
         Ok(None)
     }
 
-    /// Gives back what was taken for a packet.
+    /// Returns the bytes charged for a packet.
     fn release(&mut self) {
         self.budgets.give_input(std::mem::take(&mut self.held));
         self.progress = None;
     }
 
-    /// When to look at the connection next, at `deadline` at the latest.
+    /// When to check the connection next, at `deadline` at the latest.
     fn next_check(&self, deadline: Instant) -> Instant {
         match self.progress {
             Some(_) => deadline.min(Instant::now() + PROGRESS_CHECK_PERIOD),
@@ -282,20 +287,21 @@ impl Wire {
         }
     }
 
-    /// Keeps no memory for more of a packet than has come.
+    /// Shrinks the input buffer to the bytes received.
     fn shrink_input(&mut self) {
         if self.input.capacity() > 2 * self.input.len() {
             self.input = BytesMut::from(&self.input[..]);
         }
     }
 
-    /// Whether a packet has begun and does not go on.
+    /// Returns true if an incomplete packet makes too little progress.
     fn is_late(&self) -> bool {
         let (now, timeout) = (Instant::now().into_std(), self.receive_timeout);
         self.progress.is_some_and(|progress| progress.is_late(now, timeout, self.budgets.timeout(timeout)))
     }
 
-    /// Reads some more; the end of the stream is an error. Loses nothing when it is dropped half way.
+    /// Reads more input; the end of the stream is an error. Cancel-safe: no byte is lost when it is
+    /// dropped.
     async fn fill(&mut self) -> io::Result<()> {
         loop {
             self.stream.readable().await?;
@@ -324,8 +330,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Ends our side and waits a little for the other to end its own, so that no unread byte makes the system throw away the
-    /// last reply.
+    /// Ends our side and waits a little for the other to end its own, so that unread bytes do not
+    /// make the kernel discard the last reply.
     async fn hang_up(&mut self) -> io::Result<()> {
         self.stream.shutdown().await?;
         let mut rest = [0_u8; 512];

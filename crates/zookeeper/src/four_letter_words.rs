@@ -1,9 +1,9 @@
-//! Four-letter words: a connection that starts with one gets a text and is closed. HBase's shell asks `stat` for `zk_dump`,
-//! scripts ask `ruok`, monitors `mntr` and `srvr`.
+//! Four-letter words: a connection that starts with one gets a text and is closed. HBase's shell
+//! asks `stat` for `zk_dump`, scripts ask `ruok`, monitors `mntr` and `srvr`.
 
 use std::fmt::Write;
 
-/// What the words tell.
+/// The figures that the words report.
 #[derive(Debug, Default)]
 pub(super) struct ServerStats {
     pub(super) clients: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) struct ServerStats {
     pub(super) connections_per_address_max: usize,
 }
 
-/// The version line. Tools read a ZooKeeper version from it: that of the protocol spoken.
+/// The version line, from which tools read the version of the protocol.
 const VERSION: &str = concat!("3.8.4-evenkeel-", env!("CARGO_PKG_VERSION"));
 
 /// Whether these bytes are a word that is answered.

@@ -1,5 +1,5 @@
-//! Jute, ZooKeeper's serialization: big-endian integers, booleans of one byte, buffers and strings with an `int` length (-1
-//! for none), vectors with an `int` count (-1 for none).
+//! Jute, ZooKeeper's serialization: big-endian integers, booleans of one byte, buffers and strings
+//! with an `int` length (-1 for none), vectors with an `int` count (-1 for none).
 
 /// The bytes are not the record they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,5 +109,7 @@ pub(super) fn frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.int(0);
     write(out);
     let body = length(out.len() - start - 4);
-    out[start..start + 4].copy_from_slice(&body.to_be_bytes());
+    if let Some(length) = out.get_mut(start..start + 4) {
+        length.copy_from_slice(&body.to_be_bytes());
+    }
 }

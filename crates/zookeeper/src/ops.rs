@@ -1,7 +1,8 @@
-//! What each request answers.
+//! The reply to each request.
 //!
-//! `exists` sets its watch whether the node is there or not; `getData` and `getChildren` only where it is. `setWatches` fires
-//! at once for what has changed since the client's last transaction and watches the rest.
+//! `exists` sets its watch whether the node exists or not; `getData` and `getChildren` set it only
+//! if the node exists. `setWatches` fires at once for nodes that changed since the client's last
+//! transaction, and watches the others.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,18 +11,18 @@ use super::protocol::{self, BadRequest, Code, EVENT_XID, Request, SetWatches, St
 use super::tree::{Node, WatcherId, ZnodeTree};
 use super::watch::{EventType, TooManyWatches, WatchEvent, Watcher};
 
-/// Permission bit of an access list entry: everybody may read.
+/// Permission bit of an access list entry: all clients may read.
 const PERMISSION_READ: i32 = 1;
 
 /// `SyncConnected`, the state an event carries.
 const STATE_CONNECTED: i32 = 3;
 
-/// What becomes of the connection.
+/// Whether the connection continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// It goes on.
     Serve,
-    /// The client closed the session: the reply is the last thing it hears.
+    /// The client closed the session: nothing is sent after the reply.
     Close,
     /// It cannot go on: no reply can be made, or events were lost.
     Drop,
@@ -52,7 +53,7 @@ pub(super) fn answer(tree: &ZnodeTree, watcher: WatcherId, packet: &[u8], out: &
     if request == Ok(Request::CloseSession) { Next::Close } else { Next::Serve }
 }
 
-/// Appends a frame an event.
+/// Appends one frame for each event.
 pub(super) fn write_events(out: &mut Vec<u8>, events: &VecDeque<WatchEvent>) {
     for event in events {
         frame(out, |out| {

@@ -1,4 +1,5 @@
-//! Numbers and records of ZooKeeper 3.8's client protocol (`ZooDefs.OpCode`, `KeeperException.Code`, `zookeeper.jute`).
+//! Numbers and records of ZooKeeper 3.8's client protocol (`ZooDefs.OpCode`,
+//! `KeeperException.Code`, `zookeeper.jute`).
 //!
 //! A client sends frames, `int` length and body. The first is a connect request, every later one
 //!
@@ -6,7 +7,8 @@
 //! | xid int | op int | record of the operation |
 //! ```
 //!
-//! and is answered, in order, by `| xid int | zxid long | err int | record, if err is 0 |`. An event is a reply of xid -1.
+//! and is answered, in order, by `| xid int | zxid long | err int | record, if err is 0 |`. An
+//! event is a reply of xid -1.
 
 use super::jute::{Malformed, Reader, Write};
 
@@ -107,7 +109,8 @@ pub(super) struct Connect<'a> {
     /// 0 asks for a new session.
     pub(super) session_id: i64,
     pub(super) password: &'a [u8],
-    /// Whether the client sent the read-only flag (3.4 and later): then it expects one in the reply.
+    /// Whether the client sent the read-only flag (3.4 and later): then it expects one in the
+    /// reply.
     pub(super) has_read_only: bool,
 }
 
@@ -123,7 +126,8 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// Appends the reply to a connect request. Session 0 with timeout 0 tells the client that its session has expired.
+/// Appends the reply to a connect request. Session 0 with timeout 0 tells the client that its
+/// session has expired.
 pub(super) fn write_connected(
     out: &mut Vec<u8>,
     session: i64,
@@ -150,7 +154,7 @@ pub(super) enum WatcherType {
     Any,
 }
 
-/// Watches that a client sets anew after a reconnect.
+/// Watches that a client restores after a reconnect.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SetWatches<'a> {
     /// The last transaction the client has heard of.

@@ -1,7 +1,8 @@
-//! [`Quota`]: what one connection keeps of the endpoint's part of the memory.
+//! [`Quota`]: the bytes that one connection keeps of the endpoint's share of memory.
 //!
-//! Watches and events that a client has not taken are charged. The more of the part is taken, the less of it one connection may have, so however many connections keep all they
-//! may, the few watches of another find room.
+//! Watches are charged, and so are events that the client has not read. The more bytes are taken in
+//! all, the fewer one connection may take. So a few watches of another connection find room,
+//! however many connections keep all they may.
 
 use std::sync::Arc;
 
@@ -9,9 +10,9 @@ use evenkeel_rpc::Budget;
 
 /// Bytes that one connection may keep.
 const CONNECTION_BYTES_MAX: u64 = 4 << 20;
-/// A connection may keep one part in so many of what is free.
+/// A connection may keep at most this fraction (1/8) of the free bytes.
 const FREE_PART: u64 = 8;
-/// All connections together, where nothing else is said.
+/// The default limit of all connections together.
 pub(super) const BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes that a connection keeps. They are given back when it is dropped.
@@ -22,7 +23,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// Of a connection that keeps nothing.
+    /// The quota of a connection that keeps nothing yet.
     pub(super) fn new(whole: &Arc<Budget>) -> Self {
         Self { whole: Arc::clone(whole), bytes: 0 }
     }

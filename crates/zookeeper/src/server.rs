@@ -1,4 +1,4 @@
-//! Accepting connections, the limits on them, and the passing of time for sessions without one.
+//! Accepts connections within limits, and expires sessions without one.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -37,19 +37,23 @@ pub struct ZkConfig {
     pub tick_ms: u64,
     /// Shortest session timeout granted, milliseconds: 2 ticks.
     pub session_timeout_min_ms: u64,
-    /// Longest session timeout granted, milliseconds: 20 ticks, and what HBase asks for by `zookeeper.session.timeout`.
+    /// Longest session timeout granted, milliseconds: 20 ticks, and what HBase asks for by
+    /// `zookeeper.session.timeout`.
     pub session_timeout_max_ms: u64,
-    /// Connections from one address (`hbase.zookeeper.property.maxClientCnxns`), 0 for no limit but that on all.
+    /// Connections from one address (`hbase.zookeeper.property.maxClientCnxns`), 0 for no limit but
+    /// that on all.
     pub connections_per_address_max: usize,
     /// Connections in all.
     pub connections_max: usize,
-    /// How long a packet may take from its first byte to its last, beside what its bytes take at 64 KiB a second.
+    /// How long a packet may take from its first byte to its last, beside what its bytes take at 64
+    /// KiB a second.
     pub receive_timeout: Duration,
     /// Where bytes of connections are counted.
     pub budgets: ConnectionBudgets,
     /// Longest packet taken (`jute.maxbuffer`), bytes.
     pub packet_bytes_max: usize,
-    /// What session passwords are made from. The same over a restart, or clients lose their sessions.
+    /// What session passwords are made from. The same over a restart, or clients lose their
+    /// sessions.
     pub session_secret: u64,
     /// Gives the ids of sessions.
     pub clock: Arc<dyn Clock>,
@@ -110,11 +114,12 @@ fn in_range(conf: &Configuration, key: &str, value: u64, min: u64, max: u64) -> 
     if (min..=max).contains(&value) { Ok(value) } else { Err(conf.unusable(key, &expected())) }
 }
 
-/// Serves `tree` on `listener` until `shutdown` completes; then every connection is dropped and the port is free. Runs on
-/// any tokio runtime with network and time.
+/// Serves `tree` on `listener` until `shutdown` completes; then every connection is dropped and the
+/// port is free. Runs on any tokio runtime with network and time.
 ///
 /// # Errors
-/// When the listener has no local address. Errors of one connection, or of accepting one, end nothing else.
+/// When the listener has no local address. Errors of one connection, or of accepting one, end
+/// nothing else.
 pub async fn serve(
     listener: TcpListener,
     tree: Arc<ZnodeTree>,
@@ -160,13 +165,14 @@ fn start(server: &Arc<Server>, tasks: &mut JoinSet<()>, stream: TcpStream, peer:
     });
 }
 
-/// What connections share.
+/// State that connections share.
 #[derive(Debug)]
 pub(super) struct Server {
     tree: Arc<ZnodeTree>,
     config: ZkConfig,
     sessions: Sessions,
-    /// Connections by address, each with its own number: a port may come back before its last connection is forgotten.
+    /// Connections by address, each with its own number: a port may come back before its last
+    /// connection is forgotten.
     peers: Mutex<BTreeSet<(SocketAddr, u64)>>,
     accepted: AtomicU64,
     refused: AtomicU64,
@@ -213,7 +219,7 @@ impl Server {
         asked_ms.min(self.config.session_timeout_max_ms).max(self.config.session_timeout_min_ms)
     }
 
-    /// What four-letter words tell.
+    /// The figures for four-letter words.
     pub(super) fn stats(&self) -> ServerStats {
         let packets = self.packets.load(Ordering::Relaxed);
         ServerStats {

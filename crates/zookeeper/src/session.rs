@@ -1,8 +1,9 @@
-//! Sessions: an id, a password made from it, and a time after which a silent one is gone.
+//! Sessions: an id, a password made from it, and a timeout after which a silent session expires.
 //!
-//! A session owns nothing here but the watches of its connection, which the client sets again itself. So there is nothing to
-//! keep on disk: a session of an earlier run (its id is below all of this run's) whose password fits is taken on again. One of
-//! this run that is unknown has expired or was closed, and stays so.
+//! A session owns nothing here but the watches of its connection, which the client sets again
+//! itself. So there is nothing to keep on disk: a session of an earlier run (its id is below all of
+//! this run's) whose password fits is restored. An unknown session of this run has expired or was
+//! closed, and stays so.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use tokio::time::Instant;
 
 /// Sessions in all, with or without a connection.
 const SESSIONS_MAX: u64 = 1 << 16;
-/// There may be so many whatever the memory is.
+/// This many sessions are allowed however small the memory is.
 const SESSIONS_MIN: u64 = 256;
-/// What a session takes.
+/// Bytes that a session takes.
 const SESSION_BYTES: u64 = 160;
 /// Sessions may take this part of the endpoint's memory.
 const MEMORY_PART: u64 = 4;
@@ -35,7 +36,7 @@ pub(super) struct Attached {
 /// Why there is no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Expired, closed, or the password does not fit: the client has to start anew.
+    /// Expired, closed, or the password does not fit: the client has to open a new session.
     Expired,
     /// No room for more sessions: the client has to wait.
     Full,
@@ -65,8 +66,8 @@ struct Session {
 }
 
 impl Sessions {
-    /// Ids start at the wall clock, as ZooKeeper's do: 40 bits of milliseconds above 16 bits of counter.
-    /// `memory_bytes` are the endpoint's.
+    /// Ids start at the wall clock, as ZooKeeper's do: 40 bits of milliseconds above 16 bits of
+    /// counter. `memory_bytes` are the endpoint's.
     pub(super) fn new(now_ms: i64, secret: u64, memory_bytes: u64) -> Self {
         let first_id = ((now_ms & ((1 << 40) - 1)) << 16) + 1;
         let affordable = memory_bytes / MEMORY_PART / SESSION_BYTES;
@@ -96,7 +97,7 @@ impl Sessions {
         if known && password == self.password(id) { Ok(id) } else { Err(Refused::Expired) }
     }
 
-    /// The connection is gone; the session waits for its next one.
+    /// The connection ended; the session waits for the next one.
     pub(super) fn detach(&self, attached: &Attached, now: Instant) {
         self.with_own(attached, |session| session.expires = Some(now + session.timeout));
     }
@@ -118,7 +119,7 @@ impl Sessions {
         }
     }
 
-    /// Drops the sessions that nobody came back for in time.
+    /// Drops the sessions whose client did not reconnect in time.
     pub(super) fn expire(&self, now: Instant) {
         self.table.lock().sessions.retain(|_, session| session.expires.is_none_or(|at| at > now));
     }
@@ -128,7 +129,8 @@ impl Sessions {
         self.table.lock().sessions.len()
     }
 
-    /// The password is a function of the id. It keeps clients from mixing up sessions; it guards no secret.
+    /// The password is a function of the id. It keeps clients from mixing up sessions; it guards no
+    /// secret.
     fn password(&self, id: i64) -> [u8; 16] {
         let high = mix(id as u64 ^ self.secret);
         let low = mix(high);
@@ -142,7 +144,8 @@ impl SessionTable {
         self.next_id
     }
 
-    /// Makes room for a session, in the place of the one that has been without a connection for longest.
+    /// Makes room for a session, in the place of the one that has been without a connection for
+    /// longest.
     fn make_room(&mut self, id: i64, sessions_max: usize) -> bool {
         if self.sessions.len() < sessions_max || self.sessions.contains_key(&id) {
             return true;

@@ -852,7 +852,8 @@ async fn a_packet_of_a_byte_at_a_time_is_not_waited_for() {
     server.stop().await;
 }
 
-/// Each path of a node that is not there is an event: a request of 300 KB has replies of some megabytes.
+/// Each path of a node that is not there is an event: a request of 300 KB has replies of some
+/// megabytes.
 #[tokio::test]
 async fn replies_that_clients_do_not_take_are_counted_and_bounded() {
     let budgets = small_room();

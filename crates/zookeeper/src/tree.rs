@@ -1,7 +1,7 @@
 //! The tree of nodes: what this process publishes and clients read.
 //!
-//! One lock guards nodes, transaction id and watches. Everything done under it is short and takes no other lock; there is
-//! no need for more, since a client asks a handful of times in its life.
+//! One lock guards nodes, transaction id and watches. Everything done under it is short and takes
+//! no other lock; there is no need for more, since a client asks a handful of times in its life.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -18,11 +18,12 @@ use super::protocol::Stat;
 use super::quota::{BYTES_MAX, Quota};
 use super::watch::{EventType, WatchEvent, Watcher};
 
-/// How far the first transaction id is shifted from the wall clock in milliseconds: room for a million transactions in each
-/// before a restart could meet ids already used.
+/// How far the first transaction id is shifted from the wall clock in milliseconds: room for a
+/// million transactions in each before a restart could meet ids already used.
 const ZXID_CLOCK_SHIFT: u32 = 20;
 
-/// A path that is not `/`, `/a` or `/a/b`: absolute, no empty, `.` or `..` component, no control characters.
+/// A path that is not `/`, `/a` or `/a/b`: absolute, no empty, `.` or `..` component, no control
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidPath(String);
 
@@ -34,8 +35,8 @@ impl fmt::Display for InvalidPath {
 
 impl std::error::Error for InvalidPath {}
 
-/// Nodes in memory, with versions and watches. Changes are made by this process alone; see the module `znodes` for what
-/// HBase keeps there.
+/// Nodes in memory, with versions and watches. Changes are made by this process alone; see the
+/// module `znodes` for what HBase keeps there.
 #[derive(Debug)]
 pub struct ZnodeTree {
     state: Mutex<State>,
@@ -94,7 +95,7 @@ impl ZnodeTree {
         Self { state: Mutex::new(state), clock, memory: Budget::new(BYTES_MAX) }
     }
 
-    /// The same, with so many bytes for what clients can make the endpoint keep.
+    /// The same, with `bytes` for all that clients can make the endpoint keep.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         Self { memory: Budget::new(bytes), ..self }
@@ -115,7 +116,8 @@ impl ZnodeTree {
         Quota::new(&self.memory)
     }
 
-    /// Sets the data of a node, creating it and what is missing above it. Fires watches. Returns the node's new stat.
+    /// Sets the data of a node, creating it and what is missing above it. Fires watches. Returns
+    /// the node's new stat.
     ///
     /// # Errors
     /// When `path` is no znode path.
@@ -127,8 +129,8 @@ impl ZnodeTree {
         Ok(state.set(path, data.into(), now_ms))
     }
 
-    /// Creates an empty node, and what is missing above it, unless it exists; its data is left alone then. Returns whether it
-    /// was created.
+    /// Creates an empty node, and what is missing above it, unless it exists; its data is left
+    /// alone then. Returns whether it was created.
     ///
     /// # Errors
     /// When `path` is no znode path.
@@ -144,7 +146,8 @@ impl ZnodeTree {
         Ok(true)
     }
 
-    /// Removes a node and all below it, the deepest first. Fires watches. Returns whether it was there; the root stays.
+    /// Removes a node and all below it, the deepest first. Fires watches. Returns whether it was
+    /// there; the root stays.
     pub fn remove(&self, path: &str) -> bool {
         let mut state = self.state.lock();
         if path == "/" || !state.nodes.contains_key(path) {
@@ -209,8 +212,9 @@ impl ZnodeTree {
         self.state.lock().watchers.remove(&id);
     }
 
-    /// Takes the events due to a connection, then lets `read` look at the tree and set watches: one step, so that no event
-    /// comes after a reply that shows its cause or before the reply that set its watch. `None` when events were lost.
+    /// Takes the events due to a connection, then lets `read` look at the tree and set watches: one
+    /// step, so that no event comes after a reply that shows its cause or before the reply that set
+    /// its watch. `None` when events were lost.
     pub(super) fn step<R>(
         &self,
         id: WatcherId,

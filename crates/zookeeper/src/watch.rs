@@ -1,8 +1,9 @@
-//! Watches of one connection and the events they have come to.
+//! Watches of one connection, and the events that they fired.
 //!
-//! A standard watch fires once and is gone. A data watch hears of creation, change and removal of its node; a child watch of
-//! children that come and go, and of the node's removal. A persistent watch hears all of that for ever, a recursive one the
-//! data events of its whole subtree. One removal reaches a connection once, however many of its watches it meets.
+//! A standard watch fires once and is then removed. A data watch reports the creation, change and
+//! removal of its node; a child watch reports children added and removed, and the node's removal. A
+//! persistent watch reports all of these and stays; a recursive one reports the data events of its
+//! whole subtree. One removal reaches a connection once, however many of its watches match.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use tokio::sync::Notify;
 use super::protocol::WatcherType;
 use super::quota::Quota;
 
-/// What a watch costs beside its path: its place in a table that may be less than half full, and rounding of the path.
+/// What a watch costs beside its path: its place in a table that may be less than half full, and
+/// rounding of the path.
 const WATCH_BYTES: usize = 128;
 
 /// What an event that was not taken costs beside its path.
@@ -151,7 +153,7 @@ impl Watcher {
         data || child || persistent
     }
 
-    /// Tells of what happened at `path`, if a watch asks for it.
+    /// Queues an event at `path` if a watch matches it.
     pub(super) fn fire(&mut self, kind: EventType, path: &str) {
         let hit = match kind {
             EventType::Created | EventType::DataChanged => self.take_data(path),

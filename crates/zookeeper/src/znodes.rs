@@ -4,8 +4,8 @@
 //! | FF | length int | writer's name, 8 bytes of salt | P B U F | protobuf message |
 //! ```
 //!
-//! `length` counts name and salt. Nodes without a message are empty, with none of this around it. HBase's own readers do
-//! without the first part; gohbase and asynchbase insist on it.
+//! `length` counts name and salt. Nodes without a message are empty, with none of this around it.
+//! HBase's own readers do without the first part; gohbase and asynchbase insist on it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -276,7 +276,8 @@ fn master_message(server: &ServerName, info_port: u32) -> pb::Master {
     pb::Master { master: server.into(), rpc_version: Some(0), info_port: Some(info_port) }
 }
 
-/// A message as a znode holds it, see the module documentation. A writer's name is cut at 1024 bytes.
+/// A message as a znode holds it, see the module documentation. A writer's name is cut at 1024
+/// bytes.
 pub fn frame(writer: &str, message: &impl Message) -> Bytes {
     let writer = writer.as_bytes();
     let writer = writer.get(..WRITER_BYTES_MAX).unwrap_or(writer);
@@ -293,7 +294,8 @@ pub fn frame(writer: &str, message: &impl Message) -> Bytes {
     data.into()
 }
 
-/// The part of a znode's data behind the metadata: `PBUF` and the message. `None` when the metadata is cut short.
+/// The part of a znode's data behind the metadata: `PBUF` and the message. `None` when the metadata
+/// is cut short.
 pub fn unframe(data: &[u8]) -> Option<&[u8]> {
     let Some((&METADATA_MAGIC, rest)) = data.split_first() else { return Some(data) };
     let (length, rest) = rest.split_first_chunk::<4>()?;

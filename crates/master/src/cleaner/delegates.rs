@@ -1,4 +1,4 @@
-//! Who has a say about a file's deletion.
+//! The delegates that decide whether a file may be deleted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ pub(super) trait Delegate: Send + Sync {
     fn free(&self, files: Vec<FileStatus>) -> Result<Vec<FileStatus>>;
 }
 
-/// Keeps files until they have an age (`BaseTimeToLiveFileCleaner`); has no say about files that are not its own.
+/// Keeps files until they have an age (`BaseTimeToLiveFileCleaner`); has no say about files that
+/// are not its own.
 pub(super) struct Age {
     clock: Arc<dyn Clock>,
     ttl_ms: i64,
@@ -52,7 +53,8 @@ impl Delegate for KeepAll {
     }
 }
 
-/// Keeps files to which there are links, and back references whose link is there (`HFileLinkCleaner`).
+/// Keeps files to which there are links, and back references whose link is there
+/// (`HFileLinkCleaner`).
 pub(super) struct LinkedFiles {
     fs: Arc<dyn FileSystem>,
     root: PathBuf,
@@ -101,8 +103,8 @@ impl Delegate for LinkedFiles {
 type Stamp = (i64, u64);
 type Names = Arc<HashSet<String>>;
 
-/// Keeps files that a snapshot names (`SnapshotHFileCleaner`), also one that is being made. While there is one that cannot be
-/// read, it keeps all.
+/// Keeps files that a snapshot names (`SnapshotHFileCleaner`), also one that is being made. While
+/// there is one that cannot be read, it keeps all.
 pub(super) struct SnapshotFiles {
     fs: Arc<dyn FileSystem>,
     root: PathBuf,
@@ -115,7 +117,8 @@ impl SnapshotFiles {
         Self { fs, root: root.to_owned(), manifest_bytes_max, known: Mutex::default() }
     }
 
-    /// The names of every snapshot's files; manifests that were read before and have not changed are not read again.
+    /// The names of every snapshot's files; manifests that were read before and have not changed
+    /// are not read again.
     fn names(&self) -> Result<Vec<Names>> {
         let store = SnapshotStore::new(&*self.fs, &self.root, self.manifest_bytes_max);
         let mut known = self.known.lock();

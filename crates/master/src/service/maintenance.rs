@@ -1,4 +1,5 @@
-//! Background work of the master: its switches, and the catalog janitor and the cleaners run at once.
+//! Background work of the master: its switches, and the catalog janitor and the cleaners run at
+//! once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Procedures: changes under way and their outcomes, and the procedures that older clients ask for by name.
+//! Procedures: changes under way and their outcomes, and the procedures that older clients ask for
+//! by name.
 
 use std::sync::Arc;
 

@@ -1,14 +1,13 @@
 //! A snapshot to the directories of new regions, full of links.
 //!
-//! Regions get new ids, and so new encoded names, also when a table is restored to itself: a log may still hold edits of
-//! the regions as they were, and would bring them back into a region of the same name. Ids keep their order, for a region
-//! that was split sorts before its daughters by it.
+//! Regions get new ids, and so new encoded names, also when a table is restored to itself: a log
+//! may still hold edits of the regions as they were, and would bring them back into a region of the
+//! same name. Ids keep their order, for a region that was split sorts before its daughters by it.
 //!
-//! | entry of the manifest | becomes |
-//! |---|---|
-//! | `<hfile>` | `<table>=<region>-<hfile>`, a link |
-//! | `<table>=<region>-<hfile>`, a link | the same link |
-//! | `<hfile or link>.<parent>`, a reference | `<link>.<new name of the parent>`, a reference with the same content |
+//! - `<hfile>`: `<table>=<region>-<hfile>`, a link
+//! - `<table>=<region>-<hfile>`, a link: the same link
+//! - `<hfile or link>.<parent>`, a reference: `<link>.<new name of the parent>`, a reference with
+//!   the same content
 //!
 //! Each gets a back reference, the references too: they may outlive their parent's own link.
 //! A region that was split comes along only while a daughter reads its files.
@@ -107,7 +106,8 @@ impl<'a> Layout<'a> {
                 }
             }
             daughters.sort_by(|a, b| a.start_key().cmp(b.start_key()));
-            // One that has written its own files needs no mention; HBase then names the other twice.
+            // One that has written its own files needs no mention; HBase then names the other
+            // twice.
             if let [only] = &daughters[..] {
                 daughters.push(only.clone());
             }

@@ -1,15 +1,16 @@
 //! Making a table of a snapshot: a new one (a clone), or the one it is of, as it was (a restore).
 //!
-//! Both make new regions beside what is there ([`super::layout`]). The moment is one write to hbase:meta, as for every change
-//! of a table (see [`crate::master`]):
+//! Both make new regions beside what is there ([`super::layout`]). The moment is one write to
+//! hbase:meta, as for every change of a table (see [`crate::master`]):
 //!
 //! ```text
-//! clone    regions' directories, descriptor | hbase:meta: regions, ENABLED      | served
-//! restore  regions' directories, descriptor | hbase:meta: old regions out,      | descriptor into place
-//!          to be                            |             new ones in, DISABLED | old regions to the archive
+//! clone    directories, descriptor     | hbase:meta: regions, ENABLED | served
+//! restore  directories, new descriptor | hbase:meta: old regions out, | descriptor into place,
+//!                                      | new ones in, DISABLED        | old regions to the archive
 //! ```
-//! A crash before the moment leaves directories that hbase:meta does not speak of, after it a descriptor and directories to
-//! be put in order: the next start does both. The cleaners are kept off throughout.
+//! A crash before the moment leaves directories that hbase:meta does not list, after it a
+//! descriptor and directories to be put in order: the next start does both. The cleaners are kept
+//! off throughout.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ use crate::{Master, Table, checks, descriptors, is_built_in, reconcile};
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 
 impl Master {
-    /// Restores a table that is there, or clones a snapshot to one that is not. `tracker` is a store file tracker for a clone.
+    /// Restores a table that is there, or clones a snapshot to one that is not. `tracker` is a
+    /// store file tracker for a clone.
     ///
     /// # Errors
     /// `SnapshotDoesNotExistException`, `CorruptedSnapshotException`, `RestoreSnapshotException`,
@@ -202,7 +204,8 @@ fn check_restorable(table: &Table) -> Result<()> {
     Err(HBaseError::new(ErrorKind::UnsupportedOperation, message))
 }
 
-/// A restore does not change how a store's files are told from others (`validatePreRestoreSnapshot`).
+/// A restore does not change how a store's files are told from others
+/// (`validatePreRestoreSnapshot`).
 fn check_same_tracker(table: &TableDescriptor, snapshot: &TableDescriptor) -> Result<()> {
     let tracker = |table: &TableDescriptor| table.text(TRACKER).unwrap_or("DEFAULT").to_owned();
     if tracker(table) == tracker(snapshot) {

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! .hbase-snapshot/<name>/.snapshotinfo    SnapshotDescription, bare
-//! .hbase-snapshot/<name>/data.manifest    SnapshotDataManifest, bare: the table's descriptor, and every region's files
+//! .hbase-snapshot/<name>/data.manifest    SnapshotDataManifest, bare: descriptor, files
 //! .hbase-snapshot/.tmp/<name>/            the same, being made or unmade
 //! ```
-//! The rename out of `.tmp` is the moment from which a snapshot is there, the rename into it the one from which it is not.
+//! The rename out of `.tmp` is the moment from which a snapshot is there, the rename into it the
+//! one from which it is not.
 
 use std::path::{Path, PathBuf};
 
@@ -63,15 +64,16 @@ impl<'a> SnapshotStore<'a> {
     /// Whether a snapshot is there.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn exists(&self, name: &str) -> Result<bool> {
         Ok(self.fs.exists(&self.dir(name))?)
     }
 
-    /// Every snapshot's description, ordered by name. One that cannot be read is left out, with a line in the log.
+    /// Every snapshot's description, ordered by name. One that cannot be read is left out, with a
+    /// line in the log.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn list(&self) -> Result<Vec<pb::SnapshotDescription>> {
         let mut found = Vec::new();
         for dir in self.dirs()? {
@@ -98,7 +100,7 @@ impl<'a> SnapshotStore<'a> {
     /// The directories of snapshots, and of those that are being made, by this server or a tool.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn all_dirs(&self) -> Result<Vec<FileStatus>> {
         let mut dirs = self.dirs()?;
         dirs.extend(
@@ -160,7 +162,8 @@ impl<'a> SnapshotStore<'a> {
         pb::SnapshotDataManifest::decode(Bytes::from(bytes)).map_err(|e| unreadable(&e))
     }
 
-    /// The names of all files that a snapshot needs, in any directory (`SnapshotReferenceUtil.getHFileNames`).
+    /// The names of all files that a snapshot needs, in any directory
+    /// (`SnapshotReferenceUtil.getHFileNames`).
     ///
     /// # Errors
     /// As [`SnapshotStore::read`].
@@ -176,7 +179,7 @@ impl<'a> SnapshotStore<'a> {
     /// When the manifest of a snapshot's directory was written; `None` while there is none.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn manifest_status(&self, dir: &Path) -> Result<Option<FileStatus>> {
         match self.fs.status(&dir.join(MANIFEST_FILE)) {
             Ok(status) => Ok(Some(status)),
@@ -188,7 +191,7 @@ impl<'a> SnapshotStore<'a> {
     /// Writes a snapshot beside the others; [`SnapshotStore::publish`] makes it one of them.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn prepare(&self, snapshot: &Snapshot) -> Result<()> {
         let dir = self.working_dir(&snapshot.description.name);
         self.fs.delete(&dir)?;
@@ -204,7 +207,7 @@ impl<'a> SnapshotStore<'a> {
     /// The moment from which a snapshot is there.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn publish(&self, name: &str) -> Result<()> {
         Ok(self.fs.rename(&self.working_dir(name), &self.dir(name))?)
     }
@@ -212,7 +215,7 @@ impl<'a> SnapshotStore<'a> {
     /// Gives up a snapshot that was not published.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn discard(&self, name: &str) -> Result<()> {
         self.fs.delete(&self.working_dir(name))?;
         Ok(())
@@ -239,7 +242,7 @@ impl<'a> SnapshotStore<'a> {
     /// Removes what a dead process was making or unmaking.
     ///
     /// # Errors
-    /// What the file system says.
+    /// `IOException` from the file system.
     pub fn discard_unfinished(&self) -> Result<()> {
         for entry in list_or_nothing(self.fs, &self.root.join(DIR).join(WORKING_DIR))? {
             tracing::info!(snapshot = entry.name(), "unfinished snapshot removed");
@@ -262,7 +265,8 @@ pub fn region_of(manifest: &pb::SnapshotRegionManifest) -> Result<RegionInfo> {
     RegionInfo::try_from(&manifest.region_info).map_err(|e| corrupted(e.message()))
 }
 
-/// The names under which the file of a manifest's entry may lie in a directory: its own, and those it stands for.
+/// The names under which the file of a manifest's entry may lie in a directory: its own, and those
+/// it stands for.
 fn names_behind(name: &str) -> Vec<String> {
     let of_link = |link: &HFileLink| link.hfile.clone();
     match StoreFileName::parse(name) {

@@ -1,8 +1,9 @@
 //! Taking a snapshot.
 //!
-//! The table's lock is held, so its regions stay what they are, and the cleaners are kept off, so that a file that goes to
-//! the archive meanwhile stays there until the snapshot names it. Cells may be written all the while: of those whose writer
-//! is told before a region is flushed, all are in the snapshot; of the others, some may be.
+//! The table's lock is held, so its regions stay what they are, and the cleaners are kept off, so
+//! that a file that goes to the archive meanwhile stays there until the snapshot names it. Cells
+//! may be written all the while: of those whose writer is told before a region is flushed, all are
+//! in the snapshot; of the others, some may be.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ impl Master {
     /// Takes a snapshot of a table, enabled or disabled.
     ///
     /// # Errors
-    /// `SnapshotExistsException`, `SnapshotCreationException`, or `UnsupportedOperationException` when snapshots are off.
+    /// `SnapshotExistsException`, `SnapshotCreationException`, or `UnsupportedOperationException`
+    /// when snapshots are off.
     pub fn take_snapshot(self: &Arc<Self>, wanted: pb::SnapshotDescription, nonce: Nonce) -> Result<u64> {
         self.check_snapshot_support()?;
         if let Some(id) = self.procedures.find(nonce) {
@@ -185,7 +187,8 @@ impl Master {
         families.map(|family| Ok(of_store(&Store::open(stores, family.clone(), info)?))).collect()
     }
 
-    /// Brings into files what a dead server's logs hold of a region that has not been opened since, and finishes its bulk loads.
+    /// Brings into files what a dead server's logs hold of a region that has not been opened since,
+    /// and finishes its bulk loads.
     pub(crate) fn replay_edits(&self, table: &Table, info: &RegionInfo) -> Result<()> {
         let dir = self.region_dir(info);
         let is_log = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());

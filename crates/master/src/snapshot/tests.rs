@@ -1,4 +1,5 @@
-//! Snapshots over files in memory: what is left when the disk fails, or the process dies, at any step.
+//! Snapshots over files in memory: what is left when the disk fails, or the process dies, at any
+//! step.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Whether every file of a snapshot is there (`SnapshotReferenceUtil.verifySnapshot`), before anything is made of it.
+//! Whether every file of a snapshot is there (`SnapshotReferenceUtil.verifySnapshot`), before
+//! anything is made of it.
 
 use std::path::Path;
 
@@ -25,7 +26,8 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// What an entry of a manifest says. `region` is the encoded name of the region it is listed under.
+    /// What an entry of a manifest says. `region` is the encoded name of the region it is listed
+    /// under.
     ///
     /// # Errors
     /// `CorruptedSnapshotException` for a name that no store file has.

@@ -1,9 +1,11 @@
-//! Every call to the file system fails in turn, in every change of the cluster's shape: once, once after it did its work, or
-//! from then on for a while. When the disk is sound again, and without a restart, every region of every enabled table is
-//! served within [`PATIENCE`], every cell is there, and the change was made whole or not at all. It can then be made again;
-//! and all that holds after a death, too.
+//! Every call to the file system fails in turn, in every change of the cluster's shape: once, once
+//! after it did its work, or from then on for a while. When the disk is sound again, and without a
+//! restart, every region of every enabled table is served within [`PATIENCE`], every cell is there,
+//! and the change was made whole or not at all. It can then be made again; and all that holds after
+//! a death, too.
 //!
-//! CI takes some of the calls, by a seed; `EVENKEEL_DDL_FAULTS=all` takes all of them. `EVENKEEL_DDL_FAULTS_OF` names one change.
+//! CI takes some of the calls, by a seed; `EVENKEEL_DDL_FAULTS=all` takes all of them.
+//! `EVENKEEL_DDL_FAULTS_OF` names one change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -410,7 +412,8 @@ fn a_change_that_fails_at_any_call_leaves_every_region_served() {
     }
 }
 
-/// While a region cannot be opened its calls are answered so that clients try again; once it can be, it is served.
+/// While a region cannot be opened its calls are answered so that clients try again; once it can
+/// be, it is served.
 #[test]
 fn a_region_that_cannot_be_opened_at_start_is_served_as_soon_as_it_can_be() {
     let mut cluster = Cluster::with_table();

@@ -1,7 +1,8 @@
-//! Random histories of a whole cluster against a naive model of its tables: cells written, flushed and compacted, families
-//! added and deleted, tables truncated, deleted and created again, snapshots restored and cloned, regions split, merged
-//! and moved, processes that die. The model knows what must be there and what must not: what belonged to a family, a table
-//! or a time that is gone never comes back.
+//! Random histories of a whole cluster against a naive model of its tables: cells written, flushed
+//! and compacted, families added and deleted, tables truncated, deleted and created again,
+//! snapshots restored and cloned, regions split, merged and moved, processes that die. The model
+//! knows what must be there and what must not: what belonged to a family, a table or a time that is
+//! gone never comes back.
 //!
 //! The clock stands still unless a cell is written, so that changes share a millisecond.
 //!

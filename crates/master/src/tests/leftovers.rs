@@ -1,4 +1,5 @@
-//! What a family or a table left behind, in logs or on disk, does not come back with the next one of its name.
+//! What a family or a table left behind, in logs or on disk, does not come back with the next one
+//! of its name.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Starts over directories that hbase:meta does not know, or that it knows and that are not there: no data is thrown away, and
-//! every other table is served.
+//! Starts over directories that hbase:meta does not know, or that it knows and that are not there:
+//! no data is thrown away, and every other table is served.
 
 use evenkeel_region::layout;
 

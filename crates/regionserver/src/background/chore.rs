@@ -1,8 +1,9 @@
-//! The chore: what goes by time. Leases of scanners, the limit on unflushed bytes of all regions, flushes of what has been
-//! in memory for long or has become much, flushes that failed, compactions that are due, how fast both may write, and the
-//! lines of the caches and the allocator in the log.
+//! The chore: periodic work. Leases of scanners, the limit on unflushed bytes of all regions,
+//! flushes of what has been in memory for long or has become much, flushes that failed, compactions
+//! that are due, how fast both may write, and the lines of the caches and the allocator in the log.
 //!
-//! Unflushed bytes it looks at between its times, too, when [`Background::notifier`](crate::Background::notifier) is notified.
+//! It also checks unflushed bytes between its periods, when
+//! [`Background::notifier`](crate::Background::notifier) is notified.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::statistics;
 /// How often the chore looks.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Looks at unflushed bytes are at least so far apart, however often it is notified.
+/// The shortest time between two checks of unflushed bytes, however often it is notified.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The thread that runs the chore. Dropping it ends the thread.
@@ -106,13 +107,15 @@ struct Reported {
     requests: AtomicU64,
 }
 
-/// Scanners may keep one part in so many of the bound on unflushed cells of what was flushed.
+/// Scanners may keep flushed cells up to this fraction (1/`FLUSHED_PART`) of the limit on unflushed
+/// cells.
 const FLUSHED_PART: u64 = 8;
 
 /// How often regions are asked for how long they hold edits.
 const FLUSH_CHECK_MS: i64 = 10_000;
 
-/// How long edits of hbase's own tables stay unflushed, whatever is set (`HRegion.SYSTEM_CACHE_FLUSH_INTERVAL`).
+/// How long edits of hbase's own tables stay unflushed, whatever is set
+/// (`HRegion.SYSTEM_CACHE_FLUSH_INTERVAL`).
 const SYSTEM_FLUSH_MS: i64 = 300_000;
 
 fn log_statistics(of: &str, line: Option<String>) {
@@ -129,7 +132,7 @@ fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
 }
 
 impl RegionServer {
-    /// Looks once at everything that goes by time.
+    /// Looks once at everything that depends on time.
     pub fn run_chore(&self) {
         self.memory.expire_nonces();
         let expired = self.scanners.expire();
@@ -174,7 +177,8 @@ impl RegionServer {
         self.report_load(since_ms, now_ms, requests.saturating_sub(before));
     }
 
-    /// Measures unflushed bytes, and asks for the flushes that are wanted ([`memstore`](crate::limits::memstore)).
+    /// Measures unflushed bytes, and asks for the flushes that are wanted
+    /// ([`memstore`](crate::limits::memstore)).
     fn check_memstores(&self, regions: &[Arc<Region>]) {
         let (unflushed, need) = self.memory.measure(clock::monotonic(), || self.unflushed(regions));
         let throttling = regions.iter().any(|region| region.write_pressure() > 0.0);
@@ -185,7 +189,8 @@ impl RegionServer {
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
     }
 
-    /// Ends scanners that keep too much of what was flushed; see [`scanners`](crate::requests::scanners).
+    /// Ends scanners that keep too much of what was flushed; see
+    /// [`scanners`](crate::requests::scanners).
     fn end_holders_of_flushed(&self, regions: &[Arc<Region>]) {
         let bytes_max = self.config.global_memstore_bytes / FLUSHED_PART;
         let out_bytes = self.memory.chunks_out();
@@ -224,8 +229,8 @@ impl RegionServer {
         throughput.set_limit(self.config.compaction.limit(pressure, off_peak));
     }
 
-    /// Asks for compactions that are due by time: a region that is not written to is not flushed either, and nothing else
-    /// would look.
+    /// Asks for compactions that are due by time: a region that is not written to is not flushed
+    /// either, and nothing else would look.
     fn check_compactions(&self, regions: &[Arc<Region>]) {
         let due = |region: &&Arc<Region>| {
             region.needs_compaction() || region.next_compaction_bytes(None, false) > 0
@@ -252,7 +257,8 @@ impl RegionServer {
             false => self.config.periodic_flush_ms_of(region.table()),
         };
         let Some(since_ms) = region.oldest_edit_ms().filter(|_| period_ms > 0) else { return false };
-        // An encoded name is a hash: regions that were written to at once flush one after the other.
+        // An encoded name is a hash: regions that were written to at once flush one after the
+        // other.
         let spread_ms = self.config.periodic_flush_spread_ms.max(1);
         let of_name = |sum: i64, byte: u8| (sum.wrapping_mul(31) + i64::from(byte)).rem_euclid(spread_ms);
         let spread = region.info().encoded_name().bytes().fold(0_i64, of_name);

@@ -1,10 +1,10 @@
-//! [`Notifier`]: wakes the thread that waits for it.
+//! [`Notifier`]: wakes the one thread that waits for it.
 
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// For one thread that waits. Rings that nobody waits for are one.
+/// For one thread that waits. Rings that no caller waits for are one.
 #[derive(Debug, Default)]
 pub struct Notifier {
     notified: Mutex<bool>,

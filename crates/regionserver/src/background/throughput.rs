@@ -1,6 +1,6 @@
 //! [`CompactionTuning`]: how fast compactions may write, by need and hour
-//! (`PressureAwareCompactionThroughputController`, `NoLimitThroughputController`); [`FlushTuning`]: the same of flushes
-//! (`PressureAwareFlushThroughputController`).
+//! (`PressureAwareCompactionThroughputController`, `NoLimitThroughputController`); [`FlushTuning`]:
+//! the same of flushes (`PressureAwareFlushThroughputController`).
 
 use chrono::Timelike;
 use evenkeel_common::config::ConfigError;
@@ -44,9 +44,11 @@ impl OffPeakHours {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct CompactionTuning {
-    /// `hbase.hstore.compaction.throughput.lower.bound`: bytes a second while there is little to do.
+    /// `hbase.hstore.compaction.throughput.lower.bound`: bytes a second while there is little to
+    /// do.
     pub lower: u64,
-    /// `hbase.hstore.compaction.throughput.higher.bound`: bytes a second just before files hold up flushes.
+    /// `hbase.hstore.compaction.throughput.higher.bound`: bytes a second just before files hold up
+    /// flushes.
     pub higher: u64,
     /// `hbase.hstore.compaction.throughput.offpeak`: bytes a second in off-peak hours.
     pub off_peak: u64,
@@ -107,8 +109,8 @@ impl CompactionTuning {
         self.off_peak_hours.is_some_and(|hours| hour().is_some_and(|hour| hours.contains(hour)))
     }
 
-    /// Bytes a second that compactions may write; `None` for as many as they can: when files hold up flushes, nothing is
-    /// saved by waiting. `pressure` is that of the neediest region.
+    /// Bytes a second that compactions may write; `None` for as many as they can: when files hold
+    /// up flushes, nothing is saved by waiting. `pressure` is that of the neediest region.
     pub fn limit(&self, pressure: f64, off_peak: bool) -> Option<u64> {
         if self.unlimited || pressure > 1.0 {
             return None;
@@ -121,14 +123,15 @@ impl CompactionTuning {
     }
 }
 
-/// How fast flushes may write that nobody waits for.
+/// How fast flushes may write that no caller waits for.
 #[derive(Clone, Debug)]
 pub struct FlushTuning {
     /// `hbase.regionserver.flush.throughput.controller` names the controller with a limit.
     pub limited: bool,
     /// `hbase.hstore.flush.throughput.lower.bound`: bytes a second while little is unflushed.
     pub lower: u64,
-    /// `hbase.hstore.flush.throughput.upper.bound`: bytes a second just before the lower limit of unflushed bytes.
+    /// `hbase.hstore.flush.throughput.upper.bound`: bytes a second just before the lower limit of
+    /// unflushed bytes.
     pub upper: u64,
 }
 
@@ -154,8 +157,8 @@ impl FlushTuning {
         })
     }
 
-    /// Bytes a second that flushes may write; `None` for as many as they can. `pressure` is the part of the lower limit that
-    /// is unflushed.
+    /// Bytes a second that flushes may write; `None` for as many as they can. `pressure` is the
+    /// part of the lower limit that is unflushed.
     pub fn limit(&self, pressure: f64) -> Option<u64> {
         let span = self.upper.saturating_sub(self.lower) as f64;
         (self.limited && pressure < 1.0).then(|| self.lower + (span * pressure.max(0.0)) as u64)

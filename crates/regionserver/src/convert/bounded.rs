@@ -1,7 +1,8 @@
 //! [`decode`]: requests with filters, within an [`Allowance`].
 //!
-//! A filter is a class name and bytes, which nothing has looked into when the request has been decoded. What they become is told
-//! from the bytes ([`bytes_to_read`]) and taken from the allowance of the request, before any of it is made.
+//! A filter is a class name and bytes, which nothing has looked into when the request has been
+//! decoded. What they become is told from the bytes ([`bytes_to_read`]) and taken from the
+//! allowance of the request, before any of it is made.
 
 use bytes::Bytes;
 use evenkeel_protocol::{Allowance, BoundedError, pb};

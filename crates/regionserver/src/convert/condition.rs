@@ -10,7 +10,8 @@ use super::{check_row, missing, optional_time_range};
 /// A condition in its column form or its filter form.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for missing fields, an unknown operator, or a filter or comparator that cannot be read.
+/// `DoNotRetryIOException` for missing fields, an unknown operator, or a filter or comparator that
+/// cannot be read.
 pub fn read(proto: &pb::Condition) -> Result<Condition> {
     check_row(&proto.row)?;
     let test = match &proto.filter {
@@ -31,7 +32,8 @@ fn column_test(proto: &pb::Condition) -> Result<ConditionTest> {
     })
 }
 
-/// The operator of a number; absent means the enum's first value, as for every reader of such a message.
+/// The operator of a number; absent means the enum's first value, as for every reader of such a
+/// message.
 fn compare_op(number: Option<i32>) -> Result<CompareType> {
     let number = number.unwrap_or(CompareType::Less as i32);
     CompareType::try_from(number)

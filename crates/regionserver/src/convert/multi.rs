@@ -1,9 +1,10 @@
 //! MultiRequest and MultiResponse, for many rows at little cost.
 //!
-//! A batch of Gets is one Get over and over with another row, and reading each of its messages field by field would take as
-//! long as reading its row from the cache. So the actions are taken as they lie, and of a Get whose bytes after the row
-//! are those of the Get before it, only the row is read: it is of the same *kind*. Everything else is read as a message.
-//! Likewise what became of a Get whose cells lie beside the response is a few bytes, which [`Entries`] writes where they
+//! A batch of Gets is one Get over and over with another row, and reading each of its messages
+//! field by field would take as long as reading its row from the cache. So the actions are taken as
+//! they lie, and of a Get whose bytes after the row are those of the Get before it, only the row is
+//! read: it is of the same *kind*. Everything else is read as a message. Likewise what became of a
+//! Get whose cells lie beside the response is a few bytes, which [`Entries`] writes where they
 //! belong.
 
 use bytes::{Buf, Bytes};
@@ -80,8 +81,9 @@ impl Action {
 }
 
 impl MultiRequest {
-    /// Reads a request, whole: what it holds is known to be well-formed then. What it holds is taken from `allowance`, and what
-    /// will be made of it: an action of two bytes becomes some hundred until it is answered.
+    /// Reads a request, whole: what it holds is known to be well-formed then. What it holds is
+    /// taken from `allowance`, and what will be made of it: an action of two bytes becomes some
+    /// hundred until it is answered.
     ///
     /// # Errors
     /// When it is not a pb::MultiRequest, or one too large.
@@ -185,7 +187,8 @@ fn held_bytes(mutation: &pb::MutationProto) -> u64 {
 #[derive(Default)]
 struct Kinds {
     kinds: Vec<pb::Get>,
-    /// The bytes after the row that make a Get one of the last kind; `None` when that cannot be told by bytes.
+    /// The bytes after the row that make a Get one of the last kind; `None` when that cannot be
+    /// told by bytes.
     rest: Option<Bytes>,
 }
 
@@ -194,7 +197,7 @@ impl Kinds {
         if let Some(get) = LoneGet::find(&bytes)
             && self.is_of_last_kind(&bytes, &get, allowance)?
         {
-            // Of a share of the request's bytes its part is cut out, which shares no more.
+            // A part of shared request bytes is copied out, so that it holds the rest no longer.
             bytes.truncate(get.row_end);
             bytes.advance(get.row_start);
             let what = What::Get { row: bytes, kind: self.kinds.len() - 1 };
@@ -214,8 +217,8 @@ impl Kinds {
         Ok(Action { index: action.index, what })
     }
 
-    /// Whether a Get that is all of its action is of the last kind, which it may be the first of; `false` when its bytes mean
-    /// something else.
+    /// Whether a Get that is all of its action is of the last kind, which it may be the first of;
+    /// `false` when its bytes mean something else.
     fn is_of_last_kind(
         &mut self,
         action: &Bytes,
@@ -223,12 +226,13 @@ impl Kinds {
         allowance: &mut Allowance<'_>,
     ) -> Result<bool, BoundedError> {
         let LoneGet { row_start, row_end, .. } = *at;
-        if self.rest.as_deref() == Some(&action[row_end..]) {
+        if action.get(row_end..).is_some_and(|rest| self.rest.as_deref() == Some(rest)) {
             return Ok(true);
         }
         let get = decode_action(action.clone(), allowance)?.get;
         // A row that is there twice is the one that comes last.
-        let Some(get) = get.filter(|get| get.row == action[row_start..row_end]) else { return Ok(false) };
+        let row = action.get(row_start..row_end);
+        let Some(get) = get.filter(|get| row == Some(&*get.row)) else { return Ok(false) };
         self.rest = Some(action.slice(row_end..));
         self.add(get);
         Ok(true)
@@ -324,7 +328,7 @@ const ENTRY_INDEX: u8 = 1 << 3;
 const ENTRY_RESULT: u8 = 2 << 3 | 2;
 
 impl Entries {
-    /// Of about so many entries.
+    /// With capacity for about this many entries.
     pub fn with_capacity(entries: usize) -> Self {
         Self { bytes: Vec::with_capacity(entries * ENTRY_BYTES), ..Self::default() }
     }
@@ -336,7 +340,7 @@ impl Entries {
         entry.encode_raw(&mut self.bytes);
     }
 
-    /// Adds the entry of a result whose cells, so many, lie beside the response.
+    /// Adds the entry of a result whose cells, this many, lie beside the response.
     pub fn push_counted(&mut self, index: u32, cells: usize) {
         if self.count != Some(cells) {
             self.counted.clear();

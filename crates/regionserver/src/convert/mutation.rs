@@ -18,8 +18,8 @@ const ATTRIBUTE_RETURN_RESULTS: &str = "_rr_";
 /// Bytes a cell has beside its KeyValue where HBase measures it: the length before it.
 const CELL_LENGTH_BYTES: usize = 4;
 
-/// A mutation with its cells, which come from the message or, when it says so, from `block`. Cells longer than
-/// `cell_bytes_max` are refused (`hbase.server.keyvalue.maxsize`); 0 for no limit.
+/// A mutation with its cells, which come from the message or, when it says so, from `block`. Cells
+/// longer than `cell_bytes_max` are refused (`hbase.server.keyvalue.maxsize`); 0 for no limit.
 ///
 /// # Errors
 /// `DoNotRetryIOException` for whatever is wrong with it; its cells are taken from `block` even so.
@@ -61,7 +61,8 @@ pub fn skip(proto: &pb::MutationProto, block: &mut CellBlockReader) {
     }
 }
 
-/// The kind of a mutation; absent means the enum's first value, as for every reader of such a message.
+/// The kind of a mutation; absent means the enum's first value, as for every reader of such a
+/// message.
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a number that means nothing.

@@ -28,8 +28,9 @@ pub struct ScanRequest {
     pub need_cursor: bool,
 }
 
-/// A Get as a scan of this row, whatever row the message has. `on_demand` is what a Get that does not say so does with
-/// families its filter does not need (`hbase.hregion.scan.loadColumnFamiliesOnDemand`).
+/// A Get as a scan of this row, whatever row the message has. `on_demand` is what a Get that does
+/// not say so does with families its filter does not need
+/// (`hbase.hregion.scan.loadColumnFamiliesOnDemand`).
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a bad row, time range or filter.
@@ -53,8 +54,8 @@ pub fn get(proto: &pb::Get, row: &Bytes, on_demand: bool) -> Result<Scan> {
 /// A Scan. `on_demand` as for [`get`].
 ///
 /// # Errors
-/// `DoNotRetryIOException` for bad rows, time ranges, read types or filters, and for a batch size together with a
-/// filter that judges whole rows.
+/// `DoNotRetryIOException` for bad rows, time ranges, read types or filters, and for a batch size
+/// together with a filter that judges whole rows.
 pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
     let (start_row, stop_row) = rows(proto)?;
     let include_start_row = proto.include_start_row();
@@ -131,8 +132,8 @@ fn read_type(proto: &pb::Scan) -> Result<ReadType> {
     }
 }
 
-/// The families asked for, sorted. As in Java the last word on a family counts: a family named with no qualifier asks
-/// for all its columns, and one named with qualifiers after that for those alone.
+/// The families asked for, sorted. As in Java the last word on a family counts: a family named with
+/// no qualifier asks for all its columns, and one named with qualifiers after that for those alone.
 fn families(columns: &[pb::Column]) -> Families {
     let mut families = Families::with_capacity(columns.len());
     for column in columns {

@@ -8,7 +8,8 @@ use evenkeel_protocol::pb::region_specifier::RegionSpecifierType;
 /// The encoded name of the region that is meant.
 ///
 /// # Errors
-/// `NotServingRegionException` for bytes that name no region; the client then looks the region up again.
+/// `NotServingRegionException` for bytes that name no region; the client then looks the region up
+/// again.
 pub fn encoded_name(specifier: &pb::RegionSpecifier) -> Result<&str> {
     // Stock servers take either form whatever the type says, and some tools rely on it.
     let whole = || std::str::from_utf8(&specifier.value).ok().filter(|name| is_encoded_name(name));
@@ -27,7 +28,8 @@ pub fn specifier(region: &RegionInfo) -> pb::RegionSpecifier {
     pb::RegionSpecifier { r#type: RegionSpecifierType::RegionName as i32, value: region.name().clone() }
 }
 
-/// Whether a text has the form of an encoded name: 32 hexadecimal digits, or a decimal number as hbase:meta's.
+/// Whether a text has the form of an encoded name: 32 hexadecimal digits, or a decimal number as
+/// hbase:meta's.
 fn is_encoded_name(name: &str) -> bool {
     let hex = name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit());
     hex || (!name.is_empty() && name.len() <= 10 && name.bytes().all(|b| b.is_ascii_digit()))

@@ -1,8 +1,8 @@
-//! AggregateService: minimum, maximum, sum, row count and the like of one column of one region, for the three column
-//! interpreters of HBase's client: Long, Double and BigDecimal.
+//! AggregateService: minimum, maximum, sum, row count and the like of one column of one region, for
+//! the three column interpreters of HBase's client: Long, Double and BigDecimal.
 //!
-//! The first family of the scan is what is aggregated; of its qualifiers the first is the value, and for the median the
-//! second the weight.
+//! The first family of the scan is what is aggregated; of its qualifiers the first is the value,
+//! and for the median the second the weight.
 
 use std::sync::Arc;
 
@@ -60,7 +60,8 @@ impl Method {
 /// Runs a method over a region.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for a scan with no family or an interpreter that is not built in; what reading says.
+/// `DoNotRetryIOException` for a scan with no family or an interpreter that is not built in; what
+/// reading says.
 pub fn run(
     server: &RegionServer,
     region: &Arc<Region>,

@@ -1,7 +1,9 @@
-//! Decimal numbers as HBase's BigDecimalColumnInterpreter computes with them: two digits after the point.
+//! Decimal numbers as HBase's BigDecimalColumnInterpreter computes with them: two digits after the
+//! point.
 //!
-//! `Bytes.toBytes(BigDecimal)` is a 4-byte scale and then the unscaled number, big-endian two's complement, in as few
-//! bytes as it takes. Here the unscaled number is an `i128`, which is 38 digits; more is refused.
+//! `Bytes.toBytes(BigDecimal)` is a 4-byte scale and then the unscaled number, big-endian two's
+//! complement, in as few bytes as it takes. Here the unscaled number is an `i128`, which is 38
+//! digits; more is refused.
 
 use evenkeel_common::{HBaseError, Result};
 
@@ -13,7 +15,8 @@ pub const SCALE: i32 = 2;
 pub struct Hundredths(pub i128);
 
 impl Hundredths {
-    /// Reads a number and rounds it to hundredths, half to even; `None` when the bytes are no number.
+    /// Reads a number and rounds it to hundredths, half to even; `None` when the bytes are no
+    /// number.
     ///
     /// # Errors
     /// `DoNotRetryIOException` for a number that is too large.

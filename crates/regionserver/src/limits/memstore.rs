@@ -1,70 +1,84 @@
-//! [`MemStoreGauge`]: the unflushed bytes of all regions, and the marks that they pass on the way to their limit.
+//! [`MemStoreGauge`]: the unflushed bytes of all regions, and the watermarks on the way to their
+//! limit.
 //!
 //! ```text
-//! 0 ............ flush watermark ............... urgency watermark .......... throttle watermark .......... limit
-//!    nobody waits   every flusher has work,   flushes yield         answers are held      writes are refused
-//!                   the largest regions first to requests no more
+//! 0 .......... flush .................... urgency ........... throttle ......... limit
+//!              watermark                  watermark           watermark
+//! no call      every flusher has work,    flushes yield       replies to        writes are
+//! waits        largest regions first      to nothing          writes are held   refused
 //! ```
 //!
-//! | mark | where |
-//! |---|---|
-//! | limit | `hbase.regionserver.global.memstore.size` |
-//! | throttle watermark | the *approach* before the limit: the largest flush of late, but no less than what `...size.lower.limit` leaves and than six chunks, and no more than half of the limit |
-//! | urgency watermark | half way between the other two: a flush that yields is to be done before answers are held |
-//! | flush watermark | before that, what is written in [`FLUSH_LEAD`] at the present pace, but no more than a quarter of the lower limit: so much that writers whom the disk keeps up with do not come to the throttle watermark |
+//! - limit: `hbase.regionserver.global.memstore.size`
+//! - throttle watermark: the *approach* before the limit: the largest recent flush, at least what
+//!   `...size.lower.limit` leaves and six chunks, at most half of the limit
+//! - urgency watermark: half way between the other two: a flush that yields should end before
+//!   replies are held
+//! - flush watermark: before that, the bytes written in [`FLUSH_LEAD`] at the present rate, at most
+//!   a quarter of the lower limit: enough that writers with which the disk keeps up do not reach
+//!   the throttle watermark
 //!
-//! HBase's marks are parts of the memory. But what writers put into memory until it becomes free depends on how long a
-//! flush takes, and so on how large it is. With 48 MiB, the 5 % that HBase leaves are full before the first flush is half
-//! done. Where memory is large, the approach is the 5 %.
+//! HBase's watermarks are fractions of the memory. But the bytes that writers add until memory is
+//! freed depend on how long a flush takes, and so on its size. With 48 MiB, the 5 % that HBase
+//! leaves are full before the first flush is half done. Where memory is large, the approach is the
+//! 5 %.
 //!
 //! # Why writers settle before the limit
-//! The [throttle](crate::limits::write_throttle) holds an answer for `H (u/A)³` when `u` bytes of the approach of `A` are used. So `N` callers
-//! with `b` bytes each, however fast they are, write no more than `N b / H (A/u)³` in a unit of time, and in the time `T`
-//! of a flush they come no further than `(u/A)⁴ = 4 N b T / (A H)`. A flush at the speed `F` takes `T = L / F`, and `A` is no
-//! less than its bytes `L`, which it gives back at its end:
+//! The [throttle](crate::limits::write_throttle) holds an answer for `H (u/A)³` when `u` bytes of
+//! the approach of `A` are used. So `N` callers with `b` bytes each, however fast they are, write
+//! no more than `N b / H (A/u)³` in a unit of time, and in the time `T` of a flush they come no
+//! further than `(u/A)⁴ = 4 N b T / (A H)`. A flush at the speed `F` takes `T = L / F`, and `A` is
+//! no less than its bytes `L`, which it gives back at its end:
 //!
 //! ```text
 //! (u/A)⁴  <=  4 N b / (F H)
 //! ```
 //!
-//! `F` is that of a thread that yields to nobody: past the urgency watermark no flush does ([`background`](crate::background)).
-//! That does not depend on the memory, on regions or on the pace of writers without a throttle: nobody is refused as long as
-//! a flusher writes, in the time `H` of the longest hold, four times what all calls in flight carry. Callers with more than
-//! that come to the limit, where HBase's refusals are. Nor can all wait with nobody flushing: the flush watermark is never
-//! behind the throttle watermark, and past it some region is flushed, however small.
+//! `F` is that of a thread that yields to nobody: past the urgency watermark no flush does
+//! ([`background`](crate::background)). That does not depend on the memory, on regions or on the
+//! rate of writers without a throttle: no write is refused as long as a flusher writes, in the time
+//! `H` of the longest hold, four times what all calls in flight carry. Callers with more than that
+//! reach the limit, where writes are refused as in HBase. Nor can all writers wait while nothing is
+//! flushed: the flush watermark is never behind the throttle watermark, and past it some region is
+//! flushed, however small.
 //!
 //! # Small calls beside large ones
-//! What fills the memory are bytes, and one caller with batches brings as many as a thousand with single rows. Held alike, all
-//! wait for the few; without their wait nothing would be lost. So a call of `b` bytes bears `b/B` of the hold, at most all of
-//! it, where `B` is the size of the call that the typical byte of late came in ([`TypicalCall`]): the geometric mean of the
-//! calls' sizes, each as heavy as its bytes.
+//! What fills the memory are bytes, and one caller with batches brings as many as a thousand with
+//! single rows. Held alike, all wait for the few; without their wait nothing would be lost. So a
+//! call of `b` bytes bears `b/B` of the hold, at most all of it, where `B` is the size of the call
+//! that the typical byte of late came in ([`TypicalCall`]): the geometric mean of the calls' sizes,
+//! each as heavy as its bytes.
 //!
-//! Small callers then write as if each call were of `B` bytes, and that has to stay bounded. Their part `f` of all bytes
-//! grows by it, but `B` comes down to their size as it does: with two sizes `s` and `l`, `B = s^f l^(1-f)`, and where held
-//! alike they would write `R` times what the large ones do, they settle at `f/(1-f) = R (l/s)^(1-f)`. For sizes 10,000
-//! times apart all write at most 3.1 times what they would when held alike (at `R = 0.4`), for 100 times apart 2.1 times;
-//! `u/A` grows by the fourth root of that, a third. An arithmetic mean would not do: one batch among a thousand times its
-//! bytes in single rows would still be most of it. At the limit all bear everything, and so does what is refused.
+//! Small callers then write as if each call were of `B` bytes, and that has to stay bounded. Their
+//! part `f` of all bytes grows by it, but `B` comes down to their size as it does: with two sizes
+//! `s` and `l`, `B = s^f l^(1-f)`, and where held alike they would write `R` times what the large
+//! ones do, they settle at `f/(1-f) = R (l/s)^(1-f)`. For sizes 10,000 times apart all write at
+//! most 3.1 times what they would when held alike (at `R = 0.4`), for 100 times apart 2.1 times;
+//! `u/A` grows by the fourth root of that, a third. An arithmetic mean would not do: one batch
+//! among a thousand times its bytes in single rows would still be most of it. At the limit all bear
+//! everything, and so does what is refused.
 //!
-//! The approach of a region's own limits is not shared out like this: it may have small callers only.
+//! The approach of a region's own limits is not shared out like this: it may have small callers
+//! only.
 //!
 //! # Cells and chunks
-//! Cells lie in chunks, which round their bytes up: a region that has one cell has a chunk. The pool of chunks may have a
-//! slack beyond the limit. What it has given out beyond that slack counts as unflushed bytes where that is more than those of
-//! the cells; each region is then taken for its chunks. So the chunks of many nearly idle regions are flushed before they
-//! pass the budget. Readers may keep chunks that were flushed: these count as well, for they are taken, but no region is
-//! flushed when flushes would free next to nothing.
+//! Cells lie in chunks, which round their bytes up: a region that has one cell has a chunk. The
+//! pool of chunks may have a slack beyond the limit. What it has given out beyond that slack counts
+//! as unflushed bytes where that is more than those of the cells; each region is then taken for its
+//! chunks. So the chunks of many nearly idle regions are flushed before they pass the budget.
+//! Readers may keep chunks that were flushed: these count as well, for they are taken, but no
+//! region is flushed when flushes would free next to nothing.
 //!
 //! # Nonces
-//! What the server remembers of Increments and Appends counts as unflushed bytes, too: it comes from writes and goes by time.
-//! Its own bound is far below the limit (`evenkeel_region::region::nonce`).
+//! What the server remembers of Increments and Appends counts as unflushed bytes, too: it comes
+//! from writes and depends on time. Its own bound is far below the limit
+//! (`evenkeel_region::region::nonce`).
 //!
 //! # What it knows when
-//! The chore measures the regions every period, when a flush has ended and when the flush watermark is passed
-//! ([`MemStoreGauge::note`] tells). In between, what a write brings is added before its hold is computed, so that a call as
-//! large as the approach feels its own bytes; a limit can be overrun many times over in one period. The limit itself is
-//! checked before, and what is refused there is not added. What a region refuses after all is forgotten at the next
-//! measurement.
+//! The chore measures the regions every period, when a flush has ended and when the flush watermark
+//! is passed ([`MemStoreGauge::note`] tells). In between, what a write brings is added before its
+//! hold is computed, so that a call as large as the approach feels its own bytes; a limit can be
+//! overrun many times over in one period. The limit itself is checked before, and what is refused
+//! there is not added. What a region refuses after all is forgotten at the next measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,23 +94,26 @@ use crate::limits::write_throttle;
 /// How long before the throttle watermark would be passed flushes begin.
 pub const FLUSH_LEAD: Duration = Duration::from_secs(2);
 
-/// The pace of writes is that of a period at least so long.
+/// The rate of writes is measured over at least this period.
 const RATE_PERIOD: Duration = Duration::from_millis(200);
 
-/// The part that the largest flush loses in each such period. It is half forgotten after 9 s: longer than the flushes of a
-/// server that is near its limit are apart.
+/// The part that the size of the largest flush loses in each such period. It is half forgotten
+/// after 9 s: longer than the flushes of a server that is near its limit are apart.
 const FLUSH_BYTES_DECAY: u64 = 64;
 
 /// A flush while others run is worth a file when it frees this part of the largest.
 const WORTH_PART: u64 = 8;
 
-/// The approach is so many chunks at least: one is too small a part of it to take writers from no hold to the limit.
+/// The approach is at least this many chunks, so that one chunk does not take writers from no hold
+/// to the limit.
 const APPROACH_CHUNKS: u64 = 6;
 
-/// [`TypicalCall`] looks back over this part of the limit: a tenth of the least approach that HBase's settings leave, or less.
+/// [`TypicalCall`] looks back over this part of the limit: a tenth of the least approach that
+/// HBase's settings leave, or less.
 const TYPICAL_PART: u64 = 256;
 
-/// Where regions have less than this part of the limit, it is not flushes that bring unflushed bytes down.
+/// Where regions have less than this part of the limit, it is not flushes that bring unflushed
+/// bytes down.
 const FLUSHED_PART: u64 = 8;
 
 /// What the MemStore adds to each cell, on average (docs/benchmarks.md).
@@ -107,7 +124,8 @@ const CELL_BYTES: usize = 30;
 pub struct Unflushed {
     /// Of cells.
     pub cells: u64,
-    /// What flushes free: bytes of cells, or of their chunks where these are what brings the limit nearer.
+    /// What flushes free: bytes of cells, or of their chunks where these are what brings the limit
+    /// nearer.
     pub bytes: u64,
     /// Of these, what a flush that runs is writing.
     pub going: u64,
@@ -122,14 +140,15 @@ impl Unflushed {
     }
 }
 
-/// What is to be flushed.
+/// What must be flushed now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// The flush watermark is passed: no flusher is to be idle.
+    /// The flush watermark is passed: no flusher should be idle.
     pub all_flushers: bool,
-    /// So many bytes, also if every flusher has work: beside those that are being flushed, which are as good as gone.
+    /// Bytes to flush even if every flusher has work, not counting bytes that are being flushed.
     pub bytes: u64,
-    /// No region with less, unless nothing else is flushed: it would be a small file, and soon the next one.
+    /// No region with less, unless nothing else is flushed: it would be a small file, and soon the
+    /// next one.
     pub worth_bytes: u64,
 }
 
@@ -149,8 +168,8 @@ pub struct MemStoreGauge {
     measured: Mutex<Measured>,
 }
 
-/// The size of the call that the typical byte comes in, see the module. Calls are counted as long as answers are held;
-/// threads that count at the same time may lose one of their calls.
+/// The size of the call that the typical byte comes in, see the module. Calls are counted as long
+/// as answers are held; threads that count at the same time may lose one of their calls.
 struct TypicalCall {
     /// The logarithm of its bytes: an `f64`; 0 as long as nothing is known.
     ln: AtomicU64,
@@ -163,15 +182,16 @@ struct Measured {
     at: Option<Instant>,
     /// Written since.
     written: u64,
-    /// What is written in [`FLUSH_LEAD`], as far as it counts.
+    /// Bytes written in [`FLUSH_LEAD`], capped.
     lead: u64,
-    /// The bytes of the largest flush of late.
+    /// The bytes of the largest recent flush.
     flush_bytes: u64,
     is_over: bool,
 }
 
 impl MemStoreGauge {
-    /// With limits in bytes. As long as nothing is known of flushes they are taken to be a quarter of the limit.
+    /// With limits in bytes. As long as nothing is known of flushes they are taken to be a quarter
+    /// of the limit.
     pub fn new(low: u64, limit: u64) -> Self {
         let gauge = Self {
             low: low.min(limit),
@@ -241,17 +261,17 @@ impl MemStoreGauge {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether writes are to be refused.
+    /// Returns true if writes are refused.
     pub fn is_full(&self) -> bool {
         self.bytes() >= self.limit
     }
 
-    /// Whether answers are to be held.
+    /// Returns true if replies to writes are held.
     pub fn is_throttling(&self) -> bool {
         self.bytes() > self.throttle_from.load(Ordering::Relaxed)
     }
 
-    /// Whether flushes are to be done as fast as they can.
+    /// Returns true if flushes yield to nothing.
     pub fn flushes_are_urgent(&self) -> bool {
         let (flush_from, throttle_from) =
             (self.flush_from.load(Ordering::Relaxed), self.throttle_from.load(Ordering::Relaxed));
@@ -263,7 +283,8 @@ impl MemStoreGauge {
         write_throttle::used(self.bytes(), self.throttle_from.load(Ordering::Relaxed), self.limit)
     }
 
-    /// How long to hold the answer to a call of so many bytes, which are noted already. Counts it among the calls of late.
+    /// How long to hold the reply to a call of `bytes`, which are noted already. Counts it among
+    /// the recent calls.
     pub fn hold_for(&self, bytes: u64) -> Duration {
         if !self.is_throttling() {
             return Duration::ZERO;
@@ -272,19 +293,20 @@ impl MemStoreGauge {
         write_throttle::hold_for(self.used(), if self.is_full() { 1.0 } else { share })
     }
 
-    /// Counts a write that begins. Says whether it passes the flush watermark, so that [`MemStoreGauge::measure`] is due.
+    /// Counts a write that begins. Says whether it passes the flush watermark, so that
+    /// [`MemStoreGauge::measure`] is due.
     pub fn note(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let flush_from = self.flush_from.load(Ordering::Relaxed);
         before <= flush_from && before.saturating_add(bytes) > flush_from
     }
 
-    /// Takes in what `regions` measures, and says what is to be flushed.
+    /// Applies what `regions` measures, and returns what must be flushed.
     pub fn measure<R>(&self, now: Instant, regions: impl FnOnce() -> R) -> (R, Need)
     where
         R: AsRef<[Unflushed]>,
     {
-        // Before: what is written meanwhile may count twice, but not never.
+        // Read before measuring: bytes written meanwhile may count twice, but are never missed.
         let counted = self.bytes();
         let regions = regions();
         let need = self.apply(now, counted, regions.as_ref());
@@ -321,7 +343,7 @@ impl MemStoreGauge {
 }
 
 impl TypicalCall {
-    /// Which part of a hold is for a call of so many bytes, itself counted.
+    /// The share of a hold that a call of `bytes` bears. Counts the call.
     fn share(&self, bytes: u64) -> f64 {
         let bytes = bytes.max(1) as f64;
         let (before, ln) = (f64::from_bits(self.ln.load(Ordering::Relaxed)), bytes.ln());
@@ -345,8 +367,8 @@ impl Measured {
 }
 
 impl Need {
-    /// Asks for flushes of the largest regions until the need is met. `open` flushes wait or run already; `request` gets an
-    /// index and says whether the flush is a new one.
+    /// Asks for flushes of the largest regions until the need is met. `open` flushes wait or run
+    /// already; `request` gets an index and says whether the flush is a new one.
     pub fn ask(
         mut self,
         regions: &[Unflushed],

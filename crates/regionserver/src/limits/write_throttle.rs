@@ -1,20 +1,24 @@
 //! [`WriteThrottle`]: writers slow down smoothly before memory or files run out.
 //!
-//! HBase lets writes in at full speed up to a limit (unflushed bytes of a region or of the server, files of a store) and
-//! then refuses them, or holds flushes back, until the limit is cleared: a cliff, and the cause of its longest write
-//! spikes. Here the answer to a write is held for a time that grows with the third power of how far its region has come
-//! into the *approach* to a limit: a thousandth of the way costs nothing, half of it an eighth of a second. Writers that
-//! wait for answers so come down to the pace of flushes and compactions before the limit is reached; beyond it the
-//! refusals are HBase's own.
+//! HBase lets writes in at full speed up to a limit (unflushed bytes of a region or of the server,
+//! files of a store) and then refuses them, or holds flushes back, until the limit is cleared: a
+//! cliff, and the cause of its longest write spikes. Here the answer to a write is held for a time
+//! that grows with the third power of how far its region has come into the *approach* to a limit: a
+//! thousandth of the way costs nothing, half of it an eighth of a second. Writers that wait for
+//! answers so come down to the pace of flushes and compactions before the limit is reached; beyond
+//! it the refusals are HBase's own.
 //!
-//! | what | approach begins | limit |
-//! |---|---|---|
-//! | unflushed bytes of a region | half of the limit | flush size times `hbase.hregion.memstore.block.multiplier`: refused |
-//! | unflushed bytes of the server | the bytes of a flush before the limit, see [`memstore`](crate::limits::memstore) | `...global.memstore.size`: refused, and told after [`HOLD_MAX`] |
-//! | files of a store | `hbase.hstore.blockingStoreFiles` | twice that: held for [`HOLD_MAX`], never refused |
+//! - unflushed bytes of a region: approach begins: half of the limit; limit: flush size times
+//!   `hbase.hregion.memstore.block.multiplier`: refused
+//! - unflushed bytes of the server: approach begins: one flush before the limit, see
+//!   [`memstore`](crate::limits::memstore); limit: `...global.memstore.size`: refused, and told
+//!   after [`HOLD_MAX`]
+//! - files of a store: approach begins: `hbase.hstore.blockingStoreFiles`; limit: twice that: held
+//!   for [`HOLD_MAX`], never refused
 //!
-//! A write is durable and visible when its answer is held; nothing of the server waits with it but the answer itself.
-//! There are no more held answers than calls in flight, which the connections' budgets bound.
+//! A write is durable and visible when its answer is held; nothing of the server waits with it but
+//! the answer itself. There are no more held answers than calls in flight, which the connections'
+//! budgets bound.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -32,8 +36,8 @@ pub const HOLD_MAX: Duration = Duration::from_secs(1);
 /// Shorter holds are none: a timer is not that exact.
 const HOLD_MIN: Duration = Duration::from_millis(1);
 
-/// How long to hold an answer when this part of the approach to a limit is used up: 0 for none of it, 1 for all. `share` is
-/// the part of that which a call has to bear, 1 for all of it.
+/// How long to hold an answer when this part of the approach to a limit is used up: 0 for none of
+/// it, 1 for all. `share` is the part of that which a call has to bear, 1 for all of it.
 pub fn hold_for(used: f64, share: f64) -> Duration {
     let used = used.clamp(0.0, 1.0);
     let hold = HOLD_MAX.mul_f64(used * used * used * share.clamp(0.0, 1.0));

@@ -1,20 +1,26 @@
-//! Bulk load: PrepareBulkLoad, BulkLoadHFile and CleanupBulkLoad, as stock's BulkLoadHFilesTool calls them.
+//! Bulk load: PrepareBulkLoad, BulkLoadHFile and CleanupBulkLoad, as stock's BulkLoadHFilesTool
+//! calls them.
 //!
-//! Prepare makes `<root>/staging/<user>__<table>__<64 random characters>`, whose path is the token of the load; the tool
-//! names it in every call and has it removed in the end. HBase stages files there; here they go from their source into the
-//! region at once ([`evenkeel_region::region::bulk_load`]), so the directory holds only what a client itself put there.
+//! Prepare makes `<root>/staging/<user>__<table>__<64 random characters>`, whose path is the token
+//! of the load; the tool names it in every call and has it removed in the end. HBase stages files
+//! there; here they go from their source into the region at once
+//! ([`evenkeel_region::region::bulk_load`]), so the directory holds only what a client itself put
+//! there.
 //!
-//! A file is moved when its client put it below the token, and copied otherwise: two paths of a local file system are two
-//! file systems to HBase (`FSUtils.isSameHdfs`), so its source stays, and stays here.
+//! A file is moved when its client put it below the token, and copied otherwise: two paths of a
+//! local file system are two file systems to HBase (`FSUtils.isSameHdfs`), so its source stays, and
+//! stays here.
 //!
 //! # Which files a client may name
-//! A client names files by any path that this process can read. `Sources` takes those below the staging directory and those
-//! outside the root directory. All else below the root is this server's own: live store files, logs, the archive, snapshots.
-//! A token below the root is a directory directly in the staging directory. Paths are compared with every symbolic link
-//! resolved, and a file is then read or moved by its resolved path. A path with `..` is refused before.
+//! A client names files by any path that this process can read. `Sources` takes those below the
+//! staging directory and those outside the root directory. All else below the root is this server's
+//! own: live store files, logs, the archive, snapshots. A token below the root is a directory
+//! directly in the staging directory. Paths are compared with every symbolic link resolved, and a
+//! file is then read or moved by its resolved path. A path with `..` is refused before.
 //!
-//! With a token, whatever is wrong with a file is answered with `loaded: false`, as HBase does: the tool then looks at
-//! the files and the regions again, splits what has to be split, and gives up by itself after some rounds.
+//! With a token, whatever is wrong with a file is answered with `loaded: false`, as HBase does: the
+//! tool then looks at the files and the regions again, splits what has to be split, and gives up by
+//! itself after some rounds.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -73,8 +79,8 @@ pub fn clean_up(
 /// Loads files into a region. Waits for the disk.
 ///
 /// # Errors
-/// What finding the region says; `DoNotRetryIOException` for a token that is no staging directory; without a token, also what is
-/// wrong with the load.
+/// What finding the region says; `DoNotRetryIOException` for a token that is no staging directory;
+/// without a token, also what is wrong with the load.
 pub fn bulk_load(
     server: &RegionServer,
     request: &pb::BulkLoadHFileRequest,
@@ -143,7 +149,8 @@ impl<'a> Sources<'a> {
         Ok(Self { fs, root, staging })
     }
 
-    /// The directory whose files are the load's own to move; `None` for a token outside the root, which is only a name.
+    /// The directory whose files are the load's own to move; `None` for a token outside the root,
+    /// which is only a name.
     fn own_dir(&self, token: &str) -> Result<Option<PathBuf>> {
         let dir = resolved(self.fs, &local_path(token)?)?;
         if dir.parent() == Some(&*self.staging) {

@@ -18,11 +18,12 @@ pub struct Caller {
     pub codec: Option<(CellCodec, Option<Compressor>)>,
     /// The client's version; old clients tell none.
     pub version: Option<(u32, u32)>,
-    /// The client's address, which is its connection's alone; `None` where there is none, as in tests.
+    /// The client's address, which is its connection's alone; `None` where there is none, as in
+    /// tests.
     pub peer: Option<SocketAddr>,
     /// When the request had arrived.
     pub received_at: Instant,
-    /// After this nobody waits for the answer.
+    /// After this no caller waits for the answer.
     pub deadline: Option<Instant>,
 }
 
@@ -39,8 +40,8 @@ impl Caller {
         }
     }
 
-    /// Where the nonces of its operations come from, in a group. Each address has a share of the room for nonces, and each network
-    /// of 2⁶⁴ addresses of IPv6: a client may have all of one.
+    /// Where the nonces of its operations come from, in a group. Each address has a share of the
+    /// room for nonces, and each network of 2⁶⁴ addresses of IPv6: a client may have all of one.
     pub fn nonce_source(&self, group: Option<u64>) -> NonceSource {
         let owner = match self.peer.map(|peer| peer.ip().to_canonical()) {
             None => 0,

@@ -57,7 +57,9 @@ impl<M: Message + 'static> PendingReply<M> {
         let Self { recipient, hold } = self;
         match hold {
             None => recipient.give(outcome),
-            Some((hold, background)) => background.brake().hold(hold, move || recipient.give(outcome)),
+            Some((hold, background)) => {
+                background.write_throttle().hold(hold, move || recipient.give(outcome))
+            }
         }
     }
 }

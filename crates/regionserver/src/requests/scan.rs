@@ -1,16 +1,17 @@
 //! Scan: open, next, renew and close, all in one message.
 //!
-//! One call does, in this order: find or open the scanner; check the call's number; read up to the limits; fill the
-//! reply; close the scanner, or put it back.
+//! One call does, in this order: find or open the scanner; check the call's number; read up to the
+//! limits; fill the reply; close the scanner, or put it back.
 //!
-//! | limit | ends a call |
-//! |---|---|
-//! | rows (`number_of_rows`) | after that many results |
-//! | rows of the whole scan (`limit_of_rows`) | after that many complete rows; `more_results` = false |
-//! | bytes (the client's, the server's) | between rows; between cells for clients that take partial results |
-//! | time | only for clients that take heartbeats: half of what they or the lease wait |
+//! - rows (`number_of_rows`): after that many results
+//! - rows of the whole scan (`limit_of_rows`): after that many complete rows; `more_results` =
+//!   false
+//! - bytes (the client's, the server's): between rows; between cells for clients that take partial
+//!   results
+//! - time: only for clients that take heartbeats: half of what they or the lease wait
 //!
-//! A reply that says no more results (in the region, or at all) means that the scanner is closed here already.
+//! A reply that says no more results (in the region, or at all) means that the scanner is closed
+//! here already.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,16 +37,17 @@ use crate::{RegionServer, load};
 const COLUMN_BYTES: usize = 64;
 /// Results that a reply reserves room for at once.
 const RESULTS_RESERVED_MAX: u32 = 512;
-/// After so many results room is made for the rest, as if they were alike.
+/// After this many results, capacity is reserved for the rest as if they were alike.
 const RESULTS_TO_MEASURE: usize = 32;
 
-/// Answers one call of the scan protocol; `None` when the client's time is up, so that nothing may be sent.
+/// Answers one call of the scan protocol; `None` when the client's time is up, so that nothing may
+/// be sent.
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a request with neither scanner nor scan; `UnknownScannerException`,
-/// `OutOfOrderScannerNextException`, `NotServingRegionException`; `ScannerResetException` for what went wrong while
-/// reading, at which clients open another scanner after the last row they have; what [`Scanners::admit`](crate::Scanners::admit)
-/// says.
+/// `OutOfOrderScannerNextException`, `NotServingRegionException`; `ScannerResetException` for what
+/// went wrong while reading, at which clients open another scanner after the last row they have;
+/// what [`Scanners::admit`](crate::Scanners::admit) says.
 pub fn scan(
     server: &RegionServer,
     request: &pb::ScanRequest,
@@ -227,7 +229,8 @@ fn out_of_order(expected: u64, got: u64) -> HBaseError {
     HBaseError::new(ErrorKind::OutOfOrderScannerNext, message)
 }
 
-/// What a client is told when reading failed: an error that makes it open another scanner, unless it is final.
+/// What a client is told when reading failed: an error that makes it open another scanner, unless
+/// it is final.
 fn reset(error: HBaseError, caller: &Caller) -> HBaseError {
     match error.kind() {
         ErrorKind::FileNotFound => HBaseError::do_not_retry(error.to_string()),
@@ -278,8 +281,8 @@ impl Page {
         if is_partial { Some(self.last_row()?) } else { None }
     }
 
-    /// Makes room for the results up to the limits, if they are as those that are there. Growing by and by would copy each
-    /// byte once more.
+    /// Makes room for the results up to the limits, if they are as those that are there. Growing by
+    /// and by would copy each byte once more.
     fn make_room(&mut self, rows: u32, context: &ScannerContext) {
         let here = self.cells.encoded_len() as u64;
         let all = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
@@ -398,8 +401,8 @@ impl Call<'_> {
         }
     }
 
-    /// Makes a result of the cells from `before` on. Says no when the limit of rows was reached before them: they are
-    /// dropped then.
+    /// Makes a result of the cells from `before` on. Says no when the limit of rows was reached
+    /// before them: they are dropped then.
     fn add(&self, scanner: &OpenScanner, page: &mut Page, before: usize, state: NextState) -> bool {
         let limit = self.request.limit_of_rows();
         let unfinished = match page.counts.is_empty() {

@@ -1,37 +1,46 @@
 //! [`Scanners`]: open scanners, their leases, and the memory that they take.
 //!
-//! A call *takes* its scanner, so that no two calls use it at once, and puts it back with a new lease when it is done. A
-//! scanner that no call takes for the length of a lease is dropped by [`Scanners::expire`]. Ids of scanners that were
-//! closed in the ordinary way are remembered for as long: old clients ask once more, and get an empty answer.
+//! A call *takes* its scanner, so that no two calls use it at once, and puts it back with a new
+//! lease when it is done. A scanner that no call takes for the length of a lease is dropped by
+//! [`Scanners::expire`]. Ids of scanners that were closed in the ordinary way are remembered for as
+//! long: old clients ask once more, and get an empty answer.
 //!
-//! An id is unique over restarts: its upper half is a hash of the server's name, which has the start time in it, its
-//! lower half counts.
+//! An id is unique over restarts: its upper half is a hash of the server's name, which has the
+//! start time in it, its lower half counts.
 //!
-//! Scanners of a region that went away stay until their next call or the end of their lease: only a call can tell the
-//! client (`NotServingRegionException`) that it must look for the region elsewhere.
+//! Scanners of a region that went away stay until their next call or the end of their lease: only a
+//! call can tell the client (`NotServingRegionException`) that it must look for the region
+//! elsewhere.
 //!
 //! # What a scanner counts for
-//! Its [`Charge`]: the request that opened it, its filter, what it knows of the row at hand, and the blocks that it stands in.
-//! It is charged when it is opened and again when it is put back. Scanners of HBase's own tables and those of users have parts
-//! of their own ([`ScannerLimits`]), so that neither can take the other's room.
+//! Its [`Charge`]: the request that opened it, its filter, what it knows of the row at hand, and
+//! the blocks that it stands in. It is charged when it is opened and again when it is put back.
+//! Scanners of HBase's own tables and those of users have parts of their own ([`ScannerLimits`]),
+//! so that neither can take the other's room.
 //!
 //! # When a part is full
-//! HBase has no limit. Here one scanner too many ends others that wait for their next call, and their clients get
-//! `UnknownScannerException`, at which they open another scanner after the last row they have. Which one is ended:
+//! HBase has no limit. Here one scanner too many ends others that wait for their next call, and
+//! their clients get `UnknownScannerException`, at which they open another scanner after the last
+//! row they have. Which one is ended:
 //!
-//! * one of the connection that holds most bytes, the new scanner counted; of that connection the one that no call took for
-//!   longest. So a client that opens many scanners, or large ones, ends its own.
-//! * none that a call took within [`ACTIVE_MS`], unless it is of the connection that asks, or its connection holds more than
-//!   one part in [`FAIR_PART`]. So nobody can end the scanners that other clients are reading.
+//! * one of the connection that holds most bytes, the new scanner counted; of that connection the
+//!   one that no call took for longest. So a client that opens many scanners, or large ones, ends
+//!   its own.
+//! * none that a call took within [`ACTIVE_MS`], unless it is of the connection that asks, or its
+//!   connection holds more than one part in [`FAIR_PART`]. So nobody can end the scanners that
+//!   other clients are reading.
 //!
-//! Where none can be ended, the new scanner is refused with `RegionTooBusyException`, at which clients wait and ask again.
+//! Where none can be ended, the new scanner is refused with `RegionTooBusyException`, at which
+//! clients wait and ask again.
 //!
 //! # Flushed MemStores
-//! A scanner holds the MemStore segments that it began with, and so their chunks, which a flush would give back.
-//! [`Scanners::end_holders_of_flushed`] ends waiting scanners that hold flushed segments, the one that no call took for longest
-//! first, until those left hold no more than a bound. HBase swaps such a scanner over to the flushed file, which has what the
-//! scanner's read point sees because scanners register their read points. Here flushes do not keep what only an older read
-//! point sees (see `evenkeel_region::region`), so the client opens another scanner, with a read point of its own.
+//! A scanner holds the MemStore segments that it began with, and so their chunks, which a flush
+//! would give back. [`Scanners::end_holders_of_flushed`] ends waiting scanners that hold flushed
+//! segments, the one that no call took for longest first, until those left hold no more than a
+//! bound. HBase swaps such a scanner over to the flushed file, which has what the scanner's read
+//! point sees because scanners register their read points. Here flushes do not keep what only an
+//! older read point sees (see `evenkeel_region::region`), so the client opens another scanner, with
+//! a read point of its own.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,13 +61,16 @@ use crate::RegionServerConfig;
 /// Ids of closed scanners that are remembered.
 const CLOSED_MAX: usize = 64 << 10;
 
-/// What a scanner is taken to hold where their number follows from their part of the memory: a block of the default size.
+/// What a scanner is taken to hold where their number follows from their part of the memory: a
+/// block of the default size.
 pub const SCANNER_BYTES: u64 = 64 << 10;
-/// A scanner that a call took within so many milliseconds is not ended for another connection's sake.
+/// A scanner used within this many milliseconds is not closed to make room for another connection.
 pub const ACTIVE_MS: i64 = 5_000;
-/// A connection whose scanners hold more than one part in so many is not protected by [`ACTIVE_MS`].
+/// A connection whose scanners hold more than this fraction (1/`FAIR_PART`) is not protected by
+/// [`ACTIVE_MS`].
 pub const FAIR_PART: u64 = 16;
-/// What a scanner takes beside what is counted of it: its place in the table, the region's handle, allocators' rounding.
+/// What a scanner takes beside what is counted of it: its place in the table, the region's handle,
+/// allocators' rounding.
 const SCANNER_BYTES_MIN: u64 = 4 << 10;
 
 /// What open scanners may hold.
@@ -103,7 +115,8 @@ pub struct OpenScanner {
     pub whole_rows: bool,
     /// Bytes of the request that opened it, and of its filter.
     pub request_bytes: u64,
-    /// The connection that opened it, by its client's address; `None` where there is none, as in tests.
+    /// The connection that opened it, by its client's address; `None` where there is none, as in
+    /// tests.
     pub owner: Option<SocketAddr>,
     /// Has that connection count as in use.
     pub lease: Option<ConnectionLease>,
@@ -193,7 +206,8 @@ impl State {
         part.bytes -= slot.charge.bytes;
     }
 
-    /// Takes out what has to end for the part of this charge to be within its bounds, where that is possible.
+    /// Takes out what has to end for the part of this charge to be within its bounds, where that is
+    /// possible.
     fn make_room(&mut self, charge: Charge, now_ms: i64, lease_ms: i64) -> Vec<Slot> {
         let mut ended = Vec::new();
         while self.part(charge.is_system).is_over() {
@@ -256,7 +270,8 @@ impl Scanners {
         Self { prefix, counter: AtomicU32::new(0), lease_ms, clock, state: Mutex::new(state) }
     }
 
-    /// An id for a scanner that is about to be opened. Never 0: some clients take that for no scanner.
+    /// An id for a scanner that is about to be opened. Never 0: some clients take that for no
+    /// scanner.
     pub fn new_id(&self) -> u64 {
         let number = self.counter.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
         self.prefix | u64::from(number)
@@ -265,7 +280,8 @@ impl Scanners {
     /// Makes room for a scanner that was opened, and has it in use from here on.
     ///
     /// # Errors
-    /// `RegionTooBusyException` when there is no room now, `DoNotRetryIOException` when there can never be.
+    /// `RegionTooBusyException` when there is no room now, `DoNotRetryIOException` when there can
+    /// never be.
     pub fn admit(&self, id: u64, scanner: &OpenScanner) -> HResult<()> {
         let (charge, now_ms) = (scanner.charge(), self.clock.now_ms());
         let mut state = self.state.lock();
@@ -293,7 +309,8 @@ impl Scanners {
     /// [`close`](Self::close).
     ///
     /// # Errors
-    /// [`Missing::Closed`]; or `UnknownScannerException`, or `LeaseException` while another call has it.
+    /// [`Missing::Closed`]; or `UnknownScannerException`, or `LeaseException` while another call
+    /// has it.
     pub fn take(&self, id: u64) -> Result<Box<OpenScanner>, Missing> {
         let mut state = self.state.lock();
         match state.slots.get_mut(&id) {
@@ -308,7 +325,8 @@ impl Scanners {
         }
     }
 
-    /// Puts a scanner back with a new lease; also a new one. When there is no room for what it has become, it is ended.
+    /// Puts a scanner back with a new lease; also a new one. When there is no room for what it has
+    /// become, it is ended.
     pub fn put_back(&self, id: u64, scanner: Box<OpenScanner>) {
         let (charge, now_ms) = (scanner.charge(), self.clock.now_ms());
         let expires_ms = now_ms.saturating_add(self.lease_ms);
@@ -323,7 +341,8 @@ impl Scanners {
         drop(ended);
     }
 
-    /// Ends a scanner that was taken; with `next_call_seq` its id is remembered as closed in the ordinary way.
+    /// Ends a scanner that was taken; with `next_call_seq` its id is remembered as closed in the
+    /// ordinary way.
     pub fn close(&self, id: u64, next_call_seq: Option<u64>) {
         let expires_ms = self.clock.now_ms().saturating_add(self.lease_ms);
         let mut state = self.state.lock();
@@ -360,7 +379,8 @@ impl Scanners {
         self.state.lock().system.bytes
     }
 
-    /// Drops scanners whose lease ran out, and forgets closed ones. Returns how many leases ran out.
+    /// Drops scanners whose lease ran out, and forgets closed ones. Returns how many leases ran
+    /// out.
     pub fn expire(&self) -> usize {
         let now_ms = self.clock.now_ms();
         let mut state = self.state.lock();
@@ -373,9 +393,10 @@ impl Scanners {
         dropped.len()
     }
 
-    /// Ends waiting scanners that hold segments which only readers keep, the one that no call took for longest first, until
-    /// those left hold no more than `bytes_max` of them. `kept` tells the segments of a scanner, each by a number of its own,
-    /// and their bytes. Returns how many it ended.
+    /// Ends waiting scanners that hold segments which only readers keep, the one that no call took
+    /// for longest first, until those left hold no more than `bytes_max` of them. `kept` tells the
+    /// segments of a scanner, each by a number of its own, and their bytes. Returns how many it
+    /// ended.
     pub fn end_holders_of_flushed(
         &self,
         bytes_max: u64,

@@ -1,7 +1,7 @@
 //! AdminService: what operators, and the master, ask of one RegionServer.
 //!
-//! Nothing here may wait behind users. What waits for a disk ([`WAITS`]) runs on handlers of its own, so that hbase:meta does not
-//! wait behind it; the rest on the priority handlers.
+//! Nothing here may wait behind users. What waits for a disk ([`WAITS`]) runs on handlers of its
+//! own, so that hbase:meta does not wait behind it; the rest on the priority handlers.
 
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ const METHODS: &[&str] = &[
     "GetCachedFilesList",
 ];
 
-/// Methods that wait for a disk, or take long. GetRegionInfo reads an index block for the row at which to split.
+/// Methods that wait for a disk, or take long. GetRegionInfo reads an index block for the row at
+/// which to split.
 const WAITS: [&str; 6] = [
     "GetRegionInfo",
     "FlushRegion",
@@ -145,7 +146,8 @@ fn region_info(
     })
 }
 
-/// A region that still reads files of the region it came from must compact before it is cut or joined again.
+/// A region that still reads files of the region it came from must compact before it is cut or
+/// joined again.
 fn is_splittable(region: &Region) -> bool {
     !region.info().is_meta() && !region.stores().iter().any(|store| store.has_references())
 }

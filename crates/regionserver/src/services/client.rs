@@ -1,5 +1,5 @@
-//! ClientService, and the choice of threads: what [`inline`](crate::requests::inline) says may not run on the connection's thread is
-//! [handled](ClientService::handle) by others.
+//! ClientService, and the choice of threads: what [`inline`](crate::requests::inline) says may not
+//! run on the connection's thread is [handled](ClientService::handle) by others.
 
 use std::sync::Arc;
 
@@ -53,8 +53,9 @@ enum Work {
     Scan,
     /// Coprocessor services.
     Services,
-    /// Mutate and Multi with writes that read first, which wait until the row's earlier writes are durable, and Multi with
-    /// both reads and writes, which could not be begun anew when a read has to wait.
+    /// Mutate and Multi with writes that read first, which wait until the row's earlier writes are
+    /// durable, and Multi with both reads and writes, which could not be begun again when a read
+    /// has to wait.
     ReadsFirst,
     /// The three calls of a bulk load: they copy, rename and delete files.
     BulkLoad,
@@ -83,7 +84,8 @@ impl ClientService {
         &self.executor
     }
 
-    /// Decodes a call and runs it, hands it to a handler thread, or adds it to what is run with the batch.
+    /// Decodes a call and runs it, hands it to a handler thread, or adds it to what is run with the
+    /// batch.
     pub(crate) fn plan(&self, call: Call, reply: Responder, planned: &mut Planned) {
         match call.method {
             // The table is not known before the call is decoded.
@@ -175,7 +177,8 @@ impl ClientService {
         self.executor.submit(class, call, reply, move |call, reply| own.handle(class, call, reply));
     }
 
-    /// Answers a read that was tried on its connection's thread, or has it read again on a handler thread.
+    /// Answers a read that was tried on its connection's thread, or has it read again on a handler
+    /// thread.
     pub(crate) fn answer_or_read_again<M: Message>(
         &self,
         call: Call,
@@ -204,8 +207,8 @@ impl ClientService {
             "Mutate" => self.handle_mutate(class, call, reply),
             "Multi" => self.handle_multi(class, call, reply),
             "Scan" => {
-                // From a copy, where it is large: an open scanner keeps slices of its request, and must not pin the
-                // connection's buffer.
+                // From a copy, where it is large: an open scanner keeps slices of its request, and
+                // must not pin the connection's buffer.
                 let request = call.decode_by(|param, allowance| bounded::decode(own(param), allowance));
                 let scanned = request.and_then(|request: pb::ScanRequest| {
                     scan::scan_on(Some(&call.connection), &self.server, &request, &Caller::of(&call))

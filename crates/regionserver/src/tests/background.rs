@@ -101,8 +101,8 @@ fn what_was_asked_for_is_done() {
     }
 }
 
-/// Two threads compact. One has long to do with a region of which another compaction is asked for: the other thread goes on
-/// with other regions.
+/// Two threads compact. One has long to do with a region of which another compaction is asked for:
+/// the other thread goes on with other regions.
 #[test]
 fn compactions_of_one_region_do_not_hold_up_those_of_others() {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());
@@ -154,7 +154,8 @@ fn what_is_written_becomes_flat_behind_the_writer() {
     for n in 0..3000_u32 {
         put(&region, &[cell(format!("{n:05}").as_bytes(), b"q", &[7; 1000])]);
     }
-    // A node of the list has a header of 16 bytes and a link of 8 at least; a record and its entry are 16 in all.
+    // A node of the list has a header of 16 bytes and a link of 8 at least; a record and its entry
+    // are 16 in all.
     let is_flat = || {
         let size = region.memstore_size();
         size.cells == 3000 && size.heap_bytes - size.data_bytes < 24 * size.cells
@@ -176,7 +177,8 @@ fn nice_values(name: &str) -> Vec<i32> {
     of_name.filter_map(nice).collect()
 }
 
-/// Waits until a thread of this name is seen with this value: a list of threads may miss one while others come and go.
+/// Waits until a thread of this name is seen with this value: a list of threads may miss one while
+/// others come and go.
 fn wait_for_nice(name: &str, nice: i32) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !nice_values(name).contains(&nice) {
@@ -185,7 +187,8 @@ fn wait_for_nice(name: &str, nice: i32) {
     }
 }
 
-/// A server over a file system with faults, and a region whose MemStore is flushed at 2 MiB, and writers to which are held from 4 MiB on.
+/// A server over a file system with faults, and a region whose MemStore is flushed at 2 MiB, and
+/// writers to which are held from 4 MiB on.
 fn with_small_region() -> (FaultyFileSystem, TestServer, Arc<Region>) {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());
     let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
@@ -286,7 +289,8 @@ fn small_flushes_need_no_thread() {
     made.0.open();
 }
 
-/// Two flushes of 1.5 MiB, and a compaction of them that is held where its file is made and where some blocks are written.
+/// Two flushes of 1.5 MiB, and a compaction of them that is held where its file is made and where
+/// some blocks are written.
 fn compaction_of_two_files(
     server: &TestServer,
     region: &Arc<Region>,
@@ -323,7 +327,7 @@ fn a_compaction_that_nobody_waits_for_yields_to_its_end() {
     written.0.open();
 }
 
-/// Which thread compacts a store of so many files, once the chore has looked.
+/// The thread that compacts a store of `files` files, after a run of the chore.
 fn compacts(files: u8) -> String {
     let (fs, server, region) = with_small_region();
     let background = server.server.background();
@@ -430,7 +434,8 @@ fn a_flush_that_failed_is_tried_again_after_a_pause_and_not_for_ever() {
     assert_eq!(retry(later()), (13, 2), "the next one is tried as often");
 }
 
-/// Every flush finds the compaction due: only what a user asks for is made before its pause is over.
+/// Every flush finds the compaction due: only what a user asks for is made before its pause is
+/// over.
 #[test]
 fn a_compaction_that_failed_is_not_made_again_at_once() {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());

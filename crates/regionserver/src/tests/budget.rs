@@ -1,18 +1,18 @@
-//! Writers that push faster than the disk takes: memory stays within its budget, answers come late but come, nobody is
-//! refused.
+//! Writers that push faster than the disk takes: memory stays within its budget, answers come late
+//! but come, nobody is refused.
 //!
 //! What is bounded, and by what:
 //!
-//! | memory | bound |
-//! |---|---|
-//! | chunks of MemStores | `global_memstore_bytes`, and of each region the rest of a chunk that is written and of one that is flushed |
-//! | the log's queue | two buffers of `WalConfig::queue_bytes_max`: what is filled, and what is written |
+//! - chunks of MemStores: `global_memstore_bytes`, and of each region the rest of a chunk that is
+//!   written and of one that is flushed
+//! - the log's queue: two buffers of `WalConfig::queue_bytes_max`: what is filled, and what is
+//!   written
 //!
-//! Over memory that stands for a disk, without sockets; a whole server with all its parts is in `tests/memory_budget.rs` of the
-//! crate `evenkeel`.
+//! Over memory that stands for a disk, without sockets; a whole server with all its parts is in
+//! `tests/memory_budget.rs` of the crate `evenkeel`.
 //!
-//! `EVENKEEL_BUDGET_SECONDS=300 cargo test -p evenkeel-regionserver --lib --release budget -- --nocapture` runs the long form,
-//! and prints its figures.
+//! `EVENKEEL_BUDGET_SECONDS=300 cargo test -p evenkeel-regionserver --lib --release budget --
+//! --nocapture` runs the long form, and prints its figures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::limits::write_throttle::HOLD_MAX;
 use crate::testing::*;
 
 const REGIONS: usize = 6;
-/// The regions are busy to very different degrees: each gets so many of the writers.
+/// The regions are busy to very different degrees: the writers of each.
 const WRITERS_OF_REGION: [usize; REGIONS] = [6, 3, 2, 1, 1, 1];
 const GLOBAL_BYTES: u64 = 48 << 20;
 const QUEUE_BYTES: usize = 4 << 20;
@@ -65,7 +65,8 @@ impl Load {
             global_memstore_low_bytes: GLOBAL_BYTES / 100 * 95,
             ..RegionServerConfig::default()
         };
-        // Small files of the log, which are archived, and deleted by the test, as regions are flushed.
+        // Small files of the log, which are archived, and deleted by the test, as regions are
+        // flushed.
         let wal = WalConfig { queue_bytes_max: QUEUE_BYTES, roll_bytes: 8 << 20, ..WalConfig::default() };
         let server = TestServer::over(Arc::new(fs.clone()), config, wal);
         let table: TableDescriptor = table();

@@ -1,4 +1,4 @@
-//! What goes by time, and writers before limits.
+//! What depends on time, and writers before limits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -31,7 +31,7 @@ fn done<T>(outcome: TryResult<T>) -> Result<T> {
     })
 }
 
-/// Who asks, whatever is asked.
+/// The caller of every request.
 fn asks<T>(_: &T) -> Caller {
     caller()
 }
@@ -78,7 +78,7 @@ fn of_many_kinds_the_last_ones_are_compared() {
     put(&region, &[cell(b"a", b"q", b"1")]);
     let mut gets = GetBatch::EMPTY;
     let kinds = KINDS_COMPARED_MAX as u32 + 1;
-    // The first is one too far back when it comes again, and becomes a kind anew; the last is not.
+    // The first is one too far back when it comes again, and becomes a new kind; the last is not.
     let versions = (1..=kinds).chain([1, kinds]);
     versions
         .enumerate()
@@ -182,7 +182,7 @@ fn gets_read_together_see_what_is_there_when_they_are_read() {
     }
     let left = together.len();
     assert!(found > 500 && refused > 0, "{found} {refused}");
-    // Every Get is counted once, whether it had to be made anew or not.
+    // Every Get is counted once, whether it had to be repeated or not.
     let counted = regions.each_ref().map(|region| region.load().reads);
     assert_eq!(counted, gets, "{refused} refused, {left} left");
 }

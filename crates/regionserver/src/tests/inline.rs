@@ -1,8 +1,9 @@
 //! Long and waiting work of one connection, and the calls of others on the same thread.
 //!
-//! A server with one connection thread. One connection has it do what takes long, or must wait; meanwhile another sends a Get and
-//! a Put, again and again. Those that took longer than [`LATENCY_MAX`] must not have taken half of that time: while the thread
-//! is held up, the one that waits for it takes all of it.
+//! A server with one connection thread. One connection has it do what takes long, or must wait;
+//! meanwhile another sends a Get and a Put, again and again. Those that took longer than
+//! [`LATENCY_MAX`] must not have taken half of that time: while the thread is held up, the one that
+//! waits for it takes all of it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,7 +28,8 @@ use prost::Message;
 use crate::RegionServerConfig;
 use crate::testing::*;
 
-/// What another client's Get and Put may take together. Longer than a slice of the thread's time by far, for a busy machine.
+/// What another client's Get and Put may take together. Longer than a slice of the thread's time by
+/// far, for a busy machine.
 const LATENCY_MAX: Duration = Duration::from_millis(50);
 /// Between two of them.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -38,7 +40,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// One [`Served`] at a time: the tests of this file would hold up each other's clients.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A server over TCP, one thread for all connections: rows before `x` for who disturbs, the others for who is disturbed.
+/// A server over TCP, one thread for all connections: rows before `x` for who disturbs, the others
+/// for who is disturbed.
 struct Served {
     _server: TestServer,
     _alone: MutexGuard<'static, ()>,
@@ -57,7 +60,7 @@ impl Served {
         Self::with(fs, wal, 1 << 30)
     }
 
-    /// With so many bytes for requests.
+    /// With `bytes` for requests.
     fn with(fs: FaultyFileSystem, wal: WalConfig, request_bytes: u64) -> Self {
         let alone = ALONE.lock();
         let server = TestServer::over(Arc::new(fs), RegionServerConfig::default(), wal);
@@ -174,7 +177,8 @@ impl Latencies {
     }
 }
 
-/// Checks what a client of the same thread sees. A busy machine may hold it up, too, but not each of three times.
+/// Checks what a client of the same thread sees. A busy machine may hold it up, too, but not each
+/// of three times.
 #[track_caller]
 fn holds_up_nobody(disturb: impl Fn() -> Latencies) {
     let outcomes: Vec<_> = (0..3).map(|_| disturb().check()).take_while(Result::is_err).collect();
@@ -412,7 +416,7 @@ fn a_cell_block_that_expands_holds_up_nobody() {
     });
 }
 
-/// A list of a filter of so many ranges, of two bytes each.
+/// A filter list with a filter of this many ranges, of two bytes each.
 fn ranges(count: usize) -> pb::Filter {
     let of_class = |class: &str, bytes: Vec<u8>| pb::Filter {
         name: format!("org.apache.hadoop.hbase.filter.{class}"),
@@ -560,7 +564,8 @@ fn puts_before_a_full_log_hold_up_nobody() {
     });
 }
 
-/// A batch names its region again and again: each time is a write of its own, which finds the region's locks taken.
+/// A batch names its region again and again: each time is a write of its own, which finds the
+/// region's locks taken.
 #[test]
 fn batches_of_many_regions_before_a_full_log_hold_up_nobody() {
     const BATCHES: usize = 10;

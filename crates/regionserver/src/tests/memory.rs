@@ -1,4 +1,5 @@
-//! Writers, the throttle and flushers against a clock of their own: whether writers settle before the limit.
+//! Writers, the throttle and flushers against a clock of their own: whether writers settle before
+//! the limit.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -29,11 +30,11 @@ struct Case {
     /// How much of the writes each region gets.
     weights: Vec<u64>,
     callers: u64,
-    /// Of a call.
+    /// Bytes of a call.
     bytes: u64,
     /// Callers beside those.
     small_callers: u64,
-    /// Of a call of theirs.
+    /// Bytes of a call of these.
     small_bytes: u64,
     /// From an answer to the next call.
     pause_ms: u64,
@@ -183,8 +184,9 @@ impl Model {
     }
 }
 
-/// The module's bound on the part of the approach that is used, and what comes on top: the part below which a hold is none,
-/// and what all calls in flight bring at once. Calls of different sizes may write [`MIXED`] times as much.
+/// The module's bound on the part of the approach that is used, and what comes on top: the part
+/// below which a hold is none, and what all calls in flight bring at once. Calls of different sizes
+/// may write [`MIXED`] times as much.
 fn bound(case: &Case) -> f64 {
     let in_flight = (case.callers * case.bytes + case.small_callers * case.small_bytes) as f64;
     let mixed = if case.small_callers > 0 { MIXED } else { 1.0 };
@@ -224,7 +226,8 @@ fn writers_settle_before_the_limit_whatever_memory_regions_and_disk_are_like() {
 #[test]
 fn small_calls_wait_less_than_large_ones_and_writers_settle_all_the_same() {
     let mixed = |name, callers, bytes, small_callers| Case { callers, bytes, small_callers, ..case(name) };
-    // How many times less at least: small calls that bring as many bytes as large ones are what fills the memory.
+    // How many times less at least: small calls that bring as many bytes as large ones are what
+    // fills the memory.
     let cases = [
         (mixed("a few small ones", 14, 20_000, 4), 10),
         (mixed("as many", 14, 20_000, 14), 10),
@@ -327,7 +330,8 @@ fn wherever_answers_are_held_somebody_flushes() {
 #[test]
 fn flushes_are_urgent_half_way_to_the_throttle_watermark() {
     let (gauge, began) = (MemStoreGauge::new(950, 1000), Instant::now());
-    // In many regions, so that none is a larger flush than the 250 that are assumed before one is seen.
+    // In many regions, so that none is a larger flush than the 250 that are assumed before one is
+    // seen.
     let measure = |after_ms, bytes: u64| {
         let region = |n| idle(bytes / 10 + u64::from(n < bytes % 10));
         gauge.measure(began + Duration::from_millis(after_ms), || (0..10).map(region).collect::<Vec<_>>());
@@ -337,7 +341,8 @@ fn flushes_are_urgent_half_way_to_the_throttle_watermark() {
     assert_eq!(measure(0, 751), (true, true));
     assert_eq!(measure(0, 250), (false, false));
     gauge.note(100);
-    // 100 in a second are 200 in the lead of two, and a flush is 247 now: the outer marks are at 553 and 753.
+    // 100 in a second are 200 in the lead of two, and a flush is 247 now: the outer marks are at
+    // 553 and 753.
     assert_eq!(measure(1000, 350), (false, false));
     assert_eq!((measure(1000, 653), measure(1000, 654)), ((false, false), (true, false)));
     assert_eq!((measure(1000, 753), measure(1000, 754)), ((true, false), (true, true)));

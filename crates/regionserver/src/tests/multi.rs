@@ -100,7 +100,7 @@ fn stored(region: &std::sync::Arc<Region>, row: &'static [u8]) -> Vec<String> {
     cells.iter().map(|cell| text(&KeyValue::copy_of(&cell))).collect()
 }
 
-/// Only what does nothing but read may be begun anew.
+/// Only requests that just read may be started again.
 #[test]
 fn what_a_request_does_says_where_it_runs() {
     let (_server, region) = TestServer::with_region();

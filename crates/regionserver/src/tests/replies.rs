@@ -1,4 +1,5 @@
-//! Bytes of replies: values that share their block with the cache, and replies that are cut while others wait.
+//! Bytes of replies: values that share their block with the cache, and replies that are cut while
+//! others wait.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,7 +59,8 @@ impl BlockCache for Watched {
     }
 }
 
-/// Waits until so many blocks are pinned: what a scan had read ahead for it is pinned for a moment after the scan too.
+/// Waits until this many blocks are pinned: what a scan had read ahead for it is pinned for a
+/// moment after the scan too.
 fn until_pins_are(cache: &Watched, pins: usize, why: &str) {
     let began = Instant::now();
     while cache.0.pins() != pins {

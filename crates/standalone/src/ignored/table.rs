@@ -1,4 +1,5 @@
-//! The settings without an effect, by subject, and the known keys that are no settings of a standalone server.
+//! The settings without an effect, by subject, and the known keys that are no settings of a
+//! standalone server.
 
 use super::Ignored;
 
@@ -400,7 +401,8 @@ pub(super) const IGNORED: &[Ignored] = &[
     ),
 ];
 
-/// Known keys that neither are read nor have a line above, by why: to set them asks nothing of a standalone server.
+/// Known keys that neither are read nor have a line above, by why: to set them asks nothing of a
+/// standalone server.
 #[cfg(test)]
 pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
     (
@@ -448,7 +450,8 @@ pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
     ("of readers of snapshots outside a RegionServer", &["hfile.onheap.block.cache.fixed.size"]),
 ];
 
-/// Keys that are read by a name that is put together: how it begins in the code, and how it goes on.
+/// Keys that are read by a name that is put together: how it begins in the code, and how it goes
+/// on.
 #[cfg(test)]
 pub(super) const COMPOSED_KEYS: &[(&str, &[&str])] = &[
     ("hbase.lru.blockcache.", &["single.percentage", "multi.percentage", "memory.percentage"]),

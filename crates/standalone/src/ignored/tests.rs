@@ -40,7 +40,8 @@ fn keys_without_an_effect_are_known_and_listed_once() {
     assert_eq!(conf.set_properties().len(), keys.len());
 }
 
-/// What stands in quotes in the code of all crates and looks like a key, but for tests, the list of defaults and the tables here.
+/// What stands in quotes in the code of all crates and looks like a key, but for tests, the list of
+/// defaults and the tables here.
 fn quoted_in_the_code() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut quoted = BTreeSet::new();
@@ -69,7 +70,8 @@ fn collect(dir: &Path, quoted: &mut BTreeSet<String>) {
     }
 }
 
-/// What a quotation mark begins and one ends; for a name that is put together, what stands before the first brace.
+/// What a quotation mark begins and one ends; for a name that is put together, what stands before
+/// the first brace.
 fn keys_of(line: &str) -> impl Iterator<Item = &str> {
     let is_of_keys = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     line.split('"')
@@ -96,7 +98,7 @@ fn every_known_key_is_read_or_named_or_of_others() {
     for (key, _) in DEFAULTS {
         let is_read = quoted.contains(*key) || composed.contains(*key);
         let ignored = IGNORED.iter().find(|ignored| ignored.keys.contains(key));
-        // Of a key that is read some values may have no effect.
+        // Some values of a key that is read may have no effect.
         let is_named = ignored.is_some_and(|ignored| !is_read || !ignored.same.is_empty());
         let is_misnamed = ignored.is_some() && !is_named;
         let places = usize::from(is_read || is_named) + usize::from(others.contains(key));
