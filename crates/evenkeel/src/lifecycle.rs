@@ -2,16 +2,16 @@
 //!
 //! The main thread only waits for events, so that it can always end the process:
 //!
-//! | event | while it starts | while it runs | while it stops |
+//! | event | during the start | while it runs | during the stop |
 //! |---|---|---|---|
-//! | SIGTERM, SIGINT | the process exits at once; a start may be interrupted anywhere | it stops | a second signal ends the process at once |
-//! | a stop request: from a user, a failed log, a dead thread | it stops after the start | it stops | |
-//! | `evenkeel.shutdown.timeout.ms` has passed | | | the process exits, and logs what did not finish |
+//! | SIGTERM, SIGINT | exit at once | stop | a second signal: exit at once |
+//! | a stop request: a user, a failed log, a dead thread | stop after the start | stop | |
+//! | `evenkeel.shutdown.timeout.ms` has passed | | | exit; the log names what did not finish |
 //!
 //! Acknowledged writes are in the write-ahead log before a stop begins, so an interrupted stop
-//! loses nothing: the next start replays the log. `start`, `stop` and `signals` are separate
-//! threads. A thread that hangs on a dead disk does not keep the process alive: it ends with
-//! `exit(2)`.
+//! loses nothing: the next start replays the log. A start may be interrupted anywhere, too.
+//! `start`, `stop` and `signals` are separate threads. A thread that hangs on a dead disk does not
+//! keep the process alive: it ends with `exit(2)`.
 //!
 //! # Exit status
 //! | | |

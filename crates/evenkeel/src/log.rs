@@ -6,7 +6,7 @@
 //! writes the queue:
 //!
 //! ```text
-//! any thread -- one short lock, one copy --> queue, at most QUEUE_BYTES_MAX --> thread `log` --> standard error
+//! any thread --(one short lock, one copy)--> queue of QUEUE_BYTES_MAX --> thread `log` --> stderr
 //! ```
 //!
 //! **Lost lines.** A line is counted and dropped if the queue is full or its write fails. When a

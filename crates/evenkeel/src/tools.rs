@@ -8,6 +8,7 @@
 //! | [`compact`] | `evenkeel compact`: HBase's `CompactionTool` |
 //! | [`text`] | bytes, cells and dates as HBase prints them |
 //! | [`catalog`] | hbase:meta read from its files |
+//! | `stats` | counts of sizes |
 //! | [`progress`] | one line on a terminal |
 //!
 //! All but `compact` open files for reading only, and take no lock.

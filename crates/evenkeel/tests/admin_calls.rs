@@ -1,8 +1,9 @@
-//! Admin calls that wait do not hold up hbase:meta: while the file system answers nobody, many of each call are under way, and
-//! a Get and a scan of hbase:meta of another client are answered.
+//! Admin calls that wait do not hold up hbase:meta: while the file system answers nobody, many of
+//! each call are under way, and a Get and a scan of hbase:meta of another client are answered.
 //!
-//! There are more of a call than priority handlers (20), and none of them comes back before the file system does. So a call
-//! that waits for the file system on a priority handler is found, whatever it waits for.
+//! There are more of a call than priority handlers (20), and none of them comes back before the
+//! file system does. So a call that waits for the file system on a priority handler is found,
+//! whatever it waits for.
 
 mod common;
 
@@ -25,7 +26,8 @@ use prost::Message;
 const CALLS: u32 = 60;
 /// Until all of them have a handler, or wait for one.
 const BEGUN: Duration = Duration::from_millis(40);
-/// For an answer of hbase:meta, on a busy machine. One that waits for a handler does not come at all.
+/// For an answer of hbase:meta, on a busy machine. One that waits for a handler does not come at
+/// all.
 const SOON: Duration = Duration::from_secs(4);
 
 const META: &[u8] = b"hbase:meta,,1";
@@ -227,7 +229,8 @@ impl Stage {
         })
     }
 
-    /// Whether hbase:meta answers while so many calls of a method are under way and the file system answers nobody.
+    /// Whether hbase:meta answers while this number of calls of a method is in flight and the file
+    /// system answers nobody.
     fn meta_answers_beside(&self, service: &str, method: &str, request: &[u8]) -> bool {
         let port = if service == "MasterService" { self.ports[1] } else { self.ports[2] };
         let mut calls = connect(port, service);

@@ -1,8 +1,8 @@
-//! How many times a row that is read or written makes the server ask for heap memory: all its blocks are cached, all its
-//! buffers have grown.
+//! How many times a row that is read or written makes the server ask for heap memory: all its
+//! blocks are cached, all its buffers have grown.
 //!
-//! The server runs in this process, so that one counting allocator sees it whole, from the bytes of the request to those
-//! of the reply. The client's thread is not counted.
+//! The server runs in this process, so that one counting allocator sees it whole, from the bytes of
+//! the request to those of the reply. The client's thread is not counted.
 
 mod common;
 
@@ -19,8 +19,9 @@ use evenkeel_standalone::Standalone;
 
 /// Most allocations of a Get of one column that is cached.
 const PER_GET_MAX: u64 = 10;
-/// Most allocations of a batch of such Gets, of [`BATCH`] rows of one region: one a row. It is a third of that where a batch
-/// takes less than a millisecond; with each one that begins meanwhile, the reader of the rows is made anew.
+/// Most allocations of a batch of such Gets, of [`BATCH`] rows of one region: one a row. It is a
+/// third of that where a batch takes less than a millisecond; with each one that begins meanwhile,
+/// the reader of the rows is opened again.
 const PER_BATCH_MAX: u64 = BATCH;
 
 /// Most allocations of a Put of one cell.
@@ -28,13 +29,15 @@ const PER_PUT_MAX: u64 = 18;
 /// Most allocations of a batch of such Puts, of [`BATCH`] rows of one region.
 const PER_PUT_BATCH_MAX: u64 = 4 * BATCH;
 
-/// Batches of which one may make the server ask for a large buffer: those of replies are used again.
+/// Batches of which one may make the server ask for a large buffer: those of replies are used
+/// again.
 const BATCHES_PER_LARGE_MIN: u64 = 20;
 
 /// A batch of such values is a reply of more than [`POOLED_BYTES_MIN`].
 const VALUE_BYTES: usize = 700;
 const ROWS: u64 = 1000;
-/// Times that all rows are read, so that what the server's other threads allocate meanwhile is less than one a row.
+/// Times that all rows are read, so that what the server's other threads allocate meanwhile is less
+/// than one a row.
 const PASSES: u64 = 20;
 const BATCH: u64 = 100;
 
@@ -57,7 +60,8 @@ impl Counting {
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory it hands out.
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory
+// it hands out.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.count(layout.size());
@@ -134,7 +138,7 @@ async fn put_batches(table: &Table) {
     }
 }
 
-/// Whole allocations of the server for so many rows that `pass` reads or writes.
+/// The server's allocations for the rows that `pass` reads or writes.
 async fn per_rows(rows: u64, pass: impl AsyncFn()) -> u64 {
     pass().await;
     let before = COUNTED.load(Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The time of a server's allocator, as `evenkeel pe` reads it beside the load, and as the server's log says it.
+//! The time of a server's allocator, as `evenkeel pe` reads it beside the load, and as the server's
+//! log says it.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -18,8 +19,8 @@ fn number(line: &str, name: &str) -> Option<u64> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// What the log says of the allocator after all that was done: the second line from here on, for the first may have been
-/// begun before.
+/// What the log says of the allocator after all that was done: the second line from here on, for
+/// the first may have been begun before.
 fn next_line(server: &Server) -> (u64, u64) {
     let (from, deadline) = (server.log().len(), Instant::now() + PATIENCE);
     loop {

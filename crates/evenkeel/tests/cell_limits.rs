@@ -1,6 +1,7 @@
-//! Cells at and past every limit, legal and not, sent as bytes by every way in, to tables of every encoding: what is
-//! acknowledged survives `kill -9`, a flush and a compaction byte for byte, tags included. Everything else is refused with an
-//! error that no client tries again, and costs no other cell, row or table.
+//! Cells at and past every limit, legal and not, sent as bytes by every way in, to tables of every
+//! encoding: what is acknowledged survives `kill -9`, a flush and a compaction byte for byte, tags
+//! included. Everything else is refused with an error that no client tries again, and costs no
+//! other cell, row or table.
 
 mod common;
 
@@ -173,7 +174,8 @@ const WAYS: [(Call, Form); 8] = [
 const KINDS: [MutationType; 4] =
     [MutationType::Put, MutationType::Delete, MutationType::Append, MutationType::Increment];
 
-/// What is done to a good cell, and whether it is a good one still. `None`: it cannot be said in this form.
+/// What is done to a good cell, and whether it is a good one still. `None`: it cannot be said in
+/// this form.
 type Change = fn(&mut Parts, MutationType, Form) -> Option<bool>;
 
 fn has_value(kind: MutationType) -> bool {

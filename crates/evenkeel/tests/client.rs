@@ -1,7 +1,7 @@
 //! The native client against a whole server: every operation, over several regions.
 //!
-//! With `EVENKEEL_TEST_BOOTSTRAP=host:port` it runs against that cluster instead, such as stock HBase, which keeps the
-//! suite honest about what HBase does.
+//! With `EVENKEEL_TEST_BOOTSTRAP=host:port` it runs against that cluster instead, such as stock
+//! HBase, which keeps the suite honest about what HBase does.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn keys(names: &[&str]) -> Vec<Bytes> {
     names.iter().map(|n| Bytes::copy_from_slice(n.as_bytes())).collect()
 }
 
-/// Creates a table anew; drops one of an earlier run.
+/// Creates a table; drops that of an earlier run first.
 async fn fresh(admin: &Admin, name: &str, splits: &[&str]) -> TableName {
     let name: TableName = name.parse().expect("legal");
     drop_table(admin, &name).await;

@@ -1,4 +1,5 @@
-//! The client's examples (`crates/client/examples`), run against a whole server that clients find by ZooKeeper.
+//! The client's examples (`crates/client/examples`), run against a whole server that clients find
+//! by ZooKeeper.
 
 mod common;
 

@@ -1,7 +1,9 @@
-//! kill -9 in the middle of changes of tables: after the restart a table is as before or as after, never half.
+//! kill -9 in the middle of changes of tables: after the restart a table is as before or as after,
+//! never half.
 //!
-//! Each change is begun, the server is killed a random moment later (or once the change was answered), and started again.
-//! Then, after any change that a server may resume has come to its end:
+//! Each change is begun, the server is killed a random moment later (or once the change was
+//! answered), and started again. Then, after any change that a server may resume has come to its
+//! end:
 //!
 //! - the table exists and is enabled or disabled as before the change or as after it;
 //! - its regions, in order, cover all keys with no hole and no overlap;
@@ -255,7 +257,8 @@ async fn rows(connection: &Connection, name: &TableName) -> Result<Vec<String>, 
     Ok(rows)
 }
 
-/// Waits until the table has one of two shapes; a server may need a moment to finish what it resumes.
+/// Waits until the table has one of two shapes; a server may need a moment to finish what it
+/// resumes.
 async fn settle(
     connection: &Connection,
     name: &TableName,

@@ -1,10 +1,12 @@
-//! A whole server whose disk fails in the middle of changes of tables, while rows are written: at a call that a seed chose,
-//! once, once after the call did its work, or from then on for a while, as a disk does that is full. When the disk is sound
-//! again, and without a restart, clients find every region served, every acknowledged row there, and the change made whole
-//! or not at all; it can then be made again. Now and then the server dies and starts, and everything still holds.
+//! A whole server whose disk fails in the middle of changes of tables, while rows are written: at a
+//! call that a seed chose, once, once after the call did its work, or from then on for a while, as
+//! a disk does that is full. When the disk is sound again, and without a restart, clients find
+//! every region served, every acknowledged row there, and the change made whole or not at all; it
+//! can then be made again. Now and then the server dies and starts, and everything still holds.
 //!
-//! The master's own tests take every call of every change (`EVENKEEL_DDL_FAULTS=all`); here the faults also hit what else a
-//! server does meanwhile, and clients come over sockets. `EVENKEEL_DDL_FAULT_ROUNDS` is the number of rounds.
+//! The master's own tests take every call of every change (`EVENKEEL_DDL_FAULTS=all`); here the
+//! faults also hit what else a server does meanwhile, and clients come over sockets.
+//! `EVENKEEL_DDL_FAULT_ROUNDS` is the number of rounds.
 
 mod common;
 
@@ -29,7 +31,7 @@ const ROUNDS: usize = 33;
 const LIFE: usize = 11;
 /// How long clients may wait once the disk is sound.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A fault is somewhere in so many calls.
+/// There is one fault in this number of calls.
 const CALLS: u64 = 120;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,7 +262,8 @@ impl Known {
         self.check(connection).await
     }
 
-    /// If the table is enabled, every region is served, every row that was acknowledged is there, and none that is gone.
+    /// If the table is enabled, every region is served, every row that was acknowledged is there,
+    /// and none that is gone.
     async fn check(&self, connection: &Connection) -> Result<(), String> {
         let found = shape(&connection.admin(), &self.name).await.map_err(|e| format!("shape: {e}"))?;
         if found != self.shape {

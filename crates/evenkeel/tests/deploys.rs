@@ -1,5 +1,5 @@
-//! A server with each deploy of the block cache, killed and started again: the same rows; from the cache alone, where that is
-//! in files, and from the store's files otherwise.
+//! A server with each deploy of the block cache, killed and started again: the same rows; from the
+//! cache alone, where that is in files, and from the store's files otherwise.
 
 mod common;
 
@@ -51,8 +51,8 @@ struct Looks {
     misses: u64,
 }
 
-/// What the server counts of its caches, after all that it has answered: the second line of its log from here on, for the
-/// first may have been begun before.
+/// What the server counts of its caches, after all that it has answered: the second line of its log
+/// from here on, for the first may have been begun before.
 fn looks(server: &Server) -> Looks {
     const MISSES: &str = "blockCacheDataMissCount=";
     let lines = |log: &str| log.lines().filter(|line| line.contains(MISSES)).count();

@@ -1,7 +1,9 @@
-//! A whole server on a disk that fails on purpose: full, with errors, slow, with directories that vanish. Each time: a clear
-//! error, nothing lost that was acknowledged, and service again when the fault has ended.
+//! A whole server on a disk that fails on purpose: full, with errors, slow, with directories that
+//! vanish. Each time: a clear error, nothing lost that was acknowledged, and service again when the
+//! fault has ended.
 //!
-//! The server runs in this process, on a file system that fails as a script says; its clients come over sockets.
+//! The server runs in this process, on a file system that fails as a script says; its clients come
+//! over sockets.
 
 mod common;
 
@@ -201,7 +203,8 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
 
     server.fs.inject(Fault::on(Op::Append, UNFINISHED).always().fails(ErrorKind::StorageFull));
     server.fs.inject(Fault::on(Op::Sync, UNFINISHED).always().fails(ErrorKind::StorageFull));
-    // What was written before may be flushed already, for the log asks for that when it can be written again.
+    // What was written before may be flushed already, for the log asks for that when it can be
+    // written again.
     server.put("only flushes fail").expect("written");
     let error = server.flush().expect_err("no space for a store file").to_string();
     assert!(error.to_lowercase().contains("no s"), "{error}");
@@ -283,7 +286,8 @@ fn a_slow_sync_is_waited_for_by_those_who_write_and_rolls_the_log() {
     server.check_also_after_death();
 }
 
-/// HBase's RegionServer aborts: a sync that may still succeed cannot be taken back. Nor does this one wait for it to stop.
+/// HBase's RegionServer aborts: a sync that may still succeed cannot be taken back. Nor does this
+/// one wait for it to stop.
 #[test]
 fn a_sync_that_does_not_end_is_an_error_and_stops_the_server() {
     let settings = [("hbase.wal.hsync", "true"), ("hbase.regionserver.wal.sync.timeout", "500")];
@@ -304,7 +308,8 @@ fn a_sync_that_does_not_end_is_an_error_and_stops_the_server() {
     server.put("after").expect("writes are taken");
 }
 
-/// Gets of one connection, which one thread serves: those that have to wait for a disk hold up none that need not.
+/// Gets of one connection, which one thread serves: those that have to wait for a disk hold up none
+/// that need not.
 #[test]
 fn reads_that_wait_for_a_disk_hold_up_no_others() {
     let mut server = Server::started(&[]);
@@ -317,7 +322,7 @@ fn reads_that_wait_for_a_disk_hold_up_no_others() {
     let connection = server.runtime.block_on(server.connect());
     let table = connection.table(name());
     server.runtime.block_on(async {
-        // Of a table without files.
+        // A table without files.
         let other: TableName = "other".parse().expect("legal");
         let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
         let descriptor = TableDescriptor::new(other.clone()).with_family(family);

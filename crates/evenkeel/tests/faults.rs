@@ -138,8 +138,9 @@ fn a_truncated_file_is_named_and_the_rest_goes_on() {
     assert!(server.runs());
 }
 
-/// A limit on the size of files stands in for a disk that fails: a write past it fails (its signal is ignored by the shell,
-/// and so by what it starts). Every WAL file fails once it is full, and the server goes on in another.
+/// A limit on the size of files stands in for a disk that fails: a write past it fails (its signal
+/// is ignored by the shell, and so by what it starts). Every WAL file fails once it is full, and
+/// the server goes on in another.
 #[test]
 fn wal_files_that_fail_lose_nothing_that_was_acknowledged() {
     let mut server = Server::new(&[]);
@@ -179,7 +180,8 @@ fn wal_files_that_fail_lose_nothing_that_was_acknowledged() {
     });
 }
 
-/// A write that no WAL file has room for is refused, or ends the server; it is neither acknowledged nor left hanging.
+/// A write that no WAL file has room for is refused, or ends the server; it is neither acknowledged
+/// nor left hanging.
 #[test]
 fn a_write_that_cannot_be_logged_is_not_acknowledged() {
     let mut server = Server::new(&[]);

@@ -1,4 +1,5 @@
-//! Clients that ask for much and never read an answer: they hold back their own connections, and nothing else.
+//! Clients that ask for much and never read an answer: they hold back their own connections, and
+//! nothing else.
 
 mod common;
 
@@ -18,8 +19,8 @@ const VALUE_BYTES: usize = 400_000;
 const HOGS: usize = 60;
 /// What a server of 256 MiB has for replies, and for buffers of them.
 const REPLIES_BYTES: u64 = 16 << 20;
-/// Everything else that these clients may make grow: replies being made, on 30 handlers and two connection threads, and
-/// blocks in the cache.
+/// Everything else that these clients may make grow: replies being made, on 30 handlers and two
+/// connection threads, and blocks in the cache.
 const REST_BYTES: u64 = 64 << 20;
 /// A reply to the others, under full load of tests on a small machine.
 const LATENCY_MAX: Duration = Duration::from_secs(2);

@@ -1,16 +1,18 @@
-//! One client cannot take the server down: each line of the tables of `attack/` is an attack on a server of 256 MiB with few
-//! descriptors, by every kind of connection state and call. While it runs, and after it:
+//! One client cannot take the server down: each line of the tables of `attack/` is an attack on a
+//! server of 256 MiB with few descriptors, by every kind of connection state and call. While it
+//! runs, and after it:
 //!
 //! | what | holds |
 //! |---|---|
-//! | the server's resident memory | grows by no more than the parts of the plan that the attack may use, and a margin |
-//! | Gets and Puts of other clients to another table | 99 of 100 take less than 50 ms, more on a busy machine (`attack/witness.rs`) |
-//! | a new client | is let in, and may write 1 MiB, while the hostile ones still hold what they hold |
+//! | the server's resident memory | grows at most by the attack's parts and a margin |
+//! | other clients' Gets and Puts (`attack/witness.rs`) | P99 below 50 ms, more on a busy machine |
+//! | a new client | is admitted, and can write 1 MiB, while the attack lasts |
 //! | the log | rolls |
 //! | memory and descriptors | are given back when the clients are gone |
 //!
-//! All attacks are on one server, so what one leaves behind counts for the next. An attack that fails is run again, twice at
-//! most: other processes on a machine may take memory and time once, a fault of the server does so each time.
+//! All attacks are on one server, so what one leaves behind counts for the next. An attack that
+//! fails is run again, twice at most: other processes on a machine may take memory and time once, a
+//! fault of the server does so each time.
 //!
 //! `EVENKEEL_HOSTILE_SECONDS=20` is how long each attack lasts (1.2 unless set); `EVENKEEL_HOSTILE_ONLY=scanner` runs those whose
 //! names have that in them, with those that the server does not withstand yet (`attack::unmet`); `EVENKEEL_HOSTILE_FULL=1` makes attacks as large as a hostile client would, which takes a server that
@@ -87,7 +89,8 @@ fn set_up(server: &Server) -> Stage {
     }
 }
 
-/// Has handlers, caches and the allocator take what they take in ordinary use: no attack is to be charged with it.
+/// Has handlers, caches and the allocator take what they take in ordinary use: no attack is charged
+/// with it.
 fn warm_up(stage: &Stage) {
     let gets = raw::gets(&stage.target, (0..200).map(|n| format!("r{n:04}")));
     let scans = raw::scans(&stage.target, 10);

@@ -1,19 +1,22 @@
-//! Durability: kill -9 at random moments, 50 times, under concurrent writers; whatever was acknowledged must be there.
+//! Durability: kill -9 at random moments, 50 times, under concurrent writers; whatever was
+//! acknowledged must be there.
 //!
-//! Every writer owns its rows and gives each write a number. A row holds the same number in four cells of two families,
-//! so a row whose cells differ is torn. After each restart:
+//! Every writer owns its rows and gives each write a number. A row holds the same number in four
+//! cells of two families, so a row whose cells differ is torn. After each restart:
 //!
-//! - a row holds its last acknowledged number, or the one write that was under way when the server died;
+//! - a row holds its last acknowledged number, or the one write that was under way when the server
+//!   died;
 //! - a row that was deleted last has no cell, and nothing that the Delete took comes back;
 //! - all cells of a row agree;
 //! - a counter is at least what was acknowledged and at most what was attempted.
 //!
-//! The block cache lies in files ([`ENGINES`]), is smaller than the data, and keeps what is flushed, compacted and read, so
-//! kills hit its writes as well. Readers check every row they get while the load runs, as the check after each restart does.
+//! The block cache lies in files ([`ENGINES`]), is smaller than the data, and keeps what is
+//! flushed, compacted and read, so kills hit its writes as well. Readers check every row they get
+//! while the load runs, as the check after each restart does.
 //!
-//! Small MemStores make flushes and compactions happen all the time, and small logs rolls, so kills hit them too.
-//! `EVENKEEL_TEST_SEED` repeats the choices of a run (moments of the kills depend on the machine as well),
-//! `EVENKEEL_TEST_KILLS` sets their number.
+//! Small MemStores make flushes and compactions happen all the time, and small logs rolls, so kills
+//! hit them too. `EVENKEEL_TEST_SEED` repeats the choices of a run (moments of the kills depend on
+//! the machine as well), `EVENKEEL_TEST_KILLS` sets their number.
 
 mod common;
 
@@ -35,7 +38,8 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
 const KILLS: u32 = 50;
-/// Time of the whole test, after which it ends its kills early rather than hang; it fails when that is too few.
+/// Time of the whole test, after which it ends its kills early rather than hang; it fails when that
+/// is too few.
 const TIME_MAX: Duration = Duration::from_secs(170);
 const KILLS_MIN: u32 = 20;
 const PUT_WRITERS: u64 = 3;
@@ -44,17 +48,18 @@ const COUNT_WRITERS: u64 = 2;
 const ROWS: u64 = 400;
 const BATCH_ROWS: u64 = 40;
 const READERS: u64 = 2;
-/// Engines of the block cache, by the name of its file. Each has [`KILLS_EACH`] kills in turn: it is started on what the one
-/// before them left, and on what is stale from an earlier turn.
+/// Engines of the block cache, by the name of its file. Each has [`KILLS_EACH`] kills in turn: it
+/// is started on what the one before them left, and on what is stale from an earlier turn.
 const ENGINES: [&str; 3] = ["file", "mmap", "files"];
 const KILLS_EACH: u32 = 2;
 const COLUMNS: [(&str, &str); 4] = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")];
 
-/// One of so many writes of a row deletes it.
+/// One in this number of writes of a row deletes it.
 const DELETE_EVERY: u64 = 5;
 
-/// Whether the write with this number deletes its row. The number is the timestamp as well, as a Put within the millisecond of
-/// a Delete would be deleted by it. 0 is for a row that was never written.
+/// Whether the write with this number deletes its row. The number is the timestamp as well, as a
+/// Put within the millisecond of a Delete would be deleted by it. 0 is for a row that was never
+/// written.
 fn deletes(number: u64) -> bool {
     number.is_multiple_of(DELETE_EVERY)
 }
@@ -82,7 +87,8 @@ impl Rows {
         if deletes(number) {
             return Delete::new(self.key(row)).up_to(number as i64).into();
         }
-        // Values of uneven size, so that cells straddle blocks and chunks; the number is their head.
+        // Values of uneven size, so that cells straddle blocks and chunks; the number is their
+        // head.
         let pad = (number * 131 + row * 17) as usize % 900;
         let value = [&number.to_be_bytes()[..], &vec![number as u8; pad]].concat();
         let cell = |put: Put, (f, q): &(&str, &str)| put.column_at(f, q, number as i64, &value);
@@ -174,7 +180,8 @@ impl Load {
         }
     }
 
-    /// Starts all writers and readers; each ends at its first failure, since the server is gone then, or when told to.
+    /// Starts all writers and readers; each ends at its first failure, since the server is gone
+    /// then, or when told to.
     fn spawn(&self, table: &Table, counts: &Table, rng: &mut StdRng) -> Vec<JoinHandle<Result<(), String>>> {
         let mut tasks = Vec::new();
         self.stop.store(false, Ordering::SeqCst);
@@ -386,8 +393,9 @@ fn died(error: &evenkeel_client::Error) -> Result<(), String> {
     }
 }
 
-/// Increments are not tried again: one that a kill interrupts is an attempt whose outcome is unknown. Puts are, through
-/// the restart, and so say nothing about what survived but that it can be overwritten; the others do.
+/// Increments are not tried again: one that a kill interrupts is an attempt whose outcome is
+/// unknown. Puts are, through the restart, and so say nothing about what survived but that it can
+/// be overwritten; the others do.
 async fn writer_connection(server: &Server, retries: u32) -> Connection {
     let operation_timeout = Duration::from_secs(20);
     let config = ClientConfig { retries, operation_timeout, ..config(&server.bootstrap()) };
@@ -410,7 +418,7 @@ fn what_was_acknowledged_survives_kill_9() {
     }
 }
 
-/// The value of `hbase.bucketcache.ioengine` for the start after so many kills.
+/// The value of `hbase.bucketcache.ioengine` for the start after a number of kills.
 fn engine(folder: &Path, kills: u32) -> String {
     let name = ENGINES[(kills / KILLS_EACH) as usize % ENGINES.len()];
     let path = |name: &str| folder.join(name).display().to_string();
@@ -443,7 +451,8 @@ fn run(rng: &mut StdRng) -> Result<(), String> {
     let load = Load::new();
     let mut done = 0;
     while done < kills && began.elapsed() < TIME_MAX {
-        // Every second time puts end with the server as increments do, so that their unacknowledged writes show.
+        // Every second time puts end with the server as increments do, so that their unacknowledged
+        // writes show.
         let retries = if done % 2 == 0 { 0 } else { 30 };
         let table = runtime.block_on(writer_connection(&server, retries)).table(name.clone());
         let counts = runtime.block_on(writer_connection(&server, 0)).table(name.clone());

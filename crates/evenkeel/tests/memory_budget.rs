@@ -1,17 +1,20 @@
-//! A whole server at all of its memory: what each part takes is watched while writers push faster than the disk takes,
-//! readers read more than the cache holds, scanners stay open and clients do not read their replies.
+//! A whole server at all of its memory: what each part takes is watched while writers push faster
+//! than the disk takes, readers read more than the cache holds, scanners stay open and clients do
+//! not read their replies.
 //!
-//! No part ever takes more than the plan gives it, so their sum stays within `evenkeel.memory.size`; each comes near what it
-//! may have, so that this says something; and small Gets and Puts beside all that are answered.
+//! No part ever takes more than the plan gives it, so their sum stays within
+//! `evenkeel.memory.size`; each comes near what it may have, so that this says something; and small
+//! Gets and Puts beside all that are answered.
 //!
 //! | phase | load |
 //! |---|---|
 //! | calm | small Gets and Puts alone, on a sound disk |
-//! | full | writers of 100 KB, some that wait for no log; readers and scanners of more than the cache; on a slow disk |
+//! | full | writers of 100 KB, readers and scanners of more than the cache, on a slow disk |
 //! | stuck | the same, and clients that ask for much and read nothing |
 //!
-//! `EVENKEEL_BUDGET_SECONDS=180 cargo test -p evenkeel --test memory_budget -- --nocapture` runs the long form, which prints its
-//! figures and looks at the resident memory of the process, too. Its clients are in the same process.
+//! `EVENKEEL_BUDGET_SECONDS=180 cargo test -p evenkeel --test memory_budget -- --nocapture` runs
+//! the long form, which prints its figures and looks at the resident memory of the process, too.
+//! Its clients are in the same process.
 
 mod common;
 
@@ -59,9 +62,11 @@ const PAUSE: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(3);
 /// The longest that an answer is held before a limit.
 const HOLD_MAX: Duration = Duration::from_secs(1);
-/// Threads of the load and of the server take turns on two cores, with whatever else there is on the machine.
+/// Threads of the load and of the server take turns on two cores, with whatever else there is on
+/// the machine.
 const TURN: Duration = Duration::from_millis(150);
-/// How much of what it may take each part comes to at least, by the names of [`MemoryUse::parts`](evenkeel_standalone::MemoryUse::parts).
+/// How much of what it may take each part comes to at least, by the names of
+/// [`MemoryUse::parts`](evenkeel_standalone::MemoryUse::parts).
 const DRIVEN: [(&str, f64); 7] = [
     ("blocks", 0.85),
     ("chunks", 0.6),
@@ -71,7 +76,8 @@ const DRIVEN: [(&str, f64); 7] = [
     ("buffers of replies", 0.5),
     ("scanners", 0.95),
 ];
-/// Resident memory beside the server's own: its threads and code, what the allocator keeps, and all clients.
+/// Resident memory beside the server's own: its threads and code, what the allocator keeps, and all
+/// clients.
 const BESIDE_BYTES: u64 = 96 << 20;
 
 /// Answers' times of one kind, in one phase.
@@ -179,8 +185,9 @@ impl Load {
         let puts = [0, 1, 2].map(|phase| p99(&self.puts, phase));
         assert!(gets[1] <= 10 * gets[0] + TURN, "Gets on a full server: {gets:?}");
         assert!(gets[2] <= 3 * gets[1] + TURN, "Gets beside clients that are stuck: {gets:?}");
-        // A batch of the log is written, and one before it, and the answer is held. On a busy machine flushes may be so slow
-        // that a Put is refused, which is told after as long a time, and tried again.
+        // A batch of the log is written, and one before it, and the answer is held. On a busy
+        // machine flushes may be so slow that a Put is refused, which is told after as long a time,
+        // and tried again.
         let held = 2 * (HOLD_MAX + 2 * LOG_TIME) + TURN;
         assert!(puts[1] <= 10 * puts[0] + held, "Puts on a full server: {puts:?}");
         assert!(puts[2] <= 10 * puts[0] + held, "Puts beside clients that are stuck: {puts:?}");
@@ -295,7 +302,7 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// As many as there are to be; new ones for those that the server may have closed.
+    /// Keeps their number; opens new ones for those that the server has closed.
     fn keep_up(&mut self) {
         while self.open.front().is_some_and(|(since, _)| since.elapsed() > STUCK_FOR) {
             self.open.pop_front();

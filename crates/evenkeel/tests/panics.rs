@@ -1,5 +1,6 @@
-//! A whole server with a bug that shows in one unit of work: that unit fails, its thread lives, everything else goes on. Where
-//! nobody can undo the unit, everybody who waits is told and the server ends. Nobody ever waits for ever.
+//! A whole server with a bug that shows in one unit of work: that unit fails, its thread lives,
+//! everything else goes on. Where nobody can undo the unit, everybody who waits is told and the
+//! server ends. Nobody ever waits for ever.
 //!
 //! The server runs in this process, on a file system whose calls panic on threads of a name.
 
@@ -120,8 +121,8 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Whichever thread commits, and wherever: the write fails, it does not wait, the server asks to end and ends, and what was
-/// acknowledged is there.
+/// Whichever thread commits, and wherever: the write fails, it does not wait, the server asks to
+/// end and ends, and what was acknowledged is there.
 #[test]
 fn a_commit_of_the_log_that_panics_ends_the_server_and_loses_nothing() {
     for (op, hsync) in [(Op::Append, "false"), (Op::Flush, "false"), (Op::Sync, "true")] {

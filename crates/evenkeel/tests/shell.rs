@@ -1,6 +1,8 @@
-//! `evenkeel shell` as a process: statements, scripts, pipes, exit statuses, and a session at a pseudo-terminal.
+//! `evenkeel shell` as a process: statements, scripts, pipes, exit statuses, and a session at a
+//! pseudo-terminal.
 //!
-//! The terminal is that of `script` (util-linux); what a terminal answers to the question for its cursor, the test answers.
+//! The terminal is that of `script` (util-linux); what a terminal answers to the question for its
+//! cursor, the test answers.
 
 mod common;
 

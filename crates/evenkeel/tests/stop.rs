@@ -1,5 +1,6 @@
-//! What must never leave a server that is half dead: a log that cannot be written, a thread that dies, a thread that does
-//! not come back when the process is told to stop. The server goes on, or it says what is wrong and ends.
+//! What must never leave a server that is half dead: a log that cannot be written, a thread that
+//! dies, a thread that does not come back when the process is told to stop. The server goes on, or
+//! it says what is wrong and ends.
 
 mod common;
 
@@ -47,7 +48,8 @@ async fn assert_rows(table: &Table, rows: usize) {
     }
 }
 
-/// Puts, flushes and DDL on a disk whose files may not grow beyond 256 KiB: the log fails and goes on in new files, and says so.
+/// Puts, flushes and DDL on a disk whose files may not grow beyond 256 KiB: the log fails and goes
+/// on in new files, and says so.
 fn use_it(server: &Server) {
     block_on(async {
         for name in ["a", "b", "c"] {
@@ -169,7 +171,8 @@ fn a_thread_that_can_start_again_does() {
             put(&table, 0..10).await;
             assert_rows(&table, 10).await;
         });
-        // The thread starts again a second after it died, which is later than a stop waits for the log.
+        // The thread starts again a second after it died, which is later than a stop waits for the
+        // log.
         let deadline = Instant::now() + PATIENCE;
         while server.log().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));

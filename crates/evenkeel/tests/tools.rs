@@ -1,4 +1,5 @@
-//! The offline tools, run as a user runs them, over root directories that are made here and then damaged.
+//! The offline tools, run as a user runs them, over root directories that are made here and then
+//! damaged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,8 @@ fn path_text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// A root directory with a table `t` of the regions (-, b), (b, d), (d, -), a store file in each, and hbase:meta.
+/// A root directory with a table `t` of the regions (-, b), (b, d), (d, -), a store file in each,
+/// and hbase:meta.
 struct Root {
     dir: TempDir,
     table: TableName,
@@ -284,7 +286,8 @@ fn checksums_beside_a_file_are_held_against_it() {
     let root = Root::new();
     let path = root.file(&root.regions[1], FILE);
     let side = path.with_file_name(format!(".{FILE}.crc"));
-    // CRC-32 of bytes that are not there: of one checksum for the whole file, and of a file of another length.
+    // CRC-32 of bytes that are not there: of one checksum for the whole file, and of a file of
+    // another length.
     let claims = |bytes: u32, sums: usize| {
         [b"crc\0".to_vec(), bytes.to_be_bytes().to_vec(), vec![1; sums * 4]].concat()
     };

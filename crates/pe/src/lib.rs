@@ -16,6 +16,9 @@
 //! | [`server`] | the server's CPU, memory and collections |
 //! | [`compare`] | alternating runs on two clusters |
 //! | [`report`] | text, JSON, page, HdrHistogram files |
+//! | [`host`] | the use of this machine's cores |
+//! | [`failure`] | errors and exit statuses |
+//! | `cli` | the command line |
 //!
 //! # What it promises
 //!

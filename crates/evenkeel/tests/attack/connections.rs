@@ -262,7 +262,8 @@ fn small_never_read(stage: &Stage) -> Held {
         Some(stream)
     };
     stage.keep(12, open, |stream| {
-        // What is sent of a request when no more is taken is never ended; the next bytes are garbage then.
+        // What is sent of a request when no more is taken is never ended; the next bytes are
+        // garbage then.
         let _ = stream.write(&gets);
         true
     })

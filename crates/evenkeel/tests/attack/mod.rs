@@ -32,11 +32,13 @@ pub type Held = Box<dyn Any + Send>;
 pub struct Attack {
     /// Its name, which `EVENKEEL_HOSTILE_ONLY` selects by.
     pub name: &'static str,
-    /// Does it until [`Stage::runs`] says no, and returns what is to be held while the server is looked at.
+    /// Does it until [`Stage::runs`] says no, and returns what is held while the server is
+    /// inspected.
     pub run: fn(&Stage) -> Held,
     /// How much the server's resident memory may grow, MiB.
     pub grown_mib_max: u64,
-    /// How much of that may be left when the clients are gone: what the allocator keeps, and cells that are not flushed.
+    /// How much of that may be left when the clients are gone: what the allocator keeps, and cells
+    /// that are not flushed.
     pub left_mib_max: u64,
     /// How much of it more for each core: replies that are being made.
     pub grown_mib_each_core: u64,
@@ -140,8 +142,8 @@ impl Stage {
         self.service(self.regionserver, "ClientService")
     }
 
-    /// Keeps `count` connections that `open` opens, and does `go_on` to each in turn until the time is over; a new one takes the
-    /// place of each that the server ended.
+    /// Keeps `count` connections that `open` opens, and does `go_on` to each in turn until the time
+    /// is over; a new one takes the place of each that the server ended.
     pub fn keep(
         &self,
         count: usize,

@@ -1,13 +1,15 @@
 //! Other clients: small Gets and Puts to a table of their own while an attack runs.
 //!
-//! Each sends its next request a little after the last answer, so a stall is one long answer. What counts is time: every
-//! request that would have been sent meanwhile waits for the rest of the stall. So one stall of 300 ms in 1.5 s is a fifth of
-//! all waits, and shows in the 99th percentile, however many quick answers there are.
+//! Each sends its next request a little after the last answer, so a stall is one long answer. What
+//! counts is time: every request that would have been sent meanwhile waits for the rest of the
+//! stall. So one stall of 300 ms in 1.5 s is a fifth of all waits, and shows in the 99th
+//! percentile, however many quick answers there are.
 //!
-//! An echo over loopback that works for a millisecond is timed in the same way. On a busy machine it waits for processors as the
-//! server's threads do, and what others may wait grows with it: a Put passes twice as many threads, with more work. Where the echo
-//! takes some milliseconds, as on a machine of two processors that does nothing else, a stall of 100 ms fails; where it takes
-//! 100 ms, a stall of half a second does.
+//! An echo over loopback that works for a millisecond is timed in the same way. On a busy machine
+//! it waits for processors as the server's threads do, and what others may wait grows with it: a
+//! Put passes twice as many threads, with more work. Where the echo takes some milliseconds, as on
+//! a machine of two processors that does nothing else, a stall of 100 ms fails; where it takes 100
+//! ms, a stall of half a second does.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -172,7 +174,8 @@ fn work(rounds: u64) {
     }
 }
 
-/// Rounds of [`work`] that take so long on a processor that does nothing else: by the shortest of some tries.
+/// Rounds of [`work`] that take so long on a processor that does nothing else: by the shortest of
+/// some tries.
 fn rounds_of(time: Duration) -> u64 {
     let tries = (0..20).map(|_| {
         let began = Instant::now();

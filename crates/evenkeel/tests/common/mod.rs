@@ -1,4 +1,5 @@
-//! A whole server for tests: the real binary, on free ports of 127.0.0.1, with a directory of its own.
+//! A whole server for tests: the real binary, on free ports of 127.0.0.1, with a directory of its
+//! own.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod raw;
@@ -124,13 +125,14 @@ impl Server {
         self.start_as(command);
     }
 
-    /// As [`Server::start`], with no file allowed to grow beyond this many KiB, and no signal when one would.
+    /// As [`Server::start`], with no file allowed to grow beyond this many KiB, and no signal when
+    /// one would.
     pub fn start_limited(&mut self, file_kib: u32) {
         let command = self.limited(file_kib);
         self.start_as(command);
     }
 
-    /// As [`Server::start`], with so many open files, of which its soft limit is a half.
+    /// As [`Server::start`], with a hard limit of open files, and half of it as the soft limit.
     pub fn start_with_descriptors(&mut self, count: u32) {
         let command = self.under(&format!("ulimit -Sn {}; ulimit -Hn {count}", count / 2));
         self.start_as(command);
@@ -258,7 +260,8 @@ impl Server {
     }
 }
 
-/// The server's binary: the one that was built with the tests, or `EVENKEEL_TEST_SERVER`, to see what another one does.
+/// The server's binary: the one that was built with the tests, or `EVENKEEL_TEST_SERVER`, to see
+/// what another one does.
 fn binary() -> PathBuf {
     let other = std::env::var_os("EVENKEEL_TEST_SERVER").map(PathBuf::from);
     other.unwrap_or_else(|| env!("CARGO_BIN_EXE_evenkeel").into())
@@ -297,7 +300,8 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// The seed of a random test: `EVENKEEL_TEST_SEED`, or a new one; printed, so that a failure names it.
+/// The seed of a random test: `EVENKEEL_TEST_SEED`, or a new one; printed, so that a failure names
+/// it.
 pub fn seed() -> u64 {
     let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 32 | u64::from(now_ns()));

@@ -27,7 +27,8 @@ const PORT_ATTEMPTS: usize = 20;
 /// How long a server may need to finish what it goes on with after its start.
 const SETTLES: Duration = Duration::from_secs(5);
 
-/// A server and a client of it. The client goes first: a server that stops waits for calls of its connections.
+/// A server and a client of it. The client goes first: a server that stops waits for calls of its
+/// connections.
 pub struct Life {
     connection: Connection,
     runtime: tokio::runtime::Runtime,

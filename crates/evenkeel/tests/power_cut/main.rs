@@ -1,19 +1,24 @@
-//! The power is cut at every step of what a master does, and the next start serves a state from before or after it.
+//! The power is cut at every step of what a master does, and the next start serves a state from
+//! before or after it.
 //!
-//! A whole server runs in this process on a disk that writes down each step ([`PowerCutFileSystem`]). A [`SCENARIOS`] entry
-//! prepares some tables, then does its steps while the disk records: operations of the master, and Puts with FSYNC_WAL. Each
-//! recorded step gives a disk as a power cut there may leave it, by a number that chooses what is left of everything that
+//! A whole server runs in this process on a disk that writes down each step
+//! ([`PowerCutFileSystem`]). A [`SCENARIOS`] entry prepares some tables, then does its steps while
+//! the disk records: operations of the master, and Puts with FSYNC_WAL. Each recorded step gives a
+//! disk as a power cut there may leave it, by a number that chooses what is left of everything that
 //! was not synced. On that disk a server must start, without exception, and:
 //!
-//! - all that is compared of a cluster ([`World`]: tables, states, families, regions, rows, namespaces, snapshots) is as after the
-//!   last step that was answered, or as after the step that was under way;
-//! - so every row that was acknowledged with FSYNC_WAL is there, also once the cleaners have emptied the archive;
+//! - all that is compared of a cluster ([`World`]: tables, states, families, regions, rows,
+//!   namespaces, snapshots) is as after the last step that was answered, or as after the step that
+//!   was under way;
+//! - so every row that was acknowledged with FSYNC_WAL is there, also once the cleaners have
+//!   emptied the archive;
 //! - regions cover all keys, every table can be read, and written while it is enabled.
 //!
 //! That start is recorded, too, and cut at some step: the start after it must come to the same.
 //!
-//! `EVENKEEL_SERVER_POWER_CUTS` is the number of cuts, or `all` for every step with two choices each;
-//! `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run, `EVENKEEL_TEST_SEED` repeats a run.
+//! `EVENKEEL_SERVER_POWER_CUTS` is the number of cuts, or `all` for every step with two choices
+//! each; `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run, `EVENKEEL_TEST_SEED`
+//! repeats a run.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -48,7 +53,8 @@ const TOLD_MAX: usize = 12;
 /// A scenario as it went.
 struct Run {
     recording: Recording,
-    /// What was seen before the first step and after each, and how many steps of the disk there were by its answer.
+    /// What was seen before the first step and after each, and how many steps of the disk there
+    /// were by its answer.
     worlds: Vec<(usize, World)>,
 }
 
@@ -119,7 +125,7 @@ fn compare(life: &Life, expected: &[(usize, &World)]) -> Result<usize, String> {
     })
 }
 
-/// The cuts of a run: all, or so many of it.
+/// The cuts of a run: all, or a sample of this size.
 fn cuts(run: &Run, count: Option<usize>, random: &mut StdRng) -> Vec<Cut> {
     let len = run.recording.len();
     match count {
