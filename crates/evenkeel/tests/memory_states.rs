@@ -1,11 +1,14 @@
-//! Everything that clients can make a server keep, at the same time, each kind as much as it may be: the memory of the server
-//! stays within `evenkeel.memory.size` and a margin, and goes back when the clients are gone.
+//! Everything that clients can make a server keep, at the same time, each kind as much as it may
+//! be: the memory of the server stays within `evenkeel.memory.size` and a margin, and goes back
+//! when the clients are gone.
 //!
-//! `hostile_suite.rs` tries each attack alone; this adds them up. `memory_budget.rs` looks at the parts as the server counts them,
-//! under ordinary load; this compares them with what the system says, so that what nobody counts is found.
+//! `hostile_suite.rs` tries each attack alone; this adds them up. `memory_budget.rs` looks at the
+//! parts as the server counts them, under ordinary load; this compares them with what the system
+//! says, so that what nobody counts is found.
 //!
-//! Server and clients are one process. Memory that threads of clients allocate is counted by the allocator and taken off the
-//! resident memory; what is left is the server's. The clients' threads have a mark.
+//! Server and clients are one process. Memory that threads of clients allocate is counted by the
+//! allocator and taken off the resident memory; what is left is the server's. The clients' threads
+//! have a mark.
 //!
 //! | state | of |
 //! |---|---|
@@ -16,8 +19,8 @@
 //! | sessions and watches of ZooKeeper | `attack/zookeeper.rs` |
 //! | unflushed cells, cached blocks | `attack/calls.rs`, [`read_all`] |
 //!
-//! `EVENKEEL_STATES_SECONDS=60 cargo test -p evenkeel --test memory_states -- --nocapture` does it for longer, and prints what each
-//! part came to.
+//! `EVENKEEL_STATES_SECONDS=60 cargo test -p evenkeel --test memory_states -- --nocapture` does it
+//! for longer, and prints what each part came to.
 
 #[allow(dead_code, reason = "this binary uses the attacks without their judge")]
 mod attack;
@@ -45,7 +48,8 @@ const MEMORY: &str = "96m";
 const MARGIN: u64 = 48 << 20;
 /// What may be left when clients and tables are gone.
 const LEFT: u64 = 32 << 20;
-/// The time in which it goes back, on a busy machine: nonces have five seconds, and what nobody uses half a second.
+/// The time in which it goes back, on a busy machine: nonces have five seconds, and what nobody
+/// uses half a second.
 const GIVE_BACK: Duration = Duration::from_secs(40);
 /// How often the server is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -66,7 +70,8 @@ const SETTINGS: [(&str, &str); 7] = [
     ("hbase.client.operation.timeout", "60000"),
 ];
 
-/// States that take the room of requests, in which nobody else gets through then: in the last third of the time.
+/// States that take the room of requests, in which nobody else gets through then: in the last third
+/// of the time.
 const LATER: [&str; 6] = [
     "small requests, replies never read",
     "half requests",

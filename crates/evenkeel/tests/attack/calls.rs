@@ -282,7 +282,7 @@ fn priority_calls(stage: &Stage) -> Held {
     })
 }
 
-/// Procedures of two tables, of which only so many may wait; the outcome of each is kept.
+/// Procedures of two tables, of which a limited number may wait; the outcome of each is kept.
 fn procedures(stage: &Stage) -> Held {
     let mut nonce = 0;
     let mut flush = |table: &str| {
