@@ -14,9 +14,11 @@
 //! fails is run again, twice at most: other processes on a machine may take memory and time once, a
 //! fault of the server does so each time.
 //!
-//! `EVENKEEL_HOSTILE_SECONDS=20` is how long each attack lasts (1.2 unless set); `EVENKEEL_HOSTILE_ONLY=scanner` runs those whose
-//! names have that in them, with those that the server does not withstand yet (`attack::unmet`); `EVENKEEL_HOSTILE_FULL=1` makes attacks as large as a hostile client would, which takes a server that
-//! was built with optimization: `EVENKEEL_TEST_SERVER=path` attacks that.
+//! `EVENKEEL_HOSTILE_SECONDS=20` is how long each attack lasts (1.2 unless set);
+//! `EVENKEEL_HOSTILE_ONLY=scanner` runs those whose names have that in them, with those that the
+//! server does not withstand yet (`attack::unmet`); `EVENKEEL_HOSTILE_FULL=1` makes attacks as
+//! large as a hostile client would, which takes a server that was built with optimization:
+//! `EVENKEEL_TEST_SERVER=path` attacks that.
 
 mod attack;
 mod common;

@@ -12,7 +12,7 @@
 //!
 //! | state | of |
 //! |---|---|
-//! | idle connections, connection headers, half requests and half packets | `attack/connections.rs`, `attack/zookeeper.rs` |
+//! | idle connections, headers, half requests and packets | `attack/connections.rs`, `zookeeper.rs` |
 //! | scanners with large filters, and of hbase:meta | `attack/calls.rs` |
 //! | replies that nobody reads | `attack/connections.rs`, `attack/zookeeper.rs` |
 //! | nonces, outcomes of procedures | `attack/calls.rs` |

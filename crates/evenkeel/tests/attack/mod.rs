@@ -44,8 +44,8 @@ pub struct Attack {
     pub grown_mib_each_core: u64,
 }
 
-/// Attacks that it does not withstand yet in a build without optimization: others' Puts wait for some hundred milliseconds. They
-/// are run when they are asked for by name.
+/// Attacks that it does not withstand yet in a build without optimization: others' Puts wait for
+/// some hundred milliseconds. They are run when they are asked for by name.
 pub fn unmet() -> impl Iterator<Item = &'static Attack> {
     calls::UNMET.iter()
 }
@@ -79,7 +79,8 @@ impl Attack {
         Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB + MEMSTORES_MIB, grown_mib_each_core: 0 }
     }
 
-    /// One that asks for big rows: two classes of handlers make a reply on each core, of three copies while it is encoded.
+    /// One that asks for big rows: two classes of handlers make a reply on each core, of three
+    /// copies while it is encoded.
     pub const fn of_big_rows(name: &'static str, run: fn(&Stage) -> Held) -> Self {
         Self { grown_mib_each_core: 2 * 3 * BIG_ROW_MIB, ..Self::new(name, run) }
     }
@@ -111,7 +112,8 @@ pub const SMALL_ROWS: usize = 2000;
 pub const BIG_ROWS: usize = 4;
 
 impl Stage {
-    /// How many of something an attack has: what a build without optimization can be asked each time, or all.
+    /// How many of something an attack has: what a build without optimization can be asked each
+    /// time, or all.
     pub fn sized(&self, usual: usize, full: usize) -> usize {
         if self.is_full_size { full } else { usual }
     }
