@@ -12,7 +12,7 @@
 //!
 //! | state | of |
 //! |---|---|
-//! | idle connections, headers, half requests and packets | `attack/connections.rs`, `zookeeper.rs` |
+//! | idle connections, half requests and packets | `attack/connections.rs`, `attack/zookeeper.rs` |
 //! | scanners with large filters, and of hbase:meta | `attack/calls.rs` |
 //! | replies that nobody reads | `attack/connections.rs`, `attack/zookeeper.rs` |
 //! | nonces, outcomes of procedures | `attack/calls.rs` |
