@@ -43,8 +43,8 @@ use evenkeel_standalone::{MemoryUse, Standalone};
 
 /// What the server has.
 const MEMORY: &str = "96m";
-/// Beside the plan: stacks of threads that have not run before, descriptors of tables and procedures, and what the allocator keeps
-/// or cannot use of what was given back to it.
+/// Beside the plan: stacks of threads that have not run before, descriptors of tables and
+/// procedures, and what the allocator keeps or cannot use of what was given back to it.
 const MARGIN: u64 = 48 << 20;
 /// What may be left when clients and tables are gone.
 const LEFT: u64 = 32 << 20;
