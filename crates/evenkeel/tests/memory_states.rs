@@ -194,7 +194,18 @@ fn set_up(ports: [u16; 5]) -> (Stage, pb::RegionSpecifier) {
         ]
     });
     let [zookeeper, master, regionserver, ..] = ports;
-    (Stage { regionserver, master, zookeeper, target, bystander, until: Instant::now() }, cached)
+    (
+        Stage {
+            regionserver,
+            master,
+            zookeeper,
+            target,
+            bystander,
+            until: Instant::now(),
+            is_full_size: false,
+        },
+        cached,
+    )
 }
 
 /// Reads more than the cache holds, again and again.
