@@ -81,7 +81,8 @@ impl Mvcc {
     /// Takes the next number and runs `ordered` with it before any other number is taken. The
     /// number stays incomplete until [`Mvcc::complete`], whatever `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
-        // Held for a computation, or by who waits for room in the log: only the latter is worth another's turn.
+        // The holder computes, or waits for room in the log. Only the latter is long enough to lend
+        // the turn.
         let soon = self.order.try_lock().or_else(|| self.order.try_lock_for(wait_budget::BRIEF));
         let _order = soon.unwrap_or_else(|| turns::lend(|| self.order.lock()));
         let number = self.next();
