@@ -23,17 +23,7 @@ const BEGINNINGS: [&str; 4] = ["Of a ", "Of an ", "Of one ", "Who "];
 const VAGUE_NAMES: [&str; 5] = ["Place", "Run", "Kind", "Waiting", "Stuff"];
 
 /// Packages whose comments, tables or names do not follow the rules yet.
-const PENDING: [&str; 9] = [
-    "crates/evenkeel",
-    "crates/regionserver/src/requests/batch.rs",
-    "crates/regionserver/src/requests/get.rs",
-    "crates/regionserver/src/requests/get_batch.rs",
-    "crates/regionserver/src/requests/inline.rs",
-    "crates/regionserver/src/requests/multi.rs",
-    "crates/regionserver/src/requests/mutate.rs",
-    "crates/regionserver/src/requests/pending_reply.rs",
-    "crates/rpc",
-];
+const PENDING: [&str; 0] = [];
 
 struct Source {
     /// Relative to the workspace.

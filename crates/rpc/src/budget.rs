@@ -1,8 +1,9 @@
 //! Byte and call budgets of the whole server, cheap to take from on every core.
 //!
-//! A [`Budget`] is one number shared by all connection threads. Each thread takes from it in chunks through its own
-//! [`CoreBudget`], so that an ordinary call touches no shared cache line. At most two chunks lie idle on each thread;
-//! a chunk is chosen so that all of them together are at most an eighth of the whole.
+//! A [`Budget`] is one number shared by all connection threads. Each thread takes from it in chunks
+//! through its own [`CoreBudget`], so that an ordinary call touches no shared cache line. At most
+//! two chunks lie idle on each thread; a chunk is chosen so that all of them together are at most
+//! an eighth of the whole.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -14,14 +14,16 @@ use prost::Message;
 use crate::budget::{Budget, Charge};
 use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor, DecompressError};
 
-/// Calls that wait are copied out of the connection's read buffer when they are at most this long: a few bytes must
-/// not pin a whole buffer.
+/// Calls that wait are copied out of the connection's read buffer when they are at most this long:
+/// a few bytes must not pin a whole buffer.
 pub const COMPACT_BYTES_MAX: usize = 16 * 1024;
-/// What a request may become in memory before it takes from the budget; and by how much it takes then.
+/// What a request may become in memory before it takes from the budget; and by how much it takes
+/// then.
 const DECODED_BYTES_FREE: u64 = 64 * 1024;
 const DECODED_BYTES_STEP: u64 = 256 * 1024;
 
-/// What a client told about itself in its ConnectionHeader. One for each connection, shared by its calls.
+/// What a client told about itself in its ConnectionHeader. One for each connection, shared by its
+/// calls.
 #[derive(Debug)]
 pub struct ConnectionInfo {
     /// The user to act as; `None` when the client named none.
@@ -34,7 +36,8 @@ pub struct ConnectionInfo {
     pub codec: Option<CellCodec>,
     /// The compression of cell blocks.
     pub compressor: Option<Compressor>,
-    /// The client's version as major and minor; `None` for clients that do not say, which count as old.
+    /// The client's version as major and minor; `None` for clients that do not say, which count as
+    /// old.
     pub client_version: Option<(u32, u32)>,
     /// Attributes of the connection.
     pub attributes: Vec<(String, Bytes)>,
@@ -48,7 +51,8 @@ pub struct ConnectionInfo {
     pub(crate) cell_block_bytes_max: usize,
 }
 
-/// Something that a client holds on the server between its calls, an open scanner: its connection does not count as idle.
+/// Something that a client holds on the server between its calls, an open scanner: its connection
+/// does not count as idle.
 #[derive(Debug)]
 pub struct ConnectionLease(Arc<ConnectionInfo>);
 
@@ -79,7 +83,8 @@ impl ConnectionInfo {
         self.leases.load(Ordering::Relaxed) > 0
     }
 
-    /// A writer of cell blocks as this client reads them; `None` when it wants cells inside messages.
+    /// A writer of cell blocks as this client reads them; `None` when it wants cells inside
+    /// messages.
     pub fn cell_block_writer(&self) -> Option<CellBlockWriter> {
         self.codec.map(|codec| CellBlockWriter::new(codec, self.compressor))
     }
@@ -87,16 +92,16 @@ impl ConnectionInfo {
 
 /// One request.
 ///
-/// `param` and `cells` are slices of the connection's read buffer: whoever keeps a call for long should
-/// [`compact`](Call::compact) it, as [`crate::Executor`] does.
+/// `param` and `cells` are slices of the connection's read buffer: whoever keeps a call for long
+/// should [`compact`](Call::compact) it, as [`crate::Executor`] does.
 ///
-/// Reading the parameter and the cells takes time and memory by their length, and more: a compressed block expands, a message of
-/// small parts becomes many structs. So both are read when they are asked for, on the thread that may take so long; and
-/// what they become beyond the frame is taken from the same budget as the frame, until the call is dropped
-/// ([`Call::take_charge`]).
+/// Reading the parameter and the cells takes time and memory by their length, and more: a
+/// compressed block expands, a message of small parts becomes many structs. So both are read when
+/// they are asked for, on the thread that may take so long; and what they become beyond the frame
+/// is taken from the same budget as the frame, until the call is dropped ([`Call::take_charge`]).
 #[derive(Debug)]
 pub struct Call {
-    /// Who is calling.
+    /// The caller's connection.
     pub connection: Arc<ConnectionInfo>,
     /// The client's number for the call.
     pub id: u32,
@@ -125,8 +130,8 @@ impl Call {
     /// The parameter message; its `bytes` fields are slices of the request.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when it does not parse, `CallQueueTooBigException` when the budget of requests has no room
-    /// for what it becomes, `RequestTooBigException` when it never has.
+    /// `DoNotRetryIOException` when it does not parse, `CallQueueTooBigException` when the budget
+    /// of requests has no room for what it becomes, `RequestTooBigException` when it never has.
     pub fn decode<M: Message + Default>(&self) -> Result<M> {
         self.decode_by(evenkeel_protocol::decode)
     }
@@ -156,7 +161,8 @@ impl Call {
         charge.take(DECODED_BYTES_STEP)
     }
 
-    /// The error of a request that becomes more than there is room for: what is free now may be more later, the whole is not.
+    /// The error of a request that becomes more than there is room for: what is free now may be
+    /// more later, the whole is not.
     fn too_large(&self) -> HBaseError {
         let had = self.decoded.borrow().as_ref().map_or(0, Charge::units);
         let is_hopeless = had + self.frame_bytes as u64 > self.connection.inflight.max() / 8 * 7;
@@ -168,17 +174,20 @@ impl Call {
         HBaseError::new(kind, message)
     }
 
-    /// What decoding took of the budget. Who keeps the decoded request for longer than the call keeps this, too.
+    /// What decoding took of the budget. It is kept as long as the decoded request, even if the
+    /// call is dropped before.
     pub fn take_charge(&self) -> Option<Charge> {
         self.decoded.take()
     }
 
-    /// Bytes of the cell block as it came; how many it has when it is not [compressed](Call::is_compressed).
+    /// Bytes of the cell block as it came; how many it has when it is not
+    /// [compressed](Call::is_compressed).
     pub fn cell_block_bytes(&self) -> usize {
         self.cells.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Whether there is a cell block, and it is compressed: reading it takes time by what it expands to.
+    /// Whether there is a cell block, and it is compressed: reading it takes time by what it
+    /// expands to.
     pub fn is_compressed(&self) -> bool {
         self.cells.is_some() && self.connection.compressor.is_some()
     }
@@ -186,8 +195,9 @@ impl Call {
     /// The cells of the request's block; none when there is no block. Decompresses it.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` for a block that the connection named no codec for, that is damaged or expands to more than
-    /// a request may have; `CallQueueTooBigException` where there is no room for what it expands to.
+    /// `DoNotRetryIOException` for a block that the connection named no codec for, that is damaged
+    /// or expands to more than a request may have; `CallQueueTooBigException` where there is no
+    /// room for what it expands to.
     pub fn cell_reader(&self) -> Result<CellBlockReader> {
         let Some(cells) = self.cells.clone() else { return Ok(CellBlockReader::none()) };
         let Some(codec) = self.connection.codec else {
@@ -202,7 +212,8 @@ impl Call {
         Ok(CellBlockReader::new(codec, cells))
     }
 
-    /// The cell block as its codec reads it. It has its part of the budget for as long as anyone holds a slice of it.
+    /// The cell block as its codec reads it. It has its part of the budget for as long as anyone
+    /// holds a slice of it.
     fn decompressed(&self, cells: &Bytes, compressor: Compressor) -> Result<Bytes> {
         let mut charge = Charge::none(self.connection.inflight.clone());
         let mut take = |bytes: usize| charge.take(bytes as u64);
@@ -224,12 +235,14 @@ impl Call {
 
     /// Attributes of the request, decoded now.
     pub fn attributes(&self) -> Vec<(String, Bytes)> {
-        // The header was walked through when the call came in; what prost does not like of it is no attribute.
+        // The header was walked through when the call came in; what prost does not like of it is no
+        // attribute.
         let header = pb::RequestHeader::decode(self.header.clone()).unwrap_or_default();
         header.attribute.into_iter().map(|pair| (pair.name, pair.value.unwrap_or_default())).collect()
     }
 
-    /// Copies a small request out of the connection's read buffer, so that a call that waits does not pin it.
+    /// Copies a small request out of the connection's read buffer, so that a call that waits does
+    /// not pin it.
     pub fn compact(&mut self) {
         if self.frame_bytes > COMPACT_BYTES_MAX {
             return;

@@ -13,8 +13,8 @@ use crate::connection::InputBudget;
 /// Answers the cluster id for the registry preamble; `None` while it is not known yet.
 pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Limits and addresses of one RPC server. Every limit is finite; [`RpcServerConfig::check`] refuses a set of limits
-/// under which no call could run.
+/// Limits and addresses of one RPC server. Every limit is finite; [`RpcServerConfig::check`]
+/// refuses a set of limits under which no call could run.
 #[derive(Clone)]
 pub struct RpcServerConfig {
     /// Where to listen; port 0 takes any free port.
@@ -25,38 +25,43 @@ pub struct RpcServerConfig {
     pub connection_threads: usize,
     /// Longest request frame: `hbase.ipc.max.request.size`.
     pub request_bytes_max: usize,
-    /// Bytes of requests being received or running, of all connections: `hbase.ipc.server.max.callqueue.size`.
-    /// Beyond it calls are answered with CallQueueTooBigException.
+    /// Bytes of requests being received or running, of all connections:
+    /// `hbase.ipc.server.max.callqueue.size`. Beyond it calls are answered with
+    /// CallQueueTooBigException.
     pub inflight_bytes_max: u64,
-    /// Where these bytes are counted; servers that share it have its limit together. One of `inflight_bytes_max` when `None`.
-    pub inflight: Option<Arc<Budget>>,
-    /// Where input is counted that is no whole request yet; servers that share it have its limit together. One of
+    /// Where these bytes are counted; servers that share it have its limit together. One of
     /// `inflight_bytes_max` when `None`.
+    pub inflight: Option<Arc<Budget>>,
+    /// Where input is counted that is no whole request yet; servers that share it have its limit
+    /// together. One of `inflight_bytes_max` when `None`.
     pub input: Option<Arc<InputBudget>>,
     /// Calls running or queued, of all connections. Beyond it: CallQueueTooBigException.
     pub inflight_calls_max: u64,
     /// Calls of one connection that run at the same time; then its requests wait in the socket.
     pub connection_calls_max: usize,
-    /// Request bytes of one connection that are in flight before its further requests wait in the socket.
+    /// Request bytes of one connection that are in flight before its further requests wait in the
+    /// socket.
     pub connection_inflight_bytes_max: usize,
     /// Replies of one connection not yet taken by its client; then its requests wait in the socket:
     /// `hbase.server.netty.writable.watermark.high`.
     pub connection_unsent_bytes_max: usize,
-    /// Replies of one connection not yet taken by its client; beyond it the connection is closed. It can pass the limit
-    /// above only by calls that were running already: `hbase.server.netty.writable.watermark.fatal`.
+    /// Replies of one connection not yet taken by its client; beyond it the connection is closed.
+    /// It can pass the limit above only by calls that were running already:
+    /// `hbase.server.netty.writable.watermark.fatal`.
     pub connection_unsent_bytes_fatal: usize,
-    /// Replies not yet taken by clients, of all connections; servers may share one. A connection whose client does not take
-    /// its replies may hold an eighth of what the others leave, and one reply more; a reply that finds no room becomes a
-    /// CallQueueTooBigException. So however many such clients there are, there is room for small replies to others.
+    /// Replies not yet taken by clients, of all connections; servers may share one. A connection
+    /// whose client does not take its replies may hold an eighth of what the others leave, and one
+    /// reply more; a reply that finds no room becomes a CallQueueTooBigException. So however many
+    /// such clients there are, there is room for small replies to others.
     pub unsent: Arc<Budget>,
-    /// Small replies find room beyond that, and so do some that are made at the same time. A connection whose client does not
-    /// take a reply that brings all of them beyond this is closed.
+    /// Small replies find room beyond that, and so do some that are made at the same time. A
+    /// connection whose client does not take a reply that brings all of them beyond this is closed.
     pub unsent_bytes_fatal: u64,
-    /// When less than a quarter of `unsent` is free, a connection whose client has not taken a byte of its replies for so long
-    /// is closed.
+    /// When less than a quarter of `unsent` is free, a connection whose client has not taken a byte
+    /// of its replies for so long is closed.
     pub unsent_stall_max: Duration,
-    /// Open connections; further ones are closed on arrival. Idle ones are closed before that, the longest idle first, once
-    /// all but a 16th of these are open.
+    /// Open connections; further ones are closed on arrival. Idle ones are closed before that, the
+    /// longest idle first, once all but a 16th of these are open.
     pub connections_max: usize,
     /// When connections that nobody uses are closed.
     pub idle: IdleConfig,
@@ -64,7 +69,8 @@ pub struct RpcServerConfig {
     pub client_timeout_min: Duration,
     /// How long a connection may take until its ConnectionHeader is there.
     pub handshake_timeout: Duration,
-    /// How long a request may take from its first byte to its last, beside what its bytes take at 64 KiB a second.
+    /// How long a request may take from its first byte to its last, beside what its bytes take at
+    /// 64 KiB a second.
     pub receive_timeout: Duration,
     /// Connections waiting to be accepted: `hbase.ipc.server.listen.queue.size`.
     pub listen_backlog: u32,
@@ -78,8 +84,9 @@ pub struct RpcServerConfig {
     pub supervisor: Supervisor,
 }
 
-/// When connections are closed that nobody uses: without a call, an unfinished request, an unread reply or an open scanner.
-/// Nothing is closed as long as few are open. HBase's keys, those of its SimpleRpcServer.
+/// When connections are closed that nobody uses: without a call, an unfinished request, an unread
+/// reply or an open scanner. Nothing is closed as long as few are open. HBase's keys, those of its
+/// SimpleRpcServer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleConfig {
     /// Fewer open connections are left alone: `hbase.ipc.client.idlethreshold`.

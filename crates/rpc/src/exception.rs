@@ -1,12 +1,14 @@
 //! How an error is told to a client: ExceptionResponse.
 //!
-//! Clients decide by `exception_class_name` and show `stack_trace` as the exception's message, so the text is what Java
-//! would print of a throwable: `class: message`, then a frame line. Third-party clients need both fields set.
+//! Clients decide by `exception_class_name` and show `stack_trace` as the exception's message, so
+//! the text is what Java would print of a throwable: `class: message`, then a frame line.
+//! Third-party clients need both fields set.
 
 use evenkeel_common::HBaseError;
 use evenkeel_protocol::pb;
 
-/// Stands where Java's stack frames would be; names no place, because the server keeps no stack for an error.
+/// Stands where Java's stack frames would be; names no place, because the server keeps no stack for
+/// an error.
 const FRAME_LINE: &str = "\n\tat evenkeel.rpc.Server.call(Native Method)";
 
 /// The answer to a call that failed.
@@ -25,7 +27,8 @@ pub fn exception_response(error: &HBaseError) -> pb::ExceptionResponse {
     }
 }
 
-/// The answer to a preamble that was refused. The text is the bare message: clients look at how it begins.
+/// The answer to a preamble that was refused. The text is the bare message: clients look at how it
+/// begins.
 pub fn preamble_exception(error: &HBaseError) -> pb::ExceptionResponse {
     pb::ExceptionResponse { stack_trace: Some(error.message().to_owned()), ..exception_response(error) }
 }

@@ -1,14 +1,15 @@
 //! Handler threads for calls that cannot be answered on the connection's thread.
 //!
-//! Six classes with their own threads and queues, so that one kind of load cannot starve another: above all, user
-//! load must not stand before hbase:meta, nor admin calls that wait for a disk, and reads not behind writes that wait for a
-//! lock or the log. Queues are bounded; a
-//! full one is answered with CallQueueTooBigException. Calls whose client has given up are dropped when they reach the front.
-//! All but Priority and Admin take turns, so that no load of any kind takes the cores from the threads of connections and of the
-//! log: see [`queue`].
+//! Six classes with their own threads and queues, so that one kind of load cannot starve another:
+//! above all, user load must not stand before hbase:meta, nor admin calls that wait for a disk, and
+//! reads not behind writes that wait for a lock or the log. Queues are bounded; a full one is
+//! answered with CallQueueTooBigException. Calls whose client has given up are dropped when they
+//! reach the front. All but Priority and Admin take turns, so that no load of any kind takes the
+//! cores from the threads of connections and of the log: see [`queue`].
 //!
-//! The rest of a call that began elsewhere is a [job](Executor::run_rest). It waits in the same queue as calls, and is
-//! never refused: it is of a call in flight, of which there are as many as the connections' budgets allow.
+//! The rest of a call that began elsewhere is a [job](Executor::run_rest). It waits in the same
+//! queue as calls, and is never refused: it is of a call in flight, of which there are as many as
+//! the connections' budgets allow.
 
 mod queue;
 
@@ -23,7 +24,7 @@ use parking_lot::Mutex;
 
 use crate::call::Call;
 use crate::responder::{DetachedResponder, Respond, Responder};
-use queue::{Queue, Waiting};
+use queue::{Queue, QueuedCall};
 
 /// Which threads run a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,8 +35,8 @@ pub enum CallClass {
     Priority,
     /// Admin calls that wait: for a disk, or for the lock of a table.
     Admin,
-    /// Scans, and what else computes for long: large requests and replies, costly filters. As a rule it waits for nothing
-    /// but a disk that it reads.
+    /// Scans, and what else computes for long: large requests and replies, costly filters. As a
+    /// rule it waits for nothing but a disk that it reads.
     Scan,
     /// Writes too long to be decoded on a connection's thread. It waits for nothing.
     Decode,
@@ -60,14 +61,16 @@ pub struct ExecutorConfig {
     pub admin_handlers: usize,
     /// Threads for long writes.
     pub decode_handlers: usize,
-    /// Calls of a class that compute at once, where the class takes turns. The others wait in line, for a disk or for a lock. As
-    /// many as there are cores.
+    /// Calls of a class that compute at once, where the class takes turns. The others wait in line,
+    /// for a disk or for a lock. As many as there are cores.
     pub computing_at_once: usize,
     /// How long such a call computes before others that wait go first.
     pub turn: Duration,
-    /// How long a write that waited for a lock or the log waits for a turn before it goes on without one.
+    /// How long a write that waited for a lock or the log waits for a turn before it goes on
+    /// without one.
     pub resume_wait_max: Duration,
-    /// Calls waiting for each class: `hbase.ipc.server.max.callqueue.length`; 0: ten for each of its handlers.
+    /// Calls waiting for each class: `hbase.ipc.server.max.callqueue.length`; 0: ten for each of
+    /// its handlers.
     pub queue_calls_max: usize,
     /// Hears of the death of a handler thread.
     pub supervisor: Supervisor,
@@ -140,7 +143,8 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Runs `job` on a thread of `class`, or answers CallQueueTooBigException now if its queue is full.
+    /// Runs `job` on a thread of `class`, or answers CallQueueTooBigException now if its queue is
+    /// full.
     pub fn submit<F>(&self, class: CallClass, mut call: Call, reply: Responder, job: F)
     where
         F: FnOnce(Call, DetachedResponder) + Send + 'static,
@@ -151,11 +155,12 @@ impl Executor {
             return reply.send_error(&HBaseError::new(ErrorKind::CallQueueTooBig, message));
         }
         call.compact();
-        queue.push(Waiting { call, reply: reply.detach(), job: Box::new(job) });
+        queue.push(QueuedCall { call, reply: reply.detach(), job: Box::new(job) });
     }
 
-    /// Runs the rest of a call that began elsewhere, on a thread of `class`. Never refuses it. One that panics, or that is
-    /// dropped because the executor stops, answers as its responder is dropped.
+    /// Runs the rest of a call that began elsewhere, on a thread of `class`. Never refuses it. One
+    /// that panics, or that is dropped because the executor stops, answers as its responder is
+    /// dropped.
     pub fn run_rest(&self, class: CallClass, job: impl FnOnce() + Send + 'static) {
         self.queue(class).push_job(Box::new(job));
     }
@@ -170,7 +175,8 @@ impl Executor {
         self.queue(class).active()
     }
 
-    /// Takes no more calls, ends those that run, answers those that wait with `RegionServerStoppedException`.
+    /// Takes no more calls, ends those that run, answers those that wait with
+    /// `RegionServerStoppedException`.
     pub fn shutdown(&self) {
         for queue in &self.queues {
             queue.stop(&self.server_name);

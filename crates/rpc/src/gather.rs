@@ -1,7 +1,8 @@
 //! A byte sequence made of copied bytes and of shared segments: what a gathered write needs.
 //!
-//! Small things (lengths, headers, keys, small values) are copied one after the other into `copied`; a large value or a
-//! large cell block is inserted as a [`Bytes`] at its place, without a copy, and stays pinned until it has left.
+//! Small things (lengths, headers, keys, small values) are copied one after the other into
+//! `copied`; a large value or a large cell block is inserted as a [`Bytes`] at its place, without a
+//! copy, and stays pinned until it has left.
 //!
 //! ```text
 //! copied:   |---- head ----|------ k1 ------|--------- k2 ---------|
@@ -9,9 +10,10 @@
 //! on wire:  ---- head ----- == value 1 == -- k1 -- == value 2 == -- k2 --
 //! ```
 //!
-//! Invariants: `inserts` is ordered by `at`, each `at` lies in `head..=copied.len()`, no insert is empty, `head` counts
-//! the copied bytes that were consumed already. Memory: buffers come from a per-thread pool bounded by
-//! [`POOL_BYTES_MAX`]; large ones go to the [pages] that all threads share.
+//! Invariants: `inserts` is ordered by `at`, each `at` lies in `head..=copied.len()`, no insert is
+//! empty, `head` counts the copied bytes that were consumed already. Memory: buffers come from a
+//! per-thread pool bounded by [`POOL_BYTES_MAX`]; large ones go to the [pages] that all threads
+//! share.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -108,7 +110,8 @@ impl Gather {
         Gather { copied: pooled_buffer(), head: 0, inserts: VecDeque::new(), inserted_bytes: 0 }
     }
 
-    /// A sequence of copied bytes and of segments, each with the offset in `copied` before which it stands, ascending.
+    /// A sequence of copied bytes and of segments, each with the offset in `copied` before which it
+    /// stands, ascending.
     pub fn from_parts(copied: Vec<u8>, segments: Vec<(usize, Bytes)>) -> Self {
         let segments = segments.into_iter().filter(|(_, bytes)| !bytes.is_empty());
         let inserts: VecDeque<_> =

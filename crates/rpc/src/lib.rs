@@ -3,37 +3,41 @@
 //! # Path of a call
 //!
 //! ```text
-//! socket -> read buffer -> frame -> admission (budgets) -> header -> CallBatch --> BatchRunner::run, on the same thread
-//!                                                                              |  answered at once: Responder
-//! socket <- one vectored write a turn <- outbox <------------------------------+
-//!                                          ^ inbox <- DetachedResponder <------+  moved to another thread, or waiting
+//! socket -> read buffer -> frame -> admission -> header -> CallBatch -> BatchRunner::run
+//!                                                                     |  answered at once
+//! socket <- one vectored write a turn <- outbox <---- Responder ------+
+//!                                          ^                          |  on another thread, later
+//!                                        inbox <- DetachedResponder --+
 //! ```
 //!
-//! A connection belongs to one thread with a `current_thread` runtime (see [`RpcServer`]). A call whose data is in memory
-//! runs to completion there, with no queue and no hand-off; its answer is encoded into the connection's outbox, and all
-//! answers of one turn leave in one write. A call that must wait is detached and answered later, out of order.
+//! A connection belongs to one thread with a `current_thread` runtime (see [`RpcServer`]). A call
+//! whose data is in memory runs to completion there, with no queue and no hand-off; its answer is
+//! encoded into the connection's outbox, and all answers of one turn leave in one write. A call
+//! that must wait is detached and answered later, out of order.
 //!
 //! # Bounds
 //!
-//! Everything a client can make grow has a limit in [`RpcServerConfig`]: the length of a frame, request bytes and calls
-//! in flight for each connection and for the server, answers not taken by the client, connections, and the time until
-//! the header is there. Over a limit of the server a call gets CallQueueTooBigException; over a limit of its own a
-//! connection is not read from. A request is admitted before it is parsed, a long one while it arrives.
+//! Everything a client can make grow has a limit in [`RpcServerConfig`]: the length of a frame,
+//! request bytes and calls in flight for each connection and for the server, answers not taken by
+//! the client, connections, and the time until the header is there. Over a limit of the server a
+//! call gets CallQueueTooBigException; over a limit of its own a connection is not read from. A
+//! request is admitted before it is parsed, a long one while it arrives.
 //!
-//! What arrives is counted from the first byte on, before the connection header too ([`InputBudget`]). A request that has
-//! begun must go on, and where connections are many those that nobody uses are closed (`watch.rs`).
+//! What arrives is counted from the first byte on, before the connection header too
+//! ([`InputBudget`]). A request that has begun must go on, and where connections are many those
+//! that nobody uses are closed (`watch.rs`).
 //!
-//! Answers share one [`Budget`]. A connection that has answers waiting may hold an eighth of what is free, so the more of it
-//! is taken the less each may have (the dynamic threshold of shared-memory switches), and clients that never read cannot
-//! take the room of those that do.
+//! Answers share one [`Budget`]. A connection that has answers waiting may hold an eighth of what
+//! is free, so the more of it is taken the less each may have (the dynamic threshold of
+//! shared-memory switches), and clients that never read cannot take the room of those that do.
 //!
 //! # Bytes from the socket
 //!
-//! Lengths are checked before use; no buffer is reserved by a length alone; a malformed request is answered with an
-//! exception or, when its header cannot be read, ends its connection, as in HBase.
+//! Lengths are checked before use; no buffer is reserved by a length alone; a malformed request is
+//! answered with an exception or, when its header cannot be read, ends its connection, as in HBase.
 //!
-//! The contract is HBase 2.6's wire protocol. Facts, not choices: the framing, the header fields, the exception class of
-//! each refusal, Hadoop's compression framing.
+//! The contract is HBase 2.6's wire protocol. Facts, not choices: the framing, the header fields,
+//! the exception class of each refusal, Hadoop's compression framing.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]

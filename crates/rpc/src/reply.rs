@@ -4,8 +4,8 @@
 //! i32 total | varint len, ResponseHeader | varint len, result message | cell block
 //! ```
 //!
-//! With an exception only the header follows the total. The header is written by hand: it is two numbers on the hot
-//! path.
+//! With an exception only the header follows the total. The header is written by hand: it is two
+//! numbers on the hot path.
 
 use evenkeel_common::length;
 use evenkeel_common::{ErrorKind, HBaseError, Result};
@@ -28,8 +28,8 @@ pub const PREAMBLE_CALL_ID: u32 = u32::MAX;
 /// Appends the frame of a result with its cell block, if any.
 ///
 /// # Errors
-/// What to tell the client instead: when no length could describe the frame, or it is longer than `bytes_max`, for which
-/// there is room.
+/// What to tell the client instead: when no length could describe the frame, or it is longer than
+/// `bytes_max`, for which there is room.
 pub fn write_result<M: Message>(
     out: &mut Gather,
     call_id: u32,

@@ -1,11 +1,12 @@
 //! A request frame taken apart: header, parameter, cell block.
 //!
 //! ```text
-//! varint len, RequestHeader | varint len, param message | cell block of header.cell_block_meta.length bytes
+//! varint len, RequestHeader | varint len, param message | cell block
+//!                                                      (header.cell_block_meta.length bytes)
 //! ```
 //!
-//! The header is read without a generated message (see [`crate::wire`]); what calls seldom ask for, the attributes and
-//! the trace context, is decoded on demand from the header's bytes.
+//! The header is read without a generated message (see [`crate::wire`]); what calls seldom ask for,
+//! the attributes and the trace context, is decoded on demand from the header's bytes.
 
 use bytes::Bytes;
 use evenkeel_common::HBaseError;

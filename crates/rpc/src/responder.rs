@@ -1,9 +1,10 @@
 //! Answering a call, on the connection's own thread or from another one.
 //!
-//! A [`Responder`] belongs to the connection's thread. Its answer is encoded straight into the connection's outbox: no
-//! lock, no channel, no allocation but the outbox's growth; all answers of one turn leave in one vectored write.
-//! [`Responder::detach`] makes a [`DetachedResponder`] that may move to another thread; its answer is encoded there and
-//! handed to the connection through its inbox.
+//! A [`Responder`] belongs to the connection's thread. Its answer is encoded straight into the
+//! connection's outbox: no lock, no channel, no allocation but the outbox's growth; all answers of
+//! one turn leave in one vectored write. [`Responder::detach`] makes a [`DetachedResponder`] that
+//! may move to another thread; its answer is encoded there and handed to the connection through its
+//! inbox.
 //!
 //! A call is always answered: a responder that is dropped answers with an exception, unless it was
 //! [`silently_dropped`](Respond::silently_dropped) because nobody waits for the answer.
@@ -37,7 +38,8 @@ pub trait Respond: Sized {
     /// Ends the call without an answer: its time is up or its socket is gone.
     fn silently_dropped(self);
 
-    /// A writer of cell blocks as the client reads them; `None` when it wants cells inside messages.
+    /// A writer of cell blocks as the client reads them; `None` when it wants cells inside
+    /// messages.
     fn cell_block_writer(&self) -> Option<CellBlockWriter> {
         self.connection().cell_block_writer()
     }

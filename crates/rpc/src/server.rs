@@ -1,8 +1,9 @@
 //! The listening socket and the threads that own connections.
 //!
-//! One thread accepts and hands sockets round-robin to the connection threads, each of which runs a `current_thread`
-//! runtime: a connection stays on its thread, so decode, call, encode and write happen on one core. Stopping: no more
-//! connections, no more requests; running calls end and their answers leave, for as long as the grace allows.
+//! One thread accepts and hands sockets round-robin to the connection threads, each of which runs a
+//! `current_thread` runtime: a connection stays on its thread, so decode, call, encode and write
+//! happen on one core. Stopping: no more connections, no more requests; running calls end and their
+//! answers leave, for as long as the grace allows.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
@@ -44,7 +45,8 @@ impl RpcServer {
     /// Takes the address.
     ///
     /// # Errors
-    /// When the address is taken, or the configuration's limits contradict each other (`InvalidInput`).
+    /// When the address is taken, or the configuration's limits contradict each other
+    /// (`InvalidInput`).
     pub fn bind(config: RpcServerConfig) -> io::Result<RpcServer> {
         config.check().map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
         let socket = Socket::new(Domain::for_address(config.address), Type::STREAM, Some(Protocol::TCP))?;
@@ -117,9 +119,11 @@ pub struct RpcStats {
     pub sent_bytes: u64,
     /// Write system calls.
     pub writes: u64,
-    /// Bytes held of input that is no whole request yet, of all servers that share the budget; `inflight_bytes` has them, too.
+    /// Bytes held of input that is no whole request yet, of all servers that share the budget;
+    /// `inflight_bytes` has them, too.
     pub input_bytes: u64,
-    /// Request bytes in flight, with what lies idle in the threads' shares (an eighth of the limit at most).
+    /// Request bytes in flight, with what lies idle in the threads' shares (an eighth of the limit
+    /// at most).
     pub inflight_bytes: u64,
     /// Answer bytes that clients have not taken.
     pub unsent_bytes: u64,
@@ -152,8 +156,9 @@ impl RpcServerHandle {
         }
     }
 
-    /// Stops accepting and reading, lets running calls end and their answers leave for at most `grace`, and returns
-    /// when all threads have ended. A service that blocks its connection's thread delays this.
+    /// Stops accepting and reading, lets running calls end and their answers leave for at most
+    /// `grace`, and returns when all threads have ended. A service that blocks its connection's
+    /// thread delays this.
     pub fn shutdown(mut self, grace: Duration) {
         self.stop_and_join(grace);
     }
@@ -249,7 +254,8 @@ fn configured(stream: TcpStream, config: &RpcServerConfig) -> io::Result<StdStre
     stream.into_std()
 }
 
-/// Gives the socket to the next thread that has room; closes it, and returns false, when there is none or too many are open.
+/// Gives the socket to the next thread that has room; closes it, and returns false, when there is
+/// none or too many are open.
 fn hand_over(mut socket: Accepted, workers: &[mpsc::Sender<Accepted>], next: usize, shared: &Shared) -> bool {
     let open = shared.open_connections.fetch_add(1, Ordering::Relaxed);
     if open < shared.config.connections_max as u64 {

@@ -9,30 +9,34 @@ use crate::responder::Responder;
 
 /// A protobuf service of HBase, such as ClientService.
 ///
-/// [`call`](Service::call) runs on the thread that owns the connection, so it must not block: what is in memory is
-/// answered at once; anything else is moved elsewhere with [`Responder::detach`] (see [`crate::Executor`]) or with a
-/// task on the same thread, and answered from there, in any order.
+/// [`call`](Service::call) runs on the thread that owns the connection, so it must not block: what
+/// is in memory is answered at once; anything else is moved elsewhere with [`Responder::detach`]
+/// (see [`crate::Executor`]) or with a task on the same thread, and answered from there, in any
+/// order.
 pub trait Service: Send + Sync + 'static {
     /// The simple name clients put into ConnectionHeader, e.g. `ClientService`.
     fn name(&self) -> &'static str;
 
-    /// The methods' names as in the .proto file. Other names are answered for the service, not passed to it.
+    /// The methods' names as in the .proto file. Other names are answered for the service, not
+    /// passed to it.
     fn methods(&self) -> &'static [&'static str];
 
     /// Answers a call now or hands it on.
     fn call(&self, call: Call, reply: Responder);
 
-    /// What a connection thread runs the service's batches with. Each thread makes one, when the first connection to the
-    /// service begins. `None`: calls have nothing in common, and each goes to [`Service::call`].
+    /// What a connection thread runs the service's batches with. Each thread makes one, when the
+    /// first connection to the service begins. `None`: calls have nothing in common, and each goes
+    /// to [`Service::call`].
     fn batch_runner(&self) -> Option<Box<dyn BatchRunner>> {
         None
     }
 }
 
-/// A connection thread's part of a service: runs the calls that came in together, and keeps between batches what only
-/// that thread needs.
+/// A connection thread's part of a service: runs the calls that came in together, and keeps between
+/// batches what only that thread needs.
 pub trait BatchRunner {
-    /// Runs the calls of a batch. A call that panics must not take the others with it: see [`run_call`].
+    /// Runs the calls of a batch. A call that panics must not take the others with it: see
+    /// [`run_call`].
     fn run(&mut self, calls: &mut CallBatch<'_>);
 }
 

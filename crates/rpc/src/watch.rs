@@ -1,19 +1,25 @@
-//! The watch of one connection thread: ends connections that hold what others need, and nothing else.
+//! The watch of one connection thread: ends connections that hold what others need, and nothing
+//! else.
 //!
 //! | what | is ended |
 //! |---|---|
-//! | no ConnectionHeader | after `handshake_timeout`; after [`PLACE_AGE`] when places are short, or room for input is |
-//! | a request that does not go on | after `receive_timeout`, or a second when room for input is short ([`Progress`](super::Progress)) |
-//! | a connection that nobody uses | by HBase's settings ([`IdleConfig`](super::IdleConfig)); after [`PLACE_AGE`] when places are short, or room for input is and its ConnectionHeader takes some |
+//! | no ConnectionHeader | after `handshake_timeout`; under pressure after [`PLACE_AGE`] |
+//! | a request that stops arriving | after `receive_timeout`; with little input room after 1 s |
+//! | an unused connection | by HBase's settings; under pressure after [`PLACE_AGE`] |
 //!
-//! Places are short when all but a 16th of `connections_max` are taken. Those go first that have no ConnectionHeader, then
-//! those that are idle for longest.
+//! *Pressure*: places or room for input are short. An unused connection gives room for input only
+//! if its ConnectionHeader takes some. The settings are in [`IdleConfig`](super::IdleConfig), what
+//! counts as arriving in [`Progress`](super::Progress).
 //!
-//! A connection that ends because nobody uses it is asked to: its own task looks once more whether bytes have come, so no
-//! request that arrived is thrown away. One that arrives later is not run; its client sees the connection closed, and sends
-//! it again on another.
+//! Places are short when all but a 16th of `connections_max` are taken. Those go first that have no
+//! ConnectionHeader, then those that are idle for longest.
 //!
-//! A connection to which nothing comes gives back what is free of its read buffer after [`BUFFER_AGE`].
+//! A connection that ends because nobody uses it is asked to: its own task looks once more whether
+//! bytes have come, so no request that arrived is thrown away. One that arrives later is not run;
+//! its client sees the connection closed, and sends it again on another.
+//!
+//! A connection to which nothing comes gives back what is free of its read buffer after
+//! [`BUFFER_AGE`].
 
 use std::cmp::Reverse;
 use std::rc::{Rc, Weak};
@@ -30,9 +36,9 @@ use crate::worker::Worker;
 const LOOK: Duration = Duration::from_millis(250);
 /// A connection keeps the room of its read buffer for so long without a byte.
 const BUFFER_AGE: Duration = Duration::from_secs(1);
-/// A connection that nobody uses may be ended for its place after so long.
+/// A connection that nobody uses may be ended for its place after this time.
 const PLACE_AGE: Duration = Duration::from_secs(1);
-/// One in so many places is kept free as long as there are idle connections.
+/// One place in this number is kept free as long as there are idle connections.
 const PLACES_SPARE: usize = 16;
 
 /// A connection whose ConnectionHeader is not there yet.
@@ -97,8 +103,8 @@ impl Worker {
         }
     }
 
-    /// Connections that nobody uses, each with since when, the longest unused last. Buffers to which nothing comes
-    /// are asked back.
+    /// Connections that nobody uses, each with since when, the longest unused last. Buffers to
+    /// which nothing comes are asked back.
     fn unused(&self, now: Instant) -> Vec<(Reverse<Instant>, Rc<Outgoing>)> {
         let mut unused = Vec::new();
         let is_pressed = self.input().is_pressed();
@@ -147,7 +153,8 @@ impl Worker {
         }
     }
 
-    /// Ends as many as `count` connections that have had time for a ConnectionHeader; returns their number.
+    /// Ends as many as `count` connections that have had time for a ConnectionHeader; returns their
+    /// number.
     fn end_newcomers(&self, now: Instant, count: usize) -> usize {
         let newcomers = self.newcomers.borrow();
         let is_old = |newcomer: &&Rc<Newcomer>| now.saturating_duration_since(newcomer.since) >= PLACE_AGE;

@@ -1,8 +1,9 @@
 //! The few protobuf primitives the RPC layer reads and writes by hand.
 //!
-//! Every RPC carries a RequestHeader and a ResponseHeader; reading and writing these two without a generated message
-//! saves an allocation for the method name and one for every map and list nobody asks for. All reads are bounds
-//! checked and advance a slice, so a truncated or lying length is an error, never a panic.
+//! Every RPC carries a RequestHeader and a ResponseHeader; reading and writing these two without a
+//! generated message saves an allocation for the method name and one for every map and list nobody
+//! asks for. All reads are bounds checked and advance a slice, so a truncated or lying length is an
+//! error, never a panic.
 
 /// A length or tag that does not fit what was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -210,7 +210,7 @@ impl Worker {
         self.complaints.borrow_mut().add(&format!("connection header of {peer} refused: {reason}"));
     }
 
-    /// Whether so many connections are open that none keeps a large read buffer while it waits.
+    /// Whether too many connections are open for idle ones to keep large read buffers.
     pub fn has_many_connections(&self) -> bool {
         self.open.get() > LARGE_BUFFERS_MAX
     }
@@ -244,8 +244,8 @@ impl Worker {
         }
     }
 
-    /// Ends connections whose clients do not take their answers, as long as the room of those is needed. Runs until it is
-    /// dropped.
+    /// Ends connections whose clients do not take their answers, as long as the room of those is
+    /// needed. Runs until it is dropped.
     pub async fn watch_unsent(&self) {
         let config = self.config();
         let stall_max = config.unsent_stall_max;

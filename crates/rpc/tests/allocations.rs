@@ -1,4 +1,5 @@
-//! A call that is answered at once allocates nothing on its connection's thread, once its buffers have grown.
+//! A call that is answered at once allocates nothing on its connection's thread, once its buffers
+//! have grown.
 
 mod support;
 
@@ -22,7 +23,8 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory it hands out.
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory
+// it hands out.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if COUNTING.try_with(std::cell::Cell::get).unwrap_or(false) {

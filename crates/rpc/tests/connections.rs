@@ -1,4 +1,5 @@
-//! Connections that hold what others need: input that never becomes a request, and places that nobody uses.
+//! Connections that hold what others need: input that never becomes a request, and places that
+//! nobody uses.
 
 mod support;
 
@@ -29,7 +30,8 @@ fn pushes(client: &mut Client, bytes: &[u8]) -> bool {
     client.0.write_all(bytes).is_ok()
 }
 
-/// Whether the server ended the connection. An answer to a request that was refused may stand before the end.
+/// Whether the server ended the connection. An answer to a request that was refused may stand
+/// before the end.
 fn is_ended(client: &mut Client) -> bool {
     client.0.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     match client.0.read(&mut [0; 4096]) {

@@ -17,8 +17,8 @@ use evenkeel_rpc::{
 use prost::Message;
 use support::{Client, connection_header, eventually, framed, message, request};
 
-/// Runs each call on the class its method names, for as many milliseconds as its parameter says: asleep, or at work, or
-/// waiting in a lent turn.
+/// Runs each call on the class its method names, for as many milliseconds as its parameter says:
+/// asleep, or at work, or waiting in a lent turn.
 struct ByClass(Arc<Executor>, Arc<AtWork>);
 
 /// Calls at work now, and at most.
@@ -177,8 +177,8 @@ fn stopping_ends_scans_that_wait_for_their_turn() {
     assert_eq!(answers.iter().filter(|answer| answer.header.exception.is_none()).count(), 3);
 }
 
-/// Writes that wait behind one lock, each with work to do once it has it: an executor on which one computes at once, and what
-/// hears of each that has ended.
+/// Writes that wait behind one lock, each with work to do once it has it: an executor on which one
+/// computes at once, and what hears of each that has ended.
 fn writes_behind_a_lock(
     writes: usize,
     resume_wait_max: Duration,

@@ -1,4 +1,5 @@
-//! Bytes nobody meant: whatever arrives, no thread panics, nothing hangs, and a good client is served afterwards.
+//! Bytes nobody meant: whatever arrives, no thread panics, nothing hangs, and a good client is
+//! served afterwards.
 //!
 //! `EVENKEEL_FUZZ_SECONDS` says how long [`mutated_streams`] runs; 2 by default, longer in CI.
 

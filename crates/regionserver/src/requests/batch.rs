@@ -1,22 +1,24 @@
 //! The calls of one turn of a connection, run together.
 //!
-//! A client with many threads sends their calls over one connection, so many of them lie in its read buffer when a turn
-//! begins: a batch in all but the message. [`ClientRunner`] therefore first *plans* each call of the batch: what needs a
-//! handler thread goes there, a Multi of reads or writes is run at once, and single Gets and writes are decoded and kept.
-//! Then it runs what it kept:
+//! A client with many threads sends their calls over one connection, so many of them lie in its
+//! read buffer when a turn begins: a batch in all but the message. [`ClientRunner`] therefore first
+//! *plans* each call of the batch: what needs a handler thread goes there, a Multi of reads or
+//! writes is run at once, and single Gets and writes are decoded and kept. Then it runs what it
+//! kept:
 //!
-//! * **Gets**: read like the Gets of a Multi, see [`super::get_batch`]. They are read before the batch ends when they are
-//!   many or their answers are likely large, since the answers of a turn are written when they come to some size.
-//! * **Writes**: their rows are looked up side by side, then the writes are made one after another. Made as they are
-//!   decoded, each would walk its region's skip list alone and wait for memory at every node (see
-//!   [`region::prefetch_write_positions`]). This delays no answer: the answers wait for the log, which is woken when the
-//!   batch ends.
+//! * **Gets**: read like the Gets of a Multi, see [`super::get_batch`]. They are read before the
+//!   batch ends when they are many or their answers are likely large, since the answers of a turn
+//!   are written when they come to some size.
+//! * **Writes**: their rows are looked up side by side, then the writes are made one after another.
+//!   Made as they are decoded, each would walk its region's skip list alone and wait for memory at
+//!   every node (see [`region::prefetch_write_positions`]). This delays no answer: the answers wait
+//!   for the log, which is woken when the batch ends.
 //!
-//! A write that would have to wait continues on a handler thread, and so do the writes that are not made when the turn's
-//! time slice is over (see [`super::inline`]).
+//! A write that would have to wait continues on a handler thread, and so do the writes that are not
+//! made when the turn's time slice is over (see [`super::inline`]).
 //!
-//! Calls of one connection whose answers the client has not seen have no order among them, here as in HBase, where
-//! several handlers run them.
+//! Calls of one connection whose answers the client has not seen have no order among them, here as
+//! in HBase, where several handlers run them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,7 +53,8 @@ pub struct Write {
 
 /// The most Gets that are read together.
 const GETS_MAX: u64 = 64;
-/// The most bytes of cells that Gets read together are expected to have, each as large as the largest recent one.
+/// The most bytes of cells that Gets read together are expected to have, each as large as the
+/// largest recent one.
 const GETS_BYTES: u64 = 64 * 1024;
 /// Each time Gets are read, the size of the largest recent one shrinks by this fraction.
 const SIZE_DECAY: u64 = 8;
@@ -86,7 +89,8 @@ pub struct Planned {
     pub wakes: Option<WakeBatch>,
 }
 
-/// A connection thread's part of [`ClientService`]. The memory of its lists is kept from batch to batch.
+/// A connection thread's part of [`ClientService`]. The memory of its lists is kept from batch to
+/// batch.
 pub struct ClientRunner {
     service: ClientService,
     planned: Planned,
@@ -109,7 +113,8 @@ impl ClientRunner {
         Self { service, planned: Planned { gets: GetBatch::EMPTY, writes: Vec::new(), wakes: None }, recent }
     }
 
-    /// Decodes a call and runs it, hands it to a handler thread, or keeps it for [`ClientRunner::finish`].
+    /// Decodes a call and runs it, hands it to a handler thread, or keeps it for
+    /// [`ClientRunner::finish`].
     pub fn plan(&mut self, call: Call, reply: Responder) {
         let Self { service, planned, .. } = self;
         run_call(call.method, || service.plan(call, reply, planned));
@@ -170,7 +175,8 @@ impl Write {
         Some((self.region.as_ref().ok()?, self.request.mutation.row.as_deref()?))
     }
 
-    /// Makes the write. If it panics, its responder is dropped, which answers; the batch's other writes are made.
+    /// Makes the write. If it panics, its responder is dropped, which answers; the batch's other
+    /// writes are made.
     pub fn make(self, service: &ClientService, runs_on: RunsOn<'_>) {
         let Self { call, request, region, reply } = self;
         let made = catch_unwind(AssertUnwindSafe(|| {

@@ -36,11 +36,12 @@ pub fn find_region(server: &RegionServer, request: &pb::GetRequest) -> Result<Ar
     server.region(&request.region).inspect_err(|_| load::count(&server.counters.gets))
 }
 
-/// Reads rows of one region one after the other: those of single Gets that came together, and those of a Multi.
+/// Reads rows of one region one after the other: those of single Gets that came together, and those
+/// of a Multi.
 ///
-/// Gets that differ in nothing but the row are of one *kind*, which the caller numbers. The row of a Get is read by what
-/// read the row before, when that was of the same kind (see [`RowReader`]). The reader holds on to files and blocks, so it
-/// should live no longer than the Gets at hand.
+/// Gets that differ in nothing but the row are of one *kind*, which the caller numbers. The row of
+/// a Get is read by what read the row before, when that was of the same kind (see [`RowReader`]).
+/// The reader holds on to files and blocks, so it should live no longer than the Gets at hand.
 pub struct GetReader<'a> {
     server: &'a RegionServer,
     rows: RowReader<'a>,
@@ -52,12 +53,13 @@ impl<'a> GetReader<'a> {
         Self { server, rows: region.row_reader(wait) }
     }
 
-    /// Reads a row to the end of `cells`; `context` counts the bytes of the blocks that were looked into. `upcoming` are
-    /// the rows that are read next of this kind, this one first: they are prefetched.
+    /// Reads a row to the end of `cells`; `context` counts the bytes of the blocks that were looked
+    /// into. `upcoming` are the rows that are read next of this kind, this one first: they are
+    /// prefetched.
     ///
     /// # Errors
-    /// What reading the request or reading the row says; `WouldWait` and `TimeSliceOver`. `cells` may have a part of the
-    /// row then.
+    /// What reading the request or reading the row says; `WouldWait` and `TimeSliceOver`. `cells`
+    /// may have a part of the row then.
     pub fn read<'r>(
         &mut self,
         kind: usize,
@@ -94,7 +96,8 @@ impl<'a> GetReader<'a> {
         }
         read?;
         let bytes = cells.encoded_len() as u64;
-        // Clients before 1.3 expect the cells of a single Get inside the message, even with a codec.
+        // Clients before 1.3 expect the cells of a single Get inside the message, even with a
+        // codec.
         let mut block = caller.block().filter(|_| caller.has_version(1, 3));
         let result = match get.existence_only() {
             true => result::existence(!cells.is_empty(), false),

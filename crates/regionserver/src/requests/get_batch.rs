@@ -1,8 +1,9 @@
 //! [`GetBatch`]: single Gets that came together, read together.
 //!
-//! The single Gets of one turn of a connection are mostly alike but for the row: a batch in all but the message. So they
-//! are read like the Gets of a Multi. Gets of one region that differ in nothing but the row are of one *kind*; those of a
-//! kind are read one after the other by one [`GetReader`], which prefetches the rows that come next.
+//! The single Gets of one turn of a connection are mostly alike but for the row: a batch in all but
+//! the message. So they are read like the Gets of a Multi. Gets of one region that differ in
+//! nothing but the row are of one *kind*; those of a kind are read one after the other by one
+//! [`GetReader`], which prefetches the rows that come next.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
 use crate::requests::inline::SLICE;
 
-/// A Get is compared with this many kinds, the last ones: such a search is short beside reading the row.
+/// A Get is compared with this many kinds, the last ones: such a search is short beside reading the
+/// row.
 pub(crate) const KINDS_COMPARED_MAX: usize = 16;
 
 /// Single Gets that are read together. Each comes with a `T`, by which it is answered.
@@ -68,9 +70,10 @@ impl<T> GetBatch<T> {
         self.gets.push(SingleGet { kind, row, responder: Some(responder) });
     }
 
-    /// Reads the Gets without waiting and within one [`SLICE`], and passes the outcome of each to `answer`, with whether
-    /// the table is one of HBase's own. `caller` names the caller of a Get. A Get that would wait, or comes after the
-    /// slice, has the outcome `WouldWait`. If a Get panics, its `T` is dropped. The batch is empty on return.
+    /// Reads the Gets without waiting and within one [`SLICE`], and passes the outcome of each to
+    /// `answer`, with whether the table is one of HBase's own. `caller` names the caller of a Get.
+    /// A Get that would wait, or comes after the slice, has the outcome `WouldWait`. If a Get
+    /// panics, its `T` is dropped. The batch is empty on return.
     ///
     /// Returns the bytes of the largest row.
     pub fn read(

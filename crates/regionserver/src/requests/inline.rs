@@ -1,8 +1,8 @@
 //! What may run on a connection's thread, and where the rest goes.
 //!
-//! All connections of a thread wait for each other's calls. So what runs there neither waits nor takes long: a call begins there
-//! only if it [looks short](looks_short), and has a [`SLICE`] of time. What would wait, or takes longer after all, goes on on
-//! a handler thread.
+//! All connections of a thread wait for each other's calls. So what runs there neither waits nor
+//! takes long: a call begins there only if it [looks short](looks_short), and has a [`SLICE`] of
+//! time. What would wait, or takes longer after all, goes on on a handler thread.
 //!
 //! | work | on the connection's thread | else |
 //! |---|---|---|
@@ -15,9 +15,10 @@
 //! | a write behind a row's lock, a flush's swap, a full log | | goes on, class Write |
 //! | a write that reads first | | class Write |
 //!
-//! Handlers compute in turns, one a core in each class. Class Scan computes for long. It does not wait for others' writes either,
-//! or scans would wait with it: writes that would wait go on in class Write. Long writes are decoded and made in class Decode,
-//! for all handlers of class Scan may have a scan that takes seconds. Where a request runs is a value ([`RunsOn`]) that it is
+//! Handlers compute in turns, one a core in each class. Class Scan computes for long. It does not
+//! wait for others' writes either, or scans would wait with it: writes that would wait go on in
+//! class Write. Long writes are decoded and made in class Decode, for all handlers of class Scan
+//! may have a scan that takes seconds. Where a request runs is a value ([`RunsOn`]) that it is
 //! given.
 
 use std::sync::Arc;
@@ -31,19 +32,21 @@ use evenkeel_rpc::{Call, CallClass, Executor};
 
 use crate::convert::multi::MultiRequest;
 
-/// Longer frames are decoded by handlers: a tenth of a millisecond's copying, and a millisecond's decoding of small parts.
+/// Longer frames are decoded by handlers: a tenth of a millisecond's copying, and a millisecond's
+/// decoding of small parts.
 pub const FRAME_BYTES_MAX: usize = 128 << 10;
 /// Longer compressed cell blocks are, too: a byte may become a thousand.
 pub const COMPRESSED_BYTES_MAX: usize = 1 << 10;
 /// Requests of more actions are run by handlers.
 pub const ACTIONS_MAX: usize = 256;
-/// How long reads may compute, and writes. Long enough that a thread that was preempted meanwhile has mostly not used it up.
+/// How long reads may compute, and writes. Long enough that a thread that was preempted meanwhile
+/// has mostly not used it up.
 pub const SLICE: Duration = Duration::from_millis(2);
 /// Longer filters are read by handlers.
 pub const FILTER_BYTES_MAX: usize = 1 << 10;
 
-/// Comparators whose work on one value grows faster than the value, or that take long to be made. `Substring` and `Regex`
-/// end alike.
+/// Comparators whose work on one value grows faster than the value, or that take long to be made.
+/// `Substring` and `Regex` end alike.
 const COSTLY: [&[u8]; 2] = [b"tringComparator", b"BigDecimalComparator"];
 
 /// Whether a call can be begun on its connection's thread, by its lengths alone.

@@ -1,9 +1,9 @@
 //! Multi: many actions on many regions in one call.
 //!
-//! Actions are taken in the order of the request, because that is the order of their cells in the block. Each ends in a
-//! *slot*: at once (a Get, an action that cannot be), or when the region's write completes on another thread. The slot
-//! that is filled last sends the response, which lists results in the order of the request and puts their cells into one
-//! block in the same order.
+//! Actions are taken in the order of the request, because that is the order of their cells in the
+//! block. Each ends in a *slot*: at once (a Get, an action that cannot be), or when the region's
+//! write completes on another thread. The slot that is filled last sends the response, which lists
+//! results in the order of the request and puts their cells into one block in the same order.
 //!
 //! | region action | how |
 //! |---|---|
@@ -11,15 +11,18 @@
 //! | atomic | all mutations or none: one outcome; results inside the message |
 //! | neither | each action by itself; runs of Puts and Deletes together, as one batch |
 //!
-//! The cells of Gets with nothing between them that may have cells of its own lie in one buffer ([`Gets`]), in their order.
+//! The cells of Gets with nothing between them that may have cells of its own lie in one buffer
+//! ([`Gets`]), in their order.
 //!
 //! A region that cannot be had fails its own actions only; their cells are skipped.
 //!
 //! # Bounds
-//! What a request becomes was counted when it was decoded ([`crate::convert::multi`]). What the answer grows to is counted as it
-//! grows: cells that were read, in steps taken from the room for replies, and what actions left to be told (exceptions, cells
-//! of Increments and Appends, values of services). When it has come to [`RegionServer::result_bytes_max`], or there is no room,
-//! the rest of the actions is not tried: each gets the same MultiActionResultTooLarge, which tells the client to ask again.
+//! What a request becomes was counted when it was decoded ([`crate::convert::multi`]). What the
+//! answer grows to is counted as it grows: cells that were read, in steps taken from the room for
+//! replies, and what actions left to be told (exceptions, cells of Increments and Appends, values
+//! of services). When it has come to [`RegionServer::result_bytes_max`], or there is no room, the
+//! rest of the actions is not tried: each gets the same MultiActionResultTooLarge, which tells the
+//! client to ask again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -48,7 +51,8 @@ use crate::requests::mutate::check_same_row;
 use crate::requests::pending_reply::PendingReply;
 use crate::{RegionServer, load};
 
-/// Room that is made at once for the rows of a request, of which the first tells how large they are.
+/// Room that is made at once for the rows of a request, of which the first tells how large they
+/// are.
 const GETS_BYTES_RESERVED_MAX: usize = 1 << 20;
 
 /// What a request does, as far as that says where it runs.
@@ -88,11 +92,13 @@ pub fn kind(request: &MultiRequest) -> Kind {
     }
 }
 
-/// Reads the rows of a request of [`Kind::Reads`]. `slice` is how long that may take here; `None` for no limit.
+/// Reads the rows of a request of [`Kind::Reads`]. `slice` is how long that may take here; `None`
+/// for no limit.
 ///
 /// # Errors
-/// `RegionServerStoppedException`; `DoNotRetryIOException` for a request of more actions than are allowed. `WouldWait`
-/// and `TimeSliceOver`: the request has to be read again elsewhere. An action that fails has its error in the reply.
+/// `RegionServerStoppedException`; `DoNotRetryIOException` for a request of more actions than are
+/// allowed. `WouldWait` and `TimeSliceOver`: the request has to be read again elsewhere. An action
+/// that fails has its error in the reply.
 pub fn read(
     server: &RegionServer,
     request: &MultiRequest,
@@ -264,7 +270,8 @@ impl ReplyLimits {
         }
     }
 
-    /// The error of actions for which the reply has no room. Clients that do not know it get as much as there is room for.
+    /// The error of actions for which the reply has no room. Clients that do not know it get as
+    /// much as there is room for.
     fn too_large(&self, caller: &Caller, context: &ScannerContext) -> Option<HBaseError> {
         let is_full = self.has_no_room
             || self.result_bytes > self.result_bytes_max
@@ -280,8 +287,8 @@ impl ReplyLimits {
     }
 }
 
-/// Starts all actions of a request; `done` gets the outcome when the last has ended. What reads before it writes waits
-/// wherever it runs.
+/// Starts all actions of a request; `done` gets the outcome when the last has ended. What reads
+/// before it writes waits wherever it runs.
 pub fn multi(
     server: &Arc<RegionServer>,
     request: &MultiRequest,
@@ -296,7 +303,8 @@ pub fn multi(
         return reply.send(Err(error));
     }
     let global = request.condition.as_ref();
-    // A condition for the whole request is an old client's checkAndMutate: it has one region action that counts.
+    // A condition for the whole request is an old client's checkAndMutate: it has one region action
+    // that counts.
     let actions = match global {
         Some(_) => request.region_actions.get(..1).unwrap_or_default(),
         None => &request.region_actions[..],
@@ -350,7 +358,8 @@ fn rows_of_kind(actions: &[Action], wanted: usize) -> impl Iterator<Item = &[u8]
     })
 }
 
-/// How long to hold the answer of a request that writes so many bytes. Those that were refused wait, too.
+/// How long to hold the answer of a request that writes so many bytes. Those that were refused
+/// wait, too.
 fn hold_for(server: &RegionServer, actions: &[RegionAction], bytes: u64) -> Duration {
     if !server.may_throttle() {
         return Duration::ZERO;
@@ -464,7 +473,8 @@ impl Run<'_> {
         }
     }
 
-    /// The mutations of a region action that knows nothing else. Takes the cells of all, also after an error.
+    /// The mutations of a region action that knows nothing else. Takes the cells of all, also after
+    /// an error.
     fn mutations(&mut self, action: &RegionAction) -> Result<Vec<Mutation>> {
         let max = self.server.config.cell_bytes_max;
         let read: Vec<_> = action
@@ -656,8 +666,8 @@ struct Batch {
     bytes: u64,
 }
 
-/// Mutations of a batch, and their bytes, after which another begins: a batch is one entry of the log, and other writes to
-/// the region wait while it is made.
+/// Mutations of a batch, and their bytes, after which another begins: a batch is one entry of the
+/// log, and other writes to the region wait while it is made.
 const BATCH_MUTATIONS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: u64 = 1 << 20;
 
@@ -680,7 +690,8 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// Bytes that it adds to the reply, beside the cells of rows, which are counted when they are read.
+    /// Bytes that it adds to the reply, beside the cells of rows, which are counted when they are
+    /// read.
     fn told_bytes(&self) -> u64 {
         match self {
             Outcome::Cells(cells) => cells.encoded_len() as u64,
@@ -710,7 +721,8 @@ struct Slots {
 
 /// Collects outcomes until all are there.
 struct Gathering {
-    /// For each region the indices that its actions have in the request, and whether it has a condition.
+    /// For each region the indices that its actions have in the request, and whether it has a
+    /// condition.
     asked: Vec<(Vec<Option<u32>>, bool)>,
     caller: Caller,
     global_condition: bool,
@@ -834,7 +846,8 @@ impl Gathering {
         Reply { message, block }
     }
 
-    /// The response's own flag: the outcome of a global condition, or true once an atomic action was made.
+    /// The response's own flag: the outcome of a global condition, or true once an atomic action
+    /// was made.
     fn processed(&self, regions: &[RegionOutcome]) -> Option<bool> {
         let whole = |outcome: &RegionOutcome| match outcome {
             RegionOutcome::Whole { result, conditional } => Some((result.success, *conditional)),

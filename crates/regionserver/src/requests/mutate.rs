@@ -41,8 +41,8 @@ pub fn reads_first(request: &pb::MutateRequest) -> bool {
     request.condition.is_some() || is_delta(&request.mutation)
 }
 
-/// Starts a write to a region, which is the one that the request names; `reply` is sent when it is durable. A write that
-/// [reads first](reads_first) waits wherever it runs.
+/// Starts a write to a region, which is the one that the request names; `reply` is sent when it is
+/// durable. A write that [reads first](reads_first) waits wherever it runs.
 pub fn mutate(
     server: &RegionServer,
     Target { region, runs_on }: Target<'_>,

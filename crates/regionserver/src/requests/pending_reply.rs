@@ -7,9 +7,10 @@
 //!      +-- refused: busy, malformed, not served here ----------------------------+------ not held back ---------+
 //! ```
 //!
-//! From *begun* to *ended* the region has the write, and the states between are its own: logged, durable, visible (see
-//! `region/pending_write.rs`). The hold is computed when the write begins, because it depends on what the write adds to
-//! the MemStores; a write that is refused since the server is busy is held, too, or its client would come again at once.
+//! From *begun* to *ended* the region has the write, and the states between are its own: logged,
+//! durable, visible (see `region/pending_write.rs`). The hold is computed when the write begins,
+//! because it depends on what the write adds to the MemStores; a write that is refused since the
+//! server is busy is held, too, or its client would come again at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,8 @@ use crate::requests::caller::{Reply, answer};
 
 /// Where a reply goes.
 enum Recipient<M> {
-    /// To a client. The charge is what the decoded request takes from the budget, until the reply is sent.
+    /// To a client. The charge is what the decoded request takes from the budget, until the reply
+    /// is sent.
     Client(DetachedResponder, Option<Charge>),
     /// To a function.
     Function(Box<dyn FnOnce(Result<Reply<M>>) + Send>),
@@ -47,7 +49,8 @@ impl<M: Message + 'static> PendingReply<M> {
         Self { recipient: Recipient::Function(Box::new(function)), hold: None }
     }
 
-    /// Holds the reply back once the outcome is known, so that writers slow down before memory is short.
+    /// Holds the reply back once the outcome is known, so that writers slow down before memory is
+    /// short.
     pub fn hold_for(&mut self, hold: Duration, background: &Arc<Background>) {
         self.hold = (!hold.is_zero()).then(|| (hold, Arc::clone(background)));
     }

@@ -1,10 +1,10 @@
 //! Compression of whole cell blocks, in the framings of Hadoop's codecs.
 //!
-//! `GzipCodec` and `DefaultCodec` are plain gzip and zlib streams. `SnappyCodec` and `Lz4Codec` write
-//! Hadoop's BlockCompressorStream; see [`evenkeel_compression::StreamCodec`].
+//! `GzipCodec` and `DefaultCodec` are plain gzip and zlib streams. `SnappyCodec` and `Lz4Codec`
+//! write Hadoop's BlockCompressorStream; see [`evenkeel_compression::StreamCodec`].
 //!
-//! Decompression is bounded. It fails once the output exceeds the caller's limit or reservation, and
-//! no buffer exceeds what the compressed bytes can expand to.
+//! Decompression is bounded. It fails once the output exceeds the caller's limit or reservation,
+//! and no buffer exceeds what the compressed bytes can expand to.
 
 use std::io::{Read, Write};
 
@@ -98,7 +98,8 @@ impl Compressor {
         self.decompress_within(compressed, limit, &mut |_| true)
     }
 
-    /// As [`Compressor::decompress`]; `take` is asked for room before the bytes are made that it tells the number of.
+    /// As [`Compressor::decompress`]; `take` is asked for room before the bytes are made that it
+    /// tells the number of.
     pub fn decompress_within(
         self,
         compressed: &[u8],

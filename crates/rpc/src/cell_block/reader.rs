@@ -12,9 +12,11 @@ use crate::wire::{Malformed, take_bytes, take_u32, take_varint};
 /// Most bytes of tags a cell can say it has.
 const TAGS_BYTES_MAX: usize = u16::MAX as usize;
 
-/// The cells of one block in order. With the KeyValue codecs a cell is a slice of the block, not a copy.
+/// The cells of one block in order. With the KeyValue codecs a cell is a slice of the block, not a
+/// copy.
 ///
-/// A cell whose lengths do not fit is an `IOException`, as HBase's decoders throw; after it the reader ends.
+/// A cell whose lengths do not fit is an `IOException`, as HBase's decoders throw; after it the
+/// reader ends.
 #[derive(Debug, Clone)]
 pub struct CellBlockReader {
     codec: CellCodec,
@@ -27,7 +29,7 @@ impl CellBlockReader {
         CellBlockReader { codec, block }
     }
 
-    /// Of a request without cells.
+    /// The reader of a request without cells.
     pub fn none() -> Self {
         Self::new(CellCodec::KeyValue, Bytes::new())
     }

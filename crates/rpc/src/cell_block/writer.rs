@@ -12,9 +12,10 @@ use crate::gather::{GATHER_BYTES_MIN, Gather};
 
 /// Cells on their way into a response.
 ///
-/// Each [`push`](Self::push) is the one copy of a served cell. A value of 16 KiB or more that comes as shared bytes
-/// ([`push_shared`](Self::push_shared)) is not copied at all: it leaves by gathered write, pinned until then.
-/// Buffers are used again: small ones by the thread that wrote them, large ones by any (see [`pages`]).
+/// Each [`push`](Self::push) is the one copy of a served cell. A value of 16 KiB or more that comes
+/// as shared bytes ([`push_shared`](Self::push_shared)) is not copied at all: it leaves by gathered
+/// write, pinned until then. Buffers are used again: small ones by the thread that wrote them,
+/// large ones by any (see [`pages`]).
 pub struct CellBlockWriter {
     codec: CellCodec,
     compressor: Option<Compressor>,
@@ -101,8 +102,8 @@ impl CellBlockWriter {
         }
     }
 
-    /// Appends a run of cells by taking it: no copy when its form is the codec's own and it is large. Values that it shares
-    /// are not copied either.
+    /// Appends a run of cells by taking it: no copy when its form is the codec's own and it is
+    /// large. Values that it shares are not copied either.
     pub fn push_buffer_owned(&mut self, cells: CellBuffer) {
         let same_form = match self.codec {
             CellCodec::KeyValue => !cells.has_tags(),

@@ -1,9 +1,10 @@
 //! [`CallBatch`]: the calls that lie in a connection's read buffer, as its service takes them.
 //!
-//! A frame becomes a call when the service asks for the next one, so the connection's limits hold between any two calls:
-//! a batch ends when the buffer has no whole frame, when it was the turn of the thread's other connections, when the
-//! connection has as many calls or unsent bytes as it may, or when the answers of the batch should be on their way.
-//! Frames that are left are the next batch. A request that is refused is answered here and not part of the batch.
+//! A frame becomes a call when the service asks for the next one, so the connection's limits hold
+//! between any two calls: a batch ends when the buffer has no whole frame, when it was the turn of
+//! the thread's other connections, when the connection has as many calls or unsent bytes as it may,
+//! or when the answers of the batch should be on their way. Frames that are left are the next
+//! batch. A request that is refused is answered here and not part of the batch.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};

@@ -4,9 +4,10 @@
 //! frame := u32 length | length bytes
 //! ```
 //!
-//! The read buffer grows with what arrives, never by what a length claims: at most to twice the bytes received, so a
-//! client that announces 256 MiB and sends nothing costs nothing. A reader has no buffer before its first byte, nor after it
-//! was [released](FrameReader::release): an idle connection holds none.
+//! The read buffer grows with what arrives, never by what a length claims: at most to twice the
+//! bytes received, so a client that announces 256 MiB and sends nothing costs nothing. A reader has
+//! no buffer before its first byte, nor after it was [released](FrameReader::release): an idle
+//! connection holds none.
 
 use bytes::{Buf, Bytes, BytesMut};
 use evenkeel_common::length;

@@ -7,10 +7,10 @@
 //!
 //! | the client sends | the server |
 //! |---|---|
-//! | `Regist` | answers the cluster id and closes; while it knows none, refuses like a wrong header |
+//! | `Regist` | answers the cluster id and closes; while it knows none, refuses it |
 //! | `Securi` | answers SecurityNotEnabledException and waits for another preamble |
 //! | other magic, version or authentication | answers the exception with call id -1 and closes |
-//! | Kerberos or token authentication | answers "switch to simple" (0, -88), drops the client's first SASL token |
+//! | Kerberos or token | answers "switch to simple" (0, -88), drops its first token |
 //! | a ConnectionHeader it cannot serve | closes without an answer, as HBase does |
 //! | more than fits into `CONNECTION_HEADER_BYTES_MAX` at a time, or finds no room | closes |
 
@@ -76,7 +76,8 @@ pub(crate) async fn handshake(
     }
     let header = next_frame(stream, frames, &mut held).await?;
     let established = {
-        // One header a turn: however many come at once, calls of other connections run between them.
+        // One header a turn: however many come at once, calls of other connections run between
+        // them.
         let _turn = worker.handshakes.acquire().await.ok()?;
         tokio::task::yield_now().await;
         established(header, held, worker, peer)
@@ -106,7 +107,8 @@ fn header_bytes(info: &ConnectionInfo) -> usize {
     names + attributes.sum::<usize>() + std::mem::size_of_val(info.attributes.as_slice())
 }
 
-/// Reads preambles until one opens the connection; tells whether the client's first frame is a SASL token.
+/// Reads preambles until one opens the connection; tells whether the client's first frame is a SASL
+/// token.
 async fn preamble(
     stream: &mut TcpStream,
     frames: &mut FrameReader,
@@ -192,8 +194,8 @@ fn registry_answer(cluster_id: String) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Closes so that the client can read the last answer: a socket closed over unread bytes would be reset, and the
-/// answer lost with it. Bounded in time and in memory.
+/// Closes so that the client can read the last answer: a socket closed over unread bytes would be
+/// reset, and the answer lost with it. Bounded in time and in memory.
 pub(crate) async fn linger(stream: &mut TcpStream) {
     let drain = async {
         let _ = stream.shutdown().await;
@@ -202,7 +204,8 @@ pub(crate) async fn linger(stream: &mut TcpStream) {
     let _ = tokio::time::timeout(LINGER, drain).await;
 }
 
-/// Throws away what has come; false at the end of it. The buffer is on the stack, not in the connection's task.
+/// Throws away what has come; false at the end of it. The buffer is on the stack, not in the
+/// connection's task.
 fn sink(stream: &TcpStream) -> bool {
     let mut bytes = [0; 4096];
     match stream.try_read(&mut bytes) {

@@ -1,15 +1,17 @@
-//! What connections hold of input that is no whole request yet, and the watch on those that hold it for long.
+//! What connections hold of input that is no whole request yet, and the watch on those that hold it
+//! for long.
 //!
-//! Every such byte is taken from two budgets, from the first byte after accept on: that of all requests, so that they and it
-//! share one part of the memory; and [`InputBudget`], a part of that, so that however many clients begin requests and do not
-//! end them, whole requests of others find room. Input that finds no room is refused. The read buffer's room for more is given
-//! back when nothing comes for a while (`watch.rs`).
+//! Every such byte is taken from two budgets, from the first byte after accept on: that of all
+//! requests, so that they and it share one part of the memory; and [`InputBudget`], a part of that,
+//! so that however many clients begin requests and do not end them, whole requests of others find
+//! room. Input that finds no room is refused. The read buffer's room for more is given back when
+//! nothing comes for a while (`watch.rs`).
 //!
 //! | input | beyond its limit |
 //! |---|---|
-//! | preamble, SASL token, ConnectionHeader: [`CONNECTION_HEADER_BYTES_MAX`] | the connection is closed |
-//! | a ConnectionHeader that stays in use, beyond [`HEADER_BYTES_UNCOUNTED`] | the connection is closed |
-//! | a request being received | CallQueueTooBigException once its header is there, else the connection is closed |
+//! | preamble, token, header: [`CONNECTION_HEADER_BYTES_MAX`] | the connection is closed |
+//! | a header in use, beyond [`HEADER_BYTES_UNCOUNTED`] | the connection is closed |
+//! | a request being received | CallQueueTooBigException, or before its header is there: closed |
 //! | whole requests that wait because their connection has too many | the connection is closed |
 //!
 //! A request that has begun must go on: [`Progress`] says when its connection is closed for that.
@@ -23,9 +25,11 @@ use crate::budget::Budget;
 use crate::worker::Worker;
 use evenkeel_common::clock;
 
-/// Longest preamble, SASL token or ConnectionHeader. Those of HBase's clients have some hundred bytes.
+/// Longest preamble, SASL token or ConnectionHeader. Those of HBase's clients have some hundred
+/// bytes.
 pub(crate) const CONNECTION_HEADER_BYTES_MAX: usize = 64 << 10;
-/// What of a ConnectionHeader, or of a request whose header is not there, belongs to the cost of every connection.
+/// What of a ConnectionHeader, or of a request whose header is not there, belongs to the cost of
+/// every connection.
 pub(crate) const HEADER_BYTES_UNCOUNTED: usize = 1 << 10;
 /// A request that arrives no slower than this is never late.
 const RATE_BYTES_PER_SECOND: f64 = 65_536.0;
@@ -34,8 +38,9 @@ const PRESSED_TIMEOUT: Duration = Duration::from_secs(1);
 /// Room is short for this long after some input found none.
 const PRESSED_FOR_MS: u64 = 5000;
 
-/// Room for input that is no whole request yet: 13/16 of that for requests. One of 256 MiB and more has so room for the largest
-/// cell by default; what is left is more than lies idle in the threads' shares (an eighth).
+/// Room for input that is no whole request yet: 13/16 of that for requests. One of 256 MiB and more
+/// has so room for the largest cell by default; what is left is more than lies idle in the threads'
+/// shares (an eighth).
 #[derive(Debug)]
 pub struct InputBudget {
     bytes: Arc<Budget>,
@@ -95,9 +100,10 @@ impl InputBudget {
     }
 }
 
-/// The time that a client has to end what it has begun. It has a timeout, from which the time is taken that its bytes do not
-/// earn: each is worth what it takes at 64 KiB a second, and none earns more than the timeout. So a steady stream is never
-/// late; one byte a second is after little more than the timeout, however much came before.
+/// The time that a client has to end what it has begun. It has a timeout, from which the time is
+/// taken that its bytes do not earn: each is worth what it takes at 64 KiB a second, and none earns
+/// more than the timeout. So a steady stream is never late; one byte a second is after little more
+/// than the timeout, however much came before.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     due: Instant,

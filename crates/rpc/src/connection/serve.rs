@@ -1,9 +1,10 @@
 //! The loop of an established connection.
 //!
-//! One turn: the service runs the calls of the read buffer as one [`CallBatch`] (at most [`CALLS_PER_TURN`]), then all
-//! answers are written at once, then the loop reads. A call whose data is in memory is answered inside its turn; others leave answers later, which wake the loop.
-//! After [`CALLS_PER_TURN`] calls, or [`TURN_MAX`], the thread's other connections get theirs: a client of large batches must
-//! not hold up one of small reads, however fast it sends the next.
+//! One turn: the service runs the calls of the read buffer as one [`CallBatch`] (at most
+//! [`CALLS_PER_TURN`]), then all answers are written at once, then the loop reads. A call whose
+//! data is in memory is answered inside its turn; others leave answers later, which wake the loop.
+//! After [`CALLS_PER_TURN`] calls, or [`TURN_MAX`], the thread's other connections get theirs: a
+//! client of large batches must not hold up one of small reads, however fast it sends the next.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -35,9 +36,10 @@ use crate::worker::{OpenConnection, Runner, Worker, count};
 const CALLS_PER_TURN: usize = 128;
 /// After so long the thread's other connections get a turn, whatever the calls were.
 const TURN_MAX: Duration = Duration::from_millis(1);
-/// Bytes written before the thread's other connections get a turn: a client that takes them as they come could go on for long.
+/// Bytes written before the thread's other connections get a turn: a client that takes them as they
+/// come could go on for long.
 const FLUSH_BYTES_MAX: usize = 1024 * 1024;
-/// A connection with answers that its client does not take may hold one part in so many of what is free.
+/// A connection with answers that its client does not take may hold this fraction of what is free.
 const UNSENT_SHARE: u64 = 8;
 
 /// Serves one connection from its first byte until its last call has ended.
@@ -251,7 +253,8 @@ impl Connection {
         }
     }
 
-    /// Does what the watch wants, if it can still be done; returns how the connection ends, if it does.
+    /// Does what the watch wants, if it can still be done; returns how the connection ends, if it
+    /// does.
     fn answer_watch(&mut self) -> Option<Event> {
         let wanted = self.outgoing.wanted.replace(Wanted::Nothing);
         let is_unused = self.outgoing.idle_since(clock::monotonic()).is_some()
@@ -311,7 +314,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the socket and waits for the calls that still run, for their share of the budgets is theirs until then.
+    /// Closes the socket and waits for the calls that still run, for their share of the budgets is
+    /// theirs until then.
     async fn close(mut self) {
         self.outgoing.info().closed.store(true, Ordering::Relaxed);
         self.release_held();

@@ -1,18 +1,21 @@
 //! One class of calls: a bounded line, and the threads that serve it.
 //!
-//! A class may have *turns*: only so many of its calls compute at once, one a core, in the order in which they came.
-//! Then a call that takes two milliseconds waits for those before it and no longer; with a thread for each, all would
-//! be in the kernel's hands, and some of them late by a hundred. Four rules:
+//! A class may have *turns*: a limited number of its calls compute at once, one a core, in the
+//! order in which they came. Then a call that takes two milliseconds waits for those before it and
+//! no longer; with a thread for each, all would be in the kernel's hands, and some of them late by
+//! a hundred. Four rules:
 //!
-//! * A thread takes a call from the line when a turn is free, and the next when that one has ended: as long as no call
-//!   waits for a disk, one thread a core does all the work, and nobody is woken.
-//! * A call that waits for a disk lends its turn, and goes on at once when it has waited, although there may be one too
-//!   many then for a while: it may hold what others wait for.
-//! * A call that waited for what many wait for, a row's lock or a commit of the log, lines up for a turn, before all who are in
-//!   the line ([`Queue::with_line_after_waits`]). All going on at once, they would take the cores from the threads of
-//!   connections and of the log. It may hold what those wait for who compute, so after a bounded wait it goes on without a turn.
-//! * A call that has computed for a whole turn, or that is one too many, goes to the end of the line when others wait,
-//!   at a place where it holds no lock. Its thread sleeps until it is its turn again.
+//! * A thread takes a call from the line when a turn is free, and the next when that one has ended:
+//!   as long as no call waits for a disk, one thread a core does all the work, and nobody is woken.
+//! * A call that waits for a disk lends its turn, and goes on at once when it has waited, although
+//!   there may be one too many then for a while: it may hold what others wait for.
+//! * A call that waited for what many wait for, a row's lock or a commit of the log, lines up for a
+//!   turn, before all who are in the line ([`Queue::with_line_after_waits`]). All going on at once,
+//!   they would take the cores from the threads of connections and of the log. It may hold what
+//!   those wait for who compute, so after a bounded wait it goes on without a turn.
+//! * A call that has computed for a whole turn, or that is one too many, goes to the end of the
+//!   line when others wait, at a place where it holds no lock. Its thread sleeps until it is its
+//!   turn again.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -35,7 +38,7 @@ use crate::responder::{DetachedResponder, Respond};
 const CALLS_FOR_EACH_HANDLER: usize = 10;
 
 /// A call that no thread has begun.
-pub(super) struct Waiting {
+pub(super) struct QueuedCall {
     pub call: Call,
     pub reply: DetachedResponder,
     pub job: Box<dyn FnOnce(Call, DetachedResponder) + Send>,
@@ -46,13 +49,13 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// What a thread runs.
 enum Work {
-    Call(Box<Waiting>),
+    Call(Box<QueuedCall>),
     Job(Job),
 }
 
-/// Who is in the line.
+/// An entry of the line.
 enum Next {
-    Call(Box<Waiting>),
+    Call(Box<QueuedCall>),
     /// Counts against no limit.
     Job(Job),
     /// A thread with a call that let others go first.
@@ -129,7 +132,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// For so many threads, each of which will run [`Queue::handle_calls`]; `calls_max` of 0: ten calls for each.
+    /// A queue for `handlers` threads, each of which will run [`Queue::handle_calls`]; `calls_max`
+    /// of 0: ten calls for each.
     pub fn new(handlers: usize, calls_max: usize) -> Self {
         let calls_max = if calls_max > 0 { calls_max } else { handlers * CALLS_FOR_EACH_HANDLER };
         Queue {
@@ -149,7 +153,8 @@ impl Queue {
         Queue { running_max: at_once, turn, ..self }
     }
 
-    /// Calls that waited for what many wait for line up for a turn, and go on without one after so long.
+    /// Calls that waited for what many wait for line up for a turn, and go on without one after so
+    /// long.
     pub fn with_line_after_waits(self, resume_wait_max: Duration) -> Self {
         Queue { resume_wait_max: Some(resume_wait_max), ..self }
     }
@@ -173,9 +178,9 @@ impl Queue {
         state.stopped || state.calls >= self.calls_max
     }
 
-    /// Appends a call. Several connection threads may have seen the last free place: each passes the limit by one call
-    /// at most.
-    pub fn push(&self, waiting: Waiting) {
+    /// Appends a call. Several connection threads may have seen the last free place: each passes
+    /// the limit by one call at most.
+    pub fn push(&self, waiting: QueuedCall) {
         let mut state = self.state.lock();
         if state.stopped {
             // Stopped since it was looked at: dropping the responder answers, outside the lock.
@@ -198,7 +203,8 @@ impl Queue {
         self.wake_next(state);
     }
 
-    /// Takes no more calls; those that no thread has begun are answered, all others end without turns.
+    /// Takes no more calls; those that no thread has begun are answered, all others end without
+    /// turns.
     pub fn stop(&self, server_name: &str) {
         let (resuming, line) = {
             let mut state = self.state.lock();
@@ -262,7 +268,7 @@ impl Queue {
         }
     }
 
-    /// Who is next, when a turn is free; has it then.
+    /// Takes the next entry if a turn is free. The entry has the turn then.
     fn take(&self, state: &mut State) -> Option<Next> {
         if state.running >= self.running_max {
             return None;
@@ -286,7 +292,8 @@ impl Queue {
         self.has_line.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for a turn, and goes on without one when that takes too long. The turn is counted when this returns.
+    /// Waits for a turn, and goes on without one when that takes too long. The turn is counted when
+    /// this returns.
     fn resume(&self, wait_max: Duration) {
         let mut state = self.state.lock();
         if state.stopped || state.running < self.running_max {
@@ -299,7 +306,7 @@ impl Queue {
         drop(state);
         if !sleeper.sleep_for(wait_max) {
             let mut state = self.state.lock();
-            // Who took it out of the list meanwhile has counted it.
+            // The thread that took it out of the list meanwhile has counted it.
             if let Some(at) = state.resuming.iter().position(|other| Arc::ptr_eq(other, &sleeper)) {
                 state.resuming.remove(at);
                 state.running += 1;
@@ -328,7 +335,7 @@ impl Queue {
     }
 }
 
-fn run(Waiting { call, reply, job }: Waiting, now: Instant) {
+fn run(QueuedCall { call, reply, job }: QueuedCall, now: Instant) {
     if call.is_abandoned(now) {
         return reply.silently_dropped();
     }
@@ -361,7 +368,8 @@ impl Turns for HandlerTurns {
         }
         let mut state = queue.state.lock();
         let is_due = state.running > queue.running_max || self.began_at.get().elapsed() >= queue.turn;
-        // A call at the front needs a thread to run it: when none is idle, it waits for the next that is.
+        // A call at the front needs a thread to run it: when none is idle, it waits for the next
+        // that is.
         let has_heir = state.next_is_thread() || (!state.line.is_empty() && state.idle_handlers > 0);
         if !is_due || !has_heir {
             return;

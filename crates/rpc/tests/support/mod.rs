@@ -28,7 +28,8 @@ pub struct TestService {
     held: Mutex<Vec<(DetachedResponder, CellBlockReader)>>,
     leases: Mutex<Vec<ConnectionLease>>,
     pub ran: AtomicUsize,
-    /// A value that stands for a block of a cache: what is beyond the first count are replies that hold it.
+    /// A value that stands for a block of a cache: what is beyond the first count are replies that
+    /// hold it.
     pub value: Arc<Vec<u8>>,
 }
 

@@ -8,12 +8,13 @@
 //! | [`batch`] | [`CallBatch`]: the calls of a turn, as their service takes them |
 //! | [`serve`] | the loop: read, run the calls of a turn, write their answers at once |
 //!
-//! [`Outgoing`] is the part that responders share: the outbox and the counts of calls in flight. [`Inbox`] is where
-//! other threads leave answers.
+//! [`Outgoing`] is the part that responders share: the outbox and the counts of calls in flight.
+//! [`Inbox`] is where other threads leave answers.
 //!
-//! Bounds: the read buffer holds one frame at most plus one read; running calls, their request bytes and unsent answers
-//! are limited for each connection and for the server (see [`crate::RpcServerConfig`]). A connection over a limit is not
-//! read from, so its client feels it as back-pressure. An idle connection has no read buffer.
+//! Bounds: the read buffer holds one frame at most plus one read; running calls, their request
+//! bytes and unsent answers are limited for each connection and for the server (see
+//! [`crate::RpcServerConfig`]). A connection over a limit is not read from, so its client feels it
+//! as back-pressure. An idle connection has no read buffer.
 
 mod batch;
 pub(crate) mod frame;
@@ -38,11 +39,12 @@ use crate::call::ConnectionInfo;
 use crate::gather::Gather;
 use crate::worker::Worker;
 
-/// Answers counted late: an outbox, or an answer in the inbox, takes from the budget when it holds so much. Small answers
-/// leave in the turn that made them, and touch no shared count.
+/// Answers counted late: an outbox, or an answer in the inbox, takes from the budget when it holds
+/// so much. Small answers leave in the turn that made them, and touch no shared count.
 const UNCOUNTED_BYTES_MAX: usize = 64 * 1024;
 
-/// Answers of detached calls on their way to the connection's thread. As many as there are calls in flight, at most.
+/// Answers of detached calls on their way to the connection's thread. As many as there are calls in
+/// flight, at most.
 pub(crate) struct Inbox {
     state: Mutex<InboxState>,
     unsent: Arc<Budget>,
@@ -64,12 +66,13 @@ impl Inbox {
         self.unsent.free().max(UNCOUNTED_BYTES_MAX as u64)
     }
 
-    /// Takes room for an answer that is to be [left](Inbox::push) here, if there is.
+    /// Takes room for an answer that will be [left](Inbox::push) here, if there is room.
     pub fn has_taken_room(&self, answer: &Gather) -> bool {
         answer.len() <= UNCOUNTED_BYTES_MAX || self.unsent.take(answer.len() as u64)
     }
 
-    /// Leaves the answer of one call (empty if it needs none), for which room was taken, and wakes the connection.
+    /// Leaves the answer of one call (empty if it needs none), for which room was taken, and wakes
+    /// the connection.
     pub fn push(&self, answer: Gather, frame_bytes: usize) {
         let waker = {
             let mut state = self.state.lock();
@@ -197,7 +200,8 @@ impl Outgoing {
         self.wake();
     }
 
-    /// Gives the call's share of the budgets back, and wakes the connection if it may be waiting for that.
+    /// Gives the call's share of the budgets back, and wakes the connection if it may be waiting
+    /// for that.
     pub fn call_ended(&self, frame_bytes: usize) {
         self.calls.set(self.calls.get().saturating_sub(1));
         self.call_bytes.set(self.call_bytes.get().saturating_sub(frame_bytes));
@@ -227,7 +231,8 @@ impl Outgoing {
         }
     }
 
-    /// Ends the connection when its client has not taken a byte since `before`. Returns the bytes that frees, soon.
+    /// Ends the connection when its client has not taken a byte since `before`. Returns the bytes
+    /// that frees, soon.
     pub fn abandon_if_stalled(&self, before: Instant) -> u64 {
         let counted = self.counted_bytes.get();
         if counted == 0 || self.wanted.get() == Wanted::Gone || self.stalled_at.get() > before {
@@ -252,7 +257,8 @@ impl Outgoing {
         self.input.set(Some(progress.with(bytes, now, timeout)));
     }
 
-    /// Whether the input noted takes too long. Time in which the connection is not read from is not the client's.
+    /// Whether the input noted takes too long. Time in which the connection is not read from is not
+    /// the client's.
     pub fn has_late_input(&self, now: Instant, timeout: Duration, allowed: Duration) -> bool {
         let Some(progress) = self.input.get() else { return false };
         if !self.reads.get() {
@@ -262,8 +268,9 @@ impl Outgoing {
         progress.is_late(now, timeout, allowed)
     }
 
-    /// Since when nobody uses the connection; `None` if somebody does: a call runs, a reply or a request is under way, a scanner
-    /// is open. To be asked now and then, for it notes when that was so.
+    /// Since when nobody uses the connection; `None` if somebody does: a call runs, a reply or a
+    /// request is under way, a scanner is open. To be asked now and then, for it notes when that
+    /// was so.
     pub fn idle_since(&self, now: Instant) -> Option<Instant> {
         let is_busy = self.calls.get() > 0
             || self.unsent_bytes() > 0
