@@ -1,7 +1,7 @@
 //! The calls of one turn of a connection, run together.
 //!
-//! A client with many threads sends their calls over one connection, so many of them lie in its
-//! read buffer when a turn begins: a batch in all but the message. [`ClientRunner`] therefore first
+//! A client with many threads sends their calls over one connection, and its read buffer holds many
+//! of them when a turn begins: a batch in all but the message. [`ClientRunner`] therefore first
 //! *plans* each call of the batch: what needs a handler thread goes there, a Multi of reads or
 //! writes is run at once, and single Gets and writes are decoded and kept. Then it runs what it
 //! kept:

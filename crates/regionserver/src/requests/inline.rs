@@ -6,12 +6,12 @@
 //!
 //! | work | on the connection's thread | else |
 //! |---|---|---|
-//! | to decode a frame | up to [`FRAME_BYTES_MAX`] | class Decode of Mutate and Multi, else class Scan |
+//! | to decode a frame | up to [`FRAME_BYTES_MAX`] | Mutate and Multi: Decode, else: Scan |
 //! | to decompress a cell block | up to [`COMPRESSED_BYTES_MAX`] | the same |
-//! | a Get | for a slice, which the Gets of a turn share; without [costly filters](is_cheap) | read anew, class Scan |
-//! | a Get of what is not in memory | | read anew, class General |
+//! | a Get, without [costly filters](is_cheap) | for a slice of the turn | again, class Scan |
+//! | a Get of what is not in memory | | again, class General |
 //! | a Multi | up to [`ACTIONS_MAX`] actions; Gets for a slice | class Scan |
-//! | a Put or Delete that need not wait | for a slice, which the writes of a turn share | class Write |
+//! | a Put or Delete that need not wait | for a slice of the turn's writes | class Write |
 //! | a write behind a row's lock, a flush's swap, a full log | | goes on, class Write |
 //! | a write that reads first | | class Write |
 //!
@@ -81,7 +81,7 @@ pub enum RunsOn<'a> {
 }
 
 impl<'a> RunsOn<'a> {
-    /// Who makes the writes that would have to wait; `None`: they wait here.
+    /// The threads for writes that would have to wait; `None`: they wait here.
     pub fn handlers(self) -> Option<&'a Arc<Executor>> {
         match self {
             RunsOn::Connection(executor) | RunsOn::Computing(executor) => Some(executor),

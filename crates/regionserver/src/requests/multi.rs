@@ -57,7 +57,7 @@ const GETS_BYTES_RESERVED_MAX: usize = 1 << 20;
 
 /// What a request does, as far as that says where it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MultiKind {
     /// It reads rows, or does nothing.
     Reads,
     /// It writes rows, without a look at them.
@@ -69,13 +69,13 @@ pub enum Kind {
 }
 
 /// What a request does.
-pub fn kind(request: &MultiRequest) -> Kind {
+pub fn kind(request: &MultiRequest) -> MultiKind {
     let (mut reads, mut writes, mut reads_first) = (false, false, request.condition.is_some());
     for of in &request.region_actions {
         reads_first |= of.atomic || of.condition.is_some();
         for action in &of.actions {
             match &action.what {
-                What::Service(_) => return Kind::Services,
+                What::Service(_) => return MultiKind::Services,
                 What::Get { .. } => reads = true,
                 What::Mutation(mutation) => {
                     writes = true;
@@ -86,14 +86,14 @@ pub fn kind(request: &MultiRequest) -> Kind {
         }
     }
     match () {
-        () if reads_first || (reads && writes) => Kind::ReadsFirst,
-        () if writes => Kind::Writes,
-        () => Kind::Reads,
+        () if reads_first || (reads && writes) => MultiKind::ReadsFirst,
+        () if writes => MultiKind::Writes,
+        () => MultiKind::Reads,
     }
 }
 
-/// Reads the rows of a request of [`Kind::Reads`]. `slice` is how long that may take here; `None`
-/// for no limit.
+/// Reads the rows of a request of [`MultiKind::Reads`]. `slice` is how long that may take here;
+/// `None` for no limit.
 ///
 /// # Errors
 /// `RegionServerStoppedException`; `DoNotRetryIOException` for a request of more actions than are
@@ -310,7 +310,7 @@ pub fn multi(
         None => &request.region_actions[..],
     };
     let gathering = Gathering::new(actions, caller, global.is_some(), reply, runs_on.handlers());
-    let mut run = Run {
+    let mut run = MultiRun {
         runs_on,
         context: ScannerContext::unlimited(),
         kinds: &request.kinds,
@@ -358,8 +358,8 @@ fn rows_of_kind(actions: &[Action], wanted: usize) -> impl Iterator<Item = &[u8]
     })
 }
 
-/// How long to hold the answer of a request that writes so many bytes. Those that were refused
-/// wait, too.
+/// How long to hold the reply to a request that writes `bytes`. Replies to refused requests are
+/// held, too.
 fn hold_for(server: &RegionServer, actions: &[RegionAction], bytes: u64) -> Duration {
     if !server.may_throttle() {
         return Duration::ZERO;
@@ -391,7 +391,7 @@ fn check_size(server: &RegionServer, request: &MultiRequest) -> Result<()> {
 }
 
 /// One request while its actions are started.
-struct Run<'a> {
+struct MultiRun<'a> {
     /// The kinds of its Gets.
     kinds: &'a [pb::Get],
     server: &'a Arc<RegionServer>,
@@ -410,7 +410,7 @@ struct Run<'a> {
     written_bytes: u64,
 }
 
-impl Run<'_> {
+impl MultiRun<'_> {
     fn region_action(&mut self, at: usize, action: &RegionAction, condition: Option<&pb::Condition>) {
         let region = match self.server.region(&action.region) {
             Ok(region) => region,
@@ -677,7 +677,7 @@ const ROOM_STEP: u64 = 64 << 10;
 /// How an action ended.
 enum Outcome {
     Cells(CellBuffer),
-    /// A Get's row of so many cells; the first of some Gets has the cells of all.
+    /// A Get's row of `count` cells; the first of several Gets has the cells of all.
     Rows {
         count: usize,
         cells: CellBuffer,

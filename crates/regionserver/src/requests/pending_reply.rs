@@ -1,10 +1,11 @@
 //! [`PendingReply`]: the reply to a request whose outcome is known later, mostly a write's.
 //!
 //! ```text
-//!            the region takes the write         it is durable and visible       the write throttle lets go
-//!   decoded ----------------------------> begun -------------------------> ended ---------------------------> sent
-//!      |                                          (`PendingWrite` in region)     |                              ^
-//!      +-- refused: busy, malformed, not served here ----------------------------+------ not held back ---------+
+//!            the region takes          it is durable           the write throttle
+//!            the write                 and visible             lets go
+//!   decoded ----------------> begun ----------------> ended ---------------------> sent
+//!      |                   (`PendingWrite` in region)   |                            ^
+//!      +-- refused: busy, malformed, not served here ---+------ not held back -------+
 //! ```
 //!
 //! From *begun* to *ended* the region has the write, and the states between are its own: logged,

@@ -19,7 +19,7 @@ use crate::requests::caller::{Caller, Reply, answer};
 use crate::requests::get;
 use crate::requests::get_batch::GetBatch;
 use crate::requests::inline::{self, RunsOn, SLICE};
-use crate::requests::multi;
+use crate::requests::multi::{self, MultiKind};
 use crate::requests::mutate;
 use crate::requests::pending_reply::PendingReply;
 use crate::requests::scan;
@@ -147,14 +147,14 @@ impl ClientService {
         let runs_on = RunsOn::Connection(&self.executor);
         match kind {
             // Decoded again, so that a call that waits does not pin the connection's buffer.
-            multi::Kind::ReadsFirst => self.aside(class(Work::ReadsFirst, system), system, call, reply),
-            multi::Kind::Services => self.aside(class(Work::Services, system), system, call, reply),
+            MultiKind::ReadsFirst => self.aside(class(Work::ReadsFirst, system), system, call, reply),
+            MultiKind::Services => self.aside(class(Work::Services, system), system, call, reply),
             _ if !inline::is_short(&request) => self.aside(CallClass::Scan, system, call, reply),
-            multi::Kind::Writes => {
+            MultiKind::Writes => {
                 planned.wakes.get_or_insert_with(WakeBatch::begin);
                 self.begin_multi(&request, call, reply.detach(), runs_on);
             }
-            multi::Kind::Reads => {
+            MultiKind::Reads => {
                 let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Never, Some(SLICE));
                 self.answer_or_read_again(call, reply, system, read);
             }
@@ -260,7 +260,7 @@ impl ClientService {
             Ok(request) => request,
         };
         let kind = multi::kind(&request);
-        if kind == multi::Kind::Reads {
+        if kind == MultiKind::Reads {
             let server = Arc::clone(&self.server);
             let read = move || {
                 let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, None);
@@ -272,9 +272,9 @@ impl ClientService {
             };
         }
         let class = match kind {
-            multi::Kind::ReadsFirst => class(Work::ReadsFirst, is_system(&request)),
-            multi::Kind::Services => class(Work::Services, is_system(&request)),
-            multi::Kind::Reads | multi::Kind::Writes => at,
+            MultiKind::ReadsFirst => class(Work::ReadsFirst, is_system(&request)),
+            MultiKind::Services => class(Work::Services, is_system(&request)),
+            MultiKind::Reads | MultiKind::Writes => at,
         };
         let own = self.clone();
         match class == at {

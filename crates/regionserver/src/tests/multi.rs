@@ -14,7 +14,7 @@ use super::chore::near_its_limit;
 use crate::convert::multi::MultiRequest;
 use crate::limits::write_throttle::HOLD_MAX;
 use crate::requests::inline::RunsOn;
-use crate::requests::multi::{Kind, kind, multi};
+use crate::requests::multi::{MultiKind, kind, multi};
 use crate::testing::*;
 use crate::{Caller, RegionServerConfig};
 
@@ -114,14 +114,14 @@ fn what_a_request_does_says_where_it_runs() {
         kind(&decoded(&request))
     };
     let each = |actions| kind_of(on(&region, actions), None);
-    assert_eq!([each(vec![]), each(vec![get(), get()])], [Kind::Reads; 2]);
-    assert_eq!(each(vec![put(), put()]), Kind::Writes);
-    assert_eq!([each(vec![put(), get()]), each(vec![put(), increment()])], [Kind::ReadsFirst; 2]);
-    assert_eq!(each(vec![get(), increment(), service]), Kind::Services);
+    assert_eq!([each(vec![]), each(vec![get(), get()])], [MultiKind::Reads; 2]);
+    assert_eq!(each(vec![put(), put()]), MultiKind::Writes);
+    assert_eq!([each(vec![put(), get()]), each(vec![put(), increment()])], [MultiKind::ReadsFirst; 2]);
+    assert_eq!(each(vec![get(), increment(), service]), MultiKind::Services);
     let together = pb::RegionAction { atomic: Some(true), ..on(&region, vec![put()]) };
     let conditional = pb::RegionAction { condition: Some(condition(b"a", b"v")), ..on(&region, vec![put()]) };
-    assert_eq!([kind_of(together, None), kind_of(conditional, None)], [Kind::ReadsFirst; 2]);
-    assert_eq!(kind_of(on(&region, vec![put()]), Some(condition(b"a", b"v"))), Kind::ReadsFirst);
+    assert_eq!([kind_of(together, None), kind_of(conditional, None)], [MultiKind::ReadsFirst; 2]);
+    assert_eq!(kind_of(on(&region, vec![put()]), Some(condition(b"a", b"v"))), MultiKind::ReadsFirst);
 }
 
 #[test]
