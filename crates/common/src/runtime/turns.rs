@@ -64,17 +64,21 @@ pub fn lend_and_line_up<T>(wait: impl FnOnce() -> T) -> T {
     lend_until(wait, |turns| turns.line_up())
 }
 
+/// Within `wait` the thread has no turn: a wait inside another one lends nothing.
 fn lend_until<T>(wait: impl FnOnce() -> T, take_back: fn(&dyn Turns)) -> T {
     /// Takes the turn back even if the wait panics.
-    struct Lent(Rc<dyn Turns>, fn(&dyn Turns));
+    struct Lent(Option<Rc<dyn Turns>>, fn(&dyn Turns));
     impl Drop for Lent {
         fn drop(&mut self) {
-            self.1(&*self.0);
+            if let Some(turns) = self.0.take() {
+                self.1(&*turns);
+                TURNS.set(Some(turns));
+            }
         }
     }
-    let Some(turns) = TURNS.with_borrow(Option::clone) else { return wait() };
+    let Some(turns) = TURNS.take() else { return wait() };
     turns.lend();
-    let _lent = Lent(turns, take_back);
+    let _lent = Lent(Some(turns), take_back);
     wait()
 }
 
@@ -113,5 +117,18 @@ mod tests {
         assert!(unwound.is_err());
         let said = noted.0.take();
         assert_eq!(said, ["pass", "lend", "take back", "lend", "line up", "lend", "take back"]);
+    }
+
+    #[test]
+    fn a_wait_inside_another_lends_nothing() {
+        let noted = Rc::new(Noted::default());
+        give(noted.clone());
+        let outcome = lend(|| {
+            pass();
+            lend(|| 1) + lend_and_line_up(|| 2)
+        });
+        assert_eq!((outcome, noted.0.take()), (3, vec!["lend", "take back"]));
+        pass();
+        assert_eq!(noted.0.take(), ["pass"], "the turn is there again");
     }
 }
