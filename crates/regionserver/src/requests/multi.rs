@@ -95,6 +95,9 @@ pub fn kind(request: &MultiRequest) -> MultiKind {
 /// Reads the rows of a request of [`MultiKind::Reads`]. `slice` is how long that may take here;
 /// `None` for no limit.
 ///
+/// The [`Charge`] is the room for replies that the cells take. It must be kept until the reply is
+/// sent, or replies that are being sent are not counted.
+///
 /// # Errors
 /// `RegionServerStoppedException`; `DoNotRetryIOException` for a request of more actions than are
 /// allowed. `WouldWait` and `TimeSliceOver`: the request has to be read again elsewhere. An action
@@ -105,7 +108,7 @@ pub fn read(
     caller: &Caller,
     wait: Wait,
     slice: Option<Duration>,
-) -> TryResult<Reply<MultiResponse>> {
+) -> TryResult<(Reply<MultiResponse>, Charge)> {
     let checked = server.check_open().and_then(|()| check_size(server, request));
     let actions_left = request.region_actions.iter().map(|of| of.actions.len()).sum();
     let mut rows = Rows {
@@ -128,11 +131,11 @@ pub fn read(
         processed: None,
         region_statistics: Some(pb::MultiRegionLoadStats::default()),
     };
-    let Rows { cells, mut block, .. } = rows;
+    let Rows { cells, mut block, limits, .. } = rows;
     if let Some(block) = &mut block {
         block.push_buffer_owned(cells);
     }
-    Ok(Reply { message, block })
+    Ok((Reply { message, block }, limits.room))
 }
 
 /// The rows of a request that only reads.

@@ -156,6 +156,11 @@ impl ClientService {
             }
             MultiKind::Reads => {
                 let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Never, Some(SLICE));
+                // The room is given back when the reply has been counted.
+                let (read, _room) = match read {
+                    Ok((read, room)) => (Ok(read), Some(room)),
+                    Err(error) => (Err(error), None),
+                };
                 self.answer_or_read_again(call, reply, system, read);
             }
         }
@@ -264,7 +269,13 @@ impl ClientService {
             let server = Arc::clone(&self.server);
             let read = move || {
                 let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, None);
-                answer(reply, read.map_err(TryError::into_failure));
+                match read {
+                    Ok((read, room)) => {
+                        answer(reply, Ok(read));
+                        drop(room);
+                    }
+                    Err(error) => reply.send_error(&error.into_failure()),
+                }
             };
             return match at {
                 CallClass::Decode => self.executor.run_rest(CallClass::Scan, read),
