@@ -4,8 +4,9 @@
 //! above all, user load must not stand before hbase:meta, nor admin calls that wait for a disk, and
 //! reads not behind writes that wait for a lock or the log. Queues are bounded; a full one is
 //! answered with CallQueueTooBigException. Calls whose client has given up are dropped when they
-//! reach the front. All but Priority and Admin take turns, so that no load of any kind takes the
-//! cores from the threads of connections and of the log: see [`queue`].
+//! reach the front. Scans, long writes and writes that wait take turns, so that they do not take
+//! the cores from the threads of connections and of the log: see [`queue`]. Reads that wait for a
+//! disk (General) do not: with turns, more replies are in the making at once.
 //!
 //! The rest of a call that began elsewhere is a [job](Executor::run_rest). It waits in the same
 //! queue as calls, and is never refused: it is of a call in flight, of which there are as many as
@@ -122,8 +123,8 @@ impl Executor {
         }
         let [general, priority, scan, write, admin, decode] =
             handlers.map(|handlers| Queue::new(handlers, config.queue_calls_max));
-        let [general, scan, write, decode] = [general, scan, write, decode]
-            .map(|queue| queue.with_turns(config.computing_at_once, config.turn));
+        let [scan, write, decode] =
+            [scan, write, decode].map(|queue| queue.with_turns(config.computing_at_once, config.turn));
         let write = write.with_line_after_waits(config.resume_wait_max);
         let queues = [general, priority, scan, write, admin, decode].map(Arc::new);
         let executor =

@@ -15,11 +15,11 @@
 //! | a write behind a row's lock, a flush's swap, a full log | | goes on, class Write |
 //! | a write that reads first | | class Write |
 //!
-//! Handlers compute in turns, one a core in each class. Class Scan computes for long. It does not
-//! wait for others' writes either, or scans would wait with it: writes that would wait go on in
-//! class Write. Long writes are decoded and made in class Decode, for all handlers of class Scan
-//! may have a scan that takes seconds. Where a request runs is a value ([`RunsOn`]) that it is
-//! given.
+//! Handlers of Scan, Decode and Write compute in turns, one a core in each class. Scan computes for
+//! long. It does not wait for others' writes either, or scans would wait with it: writes that would
+//! wait go on in class Write. Long writes are decoded and made in class Decode, for all handlers of
+//! class Scan may have a scan that takes seconds. Where a request runs is a value ([`RunsOn`]) that
+//! it is given.
 
 use std::sync::Arc;
 use std::time::Duration;
