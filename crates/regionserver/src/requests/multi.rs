@@ -216,9 +216,18 @@ impl Rows<'_> {
             self.cells.truncate(cells_before);
         }
         read?;
-        self.limits.add_cells(bytes as u64);
         if get.existence_only() {
+            self.limits.add_cells(bytes as u64);
             return Ok(Outcome::Exists(count > 0));
+        }
+        if !self.limits.add_cells(bytes as u64) {
+            // The row would be copied into a reply that is refused.
+            match cells_before {
+                0 => self.cells = CellBuffer::new(),
+                _ => self.cells.truncate(cells_before),
+            }
+            let error = self.limits.too_large(self.caller, &self.context);
+            return Ok(error.map_or(Outcome::TooLarge, Outcome::Failed));
         }
         let is_first = cells_before == 0 && self.actions_left > 1;
         match self.block {
@@ -265,12 +274,14 @@ impl ReplyLimits {
         }
     }
 
-    /// Counts cells that were read. Small replies touch no count that others share.
-    fn add_cells(&mut self, bytes: u64) {
+    /// Counts cells that were read; false if there is no room for them. Small replies touch no
+    /// count that others share.
+    fn add_cells(&mut self, bytes: u64) -> bool {
         self.result_bytes += bytes;
         if self.result_bytes > self.room.units() + ROOM_STEP {
             self.has_no_room |= !self.room.take(self.result_bytes - self.room.units());
         }
+        !self.has_no_room
     }
 
     /// The error of actions for which the reply has no room. Clients that do not know it get as
