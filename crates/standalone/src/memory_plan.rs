@@ -39,9 +39,10 @@
 //! the calls in flight carry, which is a part, too. An entry of a log that is longer than a buffer
 //! takes its own bytes until it is written. Values in replies hold the blocks that no cache keeps,
 //! of up to twice their bytes. Replies that connections' own threads make at the same time are
-//! counted once they are made: the last eighth of the part is for these. So are those that handlers
-//! make: one for each core in each class, and for clients without a codec of cell blocks a row is
-//! there three times while it is encoded.
+//! counted once they are made: the last eighth of the part is for these. A handler counts the rows
+//! of a batch one after the other, and drops a row for which there is no room; the row of a single
+//! Get is counted when it is encoded. For clients without a codec of cell blocks a row is there three
+//! times while it is encoded.
 //!
 //! # Not in it
 //! The code, the stacks of threads, descriptors of tables and regions, file handles with their

@@ -265,7 +265,7 @@ impl DeltaCursor {
         self.at.value_end - self.at.value_start
     }
 
-    /// Of the current key; 0 before the first.
+    /// The timestamp and type of the current key; zeros before the first key.
     fn timestamp_and_type(&self) -> (i64, u8) {
         match self.key.last_chunk::<TIMESTAMP_TYPE_BYTES>() {
             Some([a, b, c, d, e, f, g, h, kind]) => {

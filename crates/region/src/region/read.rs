@@ -197,12 +197,6 @@ struct LastGet {
 }
 
 impl RowReader<'_> {
-    /// Adds the rows read so far to the region's read count. Dropping the reader does the same.
-    pub fn count(&mut self) {
-        let reads = std::mem::take(&mut self.reads);
-        self.region.counts.reads.fetch_add(reads, Ordering::Relaxed);
-    }
-
     /// Leaves uncounted reads out of the count, because they will be repeated.
     pub fn forget(&mut self) {
         self.reads = 0;
@@ -309,7 +303,7 @@ impl Drop for RowReader<'_> {
     /// counted twice.
     fn drop(&mut self) {
         if self.reads > 0 {
-            self.count();
+            self.region.counts.reads.fetch_add(self.reads, Ordering::Relaxed);
         }
     }
 }

@@ -220,14 +220,18 @@ impl Rows<'_> {
             self.limits.add_cells(bytes as u64);
             return Ok(Outcome::Exists(count > 0));
         }
+        let is_first_row = self.limits.result_bytes == 0;
         if !self.limits.add_cells(bytes as u64) {
             // The row would be copied into a reply that is refused.
             match cells_before {
                 0 => self.cells = CellBuffer::new(),
                 _ => self.cells.truncate(cells_before),
             }
-            let error = self.limits.too_large(self.caller, &self.context);
-            return Ok(error.map_or(Outcome::TooLarge, Outcome::Failed));
+            // A client that got rows asks for the rest at once. One that got none must back off.
+            return Err(match self.limits.too_large(self.caller, &self.context) {
+                Some(error) if !is_first_row => error.into(),
+                _ => no_room_for(bytes).into(),
+            });
         }
         let is_first = cells_before == 0 && self.actions_left > 1;
         match self.block {
@@ -241,6 +245,13 @@ impl Rows<'_> {
             None => Ok(Outcome::Rows { count, cells: std::mem::take(&mut self.cells) }),
         }
     }
+}
+
+/// The error of a row that finds no room at all, at which clients back off.
+fn no_room_for(bytes: usize) -> HBaseError {
+    let message =
+        format!("a row of {bytes} bytes finds no room beside replies that clients have not taken yet");
+    HBaseError::new(ErrorKind::CallQueueTooBig, message)
 }
 
 /// How large a reply may become, and how large it is.

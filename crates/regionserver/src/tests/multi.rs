@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, KeyValue};
+use evenkeel_common::{ErrorKind, HBaseError, KeyValue, TryError, Wait};
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_protocol::{Allowance, pb};
 use evenkeel_region::ops::Scan;
@@ -14,7 +14,7 @@ use super::chore::near_its_limit;
 use crate::convert::multi::MultiRequest;
 use crate::limits::write_throttle::HOLD_MAX;
 use crate::requests::inline::RunsOn;
-use crate::requests::multi::{MultiKind, kind, multi};
+use crate::requests::multi::{self, MultiKind, kind};
 use crate::testing::*;
 use crate::{Caller, RegionServerConfig};
 
@@ -25,8 +25,17 @@ fn run_as(
     caller: Caller,
 ) -> Result<Answer<pb::MultiResponse>, HBaseError> {
     let request = decoded(request);
-    let answer = wait(|done| {
-        multi(&server.server, &request, block(cells), caller, done, RunsOn::Waiting);
+    // As the service chooses.
+    let answer = wait(|reply| match kind(&request) {
+        MultiKind::Reads => {
+            let read = multi::read(&server.server, &request, &caller, Wait::Allowed, None);
+            let (read, room) = read
+                .map_err(TryError::into_failure)
+                .map_or_else(|error| (Err(error), None), |(read, room)| (Ok(read), Some(room)));
+            reply.send(read);
+            drop(room);
+        }
+        _ => multi::multi(&server.server, &request, block(cells), caller, reply, RunsOn::Waiting),
     })?;
     let message = pb::MultiResponse::decode(&answer.message.encode_to_vec()[..]).expect("well-formed");
     Ok(Answer { message, cells: answer.cells })
@@ -355,6 +364,33 @@ fn an_old_client_gets_as_much_as_leaves_room_to_others() {
     let entries = &answer.message.region_action_result[0].result_or_exception;
     let failed = entries.iter().filter(|entry| entry.exception.is_some()).count();
     assert!((10..18).contains(&failed) && answer.cells.len() == 20 - failed, "{failed} failed");
+}
+
+/// A client that gets some rows asks for the rest at once; one that gets none must back off.
+#[test]
+fn a_row_for_which_there_is_no_room_is_not_in_the_reply() {
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", &[7; 200_000])]);
+    let request = pb::MultiRequest {
+        region_action: vec![on(&region, (0..4).map(|index| get_action(index, b"a")).collect())],
+        ..pb::MultiRequest::default()
+    };
+    for (room, rows, first_error) in
+        [(500_000, 1, ErrorKind::MultiActionResultTooLarge), (1000, 0, ErrorKind::CallQueueTooBig)]
+    {
+        for caller in [caller(), caller_without_codec()] {
+            let nearly_all = server.unsent.max() - room;
+            server.unsent.add(nearly_all);
+            let answer = run_as(&server, &request, &[], caller).expect("answered");
+            server.unsent.give(nearly_all);
+            let entries = &answer.message.region_action_result[0].result_or_exception;
+            let errors: Vec<_> =
+                entries.iter().filter_map(|e| e.exception.as_ref()).map(|e| e.name.as_str()).collect();
+            assert_eq!(errors.len(), 4 - rows, "{room} bytes of room");
+            assert_eq!(errors[0], first_error.class_name(), "{room} bytes of room");
+            assert_eq!(server.unsent.used(), 0, "everything is given back");
+        }
+    }
 }
 
 #[test]

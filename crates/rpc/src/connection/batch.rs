@@ -62,12 +62,18 @@ impl<'a> CallBatch<'a> {
     /// Takes a frame, or ends the batch. `None` when there is no call of it.
     fn next_frame(&mut self) -> Result<Option<(Call, Responder)>, Fatal> {
         let connection = &mut *self.connection;
-        if connection.is_others_turn() || connection.outgoing.unsent_bytes() > self.unsent_bytes_max {
+        if connection.is_others_turn() {
             self.ended = Some(Ok(()));
             return Ok(None);
         }
+        // Before the answers are looked at: a connection that accepts no call has no turn soon, and
+        // what it has read must be counted.
         if !connection.accepts() {
             self.ended = Some(connection.hold_waiting());
+            return Ok(None);
+        }
+        if connection.outgoing.unsent_bytes() > self.unsent_bytes_max {
+            self.ended = Some(Ok(()));
             return Ok(None);
         }
         match connection.frames.next_frame() {
