@@ -41,8 +41,8 @@
 //! of up to twice their bytes. Replies that connections' own threads make at the same time are
 //! counted once they are made: the last eighth of the part is for these. A handler counts the rows
 //! of a batch one after the other, and drops a row for which there is no room; the row of a single
-//! Get is counted when it is encoded. For clients without a codec of cell blocks a row is there three
-//! times while it is encoded.
+//! Get is counted when it is encoded. For clients without a codec of cell blocks a row is there
+//! three times while it is encoded.
 //!
 //! # Not in it
 //! The code, the stacks of threads, descriptors of tables and regions, file handles with their

@@ -1,0 +1,280 @@
+//! [`Gathering`]: collects the outcomes of a Multi's actions until all are there, and makes the
+//! response of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_common::{CellBuffer, HBaseError, length};
+use evenkeel_protocol::pb;
+use evenkeel_region::ops::CheckAndMutateResult;
+use evenkeel_rpc::{CallClass, CellBlockWriter, Executor};
+use parking_lot::Mutex;
+use prost::Message;
+
+use crate::RegionServer;
+use crate::convert::multi::{Entries, MultiResponse, RegionAction};
+use crate::convert::result;
+use crate::requests::caller::{Caller, Reply, place_cells};
+use crate::requests::inline;
+use crate::requests::pending_reply::PendingReply;
+
+/// How an action ended.
+pub(super) enum Outcome {
+    Cells(CellBuffer),
+    /// A Get's row of `count` cells; the first of several Gets has the cells of all.
+    Rows {
+        count: usize,
+        cells: CellBuffer,
+    },
+    Exists(bool),
+    Service(pb::NameBytesPair),
+    Failed(HBaseError),
+    /// It was not tried, as the reply has no room. All have one error.
+    TooLarge,
+}
+
+impl Outcome {
+    /// Bytes that it adds to the reply, beside the cells of rows, which are counted when they are
+    /// read.
+    pub fn told_bytes(&self) -> u64 {
+        match self {
+            Outcome::Cells(cells) => cells.encoded_len() as u64,
+            Outcome::Service(value) => value.encoded_len() as u64,
+            Outcome::Failed(error) => result::exception_bytes(error),
+            Outcome::Rows { .. } | Outcome::Exists(_) | Outcome::TooLarge => 0,
+        }
+    }
+}
+
+/// How the actions of one region ended.
+enum RegionOutcome {
+    /// Each by itself; `None` until known.
+    Each(Vec<Option<Outcome>>),
+    /// All together.
+    Whole { result: CheckAndMutateResult, conditional: bool },
+    /// None was tried, or all failed together.
+    Failed(HBaseError),
+}
+
+struct Slots {
+    regions: Vec<RegionOutcome>,
+    /// Starts that have not ended, the request's own among them.
+    open: usize,
+    reply: Option<PendingReply<MultiResponse>>,
+}
+
+/// Collects outcomes until all are there.
+pub(super) struct Gathering {
+    /// For each region the indices that its actions have in the request, and whether it has a
+    /// condition.
+    asked: Vec<(Vec<Option<u32>>, bool)>,
+    pub caller: Caller,
+    global_condition: bool,
+    slots: Mutex<Slots>,
+    /// What actions have left to be told so far.
+    pub told_bytes: AtomicU64,
+    /// The error of actions that were not tried.
+    too_large: OnceLock<HBaseError>,
+    /// Makes the response, if that takes long: the last action may end on the log's thread.
+    responds: Option<Arc<Executor>>,
+}
+
+impl Gathering {
+    pub fn new(
+        actions: &[RegionAction],
+        caller: Caller,
+        global_condition: bool,
+        reply: PendingReply<MultiResponse>,
+        handlers: Option<&Arc<Executor>>,
+    ) -> Arc<Self> {
+        let count: usize = actions.iter().map(|of| of.actions.len() + 1).sum();
+        let responds = handlers.filter(|_| count > inline::ACTIONS_MAX).cloned();
+        let indices = |of: &RegionAction| of.actions.iter().map(|action| action.index).collect();
+        let asked = actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
+        let regions =
+            actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
+        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply) });
+        let (told_bytes, too_large) = (AtomicU64::new(0), OnceLock::new());
+        Arc::new(Self { asked, caller, global_condition, slots, told_bytes, too_large, responds })
+    }
+
+    /// Holds the response. For the request itself, before its own end.
+    pub fn answer_after(&self, server: &RegionServer, hold: Duration) {
+        if !hold.is_zero() {
+            let mut slots = self.slots.lock();
+            if let Some(reply) = &mut slots.reply {
+                reply.hold_for(hold, &server.background);
+            }
+        }
+    }
+
+    /// Something was started whose end will be told by [`Gathering::end`].
+    pub fn start(self: &Arc<Self>) -> Arc<Self> {
+        self.slots.lock().open += 1;
+        Arc::clone(self)
+    }
+
+    pub fn set_too_large(&self, at: usize, slot: usize, error: HBaseError) {
+        self.too_large.get_or_init(|| error);
+        self.set(at, slot, Outcome::TooLarge);
+    }
+
+    pub fn set(&self, at: usize, slot: usize, outcome: Outcome) {
+        let told_bytes = outcome.told_bytes();
+        if told_bytes > 0 {
+            self.told_bytes.fetch_add(told_bytes, Ordering::Relaxed);
+        }
+        let mut slots = self.slots.lock();
+        let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
+        if let Some(place) = outcomes.get_mut(slot) {
+            *place = Some(outcome);
+        }
+    }
+
+    /// Adds the cells of some Gets to the first of them, which is set.
+    pub fn set_cells(&self, at: usize, slot: usize, all: CellBuffer) {
+        let mut slots = self.slots.lock();
+        let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
+        if let Some(Some(Outcome::Rows { cells, .. })) = outcomes.get_mut(slot) {
+            *cells = all;
+        }
+    }
+
+    fn set_region(&self, at: usize, outcome: RegionOutcome) {
+        if let Some(place) = self.slots.lock().regions.get_mut(at) {
+            *place = outcome;
+        }
+    }
+
+    pub fn set_whole(&self, at: usize, result: CheckAndMutateResult) {
+        let conditional = self.asked.get(at).is_some_and(|asked| asked.1);
+        let bytes = result.cells.as_ref().map_or(0, CellBuffer::encoded_len);
+        self.told_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.set_region(at, RegionOutcome::Whole { result, conditional });
+    }
+
+    pub fn fail_region(&self, at: usize, error: HBaseError) {
+        self.told_bytes.fetch_add(result::exception_bytes(&error), Ordering::Relaxed);
+        self.set_region(at, RegionOutcome::Failed(error));
+    }
+
+    /// Ends one start; the last sends the response.
+    pub fn end(self: &Arc<Self>) {
+        let mut slots = self.slots.lock();
+        slots.open -= 1;
+        if slots.open > 0 {
+            return;
+        }
+        let (regions, reply) = (std::mem::take(&mut slots.regions), slots.reply.take());
+        drop(slots);
+        let Some(reply) = reply else { return };
+        let own = Arc::clone(self);
+        let respond = move || reply.send(Ok(own.reply(regions)));
+        match &self.responds {
+            None => respond(),
+            Some(executor) => executor.run_rest(CallClass::Scan, respond),
+        }
+    }
+
+    fn reply(&self, regions: Vec<RegionOutcome>) -> Reply<MultiResponse> {
+        let mut block = self.caller.block();
+        let processed = self.processed(&regions);
+        let results = self.asked.iter().zip(regions);
+        let results =
+            results.map(|((indices, _), outcome)| self.region_result(indices, outcome, block.as_mut()));
+        let message = MultiResponse {
+            region_action_result: results.collect(),
+            processed,
+            region_statistics: (!self.global_condition).then(pb::MultiRegionLoadStats::default),
+        };
+        Reply { message, block }
+    }
+
+    /// The response's own flag: the outcome of a global condition, or true once an atomic action
+    /// was made.
+    fn processed(&self, regions: &[RegionOutcome]) -> Option<bool> {
+        let whole = |outcome: &RegionOutcome| match outcome {
+            RegionOutcome::Whole { result, conditional } => Some((result.success, *conditional)),
+            _ => None,
+        };
+        match self.global_condition {
+            true if regions.is_empty() => Some(true),
+            true => regions.first().and_then(whole).map(|(success, _)| success),
+            false => regions.iter().filter_map(whole).any(|(_, conditional)| !conditional).then_some(true),
+        }
+    }
+
+    fn region_result(
+        &self,
+        indices: &[Option<u32>],
+        outcome: RegionOutcome,
+        mut block: Option<&mut CellBlockWriter>,
+    ) -> Bytes {
+        let result = match outcome {
+            RegionOutcome::Failed(error) => {
+                pb::RegionActionResult { exception: Some(result::exception(&error)), ..Default::default() }
+            }
+            RegionOutcome::Whole { result, conditional } => {
+                // An old client looks for the outcome in the response, not here.
+                let processed = (!self.global_condition).then_some(!conditional || result.success);
+                let entries = whole_entries(indices.len(), result.cells, conditional);
+                pb::RegionActionResult { result_or_exception: entries, exception: None, processed }
+            }
+            RegionOutcome::Each(outcomes) => {
+                let mut entries = Entries::with_capacity(outcomes.len());
+                for (index, outcome) in indices.iter().zip(outcomes) {
+                    let outcome = match (outcome, self.too_large.get()) {
+                        (Some(Outcome::TooLarge), Some(error)) => Some(Outcome::Failed(error.clone())),
+                        (outcome, _) => outcome,
+                    };
+                    add_entry(&mut entries, index.unwrap_or(0), outcome, block.as_deref_mut());
+                }
+                return entries.finish();
+            }
+        };
+        result.encode_to_vec().into()
+    }
+}
+
+/// Results of an all-or-nothing action: the first entry has the cells of all.
+fn whole_entries(
+    count: usize,
+    mut cells: Option<CellBuffer>,
+    conditional: bool,
+) -> Vec<pb::ResultOrException> {
+    let mut entry = |index: usize| {
+        let cells = cells.take().map(|cells| result::with_cells(cells, false, false));
+        let result = if conditional { cells } else { Some(cells.unwrap_or_default()) };
+        pb::ResultOrException { index: Some(length::must_u32(index)), result, ..Default::default() }
+    };
+    (0..count).map(&mut entry).collect()
+}
+
+pub(super) fn add_entry(
+    entries: &mut Entries,
+    index: u32,
+    outcome: Option<Outcome>,
+    block: Option<&mut CellBlockWriter>,
+) {
+    let mut entry = pb::ResultOrException { index: Some(index), ..Default::default() };
+    match (outcome, block) {
+        (Some(Outcome::Rows { count, cells }), Some(block)) => {
+            block.push_buffer_owned(cells);
+            return entries.push_counted(index, count);
+        }
+        (Some(Outcome::Rows { cells, .. } | Outcome::Cells(cells)), block) => {
+            entry.result = Some(place_cells(cells, block));
+        }
+        (Some(Outcome::Exists(exists)), _) => entry.result = Some(result::existence(exists, false)),
+        (Some(Outcome::Service(value)), _) => {
+            entry.service_result = Some(pb::CoprocessorServiceResult { value: Some(value) });
+        }
+        (Some(Outcome::Failed(error)), _) => entry.exception = Some(result::exception(&error)),
+        (None | Some(Outcome::TooLarge), _) => {
+            entry.exception = Some(result::exception(&HBaseError::io("the action was dropped unanswered")))
+        }
+    }
+    entries.push(&entry);
+}

@@ -1,0 +1,184 @@
+//! The rows of a Multi that only reads: known when [`read`] returns.
+//!
+//! The cells of all rows lie in one buffer, in the order of the request, and each entry of the
+//! response says how many are its own. For a client without a codec each entry has its cells.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, TryError, TryResult, Wait};
+use evenkeel_protocol::pb;
+use evenkeel_region::scanner::ScannerContext;
+use evenkeel_rpc::{CellBlockWriter, Charge};
+use prost::Message;
+
+use super::outcomes::{Outcome, add_entry};
+use super::reply_limits::ReplyLimits;
+use super::{GETS_BYTES_RESERVED_MAX, check_size, rows_of_kind};
+use crate::convert::multi::{Entries, MultiRequest, MultiResponse, RegionAction, What};
+use crate::convert::result;
+use crate::requests::caller::{Caller, Reply};
+use crate::requests::get::GetReader;
+use crate::{RegionServer, load};
+
+/// Reads the rows of a request of [`MultiKind::Reads`](super::MultiKind::Reads). `slice` is how long
+/// that may take here; `None` for no limit.
+///
+/// The [`Charge`] is the room for replies that the cells take. It must be kept until the reply is
+/// sent, or replies that are being sent are not counted.
+///
+/// # Errors
+/// `RegionServerStoppedException`; `DoNotRetryIOException` for a request of more actions than are
+/// allowed. `WouldWait` and `TimeSliceOver`: the request has to be read again elsewhere. An action
+/// that fails has its error in the reply.
+pub fn read(
+    server: &RegionServer,
+    request: &MultiRequest,
+    caller: &Caller,
+    wait: Wait,
+    slice: Option<Duration>,
+) -> TryResult<(Reply<MultiResponse>, Charge)> {
+    let checked = server.check_open().and_then(|()| check_size(server, request));
+    let actions_left = request.region_actions.iter().map(|of| of.actions.len()).sum();
+    let mut rows = Rows {
+        limits: ReplyLimits::new(server, caller),
+        cells: server.cells_for(caller),
+        block: caller.block(),
+        caller,
+        context: ScannerContext::within(slice),
+        actions_left,
+    };
+    let results = checked.map_err(TryError::from).and_then(|()| {
+        let actions = request.region_actions.iter();
+        actions.map(|of| rows.of_region(server, of, &request.kinds, wait)).collect::<TryResult<_>>()
+    });
+    if !results.as_ref().is_err_and(TryError::is_unfinished) {
+        load::count(&server.counters.multis);
+    }
+    let message = MultiResponse {
+        region_action_result: results?,
+        processed: None,
+        region_statistics: Some(pb::MultiRegionLoadStats::default()),
+    };
+    let Rows { cells, mut block, limits, .. } = rows;
+    if let Some(block) = &mut block {
+        block.push_buffer_owned(cells);
+    }
+    Ok((Reply { message, block }, limits.room))
+}
+
+/// The rows of a request that only reads.
+struct Rows<'a> {
+    limits: ReplyLimits,
+    /// The cells of all rows so far, one row behind the other; without a codec, of none.
+    cells: CellBuffer,
+    block: Option<CellBlockWriter>,
+    caller: &'a Caller,
+    /// How long was read, and the bytes of the blocks that were looked into.
+    context: ScannerContext,
+    /// Actions not yet looked at; those of regions that cannot be had, too.
+    actions_left: usize,
+}
+
+impl Rows<'_> {
+    /// Reads the rows of a region action; a pb::RegionActionResult.
+    fn of_region(
+        &mut self,
+        server: &RegionServer,
+        of: &RegionAction,
+        kinds: &[pb::Get],
+        wait: Wait,
+    ) -> TryResult<Bytes> {
+        let region = match server.region(&of.region) {
+            Ok(region) => region,
+            Err(error) => {
+                self.actions_left -= of.actions.len();
+                self.limits.told_bytes += result::exception_bytes(&error);
+                let exception = Some(result::exception(&error));
+                let failed = pb::RegionActionResult { exception, ..Default::default() };
+                return Ok(failed.encode_to_vec().into());
+            }
+        };
+        let mut reader = GetReader::new(server, &region, wait);
+        let mut entries = Entries::with_capacity(of.actions.len());
+        for (slot, action) in of.actions.iter().enumerate() {
+            let index = action.index.unwrap_or(0);
+            let outcome = match (self.limits.too_large(self.caller, &self.context), &action.what) {
+                (Some(error), _) => Err(error.into()),
+                (None, What::Get { row, kind }) => {
+                    let upcoming = rows_of_kind(&of.actions[slot..], *kind);
+                    self.row(&mut reader, (&kinds[*kind], *kind), row, upcoming)
+                }
+                (None, _) => Err(HBaseError::io("Unexpected Action type").into()),
+            };
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(TryError::Failed(error)) => Outcome::Failed(error),
+                Err(unfinished) => {
+                    reader.forget();
+                    return Err(unfinished);
+                }
+            };
+            self.actions_left -= 1;
+            self.limits.told_bytes += outcome.told_bytes();
+            match outcome {
+                Outcome::Rows { count, .. } if self.block.is_some() => entries.push_counted(index, count),
+                outcome => add_entry(&mut entries, index, Some(outcome), None),
+            }
+        }
+        Ok(entries.finish())
+    }
+
+    /// Reads a row to the end of those before it.
+    fn row<'r>(
+        &mut self,
+        reader: &mut GetReader<'_>,
+        (get, kind): (&pb::Get, usize),
+        row: &Bytes,
+        upcoming: impl Iterator<Item = &'r [u8]> + Clone,
+    ) -> TryResult<Outcome> {
+        let (cells_before, bytes_before) = (self.cells.len(), self.cells.encoded_len());
+        let read = reader.read(kind, get, row, upcoming, &mut self.cells, &mut self.context);
+        let count = self.cells.len() - cells_before;
+        let bytes = self.cells.encoded_len() - bytes_before;
+        if read.is_err() || get.existence_only() {
+            self.cells.truncate(cells_before);
+        }
+        read?;
+        if get.existence_only() {
+            self.limits.add_cells(bytes as u64);
+            return Ok(Outcome::Exists(count > 0));
+        }
+        let is_first_row = self.limits.result_bytes == 0;
+        if !self.limits.add_cells(bytes as u64) {
+            // The row would be copied into a reply that is refused.
+            match cells_before {
+                0 => self.cells = CellBuffer::new(),
+                _ => self.cells.truncate(cells_before),
+            }
+            // A client that got rows asks for the rest at once. One that got none must back off.
+            return Err(match self.limits.too_large(self.caller, &self.context) {
+                Some(error) if !is_first_row => error.into(),
+                _ => no_room_for(bytes).into(),
+            });
+        }
+        let is_first = cells_before == 0 && self.actions_left > 1;
+        match self.block {
+            // The cells lie beside the message, with those of all other rows.
+            Some(_) => {
+                if is_first {
+                    self.cells.reserve_alike(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
+                }
+                Ok(Outcome::Rows { count, cells: CellBuffer::new() })
+            }
+            None => Ok(Outcome::Rows { count, cells: std::mem::take(&mut self.cells) }),
+        }
+    }
+}
+
+/// The error of a row that finds no room at all, at which clients back off.
+fn no_room_for(bytes: usize) -> HBaseError {
+    let message =
+        format!("a row of {bytes} bytes finds no room beside replies that clients have not taken yet");
+    HBaseError::new(ErrorKind::CallQueueTooBig, message)
+}
