@@ -36,7 +36,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 /// See [`super::unmet`].
-pub const UNMET: &[Attack] = &[Attack::of_big_rows("large replies never read", never_read)];
+pub const UNMET: &[Attack] = &[Attack::new("large replies never read", never_read)];
 
 fn silent(stage: &Stage) -> Held {
     stage.keep(MANY, || stage.connect(stage.regionserver), |_| true)

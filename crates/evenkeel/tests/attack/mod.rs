@@ -40,8 +40,6 @@ pub struct Attack {
     /// How much of that may be left when the clients are gone: what the allocator keeps, and cells
     /// that are not flushed.
     pub left_mib_max: u64,
-    /// How much of it more for each core: replies that are being made.
-    pub grown_mib_each_core: u64,
 }
 
 /// Attacks that it does not withstand yet in a build without optimization: others' Puts wait for
@@ -61,8 +59,6 @@ const PARTS_MIB: u64 = 46;
 const MARGIN_MIB: u64 = 26;
 /// What the allocator keeps of memory that was given back to it.
 const LEFT_MIB: u64 = 40;
-/// Bytes of a big row, rounded up.
-const BIG_ROW_MIB: u64 = 4;
 /// All of MemStores, with the slack of their chunks.
 const MEMSTORES_MIB: u64 = 104;
 
@@ -70,24 +66,13 @@ impl Attack {
     /// An attack that may use what clients' calls have.
     pub const fn new(name: &'static str, run: fn(&Stage) -> Held) -> Self {
         let grown_mib_max = PARTS_MIB + MARGIN_MIB;
-        Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB, grown_mib_each_core: 0 }
+        Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB }
     }
 
     /// One that writes: MemStores may fill.
     pub const fn that_writes(name: &'static str, run: fn(&Stage) -> Held) -> Self {
         let grown_mib_max = PARTS_MIB + MARGIN_MIB + MEMSTORES_MIB;
-        Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB + MEMSTORES_MIB, grown_mib_each_core: 0 }
-    }
-
-    /// One that asks for big rows: two classes of handlers make a reply on each core, of three
-    /// copies while it is encoded.
-    pub const fn of_big_rows(name: &'static str, run: fn(&Stage) -> Held) -> Self {
-        Self { grown_mib_each_core: 2 * 3 * BIG_ROW_MIB, ..Self::new(name, run) }
-    }
-
-    fn grown_mib_max(&self) -> u64 {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-        self.grown_mib_max + cores * self.grown_mib_each_core
+        Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB + MEMSTORES_MIB }
     }
 }
 
@@ -238,8 +223,8 @@ pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) 
     drop(held);
     let left = given_back(server, rss_before + (attack.left_mib_max << 20), descriptors_before, &mut faults);
     let mib = |bytes: u64| bytes.saturating_sub(rss_before) >> 20;
-    if mib(peak.0) > attack.grown_mib_max() {
-        faults.push(format!("memory grew by {} MiB, {} allowed", mib(peak.0), attack.grown_mib_max()));
+    if mib(peak.0) > attack.grown_mib_max {
+        faults.push(format!("memory grew by {} MiB, {} allowed", mib(peak.0), attack.grown_mib_max));
     }
     if !server.runs() {
         faults.push("the server ended".to_owned());

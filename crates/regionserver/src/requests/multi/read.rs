@@ -21,8 +21,8 @@ use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
 use crate::{RegionServer, load};
 
-/// Reads the rows of a request of [`MultiKind::Reads`](super::MultiKind::Reads). `slice` is how long
-/// that may take here; `None` for no limit.
+/// Reads the rows of a request of [`MultiKind::Reads`](super::MultiKind::Reads). `slice` is how
+/// long that may take here; `None` for no limit.
 ///
 /// The [`Charge`] is the room for replies that the cells take. It must be kept until the reply is
 /// sent, or replies that are being sent are not counted.
