@@ -76,7 +76,7 @@ pub use self::open::write_region_info;
 pub use self::pending_write::BatchCompletion;
 pub use self::prefetch::prefetch_write_positions;
 pub use self::read::RowReader;
-pub use self::region_scanner::RegionScanner;
+pub use self::region_scanner::{RegionScanner, RoomForRow};
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
 pub use self::write::Tried;

@@ -40,8 +40,9 @@
 //! # Bounds
 //! Handler queues (rpc), background queues ([`background`]), unflushed bytes of all regions
 //! (`hbase.regionserver.global.memstore.size`). A reply has `hbase.server.scanner.max.result.size`
-//! bytes, or a part of the room for replies that clients have not taken, if that is less; a single
-//! Get, which cannot be cut, a row of `hbase.table.max.rowsize`.
+//! bytes, or a part of the room for replies that clients have not taken, if that is less. A single
+//! row, which cannot be cut, has at most `hbase.table.max.rowsize` bytes, and takes of that room as
+//! it is read.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]

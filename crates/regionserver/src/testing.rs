@@ -313,8 +313,8 @@ pub fn text(cell: &KeyValue) -> String {
 pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result<Answer<M>, HBaseError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     start(PendingReply::to_function(move |outcome: Result<Reply<M>>| {
-        let answer = outcome.map(|Reply { message, block }| {
-            let cells = cells_of(Reply { message: (), block });
+        let answer = outcome.map(|Reply { message, block, room: _ }| {
+            let cells = cells_of(Reply { message: (), block, room: None });
             Answer { message, cells }
         });
         sender.send(answer).expect("the test waits");

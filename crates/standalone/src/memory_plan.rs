@@ -39,10 +39,9 @@
 //! the calls in flight carry, which is a part, too. An entry of a log that is longer than a buffer
 //! takes its own bytes until it is written. Values in replies hold the blocks that no cache keeps,
 //! of up to twice their bytes. Replies that connections' own threads make at the same time are
-//! counted once they are made: the last eighth of the part is for these. A handler counts the rows
-//! of a batch one after the other, and drops a row for which there is no room; the row of a single
-//! Get is counted when it is encoded. For clients without a codec of cell blocks a row is there
-//! three times while it is encoded.
+//! counted once they are made: the last eighth of the part is for these. The row of a Get is
+//! counted as it grows, in steps, and a row for which there is no room is dropped where it is. For
+//! clients without a codec of cell blocks a row is there three times while it is encoded.
 //!
 //! # Not in it
 //! The code, the stacks of threads, descriptors of tables and regions, file handles with their

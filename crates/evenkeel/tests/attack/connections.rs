@@ -33,10 +33,8 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("connections that come and go", come_and_go),
     Attack::new("idle connections", idle),
     Attack::new("small requests, replies never read", small_never_read),
+    Attack::new("large replies never read", never_read),
 ];
-
-/// See [`super::unmet`].
-pub const UNMET: &[Attack] = &[Attack::new("large replies never read", never_read)];
 
 fn silent(stage: &Stage) -> Held {
     stage.keep(MANY, || stage.connect(stage.regionserver), |_| true)

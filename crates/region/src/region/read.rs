@@ -16,7 +16,7 @@ use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_hfile::PREFETCH_ROWS_MAX;
 
-use super::{Region, RegionScanner};
+use super::{Region, RegionScanner, RoomForRow};
 use crate::memstore::Segment;
 use crate::ops::Scan;
 use crate::scanner::ScannerContext;
@@ -210,14 +210,14 @@ impl RowReader<'_> {
     /// `out` may hold a part of the row. The read is counted if it failed.
     pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<()> {
         let row = scan.start_row.clone();
-        self.read(None, &row, || Ok(scan), out, context)
+        self.read(None, &row, || Ok(scan), out, context, &mut |_| Ok(()))
     }
 
     /// As [`RowReader::get`], for a Get of a kind: the Gets of one kind differ only in the row.
     /// `scan` is called only if a new scanner is needed.
     ///
     /// # Errors
-    /// As [`RowReader::get`], and any error of `scan`.
+    /// As [`RowReader::get`], and any error of `scan` and of `room`.
     pub fn get_of_kind(
         &mut self,
         kind: usize,
@@ -225,8 +225,9 @@ impl RowReader<'_> {
         scan: impl FnOnce() -> Result<Scan>,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
+        room: RoomForRow<'_>,
     ) -> TryResult<()> {
-        self.read(Some(kind), row, scan, out, context)
+        self.read(Some(kind), row, scan, out, context, room)
     }
 
     /// Prefetches the rows that will be read next, if the last Get was of this kind. Does nothing
@@ -253,9 +254,10 @@ impl RowReader<'_> {
         scan: impl FnOnce() -> Result<Scan>,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
+        room: RoomForRow<'_>,
     ) -> TryResult<()> {
         self.region.check_row(row, "Get")?;
-        let outcome = self.read_checked(kind, row, scan, out, context);
+        let outcome = self.read_checked(kind, row, scan, out, context, room);
         match &outcome {
             Ok(()) => self.reads += 1,
             Err(error) => {
@@ -275,14 +277,15 @@ impl RowReader<'_> {
         scan: impl FnOnce() -> Result<Scan>,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
+        room: RoomForRow<'_>,
     ) -> TryResult<()> {
         let Self { region, last, wait, .. } = self;
         let Some(rows) = &region.row_cache else {
-            return region.scanner_at(last, kind, row, *wait, scan)?.next(out, context).map(drop);
+            return region.scanner_at(last, kind, row, *wait, scan)?.next_row(out, context, room);
         };
         let scan = scan()?;
         let Some(cached) = rows.slot_of(&scan) else {
-            return region.scanner_at(last, kind, row, *wait, || Ok(scan))?.next(out, context).map(drop);
+            return region.scanner_at(last, kind, row, *wait, || Ok(scan))?.next_row(out, context, room);
         };
         if cached.find(&scan, out) {
             return Ok(());
@@ -291,7 +294,7 @@ impl RowReader<'_> {
         // The cache copies what it keeps, so this copy costs nothing extra.
         let mut read = CellBuffer::new();
         let scanner = region.scanner_at(last, kind, row, *wait, || Ok(scan))?;
-        scanner.next(&mut read, context)?;
+        scanner.next_row(&mut read, context, room)?;
         cached.fill(&read, requested, scanner.read_point(), scanner.saw_markers());
         out.append(read);
         Ok(())
@@ -312,7 +315,10 @@ impl Drop for RowReader<'_> {
 mod tests {
     use std::time::Duration;
 
+    use evenkeel_common::KeyValue;
+
     use super::*;
+    use crate::region::region_scanner::ROOM_STEP;
     use crate::region::testing::region;
 
     /// Processor time that this thread has used, in the kernel's hundredths of a second.
@@ -320,6 +326,38 @@ mod tests {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("linux");
         let after_name = stat.rsplit(") ").next().expect("fields");
         after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+    }
+
+    #[test]
+    fn a_long_row_is_read_whole_in_steps_or_not_at_all() {
+        use crate::ops::{Mutation, MutationKind};
+        let region = region();
+        let cell = |n: u32| KeyValue::put(b"r", b"f", format!("q{n:02}").as_bytes(), 5, &[7; 40]);
+        let cells: Vec<_> = (0..20).map(cell).collect();
+        let bytes: usize = cells.iter().map(|cell| cell.as_cell().key_value_len()).sum();
+        region.mutate_wait(Mutation::new(MutationKind::Put, "r", cells)).expect("written");
+        let mut reader = region.row_reader(Wait::Never);
+        let mut read = |room: RoomForRow<'_>| {
+            let (mut out, mut context) = (CellBuffer::new(), ScannerContext::unlimited());
+            let row = Bytes::from_static(b"r");
+            let read = reader.get_of_kind(0, &row, || Ok(Scan::get("r")), &mut out, &mut context, room);
+            (read.map(|()| out.len()), context.size)
+        };
+        let mut asked = Vec::new();
+        let (whole, size) = read(&mut |bytes| {
+            asked.push(bytes);
+            Ok(())
+        });
+        assert_eq!((whole.expect("read"), size), (20, bytes as u64));
+        let step = |pair: &[u64]| (ROOM_STEP..2 * ROOM_STEP).contains(&(pair[1] - pair[0]));
+        assert!(asked.len() > 5 && asked.windows(2).all(step), "{asked:?}");
+        let (refused, size) = read(&mut |bytes| match bytes {
+            0..=300 => Ok(()),
+            _ => Err(HBaseError::io("no room")),
+        });
+        assert!(matches!(refused, Err(TryError::Failed(_))) && size < 300 + 2 * ROOM_STEP, "{size}");
+        let (again, _) = read(&mut |_| Ok(()));
+        assert_eq!(again.expect("the reader begins again"), 20);
     }
 
     #[test]

@@ -5,11 +5,15 @@
 //! (`load_families_on_demand`) add their cells; the filter is reset. A limit may end a call within
 //! a row, unless the filter needs whole rows. The next call resumes there, without a reset and
 //! without showing the row's key again.
+//!
+//! A Get's row is read whole ([`RegionScanner::next_row`]), but in steps, between which its caller
+//! is asked for room. What looks at a whole row (the order of its cells, the filter, the bound of
+//! its bytes) looks at the cells of all steps.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, TryError, TryResult};
+use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result, TryError, TryResult};
 use smallvec::SmallVec;
 
 use crate::memstore::Segment;
@@ -38,6 +42,13 @@ pub struct RegionScanner {
     row: Vec<u8>,
     position: RowPosition,
 }
+
+/// Asked for room as the cells of a row grow, with the bytes that the row has so far: every
+/// 256 KiB.
+pub type RoomForRow<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+
+/// Bytes that a row grows by between two questions for room. In tests rows are smaller.
+pub(super) const ROOM_STEP: u64 = if cfg!(test) { 64 } else { 256 << 10 };
 
 /// A stop row of up to this many bytes is kept without an allocation.
 const ROW_BYTES_IN_PLACE: usize = 64;
@@ -216,7 +227,7 @@ impl RegionScanner {
         if self.whole_rows {
             (context.size_scope, context.time_scope) = (LimitScope::BetweenRows, LimitScope::BetweenRows);
         }
-        let state = self.next_result(out, context)?;
+        let state = self.next_result(out, out.len(), context)?;
         if context.slice.is_over() {
             return Err(TryError::TimeSliceOver);
         }
@@ -226,7 +237,57 @@ impl RegionScanner {
         Ok(if self.is_filter_done() { NextState::NoMoreRows } else { state })
     }
 
-    fn next_result(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<NextState> {
+    /// Appends the whole row of a Get to `out`, and asks for room as it grows. A row that a filter
+    /// has to see whole is read without a question. `context` has no limit but its time slice.
+    ///
+    /// # Errors
+    /// As [`RegionScanner::next`], and any error of `room`.
+    pub fn next_row(
+        &mut self,
+        out: &mut CellBuffer,
+        context: &mut ScannerContext,
+        room: RoomForRow<'_>,
+    ) -> TryResult<()> {
+        if self.whole_rows {
+            return self.next(out, context).map(drop);
+        }
+        let limits = (context.size_scope, context.size_limit);
+        let read = self.read_in_steps(out, context, room);
+        (context.size_scope, context.size_limit) = limits;
+        context.continues_result = false;
+        read?;
+        if context.slice.is_over() {
+            return Err(TryError::TimeSliceOver);
+        }
+        self.reset_filter();
+        Ok(())
+    }
+
+    fn read_in_steps(
+        &mut self,
+        out: &mut CellBuffer,
+        context: &mut ScannerContext,
+        room: RoomForRow<'_>,
+    ) -> TryResult<()> {
+        let (from, size_before) = (out.len(), context.size);
+        context.size_scope = LimitScope::BetweenCells;
+        loop {
+            context.size_limit = context.size.saturating_add(ROOM_STEP);
+            if self.next_result(out, from, context)? != NextState::SizeLimitMidRow {
+                return Ok(());
+            }
+            room(context.size - size_before)?;
+            context.continues_result = true;
+        }
+    }
+
+    /// Reads to the end of a result whose cells start at `from`, or until a limit ends it.
+    fn next_result(
+        &mut self,
+        out: &mut CellBuffer,
+        from: usize,
+        context: &mut ScannerContext,
+    ) -> TryResult<NextState> {
         loop {
             context.cells = 0;
             if context.time_reached_at_row() {
@@ -235,7 +296,7 @@ impl RegionScanner {
             if self.position == RowPosition::RowStart && !self.enter_row(out)? {
                 return Ok(NextState::NoMoreRows);
             }
-            match self.read_row(out, context)? {
+            match self.read_row(out, from, context)? {
                 RowOutcome::Cut(state) => return Ok(state),
                 RowOutcome::Taken => return Ok(self.state_after_row(context)),
                 RowOutcome::LeftOut => context.rows_filtered += 1,
@@ -276,9 +337,14 @@ impl RegionScanner {
         Ok(false)
     }
 
-    /// Reads the current row, from its start or from where the last call ended.
-    fn read_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<RowOutcome> {
-        let from = out.len();
+    /// Reads the current row, from its start or from where the last call ended. The result's cells
+    /// start at `from`.
+    fn read_row(
+        &mut self,
+        out: &mut CellBuffer,
+        from: usize,
+        context: &mut ScannerContext,
+    ) -> TryResult<RowOutcome> {
         if self.position == RowPosition::RowStart {
             context.rows_scanned += 1;
             if self.is_row_key_filtered()? {

@@ -1,11 +1,16 @@
 //! Rules of versions, deletes, times and filters, one by one. Each rule is checked three times:
 //! with all cells in the MemStore, with each in a file of its own, and with all in one file.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use evenkeel_common::cell::{KeyValueBuilder, tag_type};
-use evenkeel_common::{CellBuffer, CellComparator, CellRef, CellType, KeyBuf, KeyValue, Result};
+use evenkeel_common::{
+    CellBuffer, CellComparator, CellRef, CellType, ErrorKind, HBaseError, KeyBuf, KeyValue, Result, TryResult,
+};
 
 use super::RegionScanner;
+use super::region_scanner::{ROOM_STEP, RoomForRow};
 use crate::filter::{Filter, ReturnCode};
 use crate::ops::{Families, FamilyColumns, Scan, TimeRange};
 use crate::scanner::{LimitScope, NextState, ScannerContext};
@@ -305,18 +310,26 @@ fn versions_are_counted_after_the_filter() {
     check(&[("VERSIONS", "1")], &["r q 3 P no", "r q 2 P yes"], || saying(yes), &[]);
 }
 
-fn two_families(mut scan: Scan) -> (Vec<std::sync::Arc<Store>>, RegionScanner) {
-    let (env, _) = env();
-    let stores: Vec<_> =
-        [&b"a"[..], b"f"].map(|name| Store::open(&env, family(name, &[]), &region()).expect("opens")).into();
+fn two_families(scan: Scan) -> (Vec<Arc<Store>>, RegionScanner) {
+    let stores = open_two(&[]);
     for (row, family) in [("r1", 0), ("r1", 1), ("r2", 0), ("r2", 1), ("r3", 0)] {
         let name: &[u8] = [&b"a"[..], b"f"][family];
         stores[family].add(&KeyValue::put(row.as_bytes(), name, b"q", 1, b"v").as_cell());
     }
-    let views = stores.iter().map(Store::view).collect();
-    let scanner =
-        RegionScanner::new(&views, &mut scan, u64::MAX - 1, CellComparator::Default, NOW_MS).expect("opens");
+    let scanner = scanner_of(&stores, scan);
     (stores, scanner)
+}
+
+/// Empty stores of the families `a` and `f`.
+fn open_two(attributes: &[(&str, &str)]) -> Vec<Arc<Store>> {
+    let (env, _) = env();
+    let open = |name: &[u8]| Store::open(&env, family(name, attributes), &region()).expect("opens");
+    vec![open(b"a"), open(b"f")]
+}
+
+fn scanner_of(stores: &[Arc<Store>], mut scan: Scan) -> RegionScanner {
+    let views = stores.iter().map(|store| store.view()).collect();
+    RegionScanner::new(&views, &mut scan, u64::MAX - 1, CellComparator::Default, NOW_MS).expect("opens")
 }
 
 fn families_of(scanner: &mut RegionScanner) -> Vec<String> {
@@ -394,4 +407,90 @@ fn limits_end_calls_where_they_may() {
     let mut scanner = test.scanner(Scan::default(), u64::MAX - 1);
     let state = scanner.next(&mut CellBuffer::new(), &mut late.clone()).expect("read");
     assert_eq!((state, scanner.peeked_row()), (NextState::TimeLimitRowEnd, Some(&b"r"[..])));
+}
+
+/// Stores of the families `a` and `f`, each with 20 cells in the row `r`.
+fn long_row(attributes: &[(&str, &str)]) -> Vec<Arc<Store>> {
+    let stores = open_two(attributes);
+    for (store, name) in stores.iter().zip([b"a", b"f"]) {
+        for n in 0..20 {
+            let qualifier = format!("q{n:02}");
+            store.add(&KeyValue::put(b"r", name, qualifier.as_bytes(), 1, &[7; 40]).as_cell());
+        }
+    }
+    stores
+}
+
+/// Reads the row `r` as a Get does. Also returns the bytes that were counted.
+fn get_row(stores: &[Arc<Store>], scan: Scan, room: RoomForRow<'_>) -> (TryResult<Vec<Vec<u8>>>, u64) {
+    let (mut out, mut context) = (CellBuffer::new(), ScannerContext::unlimited());
+    let read = scanner_of(stores, scan).next_row(&mut out, &mut context, room);
+    (read.map(|()| out.iter().map(|cell| KeyBuf::of(&cell).bytes().to_vec()).collect()), context.size)
+}
+
+/// Refuses a row that has the cell `f:q19`, or ends the scan at a cell `q10`.
+#[derive(Default)]
+struct RefusesOrEnds {
+    refuses: bool,
+    ends: bool,
+    refused: bool,
+    ended: bool,
+}
+
+impl Filter for RefusesOrEnds {
+    fn filter_all_remaining(&self) -> bool {
+        self.ended
+    }
+
+    fn filter_cell(&mut self, cell: &CellRef<'_>) -> Result<ReturnCode> {
+        self.ended |= self.ends && cell.qualifier() == b"q10";
+        self.refused |= self.refuses && (cell.family(), cell.qualifier()) == (b"f", b"q19");
+        Ok(ReturnCode::Include)
+    }
+
+    fn filter_row(&mut self) -> Result<bool> {
+        Ok(self.refused)
+    }
+}
+
+fn filtered_by(filter: RefusesOrEnds) -> Scan {
+    Scan { filter: Some(Box::new(filter)), ..versions(1) }
+}
+
+#[test]
+fn a_row_that_is_read_in_steps_is_as_if_it_was_read_at_once() {
+    type Ask = fn() -> Scan;
+    let on_demand: Ask = || Scan { load_families_on_demand: true, ..saying(|_| ReturnCode::Include) };
+    let ended: Ask = || filtered_by(RefusesOrEnds { ends: true, ..RefusesOrEnds::default() });
+    let refused: Ask = || filtered_by(RefusesOrEnds { refuses: true, ..RefusesOrEnds::default() });
+    let at_most_three: Ask = || Scan { store_limit: 3, ..versions(1) };
+    let stores = long_row(&[]);
+    for (ask, cells, steps) in [(on_demand, 40, 20), (ended, 11, 5), (refused, 0, 20), (at_most_three, 6, 3)]
+    {
+        let (mut at_once, mut context) = (CellBuffer::new(), ScannerContext::unlimited());
+        scanner_of(&stores, ask()).next(&mut at_once, &mut context).expect("read");
+        let mut asked = 0;
+        let (read, size) = get_row(&stores, ask(), &mut |_| {
+            asked += 1;
+            Ok(())
+        });
+        let read = read.expect("read");
+        let at_once: Vec<_> = at_once.iter().map(|cell| KeyBuf::of(&cell).bytes().to_vec()).collect();
+        assert_eq!((read.len(), asked >= steps), (cells, true), "{asked}");
+        assert!(read == at_once && size == context.size, "{size}");
+    }
+}
+
+#[test]
+fn the_bound_of_a_row_holds_for_all_its_steps() {
+    let two_families_of_1600_bytes = |max: &str| {
+        let stores = long_row(&[("hbase.table.max.rowsize", max)]);
+        get_row(&stores, versions(1), &mut |_| Ok(()))
+    };
+    assert_eq!(two_families_of_1600_bytes("1600").0.expect("each family is within the bound").len(), 40);
+    let (refused, size) = two_families_of_1600_bytes("800");
+    assert_eq!(refused.expect_err("refused").into_failure().kind(), ErrorKind::RowTooBig);
+    assert!(size < 800 + 2 * ROOM_STEP, "{size}");
+    let (refused, _) = get_row(&long_row(&[]), versions(1), &mut |_| Err(HBaseError::io("no room")));
+    assert!(refused.is_err());
 }

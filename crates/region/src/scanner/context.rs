@@ -89,6 +89,9 @@ pub struct ScannerContext {
     pub rows_scanned: u64,
     /// Rows dropped so far, by a filter or for lack of a visible cell.
     pub rows_filtered: u64,
+    /// True if the call adds to the result of the last call, so that `hbase.table.max.rowsize`
+    /// bounds both together.
+    pub(crate) continues_result: bool,
     pub(crate) cells: usize,
     cells_until_time_check: u32,
     out_of_time: bool,
@@ -116,6 +119,7 @@ impl ScannerContext {
             block_size: 0,
             rows_scanned: 0,
             rows_filtered: 0,
+            continues_result: false,
             cells: 0,
             cells_until_time_check: CELLS_PER_TIME_CHECK,
             out_of_time: false,

@@ -112,6 +112,8 @@ pub struct StoreScanner<L> {
     limit: i64,
     offset: i64,
     row_bytes_max: u64,
+    /// Bytes of the current row that the last call added before a limit ended it.
+    cut_row_bytes: u64,
     cells_in_row: i64,
     done: bool,
     key: KeyBuf,
@@ -149,6 +151,7 @@ impl<L: LeafScanner> StoreScanner<L> {
             limit: start.limit.into(),
             offset: start.offset.max(0).into(),
             row_bytes_max: start.row_bytes_max,
+            cut_row_bytes: 0,
             cells_in_row: 0,
             done: false,
             key: seek.key,
@@ -216,7 +219,9 @@ impl<L: LeafScanner> StoreScanner<L> {
             return Ok(true);
         }
         let mut enters = true;
-        let row_size_limit = context.size.saturating_add(self.row_bytes_max);
+        let earlier_bytes = std::mem::take(&mut self.cut_row_bytes);
+        let row_start = context.size - if context.continues_result { earlier_bytes } else { 0 };
+        let row_size_limit = row_start.saturating_add(self.row_bytes_max);
         loop {
             context.count_block(self.heap.current_mut().map_or(0, L::take_entered_bytes));
             let Some(cell) = self.heap.peek() else {
@@ -246,6 +251,7 @@ impl<L: LeafScanner> StoreScanner<L> {
                 || (code.includes() && context.batch_reached())
                 || context.time_reached_at_cell()
             {
+                self.cut_row_bytes = context.size - row_start;
                 return Ok(false);
             }
         }

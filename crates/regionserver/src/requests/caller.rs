@@ -6,7 +6,7 @@ use std::time::Instant;
 use evenkeel_common::{CellBuffer, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_rpc::{Call, CellBlockWriter, CellCodec, Compressor, Respond};
+use evenkeel_rpc::{Call, CellBlockWriter, CellCodec, Charge, Compressor, Respond};
 use prost::Message;
 
 use crate::convert::result;
@@ -77,19 +77,25 @@ pub struct Reply<M> {
     pub message: M,
     /// The cells; `None` when there are none or they are inside the message.
     pub block: Option<CellBlockWriter>,
+    /// What the cells take of the room for replies, until the reply is sent.
+    pub room: Option<Charge>,
 }
 
 impl<M> Reply<M> {
     /// A message alone.
     pub fn plain(message: M) -> Self {
-        Self { message, block: None }
+        Self { message, block: None, room: None }
     }
 }
 
 /// Answers a call with a request's outcome.
 pub fn answer<M: Message>(responder: impl Respond, outcome: Result<Reply<M>>) {
     match outcome {
-        Ok(reply) => responder.send_cells(&reply.message, reply.block),
+        Ok(Reply { message, block, room }) => {
+            responder.send_cells(&message, block);
+            // The reply is counted where it waits for its client.
+            drop(room);
+        }
         Err(error) => responder.send_error(&error),
     }
 }

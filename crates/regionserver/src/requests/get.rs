@@ -5,11 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_protocol::pb;
-use evenkeel_region::region::{Region, RowReader};
+use evenkeel_region::region::{Region, RoomForRow, RowReader};
 use evenkeel_region::scanner::ScannerContext;
+use evenkeel_rpc::Charge;
 
 use crate::convert::{check_row, read, result};
 use crate::requests::caller::{Caller, Reply, place_cells};
+use crate::requests::multi;
 use crate::{RegionServer, load};
 
 /// Reads one row, on a thread that may wait.
@@ -59,21 +61,22 @@ impl<'a> GetReader<'a> {
     ///
     /// # Errors
     /// What reading the request or reading the row says; `WouldWait` and `TimeSliceOver`. `cells`
-    /// may have a part of the row then.
+    /// may have a part of the row then. `room` is asked as a long row grows, and its error is one,
+    /// too.
     pub fn read<'r>(
         &mut self,
         kind: usize,
         get: &pb::Get,
         row: &Bytes,
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
-        cells: &mut CellBuffer,
-        context: &mut ScannerContext,
+        (cells, context): (&mut CellBuffer, &mut ScannerContext),
+        room: RoomForRow<'_>,
     ) -> TryResult<()> {
         self.rows.prefetch_rows(kind, upcoming);
         check_not_closest(get)?;
         check_row(row)?;
         let scan = || read::get(get, row, self.server.config.load_families_on_demand);
-        self.rows.get_of_kind(kind, row, scan, cells, context)
+        self.rows.get_of_kind(kind, row, scan, cells, context, room)
     }
 
     /// Reads the row of a single Get; also returns the bytes of its cells.
@@ -90,7 +93,12 @@ impl<'a> GetReader<'a> {
         context: &mut ScannerContext,
     ) -> TryResult<(Reply<pb::GetResponse>, u64)> {
         let mut cells = self.server.cells_for(caller);
-        let read = self.read(kind, get, row, upcoming, &mut cells, context);
+        let mut charge = Charge::none(Arc::clone(&self.server.unsent));
+        let mut room = |bytes| match charge.take(bytes - charge.units()) {
+            true => Ok(()),
+            false => Err(multi::no_room(bytes)),
+        };
+        let read = self.read(kind, get, row, upcoming, (&mut cells, context), &mut room);
         if !read.as_ref().is_err_and(TryError::is_unfinished) {
             load::count(&self.server.counters.gets);
         }
@@ -103,7 +111,8 @@ impl<'a> GetReader<'a> {
             true => result::existence(!cells.is_empty(), false),
             false => place_cells(cells, block.as_mut()),
         };
-        Ok((Reply { message: pb::GetResponse { result: Some(result) }, block }, bytes))
+        let message = pb::GetResponse { result: Some(result) };
+        Ok((Reply { message, block, room: Some(charge) }, bytes))
     }
 
     /// Does not count the rows that were read so far: all of them are read again elsewhere.

@@ -50,6 +50,7 @@ use evenkeel_rpc::CellBlockReader;
 use self::outcomes::{Gathering, Outcome};
 pub use self::read::read;
 use self::reply_limits::ReplyLimits;
+pub use self::reply_limits::no_room;
 use crate::convert::multi::{Action, MultiRequest, MultiResponse, RegionAction, What};
 use crate::convert::{condition, mutation};
 use crate::coprocessor::endpoint;
@@ -410,17 +411,19 @@ impl MultiRun<'_> {
             cells: self.server.cells_for(caller),
         });
         let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
-        let read = reader.read(kind, get, row, upcoming, &mut gets.cells, &mut self.context);
+        let mut room = |row_bytes| self.limits.grow_to(row_bytes);
+        let cells = (&mut gets.cells, &mut self.context);
+        let read = reader.read(kind, get, row, upcoming, cells, &mut room);
         let count = gets.cells.len() - cells_before;
         let bytes = gets.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
             gets.cells.truncate(cells_before);
         }
         read.map_err(TryError::into_failure)?;
-        self.limits.add_cells(bytes as u64);
         if get.existence_only() {
             return Ok(Outcome::Exists(count > 0));
         }
+        self.limits.add_cells(bytes as u64).inspect_err(|_| gets.cells.truncate(cells_before))?;
         if gets.count == 0 {
             gets.first = (at, slot);
             if caller.codec.is_some() {

@@ -117,12 +117,16 @@ fn written(kind: MutationKind, result: MutationResult, caller: &Caller) -> Reply
     }
     let mut block = caller.block();
     let result = place_cells(result.cells.unwrap_or_default(), block.as_mut());
-    Reply { message: pb::MutateResponse { result: Some(result), ..pb::MutateResponse::default() }, block }
+    Reply {
+        message: pb::MutateResponse { result: Some(result), ..pb::MutateResponse::default() },
+        block,
+        room: None,
+    }
 }
 
 fn checked(result: CheckAndMutateResult, caller: &Caller) -> Reply<pb::MutateResponse> {
     let mut block = caller.block();
     let cells = result.cells.map(|cells| place_cells(cells, block.as_mut()));
     let message = pb::MutateResponse { result: cells, processed: Some(result.success), metrics: None };
-    Reply { message, block }
+    Reply { message, block, room: None }
 }

@@ -459,7 +459,7 @@ impl Call<'_> {
                 block.push_buffer_owned(page.cells);
                 response.cells_per_result = page.counts;
                 response.partial_flag_per_result = page.partial;
-                Reply { message: response, block: Some(block) }
+                Reply { message: response, block: Some(block), room: None }
             }
             None => {
                 response.results = results(&page);

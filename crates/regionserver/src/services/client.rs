@@ -156,11 +156,6 @@ impl ClientService {
             }
             MultiKind::Reads => {
                 let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Never, Some(SLICE));
-                // The room is given back when the reply has been counted.
-                let (read, _room) = match read {
-                    Ok((read, room)) => (Ok(read), Some(room)),
-                    Err(error) => (Err(error), None),
-                };
                 self.answer_or_read_again(call, reply, system, read);
             }
         }
@@ -269,13 +264,7 @@ impl ClientService {
             let server = Arc::clone(&self.server);
             let read = move || {
                 let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, None);
-                match read {
-                    Ok((read, room)) => {
-                        answer(reply, Ok(read));
-                        drop(room);
-                    }
-                    Err(error) => reply.send_error(&error.into_failure()),
-                }
+                answer(reply, read.map_err(TryError::into_failure));
             };
             return match at {
                 CallClass::Decode => self.executor.run_rest(CallClass::Scan, read),

@@ -29,11 +29,7 @@ fn run_as(
     let answer = wait(|reply| match kind(&request) {
         MultiKind::Reads => {
             let read = multi::read(&server.server, &request, &caller, Wait::Allowed, None);
-            let (read, room) = read
-                .map_err(TryError::into_failure)
-                .map_or_else(|error| (Err(error), None), |(read, room)| (Ok(read), Some(room)));
-            reply.send(read);
-            drop(room);
+            reply.send(read.map_err(TryError::into_failure));
         }
         _ => multi::multi(&server.server, &request, block(cells), caller, reply, RunsOn::Waiting),
     })?;

@@ -189,7 +189,7 @@ impl Gathering {
             processed,
             region_statistics: (!self.global_condition).then(pb::MultiRegionLoadStats::default),
         };
-        Reply { message, block }
+        Reply { message, block, room: None }
     }
 
     /// The response's own flag: the outcome of a global condition, or true once an atomic action

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, TryError, TryResult, Wait};
+use evenkeel_common::{CellBuffer, HBaseError, TryError, TryResult, Wait};
 use evenkeel_protocol::pb;
 use evenkeel_region::scanner::ScannerContext;
-use evenkeel_rpc::{CellBlockWriter, Charge};
+use evenkeel_rpc::CellBlockWriter;
 use prost::Message;
 
 use super::outcomes::{Outcome, add_entry};
@@ -24,9 +24,6 @@ use crate::{RegionServer, load};
 /// Reads the rows of a request of [`MultiKind::Reads`](super::MultiKind::Reads). `slice` is how
 /// long that may take here; `None` for no limit.
 ///
-/// The [`Charge`] is the room for replies that the cells take. It must be kept until the reply is
-/// sent, or replies that are being sent are not counted.
-///
 /// # Errors
 /// `RegionServerStoppedException`; `DoNotRetryIOException` for a request of more actions than are
 /// allowed. `WouldWait` and `TimeSliceOver`: the request has to be read again elsewhere. An action
@@ -37,7 +34,7 @@ pub fn read(
     caller: &Caller,
     wait: Wait,
     slice: Option<Duration>,
-) -> TryResult<(Reply<MultiResponse>, Charge)> {
+) -> TryResult<Reply<MultiResponse>> {
     let checked = server.check_open().and_then(|()| check_size(server, request));
     let actions_left = request.region_actions.iter().map(|of| of.actions.len()).sum();
     let mut rows = Rows {
@@ -64,7 +61,7 @@ pub fn read(
     if let Some(block) = &mut block {
         block.push_buffer_owned(cells);
     }
-    Ok((Reply { message, block }, limits.room))
+    Ok(Reply { message, block, room: Some(limits.room) })
 }
 
 /// The rows of a request that only reads.
@@ -138,7 +135,9 @@ impl Rows<'_> {
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
     ) -> TryResult<Outcome> {
         let (cells_before, bytes_before) = (self.cells.len(), self.cells.encoded_len());
-        let read = reader.read(kind, get, row, upcoming, &mut self.cells, &mut self.context);
+        let Self { cells, context, limits, .. } = self;
+        let mut room = |row_bytes| limits.grow_to(row_bytes);
+        let read = reader.read(kind, get, row, upcoming, (cells, context), &mut room);
         let count = self.cells.len() - cells_before;
         let bytes = self.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
@@ -146,22 +145,10 @@ impl Rows<'_> {
         }
         read?;
         if get.existence_only() {
-            self.limits.add_cells(bytes as u64);
             return Ok(Outcome::Exists(count > 0));
         }
-        let is_first_row = self.limits.result_bytes == 0;
-        if !self.limits.add_cells(bytes as u64) {
-            // The row would be copied into a reply that is refused.
-            match cells_before {
-                0 => self.cells = CellBuffer::new(),
-                _ => self.cells.truncate(cells_before),
-            }
-            // A client that got rows asks for the rest at once. One that got none must back off.
-            return Err(match self.limits.too_large(self.caller, &self.context) {
-                Some(error) if !is_first_row => error.into(),
-                _ => no_room_for(bytes).into(),
-            });
-        }
+        let added = self.limits.add_cells(bytes as u64);
+        added.inspect_err(|_| self.cells.truncate(cells_before))?;
         let is_first = cells_before == 0 && self.actions_left > 1;
         match self.block {
             // The cells lie beside the message, with those of all other rows.
@@ -174,11 +161,4 @@ impl Rows<'_> {
             None => Ok(Outcome::Rows { count, cells: std::mem::take(&mut self.cells) }),
         }
     }
-}
-
-/// The error of a row that finds no room at all, at which clients back off.
-fn no_room_for(bytes: usize) -> HBaseError {
-    let message =
-        format!("a row of {bytes} bytes finds no room beside replies that clients have not taken yet");
-    HBaseError::new(ErrorKind::CallQueueTooBig, message)
 }

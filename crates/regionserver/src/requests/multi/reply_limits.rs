@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::{ErrorKind, HBaseError};
+use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_rpc::Charge;
 
@@ -43,14 +43,32 @@ impl ReplyLimits {
         }
     }
 
-    /// Counts cells that were read; false if there is no room for them. Small replies touch no
-    /// count that others share.
-    pub fn add_cells(&mut self, bytes: u64) -> bool {
-        self.result_bytes += bytes;
-        if self.result_bytes > self.room.units() + ROOM_STEP {
-            self.has_no_room |= !self.room.take(self.result_bytes - self.room.units());
+    /// Takes room for a row that is being read and has grown to `row_bytes`.
+    ///
+    /// # Errors
+    /// `CallQueueTooBigException`, at which clients back off, if the reply has no row yet.
+    /// Otherwise `MultiActionResultTooLarge`, at which a client asks for the rest at once.
+    pub fn grow_to(&mut self, row_bytes: u64) -> Result<()> {
+        let bytes = self.result_bytes + row_bytes;
+        // Small replies touch no count that others share.
+        if bytes <= self.room.units() + ROOM_STEP || self.room.take(bytes - self.room.units()) {
+            return Ok(());
         }
-        !self.has_no_room
+        self.has_no_room = true;
+        Err(match self.result_bytes {
+            0 => no_room(bytes),
+            _ => self.too_large_error(0),
+        })
+    }
+
+    /// Counts the cells of a row that was read.
+    ///
+    /// # Errors
+    /// As [`ReplyLimits::grow_to`]: the row should be dropped.
+    pub fn add_cells(&mut self, bytes: u64) -> Result<()> {
+        self.grow_to(bytes)?;
+        self.result_bytes += bytes;
+        Ok(())
     }
 
     /// The error of actions for which the reply has no room. Clients that do not know it get as
@@ -60,12 +78,19 @@ impl ReplyLimits {
             || self.result_bytes > self.result_bytes_max
             || self.told_bytes > self.result_bytes_max
             || (caller.has_version(1, 2) && context.block_size + self.told_bytes > self.block_bytes_max);
-        is_full.then(|| {
-            let message = format!(
-                "Max size exceeded CellSize: {} BlockSize: {}",
-                self.result_bytes, context.block_size
-            );
-            HBaseError::new(ErrorKind::MultiActionResultTooLarge, message)
-        })
+        is_full.then(|| self.too_large_error(context.block_size))
     }
+
+    fn too_large_error(&self, block_bytes: u64) -> HBaseError {
+        let message = format!("Max size exceeded CellSize: {} BlockSize: {block_bytes}", self.result_bytes);
+        HBaseError::new(ErrorKind::MultiActionResultTooLarge, message)
+    }
+}
+
+/// The error of a row for which there is no room beside replies that clients have not taken.
+pub fn no_room(bytes: u64) -> HBaseError {
+    let message = format!(
+        "a row of {bytes} bytes and more finds no room beside replies that clients have not taken yet"
+    );
+    HBaseError::new(ErrorKind::CallQueueTooBig, message)
 }
