@@ -1,0 +1,60 @@
+//! [`Counters`]: a group of counts since the start, which change together.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::striped::Striped;
+
+/// `N` counters of one thing: a region, a server. Which is which is for the owner to name.
+///
+/// The counters of a thread lie side by side, so a request that adds to several touches one or two
+/// cache lines of its own.
+#[derive(Debug)]
+pub struct Counters<const N: usize>(Striped<Group<N>>);
+
+#[derive(Debug)]
+struct Group<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Default for Group<N> {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; N])
+    }
+}
+
+impl<const N: usize> Default for Counters<N> {
+    fn default() -> Self {
+        Self(Striped::default())
+    }
+}
+
+impl<const N: usize> Counters<N> {
+    /// Adds to the counter with this number. One that is not there is not counted.
+    #[inline]
+    pub fn add(&self, number: usize, units: u64) {
+        if let Some(counter) = self.0.mine().0.get(number) {
+            counter.fetch_add(units, Relaxed);
+        }
+    }
+
+    /// The sum over all threads.
+    pub fn sum(&self, number: usize) -> u64 {
+        self.0.all().filter_map(|group| group.0.get(number)).map(|counter| counter.load(Relaxed)).sum()
+    }
+}
+
+/// One counter.
+#[derive(Debug, Default)]
+pub struct Counter(Counters<1>);
+
+impl Counter {
+    /// Adds to it.
+    #[inline]
+    pub fn add(&self, units: u64) {
+        self.0.add(0, units);
+    }
+
+    /// The sum over all threads.
+    pub fn sum(&self) -> u64 {
+        self.0.sum(0)
+    }
+}

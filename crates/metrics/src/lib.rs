@@ -1,0 +1,27 @@
+//! Counters, histograms and the records that monitoring reads. Knows no room of HBase; every room
+//! may use it.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`striped`] | a value for each of some threads: no core waits for another to count |
+//! | [`counter`] | counts since the start |
+//! | [`histogram`] | distributions of times and sizes |
+//! | [`record`] | what a source tells, by HBase's names |
+//! | [`registry`] | the sources of a process |
+//!
+//! A room counts on its own threads. A sink reads the sums when an operator asks. The two share
+//! nothing but memory that the one writes and the other reads, so a scrape holds up no request.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+
+pub mod counter;
+pub mod histogram;
+pub mod record;
+pub mod registry;
+pub mod striped;
+
+pub use self::counter::{Counter, Counters};
+pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
+pub use self::record::{Metric, Ranges, Record, Value};
+pub use self::registry::{Registry, Source};

@@ -1,0 +1,175 @@
+//! [`Record`]: what a source tells when it is read, in the model of Hadoop's metrics2.
+//!
+//! A record is a set of metrics that belong together, with tags that say what they are of. HBase
+//! shows a record as one bean of `/jmx` and as one prefix of names in `/prometheus`. So a record
+//! has both names: [`Record::bean`] and [`Record::name`], which differ only for RPC.
+
+use std::borrow::Cow;
+
+use crate::histogram::{HistogramSnapshot, Interval, TIME_UNITS_PER_MS};
+
+/// The value of a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// A count since the start. It never decreases.
+    Counter(u64),
+    /// A size or a number of things now.
+    Gauge(i64),
+    /// A ratio, a rate or a mean now.
+    Real(f64),
+}
+
+/// One metric of a record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// The name by HBase's spelling, `readRequestCount`.
+    pub name: Cow<'static, str>,
+    /// What it counts, one line without a full stop.
+    pub description: Cow<'static, str>,
+    /// The value when the source was read.
+    pub value: Value,
+}
+
+/// What a source tells. See the module's documentation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The name that prefixes its metrics in `/prometheus`: `Server`.
+    pub name: Cow<'static, str>,
+    /// Who it is of: `regionserver`, `master` or `jvm`. Shown as `tag.Context`.
+    pub context: &'static str,
+    /// The rest of the bean's name after `Hadoop:service=HBase,`: `name=RegionServer,sub=Server`.
+    pub bean: Cow<'static, str>,
+    /// More tags, by HBase's spelling, without those that every record has.
+    pub tags: Vec<(Cow<'static, str>, String)>,
+    /// The metrics. No name is there twice.
+    pub metrics: Vec<Metric>,
+}
+
+/// Percentiles of HBase's histograms: the suffix of the name, and the part of the values below.
+const PERCENTILES: [(&str, f64); 8] = [
+    ("_25th_percentile", 0.25),
+    ("_median", 0.5),
+    ("_75th_percentile", 0.75),
+    ("_90th_percentile", 0.9),
+    ("_95th_percentile", 0.95),
+    ("_98th_percentile", 0.98),
+    ("_99th_percentile", 0.99),
+    ("_99.9th_percentile", 0.999),
+];
+
+/// The upper ends of the ranges of a MutableTimeHistogram, in milliseconds.
+const TIME_RANGES_MS: [u64; 14] =
+    [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000];
+/// The upper ends of the ranges of a MutableSizeHistogram, in bytes.
+const SIZE_RANGES: [u64; 8] = [10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+
+/// Which ranges HBase adds to a histogram, and the unit of its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// MutableHistogram: none. Values are shown as they were recorded.
+    None,
+    /// MutableTimeHistogram: values were recorded by
+    /// [`Histogram::record_time`](crate::Histogram::record_time) and are shown in milliseconds.
+    Time,
+    /// A MutableHistogram of times: in milliseconds, without ranges.
+    Millis,
+    /// MutableSizeHistogram: values are bytes or counts.
+    Size,
+}
+
+impl Record {
+    /// A record without tags and metrics.
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        context: &'static str,
+        bean: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { name: name.into(), context, bean: bean.into(), tags: Vec::new(), metrics: Vec::new() }
+    }
+
+    /// Adds a tag.
+    pub fn tag(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> &mut Self {
+        self.tags.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds a count since the start.
+    pub fn counter(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+        value: u64,
+    ) -> &mut Self {
+        self.add(name, description, Value::Counter(value))
+    }
+
+    /// Adds a size or a number of things. What does not fit an `i64` is shown as its maximum.
+    pub fn gauge(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+        value: u64,
+    ) -> &mut Self {
+        self.add(name, description, Value::Gauge(i64::try_from(value).unwrap_or(i64::MAX)))
+    }
+
+    /// Adds a ratio, a rate or a mean.
+    pub fn real(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+        value: f64,
+    ) -> &mut Self {
+        self.add(name, description, Value::Real(value))
+    }
+
+    fn add(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+        value: Value,
+    ) -> &mut Self {
+        self.metrics.push(Metric { name: name.into(), description: description.into(), value });
+        self
+    }
+
+    /// Adds the metrics into which HBase takes a histogram apart: the count of all values, and the
+    /// distribution of the values of an interval.
+    pub fn histogram(&mut self, name: &str, description: &str, ranges: Ranges, of: &Interval) -> &mut Self {
+        let unit = match ranges {
+            Ranges::Time | Ranges::Millis => TIME_UNITS_PER_MS,
+            Ranges::None | Ranges::Size => 1,
+        };
+        let text = || description.to_owned();
+        self.counter(format!("{name}_num_ops"), text(), of.total);
+        let values = &of.values;
+        self.gauge(format!("{name}_min"), text(), values.min() / unit);
+        self.gauge(format!("{name}_max"), text(), values.max() / unit);
+        self.gauge(format!("{name}_mean"), text(), (values.mean() / unit as f64).round() as u64);
+        for (suffix, part) in PERCENTILES {
+            self.gauge(format!("{name}{suffix}"), text(), values.quantile(part) / unit);
+        }
+        match ranges {
+            Ranges::Time => self.ranges(name, "TimeRangeCount", &TIME_RANGES_MS, unit, values),
+            Ranges::Size => self.ranges(name, "SizeRangeCount", &SIZE_RANGES, unit, values),
+            Ranges::None | Ranges::Millis => {}
+        }
+        self
+    }
+
+    /// Adds the count of values in each range that has any.
+    fn ranges(&mut self, name: &str, kind: &str, ends: &[u64], unit: u64, values: &HistogramSnapshot) {
+        let mut low = 0;
+        let mut below = 0;
+        for &end in ends {
+            let upto = values.count_upto(end * unit);
+            if upto > below {
+                self.counter(format!("{name}_{kind}_{low}-{end}"), "", upto - below);
+            }
+            (low, below) = (end, upto);
+        }
+        if values.count() > below {
+            self.counter(format!("{name}_{kind}_{low}-inf"), "", values.count() - below);
+        }
+    }
+}
