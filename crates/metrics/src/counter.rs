@@ -12,7 +12,9 @@ use crate::striped::Striped;
 #[derive(Debug)]
 pub struct Counters<const N: usize>(Striped<Group<N>>);
 
+/// Has cache lines of its own, so that no thread writes to a line of another.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Group<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> Default for Group<N> {

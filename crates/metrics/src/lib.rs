@@ -6,6 +6,8 @@
 //! | [`striped`] | a value for each of some threads: no core waits for another to count |
 //! | [`counter`] | counts since the start |
 //! | [`histogram`] | distributions of times and sizes |
+//! | [`waits`] | what a request's time went to |
+//! | [`ledger`] | the slow requests of the last while |
 //! | [`record`] | what a source tells, by HBase's names |
 //! | [`registry`] | the sources of a process |
 //!
@@ -17,11 +19,15 @@
 
 pub mod counter;
 pub mod histogram;
+pub mod ledger;
 pub mod record;
 pub mod registry;
 pub mod striped;
+pub mod waits;
 
 pub use self::counter::{Counter, Counters};
 pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
+pub use self::ledger::{Ledger, LedgerConfig, RequestDetail, SlowRequest};
 pub use self::record::{Metric, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
+pub use self::waits::{Cause, Waits};

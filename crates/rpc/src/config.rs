@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::thread::Supervisor;
+use evenkeel_metrics::LedgerConfig;
 
 use crate::budget::Budget;
 use crate::connection::InputBudget;
@@ -80,6 +81,8 @@ pub struct RpcServerConfig {
     pub tcp_keep_alive: bool,
     /// The cluster id, for clients that ask before they authenticate.
     pub cluster_id: ClusterId,
+    /// Which slow calls are kept.
+    pub ledger: LedgerConfig,
     /// Hears of the death of the server's threads.
     pub supervisor: Supervisor,
 }
@@ -139,6 +142,7 @@ impl RpcServerConfig {
             tcp_no_delay: true,
             tcp_keep_alive: true,
             cluster_id: Arc::new(|| None),
+            ledger: LedgerConfig::default(),
             supervisor: Supervisor::log_only(),
         }
     }

@@ -37,6 +37,7 @@ pub(crate) use serve::run;
 use crate::budget::Budget;
 use crate::call::ConnectionInfo;
 use crate::gather::Gather;
+use crate::metrics::RpcMetrics;
 use crate::worker::Worker;
 
 /// Answers counted late: an outbox, or an answer in the inbox, takes from the budget when it holds
@@ -48,6 +49,7 @@ const UNCOUNTED_BYTES_MAX: usize = 64 * 1024;
 pub(crate) struct Inbox {
     state: Mutex<InboxState>,
     unsent: Arc<Budget>,
+    metrics: Arc<RpcMetrics>,
 }
 
 #[derive(Default)]
@@ -57,8 +59,13 @@ struct InboxState {
 }
 
 impl Inbox {
-    fn new(unsent: Arc<Budget>) -> Arc<Self> {
-        Arc::new(Inbox { state: Mutex::default(), unsent })
+    fn new(unsent: Arc<Budget>, metrics: Arc<RpcMetrics>) -> Arc<Self> {
+        Arc::new(Inbox { state: Mutex::default(), unsent, metrics })
+    }
+
+    /// Where calls that have their reply are counted.
+    pub fn metrics(&self) -> &RpcMetrics {
+        &self.metrics
     }
 
     /// The longest answer there is room for.
@@ -160,7 +167,7 @@ impl Outgoing {
         let now = clock::monotonic();
         Rc::new(Outgoing {
             info,
-            inbox: Inbox::new(worker.config().unsent.clone()),
+            inbox: Inbox::new(worker.config().unsent.clone(), worker.metrics().clone()),
             worker,
             outbox: RefCell::new(Gather::new()),
             counted_bytes: Cell::new(0),
@@ -182,6 +189,10 @@ impl Outgoing {
 
     pub fn info(&self) -> &Arc<ConnectionInfo> {
         &self.info
+    }
+
+    pub fn worker(&self) -> &Worker {
+        &self.worker
     }
 
     pub fn inbox(&self) -> &Arc<Inbox> {
@@ -209,16 +220,18 @@ impl Outgoing {
         self.wake();
     }
 
-    /// Appends an answer to the outbox, unless the socket is gone.
-    pub fn answer(&self, write: impl FnOnce(&mut Gather)) {
+    /// Appends an answer to the outbox, unless the socket is gone. Returns its bytes.
+    pub fn answer(&self, write: impl FnOnce(&mut Gather)) -> usize {
         if self.info.is_closed() {
-            return;
+            return 0;
         }
+        let before = self.unsent_bytes();
         write(&mut self.outbox.borrow_mut());
         let unsent = self.unsent_bytes();
         if unsent > self.counted_bytes.get() + UNCOUNTED_BYTES_MAX {
             self.count_unsent(unsent);
         }
+        unsent.saturating_sub(before)
     }
 
     /// Makes the server's budget know what the outbox holds.

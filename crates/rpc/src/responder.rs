@@ -11,14 +11,18 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{ErrorKind, HBaseError, Result, clock};
+use evenkeel_metrics::RequestDetail;
+use evenkeel_metrics::waits::{self, Cause, Waits};
 use prost::Message;
 
 use crate::call::ConnectionInfo;
 use crate::cell_block::CellBlockWriter;
 use crate::connection::{Inbox, Outgoing};
 use crate::gather::Gather;
+use crate::metrics::{AnsweredCall, CallTimes, RpcMetrics};
 use crate::reply::{no_room, write_exception, write_result};
 
 /// What both kinds of responder can do.
@@ -29,11 +33,18 @@ pub trait Respond: Sized {
     /// The client's number for the call.
     fn call_id(&self) -> u32;
 
-    /// Answers with a message, and with cells beside it if `cells` is not empty.
-    fn send_cells<M: Message>(self, message: &M, cells: Option<CellBlockWriter>);
+    /// Answers with a message, and with cells beside it if `cells` is not empty. Returns how long
+    /// the call took. If that is long, `detail` tells what the call was.
+    fn send_detailed<M: Message>(
+        self,
+        message: &M,
+        cells: Option<CellBlockWriter>,
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> CallTimes;
 
-    /// Answers with an exception.
-    fn send_error(self, error: &HBaseError);
+    /// Answers with an exception. Returns how long the call took. If that is long, `detail` tells
+    /// what the call was.
+    fn send_error_detailed(self, error: &HBaseError, detail: impl FnOnce() -> RequestDetail) -> CallTimes;
 
     /// Ends the call without an answer: its time is up or its socket is gone.
     fn silently_dropped(self);
@@ -42,6 +53,16 @@ pub trait Respond: Sized {
     /// messages.
     fn cell_block_writer(&self) -> Option<CellBlockWriter> {
         self.connection().cell_block_writer()
+    }
+
+    /// Answers with a message, and with cells beside it if `cells` is not empty.
+    fn send_cells<M: Message>(self, message: &M, cells: Option<CellBlockWriter>) {
+        self.send_detailed(message, cells, RequestDetail::default);
+    }
+
+    /// Answers with an exception.
+    fn send_error(self, error: &HBaseError) {
+        self.send_error_detailed(error, RequestDetail::default);
     }
 
     /// Answers with a message alone.
@@ -63,51 +84,116 @@ fn unanswered() -> HBaseError {
     HBaseError::io("the server ended the call without an answer")
 }
 
+/// Appends the frame of a result, or of the error that stands against it, which is returned then.
 fn encode_result<M: Message>(
     out: &mut Gather,
     call_id: u32,
     message: &M,
     cells: Option<CellBlockWriter>,
     bytes_max: u64,
-) {
+) -> Option<ErrorKind> {
     let block = cells.map(CellBlockWriter::finish).transpose();
     match block.and_then(|block| write_result(out, call_id, message, block, bytes_max)) {
-        Ok(()) => {}
-        Err(error) => write_exception(out, call_id, &error),
+        Ok(()) => None,
+        Err(error) => encode_error(out, call_id, &error),
+    }
+}
+
+fn encode_error(out: &mut Gather, call_id: u32, error: &HBaseError) -> Option<ErrorKind> {
+    write_exception(out, call_id, error);
+    Some(error.kind())
+}
+
+/// What a responder knows of its call.
+#[derive(Clone, Copy)]
+struct CallHead {
+    call_id: u32,
+    method: &'static str,
+    frame_bytes: usize,
+    received_at: Instant,
+}
+
+impl CallHead {
+    /// Counts the call. Its reply is ready now.
+    fn answered(
+        &self,
+        (metrics, info): (&RpcMetrics, &ConnectionInfo),
+        (begun_at, waits): (Instant, Waits),
+        (reply_bytes, error): (usize, Option<ErrorKind>),
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> CallTimes {
+        let times = CallTimes {
+            received_at: self.received_at,
+            begun_at: begun_at.max(self.received_at),
+            answered_at: clock::monotonic(),
+        };
+        let Self { method, frame_bytes: request_bytes, .. } = *self;
+        let call = AnsweredCall { method, info, times, request_bytes, reply_bytes, error, waits };
+        metrics.record(call, detail);
+        times
     }
 }
 
 /// Answers a call on the connection's own thread. See the module's documentation.
 pub struct Responder {
     connection: Rc<Outgoing>,
-    call_id: u32,
-    frame_bytes: usize,
+    head: CallHead,
     open: bool,
 }
 
 impl Responder {
-    pub(crate) fn new(connection: Rc<Outgoing>, call_id: u32, frame_bytes: usize) -> Self {
+    pub(crate) fn new(
+        connection: Rc<Outgoing>,
+        call_id: u32,
+        frame_bytes: usize,
+        received_at: Instant,
+    ) -> Self {
         connection.call_started(frame_bytes);
-        Responder { connection, call_id, frame_bytes, open: true }
+        let head = CallHead { call_id, method: "", frame_bytes, received_at };
+        Responder { connection, head, open: true }
+    }
+
+    /// Names the method, once it is known.
+    pub(crate) fn set_method(&mut self, method: &'static str) {
+        self.head.method = method;
     }
 
     /// Makes the answer independent of this thread.
     pub fn detach(mut self) -> DetachedResponder {
         self.open = false;
         self.connection.call_detached();
+        let worker = self.connection.worker();
+        let begun_at = worker.call_began_at();
+        worker.next_call_begins(clock::monotonic());
         DetachedResponder {
             info: self.connection.info().clone(),
             inbox: self.connection.inbox().clone(),
-            call_id: self.call_id,
-            frame_bytes: self.frame_bytes,
+            head: self.head,
+            begun_at,
+            waits: waits::take().unwrap_or(Waits::NONE),
             open: true,
         }
     }
 
-    fn finish(&mut self, write: impl FnOnce(&mut Gather, u32)) {
+    fn finish(
+        &mut self,
+        write: impl FnOnce(&mut Gather, u32) -> Option<ErrorKind>,
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> CallTimes {
         self.open = false;
-        self.connection.answer(|out| write(out, self.call_id));
-        self.connection.call_ended(self.frame_bytes);
+        let mut error = None;
+        let reply_bytes = self.connection.answer(|out| error = write(out, self.head.call_id));
+        let worker = self.connection.worker();
+        let waits = waits::take().unwrap_or(Waits::NONE);
+        let times = self.head.answered(
+            (worker.metrics(), self.connection.info()),
+            (worker.call_began_at(), waits),
+            (reply_bytes, error),
+            detail,
+        );
+        worker.next_call_begins(times.answered_at);
+        self.connection.call_ended(self.head.frame_bytes);
+        times
     }
 }
 
@@ -117,27 +203,37 @@ impl Respond for Responder {
     }
 
     fn call_id(&self) -> u32 {
-        self.call_id
+        self.head.call_id
     }
 
-    fn send_cells<M: Message>(mut self, message: &M, cells: Option<CellBlockWriter>) {
+    fn send_detailed<M: Message>(
+        mut self,
+        message: &M,
+        cells: Option<CellBlockWriter>,
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> CallTimes {
         let bytes_max = self.connection.inbox().answer_bytes_max();
-        self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max));
+        self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max), detail)
     }
 
-    fn send_error(mut self, error: &HBaseError) {
-        self.finish(|out, call_id| write_exception(out, call_id, error));
+    fn send_error_detailed(
+        mut self,
+        error: &HBaseError,
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> CallTimes {
+        self.finish(|out, call_id| encode_error(out, call_id, error), detail)
     }
 
     fn silently_dropped(mut self) {
-        self.finish(|_, _| ());
+        self.open = false;
+        self.connection.call_ended(self.head.frame_bytes);
     }
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
         if self.open {
-            self.finish(|out, call_id| write_exception(out, call_id, &unanswered()));
+            self.finish(|out, call_id| encode_error(out, call_id, &unanswered()), RequestDetail::default);
         }
     }
 }
@@ -146,25 +242,66 @@ impl Drop for Responder {
 pub struct DetachedResponder {
     info: Arc<ConnectionInfo>,
     inbox: Arc<Inbox>,
-    call_id: u32,
-    frame_bytes: usize,
+    head: CallHead,
+    /// When a thread began the call.
+    begun_at: Instant,
+    /// What the call waited for on the threads that it has left.
+    waits: Waits,
     open: bool,
 }
 
 impl DetachedResponder {
-    fn finish(&mut self, write: impl FnOnce(&mut Gather, u32)) {
+    /// A handler thread begins the call. What it did on its connection's thread, and the wait for
+    /// this thread, count as its time in the queue.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.begun_at = now;
+        self.waits = Waits::NONE;
+        waits::take();
+    }
+
+    /// Notes what the call waited for while no thread had it.
+    pub fn note_wait(&mut self, cause: Cause, time: Duration) {
+        self.waits.note(cause, time);
+    }
+
+    /// Takes along what the call waited for on this thread, since another one goes on with it.
+    pub fn leave_thread(&mut self) {
+        if let Some(noted) = waits::take() {
+            self.waits.add(&noted);
+        }
+    }
+
+    /// When a thread began the call.
+    pub fn begun_at(&self) -> Instant {
+        self.begun_at
+    }
+
+    fn finish(
+        &mut self,
+        write: impl FnOnce(&mut Gather, u32) -> Option<ErrorKind>,
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> CallTimes {
         self.open = false;
         let mut answer = Gather::new();
+        let mut error = None;
         if !self.info.is_closed() {
-            write(&mut answer, self.call_id);
+            error = write(&mut answer, self.head.call_id);
         }
         if !self.inbox.has_taken_room(&answer) {
             // Others were faster.
-            let error = no_room(answer.len());
+            let refused = no_room(answer.len());
             answer = Gather::new();
-            write_exception(&mut answer, self.call_id, &error);
+            error = encode_error(&mut answer, self.head.call_id, &refused);
         }
-        self.inbox.push(answer, self.frame_bytes);
+        self.leave_thread();
+        let times = self.head.answered(
+            (self.inbox.metrics(), &self.info),
+            (self.begun_at, self.waits),
+            (answer.len(), error),
+            detail,
+        );
+        self.inbox.push(answer, self.head.frame_bytes);
+        times
     }
 }
 
@@ -174,27 +311,37 @@ impl Respond for DetachedResponder {
     }
 
     fn call_id(&self) -> u32 {
-        self.call_id
+        self.head.call_id
     }
 
-    fn send_cells<M: Message>(mut self, message: &M, cells: Option<CellBlockWriter>) {
+    fn send_detailed<M: Message>(
+        mut self,
+        message: &M,
+        cells: Option<CellBlockWriter>,
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> CallTimes {
         let bytes_max = self.inbox.answer_bytes_max();
-        self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max));
+        self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max), detail)
     }
 
-    fn send_error(mut self, error: &HBaseError) {
-        self.finish(|out, call_id| write_exception(out, call_id, error));
+    fn send_error_detailed(
+        mut self,
+        error: &HBaseError,
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> CallTimes {
+        self.finish(|out, call_id| encode_error(out, call_id, error), detail)
     }
 
     fn silently_dropped(mut self) {
-        self.finish(|_, _| ());
+        self.open = false;
+        self.inbox.push(Gather::new(), self.head.frame_bytes);
     }
 }
 
 impl Drop for DetachedResponder {
     fn drop(&mut self) {
         if self.open {
-            self.finish(|out, call_id| write_exception(out, call_id, &unanswered()));
+            self.finish(|out, call_id| encode_error(out, call_id, &unanswered()), RequestDetail::default);
         }
     }
 }

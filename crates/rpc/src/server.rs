@@ -22,6 +22,7 @@ use tokio::task::LocalSet;
 
 use crate::config::RpcServerConfig;
 use crate::connection;
+use crate::metrics::RpcMetrics;
 use crate::service::{Service, Services};
 use crate::worker::{Complaints, Counters, Shared, Worker};
 
@@ -137,23 +138,12 @@ impl RpcServerHandle {
 
     /// The counters now.
     pub fn stats(&self) -> RpcStats {
-        let sum = |field: fn(&Counters) -> &std::sync::atomic::AtomicU64| {
-            self.counters.iter().map(|counters| field(counters).load(Ordering::Relaxed)).sum()
-        };
-        let opened: u64 = sum(|counters| &counters.connections_opened);
-        let closed: u64 = sum(|counters| &counters.connections_closed);
-        RpcStats {
-            connections_open: opened.saturating_sub(closed),
-            connections_opened: opened,
-            calls: sum(|counters| &counters.calls),
-            calls_refused: sum(|counters| &counters.calls_refused),
-            received_bytes: sum(|counters| &counters.received_bytes),
-            sent_bytes: sum(|counters| &counters.sent_bytes),
-            writes: sum(|counters| &counters.writes),
-            input_bytes: self.shared.input.used(),
-            inflight_bytes: self.shared.inflight_bytes.used(),
-            unsent_bytes: self.shared.config.unsent.used(),
-        }
+        self.monitor().stats()
+    }
+
+    /// What tells of the server's calls while it serves, and after.
+    pub fn monitor(&self) -> RpcMonitor {
+        RpcMonitor { counters: self.counters.clone(), shared: Arc::clone(&self.shared) }
     }
 
     /// Stops accepting and reading, lets running calls end and their answers leave for at most
@@ -205,6 +195,41 @@ impl RpcServerHandle {
         };
         self.threads.push(spawn_essential("rpc-accept", &self.shared.config.supervisor, work)?);
         Ok(())
+    }
+}
+
+/// Tells what a server has done. It does not keep the server running.
+#[derive(Clone)]
+pub struct RpcMonitor {
+    counters: Vec<Arc<Counters>>,
+    shared: Arc<Shared>,
+}
+
+impl RpcMonitor {
+    /// Times and sizes of calls, and the slow ones.
+    pub fn metrics(&self) -> &RpcMetrics {
+        &self.shared.metrics
+    }
+
+    /// The counters now.
+    pub fn stats(&self) -> RpcStats {
+        let sum = |field: fn(&Counters) -> &std::sync::atomic::AtomicU64| {
+            self.counters.iter().map(|counters| field(counters).load(Ordering::Relaxed)).sum()
+        };
+        let opened: u64 = sum(|counters| &counters.connections_opened);
+        let closed: u64 = sum(|counters| &counters.connections_closed);
+        RpcStats {
+            connections_open: opened.saturating_sub(closed),
+            connections_opened: opened,
+            calls: sum(|counters| &counters.calls),
+            calls_refused: sum(|counters| &counters.calls_refused),
+            received_bytes: sum(|counters| &counters.received_bytes),
+            sent_bytes: sum(|counters| &counters.sent_bytes),
+            writes: sum(|counters| &counters.writes),
+            input_bytes: self.shared.input.used(),
+            inflight_bytes: self.shared.inflight_bytes.used(),
+            unsent_bytes: self.shared.config.unsent.used(),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::budget::{Budget, CoreBudget};
 use crate::config::RpcServerConfig;
 use crate::connection::{InputBudget, Outgoing};
+use crate::metrics::RpcMetrics;
 use crate::service::{BatchRunner, ServiceEntry, Services};
 use crate::watch::Newcomer;
 
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub inflight_calls: Arc<Budget>,
     pub input: Arc<InputBudget>,
     pub open_connections: AtomicU64,
+    pub metrics: Arc<RpcMetrics>,
 }
 
 impl Shared {
@@ -80,6 +82,7 @@ impl Shared {
             inflight_calls: Budget::new(config.inflight_calls_max),
             input: config.input.clone().unwrap_or_else(|| InputBudget::of(config.inflight_bytes_max)),
             open_connections: AtomicU64::new(0),
+            metrics: Arc::new(RpcMetrics::new(config.ledger)),
             services,
             config,
         })
@@ -106,6 +109,9 @@ pub(crate) struct Worker {
     /// What this thread runs batches with, for each service that a connection came for.
     runners: RefCell<Vec<(&'static str, Runner)>>,
     next_connection: Cell<u64>,
+    /// The clock when the thread's last call had its reply or left the thread: the next one
+    /// begins then.
+    call_began_at: Cell<Instant>,
     open: Cell<usize>,
     last_closed: Notify,
 }
@@ -161,9 +167,24 @@ impl Worker {
             complaints: RefCell::default(),
             runners: RefCell::default(),
             next_connection: Cell::new(0),
+            call_began_at: Cell::new(clock::monotonic()),
             open: Cell::new(0),
             last_closed: Notify::new(),
         })
+    }
+
+    /// When the call that this thread runs began.
+    pub fn call_began_at(&self) -> Instant {
+        self.call_began_at.get()
+    }
+
+    /// The next call of this thread begins.
+    pub fn next_call_begins(&self, now: Instant) {
+        self.call_began_at.set(now);
+    }
+
+    pub fn metrics(&self) -> &Arc<RpcMetrics> {
+        &self.shared.metrics
     }
 
     pub fn config(&self) -> &RpcServerConfig {

@@ -174,6 +174,7 @@ impl Connection {
     }
 
     fn answer_error(&self, call_id: u32, error: &HBaseError) {
+        self.worker.metrics().count_exception(error.kind());
         self.outgoing.answer(|out| write_exception(out, call_id, error));
     }
 
@@ -197,11 +198,16 @@ impl Connection {
             self.refuse(head.call_id, limit);
             return Ok(None);
         }
-        let reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes);
+        let mut reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes, self.read_at);
         match self.call(&head, &header, frame, frame_bytes) {
             Ok(call) if call.is_abandoned(self.turn_at) => reply.silently_dropped(),
-            Ok(call) => return Ok(Some((call, reply))),
-            Err(error) => reply.send_error(&error),
+            Ok(call) => {
+                reply.set_method(call.method);
+                return Ok(Some((call, reply)));
+            }
+            Err(error) => {
+                reply.send_error(&error);
+            }
         }
         Ok(None)
     }

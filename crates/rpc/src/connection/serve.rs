@@ -148,12 +148,12 @@ impl Connection {
     async fn serve(mut self) {
         loop {
             match poll_fn(|cx| self.poll_event(cx)).await {
-                Event::Turn => self.turn_at = clock::monotonic(),
+                Event::Turn => self.begin_turn(clock::monotonic()),
                 Event::Read(bytes) => {
                     count(&self.worker.counters.received_bytes, bytes as u64);
                     self.frames.received(bytes);
                     self.read_at = clock::monotonic();
-                    self.turn_at = self.read_at;
+                    self.begin_turn(self.read_at);
                     self.outgoing.read_at.set(self.read_at);
                     self.outgoing.has_buffer.set(true);
                 }
@@ -174,6 +174,11 @@ impl Connection {
         self.close().await;
     }
 
+    fn begin_turn(&mut self, now: Instant) {
+        self.turn_at = now;
+        self.worker.next_call_begins(now);
+    }
+
     /// Sends the answers there are and lets the thread's other connections run.
     async fn write_and_yield(&mut self) {
         self.calls_in_row = 0;
@@ -185,7 +190,8 @@ impl Connection {
     /// Whether calls were run for so long that others should be.
     pub(super) fn is_others_turn(&self) -> bool {
         self.calls_in_row >= CALLS_PER_TURN
-            || (self.calls_in_row > 0 && self.row_began_at.elapsed() >= TURN_MAX)
+            || (self.calls_in_row > 0
+                && self.worker.call_began_at().saturating_duration_since(self.row_began_at) >= TURN_MAX)
     }
 
     /// Whether another call may run.

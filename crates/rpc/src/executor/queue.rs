@@ -335,7 +335,8 @@ impl Queue {
     }
 }
 
-fn run(QueuedCall { call, reply, job }: QueuedCall, now: Instant) {
+fn run(QueuedCall { call, mut reply, job }: QueuedCall, now: Instant) {
+    reply.begin(now);
     if call.is_abandoned(now) {
         return reply.silently_dropped();
     }

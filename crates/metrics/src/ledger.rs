@@ -1,0 +1,330 @@
+//! [`Ledger`]: the slow requests of the last while, each with what its time went to.
+//!
+//! A request is kept if it took [as long as the setting says](LedgerConfig::slow), or if it is one
+//! of the slowest of its minute, whatever that is. So there is always something to look at, and a
+//! server that is fast throughout shows what its slowest requests wait for.
+//!
+//! # Cost
+//! The end of each request compares its time with one number, the *bar*, which changes a few times
+//! a minute. Only a request above it takes the ledger's lock and allocates. The bar rises as the
+//! minute's list fills, so a server under load takes the lock about `N log(requests)` times a
+//! minute. If all requests are slow, the lock is taken by each; a request that does not get it at
+//! once is not kept, and counted as left out.
+//!
+//! # Bounds
+//! Two rings of [`LedgerConfig::kept`] requests, and texts of at most [`TEXT_BYTES_MAX`] bytes.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use evenkeel_common::clock;
+use parking_lot::Mutex;
+
+use crate::histogram::{Histogram, time_units};
+use crate::waits::{Cause, Waits};
+
+/// The longest text of a request that is kept.
+pub const TEXT_BYTES_MAX: usize = 1024;
+/// The longest part of a row that is kept.
+pub const ROW_BYTES_MAX: usize = 64;
+/// The slowest requests that are kept of a minute.
+const SLOWEST_OF_MINUTE: usize = 10;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerConfig {
+    /// Requests that take so long are kept.
+    pub slow: Duration,
+    /// How many requests are kept in each ring.
+    pub kept: usize,
+}
+
+impl Default for LedgerConfig {
+    fn default() -> Self {
+        Self { slow: Duration::from_millis(100), kept: 256 }
+    }
+}
+
+/// What a request was, for one that is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestDetail {
+    /// The region's name, or empty if it is of none or of several.
+    pub region: String,
+    /// The beginning of the row.
+    pub row: Vec<u8>,
+    /// What else there is to say: actions of a batch, the scanner.
+    pub text: String,
+}
+
+/// A request that has ended.
+#[derive(Clone, Debug)]
+pub struct SlowRequest {
+    /// The method: `Get`.
+    pub method: &'static str,
+    /// When its last byte had arrived, in milliseconds since 1970.
+    pub received_ms: i64,
+    /// From then until a thread began it.
+    pub queue_time: Duration,
+    /// From then until its reply was ready.
+    pub processing_time: Duration,
+    /// Bytes of the request.
+    pub request_bytes: u64,
+    /// Bytes of the reply.
+    pub reply_bytes: u64,
+    /// The client's address.
+    pub client: String,
+    /// The client's user.
+    pub user: String,
+    /// The Java class of the error that it got; empty if it got none.
+    pub error: &'static str,
+    /// What it was.
+    pub detail: RequestDetail,
+    /// What the time went to; the sum is `queue_time + processing_time`.
+    pub waits: Waits,
+}
+
+impl SlowRequest {
+    /// From the arrival of its last byte until its reply was ready.
+    pub fn total_time(&self) -> Duration {
+        self.queue_time + self.processing_time
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Ledger {
+    config: LedgerConfig,
+    /// Requests below this many nanoseconds are not looked at.
+    bar_ns: AtomicU64,
+    rings: Mutex<Rings>,
+    slow: AtomicU64,
+    left_out: AtomicU64,
+    /// How long the slow requests waited for each cause.
+    causes: [Histogram; Cause::ALL.len()],
+}
+
+#[derive(Debug)]
+struct Rings {
+    /// Above the threshold, the newest last.
+    slow: VecDeque<SlowRequest>,
+    /// The slowest of earlier minutes, the newest last.
+    slowest: VecDeque<SlowRequest>,
+    /// The slowest of this minute, the slowest first.
+    minute: Vec<SlowRequest>,
+    minute_began_at: Instant,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::new(LedgerConfig::default())
+    }
+}
+
+impl Ledger {
+    /// A ledger without requests.
+    pub fn new(config: LedgerConfig) -> Self {
+        let rings = Rings {
+            slow: VecDeque::new(),
+            slowest: VecDeque::new(),
+            minute: Vec::new(),
+            minute_began_at: clock::monotonic(),
+        };
+        Self {
+            config,
+            bar_ns: AtomicU64::new(0),
+            rings: Mutex::new(rings),
+            slow: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
+            causes: std::array::from_fn(|_| Histogram::default()),
+        }
+    }
+
+    /// Whether a request that took so long is kept.
+    #[inline]
+    pub fn wants(&self, total_time: Duration) -> bool {
+        let ns = total_time.as_secs() * 1_000_000_000 + u64::from(total_time.subsec_nanos());
+        ns >= self.bar_ns.load(Relaxed)
+    }
+
+    /// Keeps a request that the ledger [wants](Ledger::wants).
+    pub fn keep(&self, mut request: SlowRequest) {
+        cut(&mut request.detail);
+        let is_slow = request.total_time() >= self.config.slow;
+        if is_slow {
+            self.slow.fetch_add(1, Relaxed);
+            for (cause, histogram) in Cause::ALL.into_iter().zip(&self.causes) {
+                let time = request.waits.of(cause);
+                if !time.is_zero() {
+                    histogram.record(time_units(time));
+                }
+            }
+        }
+        let Some(mut rings) = self.rings.try_lock() else {
+            self.left_out.fetch_add(1, Relaxed);
+            return;
+        };
+        if is_slow {
+            push(&mut rings.slow, request.clone(), self.config.kept);
+        }
+        let bar = rings.add_to_minute(request, clock::monotonic(), self.config.kept);
+        self.bar_ns.store(ns(bar.min(self.config.slow)), Relaxed);
+    }
+
+    /// Starts a new minute if the old one is over, so that the bar of a busy minute does not hold in
+    /// a quiet one. To be called now and then.
+    pub fn tick(&self) {
+        let mut rings = self.rings.lock();
+        if rings.end_minute(clock::monotonic(), self.config.kept) {
+            self.bar_ns.store(0, Relaxed);
+        }
+    }
+
+    /// The requests above the threshold, the newest first.
+    pub fn slow_requests(&self) -> Vec<SlowRequest> {
+        self.rings.lock().slow.iter().rev().cloned().collect()
+    }
+
+    /// The slowest requests of this minute, the slowest first, then those of the minutes before.
+    pub fn slowest_requests(&self) -> Vec<SlowRequest> {
+        let rings = self.rings.lock();
+        rings.minute.iter().chain(rings.slowest.iter().rev()).cloned().collect()
+    }
+
+    /// Forgets the requests above the threshold.
+    pub fn clear(&self) {
+        self.rings.lock().slow.clear();
+    }
+
+    /// The number of requests above the threshold, and of requests that were not kept since others
+    /// were being kept.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.slow.load(Relaxed), self.left_out.load(Relaxed))
+    }
+
+    /// How long slow requests waited for each cause, each that waited for it.
+    pub fn causes(&self) -> impl Iterator<Item = (Cause, &Histogram)> {
+        Cause::ALL.into_iter().zip(&self.causes)
+    }
+
+    /// What is kept.
+    pub fn config(&self) -> LedgerConfig {
+        self.config
+    }
+}
+
+impl Rings {
+    /// Adds a request to the slowest of this minute if it is one of them; returns the time from
+    /// which the next one is.
+    fn add_to_minute(&mut self, request: SlowRequest, now: Instant, kept: usize) -> Duration {
+        self.end_minute(now, kept);
+        let at = self.minute.partition_point(|other| other.total_time() >= request.total_time());
+        self.minute.insert(at, request);
+        self.minute.truncate(SLOWEST_OF_MINUTE);
+        match self.minute.len() < SLOWEST_OF_MINUTE {
+            true => Duration::ZERO,
+            false => self.minute.last().map_or(Duration::ZERO, SlowRequest::total_time),
+        }
+    }
+
+    fn end_minute(&mut self, now: Instant, kept: usize) -> bool {
+        if now < self.minute_began_at + MINUTE {
+            return false;
+        }
+        self.minute_began_at = now;
+        let minute = std::mem::take(&mut self.minute);
+        minute.into_iter().rev().for_each(|request| push(&mut self.slowest, request, kept));
+        true
+    }
+}
+
+fn push(ring: &mut VecDeque<SlowRequest>, request: SlowRequest, kept: usize) {
+    if ring.len() >= kept {
+        ring.pop_front();
+    }
+    ring.push_back(request);
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Cuts what a client may have made long.
+fn cut(detail: &mut RequestDetail) {
+    detail.row.truncate(ROW_BYTES_MAX);
+    for text in [&mut detail.region, &mut detail.text] {
+        let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(ms: u64) -> SlowRequest {
+        let mut waits = Waits::NONE;
+        waits.note(Cause::RowLock, Duration::from_millis(ms));
+        SlowRequest {
+            method: "Get",
+            received_ms: 0,
+            queue_time: Duration::ZERO,
+            processing_time: Duration::from_millis(ms),
+            request_bytes: 1,
+            reply_bytes: 2,
+            client: "c".into(),
+            user: "u".into(),
+            error: "",
+            detail: RequestDetail {
+                region: "ä".repeat(TEXT_BYTES_MAX),
+                row: vec![1; 500],
+                text: String::new(),
+            },
+            waits,
+        }
+    }
+
+    fn times(requests: &[SlowRequest]) -> Vec<u128> {
+        requests.iter().map(|request| request.total_time().as_millis()).collect()
+    }
+
+    #[test]
+    fn slow_requests_and_the_slowest_of_a_minute_are_kept() {
+        let ledger = Ledger::new(LedgerConfig { slow: Duration::from_millis(100), kept: 3 });
+        assert!(ledger.wants(Duration::ZERO));
+        (1..=20).for_each(|ms| ledger.keep(request(ms)));
+        assert!(ledger.slow_requests().is_empty());
+        assert_eq!(times(&ledger.slowest_requests()), (11..=20).rev().collect::<Vec<_>>());
+        assert!(!ledger.wants(Duration::from_millis(10)) && ledger.wants(Duration::from_millis(11)));
+        (101..=120).for_each(|ms| ledger.keep(request(ms)));
+        assert_eq!(times(&ledger.slow_requests()), [120, 119, 118]);
+        assert!(ledger.wants(Duration::from_millis(100)), "the threshold holds in a slow minute");
+        assert!(!ledger.wants(Duration::from_millis(99)));
+        assert_eq!(ledger.counts(), (20, 0));
+        let locks = ledger.causes().find(|(cause, _)| *cause == Cause::RowLock).unwrap().1.snapshot();
+        assert_eq!(locks.count(), 20);
+        ledger.clear();
+        assert!(ledger.slow_requests().is_empty());
+    }
+
+    #[test]
+    fn a_new_minute_begins_with_no_bar() {
+        let ledger = Ledger::default();
+        (1..=20).for_each(|ms| ledger.keep(request(ms)));
+        let later = clock::monotonic() + MINUTE;
+        assert!(ledger.rings.lock().end_minute(later, 256));
+        assert_eq!(times(&ledger.slowest_requests()), (11..=20).rev().collect::<Vec<_>>());
+        ledger.keep(request(2));
+        assert_eq!(times(&ledger.slowest_requests())[0], 2);
+    }
+
+    #[test]
+    fn what_clients_make_long_is_cut() {
+        let ledger = Ledger::default();
+        ledger.keep(request(200));
+        let kept = ledger.slow_requests().remove(0).detail;
+        assert_eq!((kept.region.len(), kept.row.len()), (TEXT_BYTES_MAX, ROW_BYTES_MAX));
+    }
+}

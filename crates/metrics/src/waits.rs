@@ -1,0 +1,203 @@
+//! [`Waits`]: what a request's time went to, by cause.
+//!
+//! # How a wait finds its request
+//! A thread runs one request at a time. So a room that makes its thread wait notes the wait for the
+//! thread ([`note`], [`time`]), and the end of the request takes what the thread has noted
+//! ([`take`]). The rooms below RPC know no request, and a request that waits for nothing pays one
+//! comparison. A request that changes threads takes its waits along and [adds](Waits::add) what the
+//! next thread noted.
+//!
+//! # What is counted
+//! Only what takes long once in a while is timed: reading a block, a lock that is not free, the log.
+//! The rest of a request's time is computing. [`Cause::Unexplained`] is the time that no part names;
+//! a slow request with much of it was preempted, or waits in a place that nobody times yet.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use evenkeel_common::clock;
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// From the last byte of the request until a thread began it: other calls of the connection's
+    /// thread, or a handler's queue.
+    Thread,
+    /// For the row's lock.
+    RowLock,
+    /// For a flush or a close to let go of the region's lock.
+    RegionLock,
+    /// A block read from a file, with its checksum.
+    BlockRead,
+    /// A block that another thread was reading.
+    BlockShared,
+    /// Decompressing and decoding a block.
+    Decompress,
+    /// Room in the log's queue.
+    LogQueue,
+    /// The log: the group commit that made the write durable, and the writes before it.
+    LogSync,
+    /// Earlier writes of the region, which a write that reads first has to see.
+    EarlierWrites,
+    /// The write throttle, which holds replies back while MemStores are full.
+    Throttle,
+    /// Time that no part explains.
+    Unexplained,
+}
+
+impl Cause {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::Thread,
+        Self::RowLock,
+        Self::RegionLock,
+        Self::BlockRead,
+        Self::BlockShared,
+        Self::Decompress,
+        Self::LogQueue,
+        Self::LogSync,
+        Self::EarlierWrites,
+        Self::Throttle,
+        Self::Unexplained,
+    ];
+
+    /// Its name in metrics and pages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::RowLock => "rowLock",
+            Self::RegionLock => "regionLock",
+            Self::BlockRead => "blockRead",
+            Self::BlockShared => "blockShared",
+            Self::Decompress => "decompress",
+            Self::LogQueue => "logQueue",
+            Self::LogSync => "logSync",
+            Self::EarlierWrites => "earlierWrites",
+            Self::Throttle => "throttle",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// The time that went to each cause, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits([u64; Cause::ALL.len()]);
+
+impl Waits {
+    /// No time at all.
+    pub const NONE: Self = Self([0; Cause::ALL.len()]);
+
+    /// Adds time to a cause.
+    pub fn note(&mut self, cause: Cause, time: Duration) {
+        if let Some(sum) = self.0.get_mut(cause as usize) {
+            *sum = sum.saturating_add(nanos(time));
+        }
+    }
+
+    /// Adds the times of another.
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+    }
+
+    /// The time of a cause.
+    pub fn of(&self, cause: Cause) -> Duration {
+        Duration::from_nanos(self.0.get(cause as usize).copied().unwrap_or(0))
+    }
+
+    /// The time of all causes.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.0.iter().fold(0, |sum, more| sum.saturating_add(*more)))
+    }
+
+    /// The causes that took any time, the longest first.
+    pub fn by_length(&self) -> Vec<(Cause, Duration)> {
+        let mut all: Vec<_> = Cause::ALL.iter().map(|&cause| (cause, self.of(cause))).collect();
+        all.retain(|(_, time)| !time.is_zero());
+        all.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
+        all
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+thread_local! {
+    static NOTED: Cell<Waits> = const { Cell::new(Waits::NONE) };
+    /// Whether there is anything in `NOTED`.
+    static HAS_NOTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes that this thread's request waited.
+pub fn note(cause: Cause, time: Duration) {
+    let mut noted = NOTED.get();
+    noted.note(cause, time);
+    NOTED.set(noted);
+    HAS_NOTED.set(true);
+}
+
+/// Notes the time that `work` takes.
+pub fn time<T>(cause: Cause, work: impl FnOnce() -> T) -> T {
+    let timer = Timer::start(cause);
+    let result = work();
+    drop(timer);
+    result
+}
+
+/// Takes what this thread has noted since it was last taken.
+#[inline]
+pub fn take() -> Option<Waits> {
+    if !HAS_NOTED.get() {
+        return None;
+    }
+    HAS_NOTED.set(false);
+    Some(NOTED.replace(Waits::NONE))
+}
+
+/// Notes the time from its start until it is dropped.
+#[derive(Debug)]
+pub struct Timer {
+    cause: Cause,
+    began_at: Instant,
+}
+
+impl Timer {
+    /// Starts now.
+    pub fn start(cause: Cause) -> Self {
+        Self { cause, began_at: clock::monotonic() }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        note(self.cause, self.began_at.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_takes_what_its_thread_noted() {
+        assert_eq!(take(), None);
+        note(Cause::BlockRead, Duration::from_millis(3));
+        note(Cause::BlockRead, Duration::from_millis(4));
+        note(Cause::RowLock, Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(take(), None, "another thread's")).join().unwrap();
+        });
+        let waits = take().unwrap();
+        assert_eq!(waits.of(Cause::BlockRead), Duration::from_millis(7));
+        assert_eq!(waits.sum(), Duration::from_millis(8));
+        assert_eq!(waits.by_length()[1], (Cause::RowLock, Duration::from_millis(1)));
+        assert_eq!(take(), None);
+    }
+
+    #[test]
+    fn every_cause_has_the_place_of_its_number() {
+        for (number, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, number);
+        }
+    }
+}

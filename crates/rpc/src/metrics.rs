@@ -1,0 +1,145 @@
+//! [`RpcMetrics`]: what a server counts of its calls, and [`CallTimes`] of each.
+//!
+//! # Times of a call
+//! ```text
+//!   received            begun                      answered
+//!   last byte read      a thread runs it           the reply is in the outbox
+//!      |---- queue time ----|---- processing time ----|
+//! ```
+//! A call that runs on its connection's thread begins when the call before it has its reply: the
+//! clock is read once a call, at its end. A call of a handler thread begins when the thread takes
+//! it. So a write that waits for the log has its wait in its processing time.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_common::ErrorKind;
+use evenkeel_metrics::ledger::{Ledger, RequestDetail, SlowRequest};
+use evenkeel_metrics::waits::{Cause, Waits};
+use evenkeel_metrics::{Counters, Histogram, LedgerConfig};
+
+use crate::call::ConnectionInfo;
+
+/// How long a call took. See the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallTimes {
+    /// When its last byte had been read.
+    pub received_at: Instant,
+    /// When a thread began it.
+    pub begun_at: Instant,
+    /// When its reply was ready.
+    pub answered_at: Instant,
+}
+
+impl CallTimes {
+    /// From its arrival until a thread began it.
+    pub fn queue_time(&self) -> Duration {
+        self.begun_at.saturating_duration_since(self.received_at)
+    }
+
+    /// From its beginning until its reply was ready.
+    pub fn processing_time(&self) -> Duration {
+        self.answered_at.saturating_duration_since(self.begun_at)
+    }
+
+    /// From its arrival until its reply was ready.
+    pub fn total_time(&self) -> Duration {
+        self.answered_at.saturating_duration_since(self.received_at)
+    }
+}
+
+/// What a server counts of its calls.
+#[derive(Debug, Default)]
+pub struct RpcMetrics {
+    /// Times, recorded by [`Histogram::record_time`].
+    pub queue_time: Histogram,
+    /// The same.
+    pub processing_time: Histogram,
+    /// The same.
+    pub total_time: Histogram,
+    /// Bytes of requests.
+    pub request_bytes: Histogram,
+    /// Bytes of replies.
+    pub reply_bytes: Histogram,
+    /// Replies with an error, by the place of its kind in [`ErrorKind::ALL`].
+    exceptions: Counters<{ ErrorKind::ALL.len() }>,
+    /// The slow calls.
+    pub ledger: Ledger,
+}
+
+/// One call that has its reply.
+pub(crate) struct AnsweredCall<'a> {
+    pub method: &'static str,
+    pub info: &'a ConnectionInfo,
+    pub times: CallTimes,
+    pub request_bytes: usize,
+    pub reply_bytes: usize,
+    pub error: Option<ErrorKind>,
+    pub waits: Waits,
+}
+
+impl RpcMetrics {
+    /// Metrics whose ledger keeps calls by these settings.
+    pub fn new(ledger: LedgerConfig) -> Self {
+        Self { ledger: Ledger::new(ledger), ..Self::default() }
+    }
+
+    /// Replies with an error of this kind.
+    pub fn exceptions(&self, kind: ErrorKind) -> u64 {
+        self.exceptions.sum(kind as usize)
+    }
+
+    /// Replies with an error.
+    pub fn all_exceptions(&self) -> u64 {
+        ErrorKind::ALL.iter().map(|kind| self.exceptions(*kind)).sum()
+    }
+
+    /// Counts an error that a reply tells of one of its actions.
+    pub fn count_exception(&self, kind: ErrorKind) {
+        self.exceptions.add(kind as usize, 1);
+    }
+
+    /// Counts a call that has its reply. `detail` is asked only if the call is kept.
+    #[inline]
+    pub(crate) fn record(&self, call: AnsweredCall<'_>, detail: impl FnOnce() -> RequestDetail) {
+        let total = call.times.total_time();
+        self.queue_time.record_time(call.times.queue_time());
+        self.processing_time.record_time(call.times.processing_time());
+        self.total_time.record_time(total);
+        self.request_bytes.record(call.request_bytes as u64);
+        self.reply_bytes.record(call.reply_bytes as u64);
+        if let Some(kind) = call.error {
+            self.count_exception(kind);
+        }
+        if self.ledger.wants(total) {
+            self.keep(call, detail());
+        }
+    }
+
+    #[cold]
+    fn keep(&self, call: AnsweredCall<'_>, detail: RequestDetail) {
+        let (queue_time, processing_time) = (call.times.queue_time(), call.times.processing_time());
+        let mut waits = call.waits;
+        waits.note(Cause::Thread, queue_time);
+        let unexplained = (queue_time + processing_time).saturating_sub(waits.sum());
+        waits.note(Cause::Unexplained, unexplained);
+        let age = call.times.received_at.elapsed();
+        self.ledger.keep(SlowRequest {
+            method: call.method,
+            received_ms: now_ms() - i64::try_from(age.as_millis()).unwrap_or(i64::MAX),
+            queue_time,
+            processing_time,
+            request_bytes: call.request_bytes as u64,
+            reply_bytes: call.reply_bytes as u64,
+            client: call.info.peer.to_string(),
+            user: call.info.user.clone().unwrap_or_default(),
+            error: call.error.map_or("", ErrorKind::class_name),
+            detail,
+            waits,
+        });
+    }
+}
+
+fn now_ms() -> i64 {
+    use evenkeel_common::clock::{Clock, SystemClock};
+    SystemClock.now_ms()
+}
