@@ -78,6 +78,7 @@ pub fn region_of(
         server,
         nonces: Arc::new(NonceManager::new(clock, 60_000)),
         events: Arc::new(NoEvents),
+        operation_times: Arc::default(),
     };
     let info = RegionInfo::new(table.name().clone(), Default::default(), Default::default(), 1);
     Region::open(Arc::new(env), info, Arc::new(table))

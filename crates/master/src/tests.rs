@@ -182,6 +182,7 @@ impl Cluster {
                 chunks: ChunkPool::new(2),
                 config: StoreConfig::default(),
             },
+            operation_times: Arc::default(),
             wal: wal.expect("a log"),
             config: RegionConfig::default(),
             server: server.clone(),

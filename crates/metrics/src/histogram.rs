@@ -51,7 +51,7 @@ pub const INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Histogram {
     stripes: Striped<Stripe>,
-    interval: Mutex<Option<Box<Past>>>,
+    intervals: Intervals,
 }
 
 #[derive(Debug)]
@@ -84,8 +84,14 @@ impl Histogram {
     /// Counts a value.
     #[inline]
     pub fn record(&self, value: u64) {
+        self.record_n(value, 1);
+    }
+
+    /// Counts a value `n` times.
+    #[inline]
+    pub fn record_n(&self, value: u64, n: u64) {
         if let Some(bucket) = self.stripes.mine().0.get(bucket_of(value)) {
-            bucket.fetch_add(1, Relaxed);
+            bucket.fetch_add(n, Relaxed);
         }
     }
 
@@ -112,15 +118,27 @@ impl Histogram {
         }
     }
 
-    /// The values of the last interval that has ended. The first begins with the first value, and
-    /// until it has ended it has the values up to now.
+    /// The values of the last interval that has ended. See [`Intervals`].
     pub fn interval(&self) -> Interval {
-        self.interval_at(clock::monotonic())
+        self.intervals.of(self.snapshot())
+    }
+}
+
+/// Divides the values of a histogram, or of a sum of several, into intervals.
+///
+/// The first interval begins with the first value, and until it has ended it has the values up to
+/// now.
+#[derive(Debug, Default)]
+pub struct Intervals(Mutex<Option<Box<Past>>>);
+
+impl Intervals {
+    /// The last interval that has ended, where `sum` has all values up to now.
+    pub fn of(&self, sum: HistogramSnapshot) -> Interval {
+        self.at(sum, clock::monotonic())
     }
 
-    fn interval_at(&self, now: Instant) -> Interval {
-        let mut past = self.interval.lock();
-        let sum = self.snapshot();
+    fn at(&self, sum: HistogramSnapshot, now: Instant) -> Interval {
+        let mut past = self.0.lock();
         let total = sum.count();
         if let Some(past) = past.as_ref().filter(|past| now < past.ended_at + INTERVAL) {
             return Interval { total, values: past.interval.clone() };
@@ -270,18 +288,22 @@ mod tests {
         assert_eq!(values.min(), 1);
     }
 
+    fn at(histogram: &Histogram, now: Instant) -> Interval {
+        histogram.intervals.at(histogram.snapshot(), now)
+    }
+
     #[test]
     fn an_interval_is_the_same_for_all_who_read_it() {
         let (histogram, start) = (Histogram::default(), clock::monotonic());
-        assert_eq!(histogram.interval_at(start).total, 0);
+        assert_eq!(at(&histogram, start).total, 0);
         histogram.record(5);
-        assert_eq!(histogram.interval_at(start).values.count(), 1);
+        assert_eq!(at(&histogram, start).values.count(), 1);
         histogram.record(7);
-        let again = histogram.interval_at(start + INTERVAL / 2);
+        let again = at(&histogram, start + INTERVAL / 2);
         assert_eq!((again.total, again.values.max()), (2, 5));
-        let next = histogram.interval_at(start + INTERVAL);
+        let next = at(&histogram, start + INTERVAL);
         assert_eq!((next.total, next.values.count(), next.values.max()), (2, 1, 7));
-        let quiet = histogram.interval_at(start + 2 * INTERVAL);
+        let quiet = at(&histogram, start + 2 * INTERVAL);
         assert_eq!((quiet.total, quiet.values.count(), quiet.values.quantile(0.5)), (2, 0, 0));
     }
 

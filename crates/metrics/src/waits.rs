@@ -136,6 +136,14 @@ pub fn note(cause: Cause, time: Duration) {
     HAS_NOTED.set(true);
 }
 
+/// Notes waits that another thread had noted.
+pub fn note_all(waits: &Waits) {
+    let mut noted = NOTED.get();
+    noted.add(waits);
+    NOTED.set(noted);
+    HAS_NOTED.set(true);
+}
+
 /// Notes the time that `work` takes.
 pub fn time<T>(cause: Cause, work: impl FnOnce() -> T) -> T {
     let timer = Timer::start(cause);

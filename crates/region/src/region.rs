@@ -42,6 +42,7 @@ mod in_memory_flush;
 pub mod mvcc;
 pub mod nonce;
 mod open;
+pub mod operation_times;
 mod pending_write;
 mod prefetch;
 mod prepare;
@@ -73,6 +74,7 @@ pub use self::flush::FlushOutcome;
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
+pub use self::operation_times::{Operation, OperationTimes, TableOperationTimes};
 pub use self::pending_write::BatchCompletion;
 pub use self::prefetch::prefetch_write_positions;
 pub use self::read::RowReader;
@@ -145,6 +147,8 @@ pub struct RegionEnv {
     pub nonces: Arc<NonceManager>,
     /// Receives the regions' events.
     pub events: Arc<dyn RegionEvents>,
+    /// How long the operations on each table took.
+    pub operation_times: Arc<TableOperationTimes>,
 }
 
 /// Whether a region accepts requests.
@@ -220,12 +224,18 @@ pub struct Region {
     /// updates lock.
     oldest_edit_ms: AtomicI64,
     counts: RequestCounts,
+    operation_times: Arc<OperationTimes>,
 }
 
 impl Region {
     /// The region's name and range.
     pub fn info(&self) -> &RegionInfo {
         &self.info
+    }
+
+    /// How long the operations on its table took, of all regions that this server has of it.
+    pub fn operation_times(&self) -> &Arc<OperationTimes> {
+        &self.operation_times
     }
 
     /// Its table.

@@ -20,7 +20,8 @@
 //! | [`limits`] | unflushed bytes; writers slow down before memory or files run out |
 //! | [`background`] | flush and compaction threads, their throughput, the chore |
 //! | [`config`] | [`RegionServerConfig`] |
-//! | [`load`] | sizes and counts for reports |
+//! | [`load`] | sizes for reports |
+//! | [`request_counters`] | requests so far, by method |
 //! | [`statistics`] | figures of the caches and the allocator, for the log |
 //! | `version` | the version that clients and masters are told |
 //!
@@ -55,6 +56,7 @@ pub mod limits;
 pub mod load;
 pub mod master_connection;
 pub mod online_regions;
+pub mod request_counters;
 pub mod requests;
 pub mod services;
 pub mod statistics;
@@ -83,9 +85,9 @@ pub use self::background::Background;
 pub use self::config::RegionServerConfig;
 use self::limits::memstore::MemStoreGauge;
 use self::limits::write_throttle;
-pub use self::load::RequestCounters;
 pub use self::master_connection::{ClusterView, MasterConnection};
 pub use self::online_regions::OnlineRegions;
+pub use self::request_counters::{RequestCounters, RequestKind};
 pub use self::requests::caller::{Caller, Reply};
 pub use self::requests::pending_reply::PendingReply;
 pub use self::requests::scanners::{ScannerLimits, Scanners};

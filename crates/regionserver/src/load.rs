@@ -2,7 +2,6 @@
 
 use evenkeel_common::length;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
@@ -11,36 +10,6 @@ use crate::RegionServer;
 use crate::background::CompactionState;
 use crate::convert;
 use crate::coprocessor::{BuiltIn, Coprocessors};
-
-/// Requests so far, by method.
-#[derive(Debug, Default)]
-pub struct RequestCounters {
-    /// Get.
-    pub gets: AtomicU64,
-    /// Mutate.
-    pub mutates: AtomicU64,
-    /// Multi.
-    pub multis: AtomicU64,
-    /// Scan, every call.
-    pub scans: AtomicU64,
-    /// PrepareBulkLoad, BulkLoadHFile and CleanupBulkLoad.
-    pub bulk_loads: AtomicU64,
-    /// Of Get and Multi, those that had to wait for a disk, and did so on a handler thread.
-    pub reads_aside: AtomicU64,
-}
-
-impl RequestCounters {
-    /// All of them, each once.
-    pub fn total(&self) -> u64 {
-        let counters = [&self.gets, &self.mutates, &self.multis, &self.scans, &self.bulk_loads];
-        counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
-    }
-}
-
-/// Counts one request.
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
 
 /// A region's report. Sizes are in whole MiB, as HBase's fields say MB; anything that is there
 /// counts as 1 at least, so that a small region does not look empty.

@@ -9,6 +9,7 @@
 //! | [`get_batch`] | [`GetBatch`](get_batch::GetBatch): single Gets read together |
 //! | [`pending_reply`] | [`PendingReply`](pending_reply::PendingReply): the reply to a write |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
+//! | [`subject`] | what a request is about, for metrics and the ledger |
 //! | [`bulk_load`] | files that clients wrote, into regions |
 
 pub mod batch;
@@ -22,3 +23,4 @@ pub mod mutate;
 pub mod pending_reply;
 pub mod scan;
 pub mod scanners;
+pub mod subject;

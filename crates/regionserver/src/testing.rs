@@ -242,6 +242,7 @@ fn env(
         server: name.clone(),
         nonces: Arc::new(NonceManager::new(clock.clone(), 60_000)),
         events: background.clone(),
+        operation_times: Arc::default(),
     })
 }
 

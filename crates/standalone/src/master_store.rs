@@ -71,6 +71,7 @@ pub fn take_over(env: &RegionEnv) -> Result<()> {
         server: env.server.clone(),
         nonces: Arc::clone(&env.nonces),
         events: Arc::clone(&env.events),
+        operation_times: Arc::default(),
     };
     let region = Region::open(Arc::new(own), info, Arc::new(descriptor))?;
     rewrite(&region, env)?;

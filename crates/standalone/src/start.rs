@@ -194,6 +194,7 @@ fn open_storage(process: &Process, recovery: &Recovery) -> Result<Storage> {
         compaction_throughput: Arc::clone(background.compaction_throughput()),
     };
     background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
+    let operation_times = Arc::default();
     let env = |wal: &Arc<Wal>| {
         Arc::new(RegionEnv {
             stores: stores.clone(),
@@ -202,6 +203,7 @@ fn open_storage(process: &Process, recovery: &Recovery) -> Result<Storage> {
             server: recovery.name.clone(),
             nonces: Arc::clone(&recovery.nonces),
             events: background.clone(),
+            operation_times: Arc::clone(&operation_times),
         })
     };
     let (user_env, meta_env) = (env(&wals.user), env(&wals.meta));

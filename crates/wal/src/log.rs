@@ -94,6 +94,7 @@ use evenkeel_common::clock::Clock;
 use evenkeel_common::thread::{Supervisor, spawn_essential};
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result, turns};
 use evenkeel_fs::FileSystem;
+use evenkeel_metrics::waits::{self, Cause};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::config::{WalConfig, WalListener};
@@ -580,7 +581,7 @@ impl Shared {
             }
             count(&self.counters.full_queue_waits);
             queue.blocked += 1;
-            turns::lend(|| self.space.wait(&mut queue));
+            waits::time(Cause::LogQueue, || turns::lend(|| self.space.wait(&mut queue)));
             queue.blocked -= 1;
             queue.check_open()?;
         }

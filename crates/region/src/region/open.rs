@@ -68,6 +68,7 @@ impl Region {
         let in_memory_bytes =
             env.stores.config.in_memory.threshold_bytes(chunk_bytes, flush_bytes, stores.len());
         let region = Arc::new(Self {
+            operation_times: env.operation_times.of_table(info.table()),
             row_locks: RowLocks::new(env.config.row_lock_wait),
             row_cache: RowCache::open(&env.stores, &info, &table),
             env,

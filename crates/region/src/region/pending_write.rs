@@ -18,8 +18,10 @@
 //! to throttle writers).
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use evenkeel_common::{HBaseError, KeyValue, Result};
+use evenkeel_common::{HBaseError, KeyValue, Result, clock};
+use evenkeel_metrics::waits::{self, Cause, Waits};
 use evenkeel_wal::{OnSynced, SyncLevel, Txid};
 
 use super::Region;
@@ -80,6 +82,10 @@ pub(super) struct PendingWrite {
     /// The nonce of an operation that must be applied once only.
     nonce: Option<RunningNonce>,
     answer: WriteAnswer,
+    /// What the write waited for on the thread that made it.
+    waits: Option<Waits>,
+    /// When it was logged.
+    logged_at: Instant,
 }
 
 impl PendingWrite {
@@ -89,7 +95,8 @@ impl PendingWrite {
         result: CheckAndMutateResult,
         answer: WriteAnswer,
     ) -> Self {
-        Self { region: Arc::clone(region), applied, result, nonce: None, answer }
+        let (waits, logged_at) = (waits::take(), clock::monotonic());
+        Self { region: Arc::clone(region), applied, result, nonce: None, answer, waits, logged_at }
     }
 
     /// Ends the operation with the write.
@@ -106,11 +113,22 @@ impl PendingWrite {
         }
     }
 
+    /// Notes what the write waited for, for the thread that answers it.
+    fn note_waits(&self) {
+        // Nothing that another write left on this thread is this one's.
+        waits::take();
+        if let Some(waits) = &self.waits {
+            waits::note_all(waits);
+        }
+        waits::note(Cause::LogSync, self.logged_at.elapsed());
+    }
+
     fn durable(self: Box<Self>, region: &Region) {
         region.mvcc.complete_then(self.applied.number, Some(self));
     }
 
     fn failed(self, error: HBaseError) {
+        self.note_waits();
         let Self { region, applied, nonce, answer, .. } = self;
         region.take_back(&applied.cells);
         region.mvcc.complete(applied.number);
@@ -135,6 +153,7 @@ impl OnSynced for PendingWrite {
 
 impl OnVisible for PendingWrite {
     fn visible(self: Box<Self>) {
+        self.note_waits();
         let Self { applied, result, nonce, answer, .. } = *self;
         applied.held.settle();
         if let Some(nonce) = nonce {

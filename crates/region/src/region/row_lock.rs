@@ -7,6 +7,7 @@
 
 use evenkeel_common::clock;
 use evenkeel_common::length;
+use evenkeel_metrics::waits::{Cause, Timer};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
 
@@ -85,6 +86,7 @@ impl RowLocks {
         // The holder may wait until a write of this thread is durable.
         evenkeel_wal::wake_deferred();
         let deadline = *deadline.get_or_insert_with(|| clock::monotonic() + self.wait_max);
+        let _timer = Timer::start(Cause::RowLock);
         let held = turns::lend_and_line_up(|| match mode {
             LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),
             LockMode::Exclusive => {

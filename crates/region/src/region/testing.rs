@@ -39,6 +39,7 @@ pub(super) fn region_with(events: Arc<dyn RegionEvents>, flush_bytes: u64) -> Ar
         server: ServerName::new("h", 16020, 1),
         nonces: Arc::new(NonceManager::new(clock, 1000)),
         events,
+        operation_times: Arc::default(),
     };
     let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family(b"f", &[]));
     let info = RegionInfo::new(table.name().clone(), Bytes::new(), Bytes::new(), 1);

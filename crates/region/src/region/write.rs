@@ -21,8 +21,10 @@ use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{
     CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, TryError, Wait, turns,
 };
+use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
+use parking_lot::RwLockReadGuard;
 
 use super::abort_on_panic::AbortOnPanic;
 use super::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
@@ -287,7 +289,9 @@ impl Region {
                 return Err(TryError::WouldWait);
             }
             // The cells read below must not be taken back after this write was built on them.
-            turns::lend_and_line_up(|| self.mvcc.wait_for(self.mvcc.write_point()));
+            waits::time(Cause::EarlierWrites, || {
+                turns::lend_and_line_up(|| self.mvcc.wait_for(self.mvcc.write_point()));
+            });
         }
         let now_ms = self.env.stores.clock.now_ms();
         let mut put_timestamp = now_ms;
@@ -326,6 +330,11 @@ impl Region {
         }
     }
 
+    fn wait_for_updates_lock(&self) -> RwLockReadGuard<'_, Phase> {
+        let brief = self.updates.try_read_for(wait_budget::BRIEF);
+        brief.unwrap_or_else(|| turns::lend(|| self.updates.read()))
+    }
+
     /// Takes a write number, appends the cells to the log and adds them to the MemStore.
     fn apply(
         self: &Arc<Self>,
@@ -340,8 +349,7 @@ impl Region {
             Wait::Allowed => self
                 .updates
                 .try_read()
-                .or_else(|| self.updates.try_read_for(wait_budget::BRIEF))
-                .unwrap_or_else(|| turns::lend(|| self.updates.read())),
+                .unwrap_or_else(|| waits::time(Cause::RegionLock, || self.wait_for_updates_lock())),
             Wait::Never => self
                 .updates
                 .try_read()

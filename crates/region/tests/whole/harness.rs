@@ -182,6 +182,7 @@ impl Cluster {
                 chunks: ChunkPool::new(2),
                 config: StoreConfig { in_memory, ..StoreConfig::default() },
             },
+            operation_times: Arc::default(),
             wal: Arc::clone(&wal),
             config: RegionConfig::default(),
             server,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use evenkeel_common::Result;
 use evenkeel_common::clock;
 use evenkeel_protocol::pb;
-use evenkeel_region::region::{self, Region};
+use evenkeel_region::region::{self, Operation, Region};
 use evenkeel_rpc::{
     BatchRunner, Call, CallBatch, CallClass, DetachedResponder, Respond, Responder, run_call,
 };
@@ -37,6 +37,7 @@ use crate::requests::get_batch::GetBatch;
 use crate::requests::inline::{RunsOn, SLICE, class_of_writes};
 use crate::requests::mutate;
 use crate::requests::pending_reply::PendingReply;
+use crate::requests::subject::row_detail;
 use crate::services::client::ClientService;
 
 /// A single write that has been decoded.
@@ -138,8 +139,13 @@ impl ClientRunner {
         }
         let service = &self.service;
         let caller = |(call, _): &(Call, Responder)| Caller::of(call);
-        let largest = gets.read(service.server(), caller, |(call, reply), system, outcome| {
-            service.answer_or_read_again(call, reply, system, outcome);
+        let largest = gets.read(service.server(), caller, |(call, reply), (region, row), outcome| {
+            let system = region.info().table().is_system();
+            let detail = || row_detail(region, row);
+            let times = service.answer_or_read_again(call, reply, system, outcome, detail);
+            if let Some(times) = times {
+                region.operation_times().record(Operation::Get, times.processing_time());
+            }
         });
         self.recent.note(largest);
     }

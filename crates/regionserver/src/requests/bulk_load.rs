@@ -34,7 +34,7 @@ use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::{RegionServer, load};
+use crate::{RegionServer, RequestKind};
 
 /// Random characters in the name of a staging directory: 320 bits, as 5 bits each.
 const RANDOM_CHARACTERS: usize = 64;
@@ -86,7 +86,7 @@ pub fn bulk_load(
     request: &pb::BulkLoadHFileRequest,
 ) -> Result<pb::BulkLoadHFileResponse> {
     server.check_open()?;
-    load::count(&server.counters.bulk_loads);
+    server.counters.count(RequestKind::BulkLoad);
     let own = server.cluster_view().cluster_id.clone();
     if request.cluster_ids.contains(&own) {
         return Ok(pb::BulkLoadHFileResponse { loaded: true });

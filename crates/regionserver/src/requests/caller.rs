@@ -4,9 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use evenkeel_common::{CellBuffer, Result};
+use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_rpc::{Call, CellBlockWriter, CellCodec, Charge, Compressor, Respond};
+use evenkeel_rpc::{Call, CallTimes, CellBlockWriter, CellCodec, Charge, Compressor, Respond};
 use prost::Message;
 
 use crate::convert::result;
@@ -90,13 +91,24 @@ impl<M> Reply<M> {
 
 /// Answers a call with a request's outcome.
 pub fn answer<M: Message>(responder: impl Respond, outcome: Result<Reply<M>>) {
+    answer_detailed(responder, outcome, RequestDetail::default);
+}
+
+/// Answers a call with a request's outcome. Returns how long the call took. If that is long,
+/// `detail` tells what it was.
+pub fn answer_detailed<M: Message>(
+    responder: impl Respond,
+    outcome: Result<Reply<M>>,
+    detail: impl FnOnce() -> RequestDetail,
+) -> CallTimes {
     match outcome {
         Ok(Reply { message, block, room }) => {
-            responder.send_cells(&message, block);
+            let times = responder.send_detailed(&message, block, detail);
             // The reply is counted where it waits for its client.
             drop(room);
+            times
         }
-        Err(error) => responder.send_error(&error),
+        Err(error) => responder.send_error_detailed(&error, detail),
     }
 }
 

@@ -12,7 +12,7 @@ use evenkeel_rpc::Charge;
 use crate::convert::{check_row, read, result};
 use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::requests::multi;
-use crate::{RegionServer, load};
+use crate::{RegionServer, RequestKind};
 
 /// Reads one row, on a thread that may wait.
 ///
@@ -23,10 +23,22 @@ pub fn get(
     request: pb::GetRequest,
     caller: &Caller,
 ) -> Result<Reply<pb::GetResponse>> {
-    let (region, row) = (find_region(server, &request)?, request.get.row.clone());
-    let mut reader = GetReader::new(server, &region, Wait::Allowed);
+    get_of(server, &*find_region(server, &request)?, &request.get, caller)
+}
+
+/// Reads one row of a region, on a thread that may wait.
+///
+/// # Errors
+/// What reading the request or reading the row says.
+pub fn get_of(
+    server: &RegionServer,
+    region: &Region,
+    get: &pb::Get,
+    caller: &Caller,
+) -> Result<Reply<pb::GetResponse>> {
+    let mut reader = GetReader::new(server, region, Wait::Allowed);
     let mut context = ScannerContext::unlimited();
-    let reply = reader.reply(0, &request.get, &row, std::iter::empty(), caller, &mut context);
+    let reply = reader.reply(0, get, &get.row, std::iter::empty(), caller, &mut context);
     reply.map(|(reply, _)| reply).map_err(TryError::into_failure)
 }
 
@@ -35,7 +47,7 @@ pub fn get(
 /// # Errors
 /// What finding it says.
 pub fn find_region(server: &RegionServer, request: &pb::GetRequest) -> Result<Arc<Region>> {
-    server.region(&request.region).inspect_err(|_| load::count(&server.counters.gets))
+    server.region(&request.region).inspect_err(|_| server.counters.count(RequestKind::Get))
 }
 
 /// Reads rows of one region one after the other: those of single Gets that came together, and those
@@ -100,7 +112,7 @@ impl<'a> GetReader<'a> {
         };
         let read = self.read(kind, get, row, upcoming, (&mut cells, context), &mut room);
         if !read.as_ref().is_err_and(TryError::is_unfinished) {
-            load::count(&self.server.counters.gets);
+            self.server.counters.count(RequestKind::Get);
         }
         read?;
         let bytes = cells.encoded_len() as u64;

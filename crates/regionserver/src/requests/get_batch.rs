@@ -71,7 +71,7 @@ impl<T> GetBatch<T> {
     }
 
     /// Reads the Gets without waiting and within one [`SLICE`], and passes the outcome of each to
-    /// `answer`, with whether the table is one of HBase's own. `caller` names the caller of a Get.
+    /// `answer`, with its region and row. `caller` names the caller of a Get.
     /// A Get that would wait, or comes after the slice, has the outcome `WouldWait`. If a Get
     /// panics, its `T` is dropped. The batch is empty on return.
     ///
@@ -80,12 +80,11 @@ impl<T> GetBatch<T> {
         &mut self,
         server: &RegionServer,
         caller: impl Fn(&T) -> Caller,
-        mut answer: impl FnMut(T, bool, TryResult<Reply<pb::GetResponse>>),
+        mut answer: impl FnMut(T, (&Region, &[u8]), TryResult<Reply<pb::GetResponse>>),
     ) -> u64 {
         let mut largest = 0;
         let mut context = ScannerContext::within(Some(SLICE));
         for (number, kind) in self.kinds.iter().enumerate() {
-            let is_system = kind.region.info().table().is_system();
             let mut reader = GetReader::new(server, &kind.region, Wait::Never);
             for at in 0..self.gets.len() {
                 let (get, later) = match self.gets[at..].split_first_mut() {
@@ -94,22 +93,23 @@ impl<T> GetBatch<T> {
                 };
                 let Some(responder) = get.responder.take() else { continue };
                 let row = &get.row;
+                let place = (&*kind.region, &row[..]);
                 let later = later.iter().filter(|get| get.kind == number).map(|get| &get.row[..]);
                 let upcoming = std::iter::once(&row[..]).chain(later);
                 let read = catch_unwind(AssertUnwindSafe(|| {
                     if context.slice.is_over() {
                         // An earlier Get used up the slice. This one may be short.
-                        answer(responder, is_system, Err(TryError::WouldWait));
+                        answer(responder, place, Err(TryError::WouldWait));
                         return 0;
                     }
                     let caller = caller(&responder);
                     match reader.reply(0, &kind.get, row, upcoming, &caller, &mut context) {
                         Ok((reply, bytes)) => {
-                            answer(responder, is_system, Ok(reply));
+                            answer(responder, place, Ok(reply));
                             bytes
                         }
                         Err(error) => {
-                            answer(responder, is_system, Err(error));
+                            answer(responder, place, Err(error));
                             0
                         }
                     }

@@ -36,14 +36,15 @@ mod reply_limits;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, HBaseError, Result, TryError, Wait, quoted, turns};
+use evenkeel_common::{CellBuffer, HBaseError, Result, TryError, Wait, clock, quoted, turns};
+use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_region::region::{self, Region};
+use evenkeel_region::region::{self, Operation, OperationTimes, Region};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_rpc::CellBlockReader;
 
@@ -60,7 +61,7 @@ use crate::requests::get::GetReader;
 use crate::requests::inline::RunsOn;
 use crate::requests::mutate::check_same_row;
 use crate::requests::pending_reply::PendingReply;
-use crate::{RegionServer, load};
+use crate::{RegionServer, RequestKind};
 
 /// Room that is made at once for the rows of a request, of which the first tells how large they
 /// are.
@@ -103,6 +104,18 @@ pub fn kind(request: &MultiRequest) -> MultiKind {
     }
 }
 
+/// What the ledger keeps of a request.
+pub fn detail(request: &MultiRequest) -> RequestDetail {
+    let actions: usize = request.region_actions.iter().map(|of| of.actions.len()).sum();
+    let regions = request.region_actions.len();
+    let first = request.region_actions.first();
+    RequestDetail {
+        region: first.map(|of| quoted(&of.region.value).to_string()).unwrap_or_default(),
+        row: Vec::new(),
+        text: format!("{actions} actions, {regions} regions"),
+    }
+}
+
 /// Starts all actions of a request; `done` gets the outcome when the last has ended. What reads
 /// before it writes waits wherever it runs.
 pub fn multi(
@@ -113,7 +126,7 @@ pub fn multi(
     reply: PendingReply<MultiResponse>,
     runs_on: RunsOn<'_>,
 ) {
-    let count = || load::count(&server.counters.multis);
+    let count = || server.counters.count(RequestKind::Multi);
     if let Err(error) = server.check_open().and_then(|()| check_size(server, request)) {
         count();
         return reply.send(Err(error));
@@ -321,7 +334,7 @@ impl MultiRun<'_> {
                     What::Service(call) => self.service(at, slot, region, call),
                     What::Get { row, kind } => {
                         let upcoming = rows_of_kind(&of_region.actions[slot..], *kind);
-                        let outcome = self.get((at, slot), &mut reader, row, *kind, upcoming);
+                        let outcome = self.get((at, slot), (region, &mut reader), row, *kind, upcoming);
                         self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
                     }
                     What::Nothing => {
@@ -378,7 +391,9 @@ impl MultiRun<'_> {
         turns::pass();
         self.note_written(bytes);
         let gathering = self.gathering.start();
+        let timed = BatchTime::start(region, &mutations);
         let done = Box::new(move |outcomes: Vec<Result<MutationResult>>| {
+            timed.end();
             for (slot, outcome) in slots.into_iter().zip(outcomes) {
                 gathering.set(
                     at,
@@ -395,7 +410,7 @@ impl MultiRun<'_> {
     fn get<'r>(
         &mut self,
         (at, slot): (usize, usize),
-        reader: &mut GetReader<'_>,
+        (region, reader): (&Region, &mut GetReader<'_>),
         row: &Bytes,
         kind: usize,
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
@@ -413,7 +428,9 @@ impl MultiRun<'_> {
         let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
         let mut room = |row_bytes| self.limits.grow_to(row_bytes);
         let cells = (&mut gets.cells, &mut self.context);
+        let began_at = clock::monotonic();
         let read = reader.read(kind, get, row, upcoming, cells, &mut room);
+        region.operation_times().record(Operation::Get, began_at.elapsed());
         let count = gets.cells.len() - cells_before;
         let bytes = gets.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
@@ -473,6 +490,36 @@ struct Gets {
     count: usize,
     /// The cells of all.
     cells: CellBuffer,
+}
+
+/// Times the Puts and Deletes that go to a region together.
+struct BatchTime {
+    of_table: Arc<OperationTimes>,
+    began_at: Instant,
+    has_puts: bool,
+    has_deletes: bool,
+}
+
+impl BatchTime {
+    fn start(region: &Region, mutations: &[Mutation]) -> Self {
+        let has = |kind| mutations.iter().any(|mutation| mutation.kind == kind);
+        Self {
+            of_table: Arc::clone(region.operation_times()),
+            began_at: clock::monotonic(),
+            has_puts: has(MutationKind::Put),
+            has_deletes: has(MutationKind::Delete),
+        }
+    }
+
+    fn end(&self) {
+        let time = self.began_at.elapsed();
+        if self.has_puts {
+            self.of_table.record(Operation::PutBatch, time);
+        }
+        if self.has_deletes {
+            self.of_table.record(Operation::DeleteBatch, time);
+        }
+    }
 }
 
 /// Puts and Deletes that go to the region together.

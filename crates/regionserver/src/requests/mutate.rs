@@ -5,7 +5,7 @@ use std::sync::Arc;
 use evenkeel_common::Result;
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
-use evenkeel_region::region::Region;
+use evenkeel_region::region::{Operation, Region};
 use evenkeel_rpc::CellBlockReader;
 
 use crate::convert::{condition, mutation};
@@ -13,7 +13,8 @@ use crate::limits::memstore;
 use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::requests::inline::RunsOn;
 use crate::requests::pending_reply::PendingReply;
-use crate::{RegionServer, load};
+use crate::requests::subject::Subject;
+use crate::{RegionServer, RequestKind};
 
 /// The region of a write, if it is here, and where the write runs.
 pub struct Target<'a> {
@@ -51,7 +52,7 @@ pub fn mutate(
     caller: Caller,
     mut reply: PendingReply<pb::MutateResponse>,
 ) {
-    load::count(&server.counters.mutates);
+    server.counters.count(RequestKind::Mutate);
     let nonces = || caller.nonce_source(request.nonce_group);
     let Parsed { region, mutation, condition } = match parse(server, region, request, &mut block) {
         Ok(parsed) => parsed,
@@ -61,6 +62,12 @@ pub fn mutate(
         }
     };
     let kind = mutation.kind;
+    reply.set_subject(Subject::new(
+        &region,
+        operation(kind, condition.is_some()),
+        condition.is_some(),
+        &mutation.row,
+    ));
     reply.hold_for(server.begin_write(&region, memstore::bytes_of(&mutation)), &server.background);
     match condition {
         None => {
@@ -78,6 +85,18 @@ pub fn mutate(
             nonces(),
             Box::new(move |outcome| reply.send(outcome.map(|result| checked(result, &caller)))),
         ),
+    }
+}
+
+/// The operation as which a write is timed.
+fn operation(kind: MutationKind, is_conditional: bool) -> Operation {
+    match kind {
+        MutationKind::Put if is_conditional => Operation::CheckAndPut,
+        MutationKind::Put => Operation::Put,
+        MutationKind::Delete if is_conditional => Operation::CheckAndDelete,
+        MutationKind::Delete => Operation::Delete,
+        MutationKind::Increment => Operation::Increment,
+        MutationKind::Append => Operation::Append,
     }
 }
 

@@ -17,11 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::Result;
+use evenkeel_metrics::Cause;
 use evenkeel_rpc::{Charge, DetachedResponder};
 use prost::Message;
 
 use crate::background::Background;
-use crate::requests::caller::{Reply, answer};
+use crate::requests::caller::{Reply, answer_detailed};
+use crate::requests::subject::Subject;
 
 /// Where a reply goes.
 enum Recipient<M> {
@@ -37,17 +39,24 @@ pub struct PendingReply<M> {
     recipient: Recipient<M>,
     /// How long the reply is held back, and by whom.
     hold: Option<(Duration, Arc<Background>)>,
+    /// What the request is about, once that is known.
+    subject: Option<Subject>,
 }
 
 impl<M: Message + 'static> PendingReply<M> {
     /// The reply to a call.
     pub fn to_client(reply: DetachedResponder, charge: Option<Charge>) -> Self {
-        Self { recipient: Recipient::Client(reply, charge), hold: None }
+        Self { recipient: Recipient::Client(reply, charge), hold: None, subject: None }
     }
 
     /// A reply for a function of this process.
     pub fn to_function(function: impl FnOnce(Result<Reply<M>>) + Send + 'static) -> Self {
-        Self { recipient: Recipient::Function(Box::new(function)), hold: None }
+        Self { recipient: Recipient::Function(Box::new(function)), hold: None, subject: None }
+    }
+
+    /// Says what the request is about.
+    pub fn set_subject(&mut self, subject: Subject) {
+        self.subject = Some(subject);
     }
 
     /// Holds the reply back once the outcome is known, so that writers slow down before memory is
@@ -58,21 +67,34 @@ impl<M: Message + 'static> PendingReply<M> {
 
     /// Sends the outcome, at once or when the hold is over. May be called on any thread.
     pub fn send(self, outcome: Result<Reply<M>>) {
-        let Self { recipient, hold } = self;
+        let Self { mut recipient, hold, subject } = self;
         match hold {
-            None => recipient.give(outcome),
+            None => recipient.give(outcome, subject),
             Some((hold, background)) => {
-                background.write_throttle().hold(hold, move || recipient.give(outcome))
+                recipient.leave_thread(hold);
+                background.write_throttle().hold(hold, move || recipient.give(outcome, subject))
             }
         }
     }
 }
 
 impl<M: Message> Recipient<M> {
-    fn give(self, outcome: Result<Reply<M>>) {
+    /// The reply is held back, and given by another thread.
+    fn leave_thread(&mut self, hold: Duration) {
+        if let Self::Client(reply, _) = self {
+            reply.leave_thread();
+            reply.note_wait(Cause::Throttle, hold);
+        }
+    }
+
+    fn give(self, outcome: Result<Reply<M>>, subject: Option<Subject>) {
         match self {
             Self::Client(reply, charge) => {
-                answer(reply, outcome);
+                let detail = || subject.as_ref().map(Subject::detail).unwrap_or_default();
+                let times = answer_detailed(reply, outcome, detail);
+                if let Some(subject) = &subject {
+                    subject.record(&times);
+                }
                 drop(charge);
             }
             Self::Function(function) => function(outcome),

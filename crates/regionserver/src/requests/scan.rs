@@ -21,8 +21,10 @@ use evenkeel_common::buffer_pool::POOLED_BYTES_MAX;
 use evenkeel_common::clock;
 use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError};
+use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
+use evenkeel_region::region::{Operation, Region};
 use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
 
 use evenkeel_rpc::ConnectionInfo;
@@ -31,7 +33,7 @@ use prost::Message;
 use crate::convert::{self, read, result};
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::scanners::{Missing, OpenScanner};
-use crate::{RegionServer, load};
+use crate::{RegionServer, RequestKind};
 
 /// What a column asked for takes beside its name.
 const COLUMN_BYTES: usize = 64;
@@ -53,7 +55,15 @@ pub fn scan(
     request: &pb::ScanRequest,
     caller: &Caller,
 ) -> Result<Option<Reply<pb::ScanResponse>>> {
-    scan_on(None, server, request, caller)
+    scan_on(None, server, request, caller).map(|scanned| scanned.reply)
+}
+
+/// How a call of the scan protocol went.
+pub struct Scanned {
+    /// `None` when the client's time is up.
+    pub reply: Option<Reply<pb::ScanResponse>>,
+    /// The region, if a scanner was open.
+    pub region: Option<Arc<Region>>,
 }
 
 /// As [`scan`], on a connection, which counts as in use for as long as a scanner of it is open.
@@ -65,16 +75,18 @@ pub fn scan_on(
     server: &RegionServer,
     request: &pb::ScanRequest,
     caller: &Caller,
-) -> Result<Option<Reply<pb::ScanResponse>>> {
-    load::count(&server.counters.scans);
-    let mut response = pb::ScanResponse::default();
+) -> Result<Scanned> {
+    server.counters.count(RequestKind::Scan);
+    // On every call: asynchbase reads it from each reply (HBASE-18000).
+    let mut response = pb::ScanResponse { scanner_id: request.scanner_id, ..Default::default() };
     let (id, mut scanner) = match request.scanner_id {
         None => open(server, request, caller, &mut response)?,
         Some(id) => match known(server, request, id)? {
             Some(scanner) => (id, scanner),
-            None => return Ok(Some(Reply::plain(response))),
+            None => return Ok(Scanned { reply: Some(Reply::plain(response)), region: None }),
         },
     };
+    let region = Arc::clone(&scanner.region);
     let in_use = InUse { server, id: Some(id) };
     if let Err(error) = check_call_seq(request, &mut scanner) {
         in_use.put_back(scanner);
@@ -82,11 +94,26 @@ pub fn scan_on(
     }
     if request.renew() {
         in_use.put_back(scanner);
-        return Ok(Some(Reply::plain(response)));
+        return Ok(Scanned { reply: Some(Reply::plain(response)), region: Some(region) });
     }
-    let outcome =
-        Call { server, request, caller, started_at: clock::monotonic() }.run(&mut scanner, response);
-    finish(connection, in_use, scanner, caller, outcome)
+    let started_at = clock::monotonic();
+    let outcome = Call { server, request, caller, started_at }.run(&mut scanner, response);
+    let of_table = region.operation_times();
+    of_table.record(Operation::Scan, started_at.elapsed());
+    if let Ok(ended) = &outcome {
+        of_table.record_scan_bytes(ended.cell_bytes);
+    }
+    let reply = finish(connection, in_use, scanner, caller, outcome)?;
+    Ok(Scanned { reply, region: Some(region) })
+}
+
+/// What the ledger keeps of a call of a scan that was answered.
+pub fn detail(region: Option<&Region>, response: &pb::ScanResponse) -> RequestDetail {
+    RequestDetail {
+        region: region.map(|region| region.info().name_text()).unwrap_or_default(),
+        row: Vec::new(),
+        text: format!("scanner_id: {}, results: {}", response.scanner_id(), response.cells_per_result.len()),
+    }
 }
 
 /// The scanner that a call has. Closes it when it is dropped, also by a panic.
@@ -160,6 +187,9 @@ fn open(
     let proto = request.scan.as_ref().ok_or_else(|| missing("scannerId or scan"))?;
     let specifier = request.region.as_ref().ok_or_else(|| missing("region"))?;
     let region = server.region(specifier)?;
+    if is_full_scan(proto, &region) {
+        server.counters.count(RequestKind::FullScan);
+    }
     let wanted = read::scan(proto, server.config.load_families_on_demand)?;
     let batch = usize::try_from(wanted.scan.batch).unwrap_or(0);
     // The message, whose slices the scanner keeps, and the lists that were made of it.
@@ -188,6 +218,15 @@ fn open(
     };
     server.scanners.admit(id, &scanner)?;
     Ok((id, Box::new(scanner)))
+}
+
+/// Whether a scan is for all rows of a region.
+fn is_full_scan(scan: &pb::Scan, region: &Region) -> bool {
+    let (start, stop) = (scan.start_row.as_deref(), scan.stop_row.as_deref());
+    let (start, stop) = (start.unwrap_or_default(), stop.unwrap_or_default());
+    let info = region.info();
+    let is_to_end = stop.is_empty() || (!info.end_key().is_empty() && stop >= info.end_key());
+    start <= info.start_key() && is_to_end
 }
 
 /// The scanner of an id; `None` when it was closed before and an empty answer is due.
@@ -258,6 +297,8 @@ struct Call<'a> {
 /// How a call ended.
 struct Ended {
     reply: Reply<pb::ScanResponse>,
+    /// Bytes of the cells of the reply.
+    cell_bytes: u64,
     close: bool,
 }
 
@@ -320,8 +361,9 @@ impl Call<'_> {
         if self.request.track_scan_metrics() {
             response.scan_metrics = Some(self.metrics(&context));
         }
+        let cell_bytes = page.cells.encoded_len() as u64;
         let reply = self.reply(response, page);
-        Ok(Ended { reply, close: close_asked || !more || !more_in_region })
+        Ok(Ended { reply, cell_bytes, close: close_asked || !more || !more_in_region })
     }
 
     fn wants_query_metrics(&self) -> bool {

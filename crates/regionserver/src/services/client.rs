@@ -5,8 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, turns};
+use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
-use evenkeel_rpc::{BatchRunner, Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
+use evenkeel_region::region::Operation;
+use evenkeel_rpc::{
+    BatchRunner, Call, CallClass, CallTimes, DetachedResponder, Executor, Respond, Responder, Service,
+};
 use evenkeel_wal::WakeBatch;
 use prost::Message;
 
@@ -15,15 +19,16 @@ use crate::convert::multi::MultiRequest;
 use crate::coprocessor::endpoint;
 use crate::requests::batch::{ClientRunner, Planned, Write};
 use crate::requests::bulk_load;
-use crate::requests::caller::{Caller, Reply, answer};
+use crate::requests::caller::{Caller, Reply, answer, answer_detailed};
 use crate::requests::get;
 use crate::requests::get_batch::GetBatch;
 use crate::requests::inline::{self, RunsOn, SLICE};
 use crate::requests::multi::{self, MultiKind};
 use crate::requests::mutate;
 use crate::requests::pending_reply::PendingReply;
-use crate::requests::scan;
-use crate::{RegionServer, load};
+use crate::requests::scan::{self, Scanned};
+use crate::requests::subject::row_detail;
+use crate::{RegionServer, RequestKind};
 
 const METHODS: &[&str] = &[
     "Get",
@@ -156,7 +161,7 @@ impl ClientService {
             }
             MultiKind::Reads => {
                 let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Never, Some(SLICE));
-                self.answer_or_read_again(call, reply, system, read);
+                self.answer_or_read_again(call, reply, system, read, || multi::detail(&request));
             }
         }
     }
@@ -178,32 +183,31 @@ impl ClientService {
     }
 
     /// Answers a read that was tried on its connection's thread, or has it read again on a handler
-    /// thread.
+    /// thread. Returns how long it took if it is answered; `detail` tells what it was if that is
+    /// long.
     pub(crate) fn answer_or_read_again<M: Message>(
         &self,
         call: Call,
         reply: Responder,
         system: bool,
         outcome: TryResult<Reply<M>>,
-    ) {
+        detail: impl FnOnce() -> RequestDetail,
+    ) -> Option<CallTimes> {
         let class = match outcome {
-            Ok(outcome) => return answer(reply, Ok(outcome)),
-            Err(TryError::Failed(error)) => return reply.send_error(&error),
+            Ok(outcome) => return Some(answer_detailed(reply, Ok(outcome), detail)),
+            Err(TryError::Failed(error)) => return Some(reply.send_error_detailed(&error, detail)),
             Err(TryError::WouldWait) => CallClass::General,
             Err(TryError::TimeSliceOver) => CallClass::Scan,
         };
-        load::count(&self.server.counters.reads_aside);
+        self.server.counters.count(RequestKind::ReadAside);
         self.aside(class, system, call, reply);
+        None
     }
 
     /// A call from its beginning, on a handler thread of a class.
     fn handle(&self, class: CallClass, call: Call, reply: DetachedResponder) {
         match call.method {
-            "Get" => {
-                let request = call.decode_by(bounded::decode);
-                let caller = Caller::of(&call);
-                answer(reply, request.and_then(|request| get::get(&self.server, request, &caller)));
-            }
+            "Get" => self.handle_get(&call, reply),
             "Mutate" => self.handle_mutate(class, call, reply),
             "Multi" => self.handle_multi(class, call, reply),
             "Scan" => {
@@ -214,8 +218,11 @@ impl ClientService {
                     scan::scan_on(Some(&call.connection), &self.server, &request, &Caller::of(&call))
                 });
                 match scanned {
-                    Ok(None) => reply.silently_dropped(),
-                    Ok(Some(page)) => reply.send_cells(&page.message, page.block),
+                    Ok(Scanned { reply: None, .. }) => reply.silently_dropped(),
+                    Ok(Scanned { reply: Some(page), region }) => {
+                        let detail = || scan::detail(region.as_deref(), &page.message);
+                        reply.send_detailed(&page.message, page.block, detail);
+                    }
                     Err(error) => reply.send_error(&error),
                 }
             }
@@ -237,6 +244,21 @@ impl ClientService {
             }
             method => reply.send_error(&not_supported(method)),
         }
+    }
+
+    fn handle_get(&self, call: &Call, reply: DetachedResponder) {
+        let request: pb::GetRequest = match call.decode_by(bounded::decode) {
+            Err(error) => return reply.send_error(&error),
+            Ok(request) => request,
+        };
+        let region = match get::find_region(&self.server, &request) {
+            Err(error) => return reply.send_error(&error),
+            Ok(region) => region,
+        };
+        let row = request.get.row.clone();
+        let outcome = get::get_of(&self.server, &region, &request.get, &Caller::of(call));
+        let times = answer_detailed(reply, outcome, || row_detail(&region, &row));
+        region.operation_times().record(Operation::Get, times.processing_time());
     }
 
     fn handle_mutate(&self, at: CallClass, call: Call, reply: DetachedResponder) {
@@ -264,7 +286,7 @@ impl ClientService {
             let server = Arc::clone(&self.server);
             let read = move || {
                 let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, None);
-                answer(reply, read.map_err(TryError::into_failure));
+                answer_detailed(reply, read.map_err(TryError::into_failure), || multi::detail(&request));
             };
             return match at {
                 CallClass::Decode => self.executor.run_rest(CallClass::Scan, read),

@@ -57,12 +57,12 @@ fn gets_are_answered_once_each_those_of_a_kind_together() {
     }
     assert_eq!(gets.len(), asked.len());
     let mut order = Vec::new();
-    let largest = gets.read(&server.server, asks, |number: usize, system, outcome| {
+    let largest = gets.read(&server.server, asks, |number: usize, (read, row), outcome| {
         let reply = done(outcome).expect("read");
         let values: Vec<_> =
             key_values_of(reply).iter().map(|cell| cell.as_cell().value().to_vec()).collect();
         assert_eq!(values.concat(), asked[number].3.as_bytes(), "{number}");
-        assert!(!system);
+        assert_eq!((read.info(), row), (asked[number].0.info(), asked[number].1));
         order.push(number);
     });
     assert_eq!(order, [0, 3, 4, 1, 5, 2, 6], "by kind, and in their order");

@@ -78,7 +78,7 @@ fn a_scan_is_read_page_by_page_and_closes_itself() {
     assert!(message.mvcc_read_point() > 0);
     let second = call(&server, &next(&first, 0, 2));
     assert_eq!(second.cells, ["c/q=v", "d/q=v"]);
-    assert_eq!((second.message.scanner_id, second.message.ttl), (None, None));
+    assert_eq!((second.message.scanner_id, second.message.ttl), (first.message.scanner_id, None));
     let last = call(&server, &next(&first, 1, 100));
     assert_eq!(last.cells, ["e/q=v"]);
     assert_eq!((last.message.more_results(), last.message.more_results_in_region()), (true, false));
@@ -105,7 +105,8 @@ fn renewing_keeps_a_scanner_alive_and_reads_nothing() {
     let first = call(&server, &open(&region, 1));
     server.clock.advance_ms(59_000);
     let renew = pb::ScanRequest { renew: Some(true), ..next(&first, 0, 10) };
-    assert_eq!(call(&server, &renew).message, pb::ScanResponse::default());
+    let nothing = pb::ScanResponse { scanner_id: first.message.scanner_id, ..Default::default() };
+    assert_eq!(call(&server, &renew).message, nothing);
     server.clock.advance_ms(59_000);
     assert_eq!(server.server.scanners().expire(), 0);
     assert_eq!(call(&server, &next(&first, 1, 1)).cells, ["b/q=v"]);

@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, HBaseError, TryError, TryResult, Wait};
+use evenkeel_common::{CellBuffer, HBaseError, TryError, TryResult, Wait, clock};
 use evenkeel_protocol::pb;
+use evenkeel_region::region::Operation;
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_rpc::CellBlockWriter;
 use prost::Message;
@@ -19,7 +20,7 @@ use crate::convert::multi::{Entries, MultiRequest, MultiResponse, RegionAction, 
 use crate::convert::result;
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
-use crate::{RegionServer, load};
+use crate::{RegionServer, RequestKind};
 
 /// Reads the rows of a request of [`MultiKind::Reads`](super::MultiKind::Reads). `slice` is how
 /// long that may take here; `None` for no limit.
@@ -50,7 +51,7 @@ pub fn read(
         actions.map(|of| rows.of_region(server, of, &request.kinds, wait)).collect::<TryResult<_>>()
     });
     if !results.as_ref().is_err_and(TryError::is_unfinished) {
-        load::count(&server.counters.multis);
+        server.counters.count(RequestKind::Multi);
     }
     let message = MultiResponse {
         region_action_result: results?,
@@ -96,6 +97,7 @@ impl Rows<'_> {
                 return Ok(failed.encode_to_vec().into());
             }
         };
+        let (began_at, mut gets) = (clock::monotonic(), 0);
         let mut reader = GetReader::new(server, &region, wait);
         let mut entries = Entries::with_capacity(of.actions.len());
         for (slot, action) in of.actions.iter().enumerate() {
@@ -103,6 +105,7 @@ impl Rows<'_> {
             let outcome = match (self.limits.too_large(self.caller, &self.context), &action.what) {
                 (Some(error), _) => Err(error.into()),
                 (None, What::Get { row, kind }) => {
+                    gets += 1;
                     let upcoming = rows_of_kind(&of.actions[slot..], *kind);
                     self.row(&mut reader, (&kinds[*kind], *kind), row, upcoming)
                 }
@@ -123,6 +126,7 @@ impl Rows<'_> {
                 outcome => add_entry(&mut entries, index, Some(outcome), None),
             }
         }
+        region.operation_times().record_alike(Operation::Get, began_at.elapsed(), gets);
         Ok(entries.finish())
     }
 

@@ -1,0 +1,236 @@
+//! [`OperationTimes`]: how long the operations on a table took, and [`TableOperationTimes`], which
+//! has those of every table and of the server.
+//!
+//! The regions of a table share one set of histograms. A region finds its table's when it opens, so
+//! a request looks nothing up. The server's figures are the sum of its tables'. A table without an
+//! open region here is forgotten when the figures are next read; its values stay in the server's,
+//! which therefore never decrease.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_common::TableName;
+use evenkeel_metrics::histogram::{Histogram, HistogramSnapshot, Interval, Intervals, time_units};
+use parking_lot::Mutex;
+
+/// The operations that HBase times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A Get, alone or of a batch.
+    Get,
+    /// A call of a scan.
+    Scan,
+    /// A Put.
+    Put,
+    /// The Puts of a batch for one region.
+    PutBatch,
+    /// A Delete.
+    Delete,
+    /// The Deletes of a batch for one region.
+    DeleteBatch,
+    /// An Increment.
+    Increment,
+    /// An Append.
+    Append,
+    /// A Put under a condition.
+    CheckAndPut,
+    /// A Delete under a condition.
+    CheckAndDelete,
+    /// Any write under a condition.
+    CheckAndMutate,
+}
+
+impl Operation {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::Get,
+        Self::Scan,
+        Self::Put,
+        Self::PutBatch,
+        Self::Delete,
+        Self::DeleteBatch,
+        Self::Increment,
+        Self::Append,
+        Self::CheckAndPut,
+        Self::CheckAndDelete,
+        Self::CheckAndMutate,
+    ];
+
+    /// The name of its histogram among the server's metrics.
+    pub fn server_metric(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Scan => "scanTime",
+            Self::Put => "put",
+            Self::PutBatch => "putBatch",
+            Self::Delete => "delete",
+            Self::DeleteBatch => "deleteBatch",
+            Self::Increment => "increment",
+            Self::Append => "append",
+            Self::CheckAndPut => "checkAndPut",
+            Self::CheckAndDelete => "checkAndDelete",
+            Self::CheckAndMutate => "checkAndMutate",
+        }
+    }
+
+    /// The name of its histogram among a table's metrics.
+    pub fn table_metric(self) -> &'static str {
+        match self {
+            Self::Get => "getTime",
+            Self::Scan => "scanTime",
+            Self::Put => "putTime",
+            Self::PutBatch => "putBatchTime",
+            Self::Delete => "deleteTime",
+            Self::DeleteBatch => "deleteBatchTime",
+            Self::Increment => "incrementTime",
+            Self::Append => "appendTime",
+            Self::CheckAndPut => "checkAndPutTime",
+            Self::CheckAndDelete => "checkAndDeleteTime",
+            Self::CheckAndMutate => "checkAndMutateTime",
+        }
+    }
+}
+
+/// The times of a table's operations.
+#[derive(Debug, Default)]
+pub struct OperationTimes {
+    times: [Histogram; Operation::ALL.len()],
+    /// Bytes of the cells that a call of a scan returned.
+    scan_bytes: Histogram,
+}
+
+impl OperationTimes {
+    /// Counts an operation.
+    #[inline]
+    pub fn record(&self, operation: Operation, time: Duration) {
+        self.record_alike(operation, time, 1);
+    }
+
+    /// Counts operations that took a time together, each as if it had taken its part of that.
+    #[inline]
+    pub fn record_alike(&self, operation: Operation, time: Duration, count: u32) {
+        if count > 0
+            && let Some(histogram) = self.times.get(operation as usize)
+        {
+            histogram.record_n(time_units(time) / u64::from(count), u64::from(count));
+        }
+    }
+
+    /// Counts the bytes that a call of a scan returned.
+    pub fn record_scan_bytes(&self, bytes: u64) {
+        self.scan_bytes.record(bytes);
+    }
+
+    /// The times of an operation in the last interval.
+    pub fn interval(&self, operation: Operation) -> Interval {
+        self.times.get(operation as usize).map_or_else(Interval::default, Histogram::interval)
+    }
+
+    /// The bytes that calls of scans returned in the last interval.
+    pub fn scan_bytes_interval(&self) -> Interval {
+        self.scan_bytes.interval()
+    }
+}
+
+/// The distributions of a server: one for each operation, and the bytes of scans.
+type Sums = [HistogramSnapshot; Operation::ALL.len() + 1];
+
+/// The operation times of all tables. See the module's documentation.
+#[derive(Debug, Default)]
+pub struct TableOperationTimes {
+    state: Mutex<Tables>,
+    intervals: [Intervals; Operation::ALL.len() + 1],
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    open: BTreeMap<TableName, Arc<OperationTimes>>,
+    /// What tables had that are not open any more.
+    gone: Sums,
+}
+
+impl TableOperationTimes {
+    /// The histograms of a table, for a region that opens.
+    pub fn of_table(&self, table: &TableName) -> Arc<OperationTimes> {
+        let mut state = self.state.lock();
+        Arc::clone(state.open.entry(table.clone()).or_default())
+    }
+
+    /// The tables with an open region, with their histograms.
+    pub fn tables(&self) -> Vec<(TableName, Arc<OperationTimes>)> {
+        let mut state = self.state.lock();
+        state.forget_closed();
+        state.open.iter().map(|(table, times)| (table.clone(), Arc::clone(times))).collect()
+    }
+
+    /// The server's times of each operation in the last interval, and the bytes of scans.
+    pub fn server(&self) -> (Vec<(Operation, Interval)>, Interval) {
+        let mut sums = {
+            let mut state = self.state.lock();
+            state.forget_closed();
+            let mut sums = state.gone.clone();
+            state.open.values().for_each(|times| times.add_to(&mut sums));
+            sums
+        };
+        let mut intervals = self.intervals.iter().zip(&mut sums).map(|(of, sum)| of.of(std::mem::take(sum)));
+        let times = Operation::ALL.into_iter().zip(intervals.by_ref()).collect();
+        let scan_bytes = intervals.next().unwrap_or_default();
+        (times, scan_bytes)
+    }
+}
+
+impl OperationTimes {
+    fn add_to(&self, sums: &mut Sums) {
+        let all = self.times.iter().chain([&self.scan_bytes]);
+        all.zip(sums).for_each(|(histogram, sum)| histogram.add_to(sum));
+    }
+}
+
+impl Tables {
+    /// Adds the values of tables without an open region to those that are gone.
+    fn forget_closed(&mut self) {
+        let Self { open, gone } = self;
+        open.retain(|_, times| {
+            let is_open = Arc::strong_count(times) > 1;
+            if !is_open {
+                times.add_to(gone);
+            }
+            is_open
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(of: &TableOperationTimes) -> (u64, u64) {
+        let (times, scan_bytes) = of.server();
+        (times.iter().find(|(op, _)| *op == Operation::Get).unwrap().1.total, scan_bytes.total)
+    }
+
+    #[test]
+    fn a_tables_values_stay_the_servers_when_it_is_gone() {
+        let all = TableOperationTimes::default();
+        let (t, u): (TableName, TableName) = ("t".parse().unwrap(), "u".parse().unwrap());
+        let (of_t, of_u) = (all.of_table(&t), all.of_table(&u));
+        of_t.record(Operation::Get, Duration::from_micros(20));
+        of_u.record_alike(Operation::Get, Duration::from_micros(300), 3);
+        of_u.record_scan_bytes(7);
+        assert!(Arc::ptr_eq(&of_t, &all.of_table(&t)));
+        assert_eq!((counts(&all), all.tables().len()), ((4, 1), 2));
+        let mean = of_u.interval(Operation::Get).values.mean() * 128.0 / 1000.0;
+        assert!((95.0..105.0).contains(&mean), "{mean} µs");
+        drop(of_u);
+        assert_eq!((counts(&all), all.tables().len()), ((4, 1), 1));
+        assert_eq!(counts(&all), (4, 1));
+    }
+
+    #[test]
+    fn every_operation_has_the_place_of_its_number() {
+        for (number, operation) in Operation::ALL.into_iter().enumerate() {
+            assert_eq!(operation as usize, number);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! [`Subject`]: what a request is about, for the metrics of its table and for the ledger.
+
+use std::sync::Arc;
+
+use evenkeel_metrics::RequestDetail;
+use evenkeel_metrics::ledger::ROW_BYTES_MAX;
+use evenkeel_region::region::{Operation, Region};
+use evenkeel_rpc::CallTimes;
+
+/// How much of a row a pending write keeps.
+const ROW_KEPT: usize = 32;
+
+/// A write of one row whose outcome is known later.
+///
+/// It has a copy of the beginning of the row: a slice would keep the connection's read buffer.
+pub struct Subject {
+    region: Arc<Region>,
+    operation: Operation,
+    /// Whether it has a condition.
+    is_conditional: bool,
+    row: [u8; ROW_KEPT],
+    row_bytes: usize,
+}
+
+impl Subject {
+    /// An operation on a row of a region.
+    pub fn new(region: &Arc<Region>, operation: Operation, is_conditional: bool, row: &[u8]) -> Self {
+        let mut kept = [0; ROW_KEPT];
+        let row_bytes = row.len().min(ROW_KEPT);
+        kept.iter_mut().zip(row).for_each(|(to, from)| *to = *from);
+        Self { region: Arc::clone(region), operation, is_conditional, row: kept, row_bytes }
+    }
+
+    /// What the ledger keeps.
+    pub fn detail(&self) -> RequestDetail {
+        row_detail(&self.region, self.row.get(..self.row_bytes).unwrap_or_default())
+    }
+
+    /// Counts the operation, which has its reply.
+    pub fn record(&self, times: &CallTimes) {
+        let of_table = self.region.operation_times();
+        let time = times.processing_time();
+        of_table.record(self.operation, time);
+        if self.is_conditional {
+            of_table.record(Operation::CheckAndMutate, time);
+        }
+    }
+}
+
+/// What the ledger keeps of a request for one row.
+pub fn row_detail(region: &Region, row: &[u8]) -> RequestDetail {
+    RequestDetail {
+        region: region.info().name_text(),
+        row: row.get(..ROW_BYTES_MAX).unwrap_or(row).to_vec(),
+        text: String::new(),
+    }
+}
