@@ -84,7 +84,10 @@ fn a_scan_is_read_page_by_page_and_closes_itself() {
     assert_eq!((last.message.more_results(), last.message.more_results_in_region()), (true, false));
     assert!(server.server.scanners().is_empty(), "the server closed it");
     let after = call(&server, &next(&first, 2, 1));
-    assert_eq!(after.message, pb::ScanResponse::default());
+    assert_eq!(
+        after.message,
+        pb::ScanResponse { scanner_id: first.message.scanner_id, ..Default::default() }
+    );
     assert_eq!(kind(call_as(&server, &next(&first, 7, 1), &caller())), ErrorKind::OutOfOrderScannerNext);
 }
 
