@@ -80,12 +80,27 @@ pub struct Interval {
     pub values: HistogramSnapshot,
 }
 
+impl Interval {
+    /// Adds the values of another histogram.
+    pub fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        self.values.add(&other.values);
+    }
+}
+
 impl Histogram {
     /// Counts a value.
     #[inline]
     pub fn record(&self, value: u64) {
         if let Some(bucket) = self.stripes.mine().0.get(bucket_of(value)) {
             bucket.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a value that occurred several times.
+    pub fn record_many(&self, value: u64, times: u64) {
+        if let Some(bucket) = self.stripes.mine().0.get(bucket_of(value)) {
+            bucket.fetch_add(times, Relaxed);
         }
     }
 
