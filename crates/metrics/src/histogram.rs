@@ -159,7 +159,7 @@ pub fn time_units(time: Duration) -> u64 {
 
 /// The bucket of a value: below [`BUCKETS`].
 #[inline]
-fn bucket_of(value: u64) -> usize {
+pub(crate) fn bucket_of(value: u64) -> usize {
     let value = value.min(VALUE_MAX);
     // The power of two above those that have a bucket for each value.
     let shift = (63 - (value | (SUBS as u64 - 1)).leading_zeros()) - (SUB_BITS - 1);
@@ -182,6 +182,15 @@ pub struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
+    /// The values of buckets that have any.
+    pub(crate) fn of_buckets(buckets: &[(usize, u64)]) -> Self {
+        let mut counts = if buckets.is_empty() { Vec::new() } else { vec![0; BUCKETS] };
+        for &(bucket, count) in buckets {
+            counts.iter_mut().skip(bucket).take(1).for_each(|to| *to = count);
+        }
+        Self { counts }
+    }
+
     /// The number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

@@ -3,6 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`sparse`] | distributions of what is rare |
 //! | [`striped`] | a value for each of some threads: no core waits for another to count |
 //! | [`counter`] | counts since the start |
 //! | [`histogram`] | distributions of times and sizes |
@@ -19,9 +20,11 @@ pub mod counter;
 pub mod histogram;
 pub mod record;
 pub mod registry;
+pub mod sparse;
 pub mod striped;
 
 pub use self::counter::{Counter, Counters};
 pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
 pub use self::record::{Metric, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
+pub use self::sparse::SparseHistogram;
