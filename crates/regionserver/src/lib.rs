@@ -21,6 +21,7 @@
 //! | [`background`] | flush and compaction threads, their throughput, the chore |
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes and counts for reports |
+//! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
 //! | [`statistics`] | figures of the caches and the allocator, for the log |
 //! | `version` | the version that clients and masters are told |
 //!
@@ -54,6 +55,7 @@ pub mod coprocessor;
 pub mod limits;
 pub mod load;
 pub mod master_connection;
+pub mod metrics;
 pub mod online_regions;
 pub mod requests;
 pub mod services;

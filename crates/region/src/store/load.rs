@@ -51,13 +51,13 @@ impl StoreLoad {
         self.root_index_bytes += reader.root_index_bytes();
         self.index_bytes += trailer.uncompressed_data_index_bytes;
         self.bloom_bytes += reader.bloom_bytes();
-        if file.is_reference() {
-            return;
-        }
         let created_ms = reader.create_time_ms().unwrap_or_else(|| file.modified_ms());
         if reader.is_major_compaction() {
             let oldest = self.major_compaction_ms.unwrap_or(created_ms);
             self.major_compaction_ms = Some(oldest.min(created_ms));
+        }
+        if file.is_reference() {
+            return;
         }
         let (oldest, newest) = if self.dated_files == 0 { (created_ms, created_ms) } else { self.created_ms };
         self.created_ms = (oldest.min(created_ms), newest.max(created_ms));
