@@ -64,6 +64,7 @@ pub fn region_of(
     })?;
     let stores = StoreEnv {
         compaction_throughput: Arc::default(),
+        metrics: Arc::default(),
         fs,
         root,
         cache,

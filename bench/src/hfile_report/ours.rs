@@ -190,6 +190,7 @@ fn compact(root: &Path) -> Outcome<Cost> {
         chunks: ChunkPool::new(0),
         config: StoreConfig::default(),
         compaction_throughput: Arc::default(),
+        metrics: Arc::default(),
     };
     let meter = CostTimer::new();
     let store = Store::open(&env, family, &region)?;

@@ -40,6 +40,7 @@ mod encoding;
 mod error;
 mod file_info;
 mod index;
+pub mod io_metrics;
 mod reader;
 mod reference;
 mod row_prefix_index;

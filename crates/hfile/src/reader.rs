@@ -234,6 +234,21 @@ impl HFileReader {
         self.trailer.comparator
     }
 
+    /// Bytes of memory of the data index's root.
+    pub fn root_index_bytes(&self) -> u64 {
+        self.root.heap_bytes() as u64
+    }
+
+    /// Bytes of all chunks of the general bloom filter; 0 without one.
+    pub fn bloom_bytes(&self) -> u64 {
+        self.general_bloom.as_ref().map_or(0, |bloom| bloom.chunk_bytes)
+    }
+
+    /// When the file was made, milliseconds since 1970, if its writer said so.
+    pub fn create_time_ms(&self) -> Option<i64> {
+        self.info.get_i64(keys::CREATE_TIME_TS).filter(|ms| *ms > 0)
+    }
+
     /// The trailer.
     pub fn trailer(&self) -> &Trailer {
         &self.trailer

@@ -175,6 +175,7 @@ impl Cluster {
         Arc::new(RegionEnv {
             stores: StoreEnv {
                 compaction_throughput: std::sync::Arc::default(),
+                metrics: Arc::default(),
                 fs: Arc::clone(fs),
                 root: PathBuf::from("/hbase"),
                 cache: Arc::new(NoCache),

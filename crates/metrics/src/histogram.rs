@@ -80,6 +80,14 @@ pub struct Interval {
     pub values: HistogramSnapshot,
 }
 
+impl Interval {
+    /// Adds the values of another histogram.
+    pub fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        self.values.add(&other.values);
+    }
+}
+
 impl Histogram {
     /// Counts a value.
     #[inline]
@@ -92,6 +100,13 @@ impl Histogram {
     pub fn record_n(&self, value: u64, n: u64) {
         if let Some(bucket) = self.stripes.mine().0.get(bucket_of(value)) {
             bucket.fetch_add(n, Relaxed);
+        }
+    }
+
+    /// Counts a value that occurred several times.
+    pub fn record_many(&self, value: u64, times: u64) {
+        if let Some(bucket) = self.stripes.mine().0.get(bucket_of(value)) {
+            bucket.fetch_add(times, Relaxed);
         }
     }
 
@@ -162,7 +177,7 @@ pub fn time_units(time: Duration) -> u64 {
 
 /// The bucket of a value: below [`BUCKETS`].
 #[inline]
-fn bucket_of(value: u64) -> usize {
+pub(crate) fn bucket_of(value: u64) -> usize {
     let value = value.min(VALUE_MAX);
     // The power of two above those that have a bucket for each value.
     let shift = (63 - (value | (SUBS as u64 - 1)).leading_zeros()) - (SUB_BITS - 1);
@@ -185,6 +200,15 @@ pub struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
+    /// The values of buckets that have any.
+    pub(crate) fn of_buckets(buckets: &[(usize, u64)]) -> Self {
+        let mut counts = if buckets.is_empty() { Vec::new() } else { vec![0; BUCKETS] };
+        for &(bucket, count) in buckets {
+            counts.iter_mut().skip(bucket).take(1).for_each(|to| *to = count);
+        }
+        Self { counts }
+    }
+
     /// The number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()

@@ -3,6 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`sparse`] | distributions of what is rare |
 //! | [`striped`] | a value for each of some threads: no core waits for another to count |
 //! | [`counter`] | counts since the start |
 //! | [`histogram`] | distributions of times and sizes |
@@ -22,6 +23,7 @@ pub mod histogram;
 pub mod ledger;
 pub mod record;
 pub mod registry;
+pub mod sparse;
 pub mod striped;
 pub mod waits;
 
@@ -30,4 +32,5 @@ pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
 pub use self::ledger::{Ledger, LedgerConfig, RequestDetail, SlowRequest};
 pub use self::record::{Metric, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
+pub use self::sparse::SparseHistogram;
 pub use self::waits::{Cause, Waits};

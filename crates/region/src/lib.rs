@@ -10,6 +10,7 @@
 //!         ops                 requests to a region: scans, mutations, conditions
 //!           filter                HBase's filters and comparators
 //!     layout          paths below the root directory
+//!     metrics         flushes, compactions and splits of each table
 //!     archive         moves files that are no longer served to the archive
 //! ```
 //!
@@ -26,6 +27,7 @@ pub mod filter;
 mod layers;
 pub mod layout;
 pub mod memstore;
+pub mod metrics;
 pub mod ops;
 pub mod region;
 pub mod scanner;

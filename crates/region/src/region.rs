@@ -37,8 +37,12 @@ mod abort_on_panic;
 mod blocking_writes;
 pub mod bulk_load;
 mod compaction;
+mod counters;
 mod flush;
 mod in_memory_flush;
+mod load;
+#[cfg(test)]
+mod metrics_tests;
 pub mod mvcc;
 pub mod nonce;
 mod open;
@@ -66,11 +70,13 @@ use bytes::Bytes;
 use evenkeel_common::{
     CellComparator, ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor,
 };
-use evenkeel_wal::Wal;
+use evenkeel_wal::{TableAppends, Wal};
 use parking_lot::{Mutex, RwLock};
 
+pub use self::counters::{RegionCount, RegionCounters};
 use self::flush::FlushLock;
 pub use self::flush::FlushOutcome;
+pub use self::load::{FileAges, RegionLoad};
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
@@ -83,6 +89,7 @@ use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
 pub use self::write::Tried;
 use crate::memstore::MemStoreSize;
+use crate::metrics::TableMetrics;
 use crate::store::{Store, StoreEnv};
 
 /// Limits of a region. Defaults and keys are HBase's.
@@ -158,34 +165,6 @@ enum Phase {
     Closed,
 }
 
-/// Counts of requests since the region opened.
-#[derive(Debug, Default)]
-pub struct RequestCounts {
-    /// Gets and scanner rows.
-    pub reads: AtomicU64,
-    /// Mutations.
-    pub writes: AtomicU64,
-}
-
-/// Sizes and counts for reports, taken at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct RegionLoad {
-    /// Families.
-    pub stores: usize,
-    /// Store files.
-    pub store_files: usize,
-    /// Bytes of store files.
-    pub store_file_bytes: u64,
-    /// Bytes of cells in the MemStore.
-    pub memstore_bytes: u64,
-    /// Read requests.
-    pub reads: u64,
-    /// Write requests.
-    pub writes: u64,
-    /// All edits up to this sequence id are in store files.
-    pub max_flushed_seq_id: u64,
-}
-
 /// A region that is being served.
 pub struct Region {
     env: Arc<RegionEnv>,
@@ -223,7 +202,13 @@ pub struct Region {
     /// When the oldest edit was made that no flush has taken; `i64::MAX` for none. Set under the
     /// updates lock.
     oldest_edit_ms: AtomicI64,
-    counts: RequestCounts,
+    counts: Arc<RegionCounters>,
+    /// Mutations in no log, and their bytes, when the last flush began.
+    unlogged_flushed: [AtomicU64; 2],
+    /// Flushes and compactions of the table.
+    metrics: Arc<TableMetrics>,
+    /// The log's counts of the table.
+    appends: Arc<TableAppends>,
     operation_times: Arc<OperationTimes>,
 }
 
@@ -269,7 +254,7 @@ impl Region {
     }
 
     /// Requests so far.
-    pub fn counts(&self) -> &RequestCounts {
+    pub fn counts(&self) -> &Arc<RegionCounters> {
         &self.counts
     }
 
@@ -350,19 +335,6 @@ impl Region {
     /// Returns true if a caller waits for the end of a flush.
     pub fn is_flush_wanted(&self) -> bool {
         self.flushing.is_awaited()
-    }
-
-    /// Sizes and counts for reports.
-    pub fn load(&self) -> RegionLoad {
-        RegionLoad {
-            stores: self.stores.len(),
-            store_files: self.stores.iter().map(|s| s.files().len()).sum(),
-            store_file_bytes: self.stores.iter().map(|s| s.file_bytes()).sum(),
-            memstore_bytes: self.memstore_bytes(),
-            reads: self.counts.reads.load(Ordering::Relaxed),
-            writes: self.counts.writes.load(Ordering::Relaxed),
-            max_flushed_seq_id: self.max_flushed_seq_id(),
-        }
     }
 
     fn flush_bytes(&self) -> u64 {

@@ -20,6 +20,7 @@
 //! | `cache` | [`StoreCacheConfig`]; prefetches of files when they are opened |
 //! | `file` | [`StoreFile`], an open file, its name, its bloom filter; [`StoreFileScanner`] |
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
+//! | `load` | [`StoreLoad`]: sizes and counts for reports |
 //! | `leaf` | [`StoreLeaf`]: a scanner of a segment or of a file |
 //! | `in_memory_flush` | makes segments flat before a flush |
 //! | `flush` | writes frozen segments to a file |
@@ -44,6 +45,7 @@ mod file_writer;
 mod flush;
 mod in_memory_flush;
 mod leaf;
+mod load;
 mod throughput;
 mod view;
 
@@ -77,11 +79,13 @@ pub use self::config::StoreConfig;
 pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::in_memory_flush::SegmentReplacement;
 pub use self::leaf::StoreLeaf;
+pub use self::load::StoreLoad;
 pub use self::throughput::{CompactionThroughputController, OffPeakPermit, ThroughputController};
 pub use self::view::{StoreView, StoreViews};
 use crate::archive::archive_file;
 use crate::layout;
 use crate::memstore::{ChunkPool, MemStoreSize, Segment, SegmentDescent};
+use crate::metrics::StoreMetrics;
 use crate::scanner::matcher::ScanInfo;
 
 /// Shared by the stores of a server.
@@ -101,6 +105,8 @@ pub struct StoreEnv {
     pub config: StoreConfig,
     /// Limits how fast compactions write.
     pub compaction_throughput: Arc<CompactionThroughputController>,
+    /// Counts flushes and compactions of each table.
+    pub metrics: Arc<StoreMetrics>,
 }
 
 /// The properties of a store file, for reports.
@@ -153,6 +159,8 @@ pub struct Store {
     replaced: Mutex<Vec<Arc<StoreFile>>>,
     /// True if compactions must stop at their next step.
     cancelled: AtomicBool,
+    /// How far the compaction under way is.
+    progress: load::CompactionProgress,
 }
 
 impl Store {
@@ -190,6 +198,7 @@ impl Store {
             leftovers: Mutex::default(),
             replaced: Mutex::default(),
             cancelled: AtomicBool::new(false),
+            progress: load::CompactionProgress::default(),
         };
         store.load_files()?;
         Ok(Arc::new(store))

@@ -477,6 +477,11 @@ impl Background {
         }
     }
 
+    /// How many compactions of a region wait or run.
+    pub fn compactions_of(&self, encoded_name: &str) -> usize {
+        self.shared.compacting.lock().get(encoded_name).map_or(0, |(minor, major)| minor + major)
+    }
+
     /// Holds back the answers of writers.
     pub fn write_throttle(&self) -> &WriteThrottle {
         &self.write_throttle

@@ -22,6 +22,7 @@
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes for reports |
 //! | [`request_counters`] | requests so far, by method |
+//! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
 //! | [`statistics`] | figures of the caches and the allocator, for the log |
 //! | `version` | the version that clients and masters are told |
 //!
@@ -55,6 +56,7 @@ pub mod coprocessor;
 pub mod limits;
 pub mod load;
 pub mod master_connection;
+pub mod metrics;
 pub mod online_regions;
 pub mod request_counters;
 pub mod requests;

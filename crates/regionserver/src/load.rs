@@ -4,39 +4,80 @@ use evenkeel_common::length;
 use std::sync::Arc;
 
 use evenkeel_protocol::pb;
-use evenkeel_region::region::Region;
+use evenkeel_region::region::{Region, RegionLoad};
 
 use crate::RegionServer;
 use crate::background::CompactionState;
 use crate::convert;
 use crate::coprocessor::{BuiltIn, Coprocessors};
 
-/// A region's report. Sizes are in whole MiB, as HBase's fields say MB; anything that is there
-/// counts as 1 at least, so that a small region does not look empty.
+/// A region's report (`HRegionServer.createRegionLoad`). Sizes are in whole MiB or KiB, and what is
+/// there counts as 1 at least, so that a small region does not look empty.
 pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLoad {
     let load = region.load();
-    let files_mib = mib(load.store_file_bytes);
     pb::RegionLoad {
         region_specifier: convert::region::specifier(region.info()),
         stores: Some(length::must_u32(load.stores)),
         storefiles: Some(length::must_u32(load.store_files)),
-        store_uncompressed_size_mb: Some(files_mib),
-        storefile_size_mb: Some(files_mib),
-        mem_store_size_mb: Some(mib(load.memstore_bytes)),
+        store_ref_count: Some(count_of(load.readers)),
+        max_compacted_store_file_ref_count: Some(count_of(load.replaced_readers_max)),
         read_requests_count: Some(load.reads),
         write_requests_count: Some(load.writes),
-        filtered_read_requests_count: Some(0),
+        filtered_read_requests_count: Some(load.filtered_reads),
+        total_compacting_k_vs: Some(load.compacting_cells),
+        current_compacted_k_vs: Some(load.compacted_cells),
         complete_sequence_id: Some(load.max_flushed_seq_id),
-        last_major_compaction_ts: Some(region.last_major_compaction_ms() as u64),
-        data_locality: Some(1.0),
+        store_complete_sequence_id: store_sequence_ids(region),
+        last_major_compaction_ts: Some(u64::try_from(load.major_compaction_ms).unwrap_or(0)),
         compaction_state: Some(compaction as i32),
-        region_size_mb: Some(files_mib),
+        current_region_cached_ratio: Some(0.0),
+        ..sizes(&load)
+    }
+}
+
+/// Sizes of a region. All blocks are local, and none is known to be on an SSD.
+fn sizes(load: &RegionLoad) -> pb::RegionLoad {
+    pb::RegionLoad {
+        store_uncompressed_size_mb: Some(mib(load.uncompressed_bytes)),
+        storefile_size_mb: Some(mib(load.store_file_bytes)),
+        mem_store_size_mb: Some(mib(load.memstore_bytes)),
+        storefile_index_size_kb: Some(u64::from(kib(load.root_index_bytes))),
+        root_index_size_kb: Some(kib(load.root_index_bytes)),
+        total_static_index_size_kb: Some(kib(load.index_bytes)),
+        total_static_bloom_size_kb: Some(kib(load.bloom_bytes)),
+        region_size_mb: Some(mib(load.hfile_bytes)),
+        data_locality: Some(1.0),
+        data_locality_for_ssd: Some(0.0),
+        blocks_local_weight: Some(load.store_file_bytes),
+        blocks_local_with_ssd_weight: Some(0),
+        blocks_total_weight: Some(load.store_file_bytes),
         ..pb::RegionLoad::default()
     }
 }
 
+fn store_sequence_ids(region: &Region) -> Vec<pb::StoreSequenceId> {
+    let of_family = |(family, sequence_id): (Vec<u8>, u64)| pb::StoreSequenceId {
+        family_name: family.into(),
+        sequence_id,
+    };
+    region.flushed_seq_ids().into_iter().map(of_family).collect()
+}
+
+fn count_of(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Whole units, rounded as HBase rounds them (`roundSize`): down, but not to 0.
+fn units(bytes: u64, unit: u64) -> u32 {
+    u32::try_from((bytes / unit).max(u64::from(bytes > 0))).unwrap_or(u32::MAX)
+}
+
 fn mib(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX)
+    units(bytes, 1 << 20)
+}
+
+fn kib(bytes: u64) -> u32 {
+    units(bytes, 1 << 10)
 }
 
 /// The simple class names of the coprocessors that any of these regions has.
@@ -63,7 +104,19 @@ impl RegionServer {
             report_start_time: Some(start_ms as u64),
             report_end_time: Some(end_ms as u64),
             info_server_port: Some(u32::from(self.info_port)),
+            repl_load_sink: Some(self.replication_sink()),
             ..pb::ServerLoad::default()
+        }
+    }
+
+    /// The load of a replication sink that has applied nothing since the server started.
+    fn replication_sink(&self) -> pb::ReplicationLoadSink {
+        let started_ms = self.name.start_code.unsigned_abs();
+        pb::ReplicationLoadSink {
+            age_of_last_applied_op: 0,
+            time_stamps_of_last_applied_op: started_ms,
+            timestamp_started: Some(started_ms),
+            total_ops_processed: Some(0),
         }
     }
 }

@@ -228,6 +228,7 @@ fn env(
     });
     let stores = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
+        metrics: Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
         cache: cache.clone(),

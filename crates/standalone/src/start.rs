@@ -192,6 +192,7 @@ fn open_storage(process: &Process, recovery: &Recovery) -> Result<Storage> {
         chunks: settings.chunks.pool(),
         config: StoreConfig::from_configuration(conf).map_err(bad)?,
         compaction_throughput: Arc::clone(background.compaction_throughput()),
+        metrics: Arc::default(),
     };
     background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
     let operation_times = Arc::default();

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use evenkeel_common::{KeyValue, TableName};
 
+use crate::metrics::TableAppends;
+
 /// The family of marker edits (`WALEdit.METAFAMILY`), which belongs to no store.
 pub const META_FAMILY: &[u8] = b"METAFAMILY";
 
@@ -110,6 +112,7 @@ impl WalEntry {
             cluster_ids: &self.cluster_ids,
             orig_seq_id: self.orig_seq_id,
             attributes: &self.attributes,
+            appends: None,
         }
     }
 
@@ -120,7 +123,7 @@ impl WalEntry {
 }
 
 /// The fields of an entry other than its cells, borrowed: the write path fills them in without
-/// allocating. The fields are those of [`WalEntry`].
+/// allocating. The fields are those of [`WalEntry`], and where the entry is counted.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct WalKey<'a> {
@@ -134,6 +137,8 @@ pub struct WalKey<'a> {
     pub cluster_ids: &'a [ClusterUuid],
     pub orig_seq_id: u64,
     pub attributes: &'a [(String, Bytes)],
+    /// The counts of the entry's table ([`Wal::table_appends`](crate::Wal::table_appends)).
+    pub appends: Option<&'a TableAppends>,
 }
 
 impl<'a> WalKey<'a> {
@@ -150,6 +155,7 @@ impl<'a> WalKey<'a> {
             cluster_ids: &[],
             orig_seq_id: 0,
             attributes: &[],
+            appends: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | [`entry`] | [`WalEntry`] and its key |
 //! | `format` | the layout of a file: encoding, dictionaries, compression |
 //! | [`log`] | [`Wal`]: appends, group commit, rolling, archiving |
+//! | [`metrics`] | what a WAL counts, by HBase's names |
 //! | [`markers`] | marker edits: flush, compaction, open and close of a region, bulk load |
 //! | [`names`] | directories and file names |
 //! | [`reader`] | [`WalReader`]: the entries of one file, plain or compressed |
@@ -22,6 +23,7 @@ pub mod entry;
 mod format;
 pub mod log;
 pub mod markers;
+pub mod metrics;
 pub mod names;
 pub mod reader;
 pub mod split;
@@ -29,6 +31,7 @@ pub mod split;
 pub use config::{NoListener, WalCompression, WalConfig, WalListener};
 pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
 pub use evenkeel_compression::Compression;
-pub use log::{OnSynced, SyncLevel, Txid, WakeBatch, Wal, WalOptions, WalStats, wake_deferred};
+pub use log::{OnSynced, RollReason, SyncLevel, Txid, WakeBatch, Wal, WalOptions, WalStats, wake_deferred};
+pub use metrics::{TableAppends, WalMetrics};
 pub use reader::{EntryName, Gap, ReadError, WalEnd, WalReader};
 pub use split::{SplitOptions, SplitOutcome, StoreSeqIds, split_wal};

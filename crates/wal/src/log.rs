@@ -92,7 +92,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::thread::{Supervisor, spawn_essential};
-use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result, turns};
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result, TableName, turns};
 use evenkeel_fs::FileSystem;
 use evenkeel_metrics::waits::{self, Cause};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -100,6 +100,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::config::{WalConfig, WalListener};
 use crate::entry::{WalEntry, WalKey};
 use crate::format::encode;
+use crate::metrics::{TableAppends, WalMetrics};
 use archiver::Archiver;
 use output::Output;
 pub use queue::OnSynced;
@@ -171,6 +172,8 @@ pub struct WalStats {
     pub stuck_syncs: u64,
     /// Times that a new file was started.
     pub rolls: u64,
+    /// Rolls that became due, by [`RollReason`].
+    pub roll_requests: [u64; RollReason::COUNT],
     /// Writes, flushes and syncs that failed.
     pub failures: u64,
     /// Appends that had to wait for room in the queue.
@@ -189,8 +192,34 @@ struct Counters {
     slow_syncs: AtomicU64,
     stuck_syncs: AtomicU64,
     rolls: AtomicU64,
+    roll_requests: [AtomicU64; RollReason::COUNT],
     failures: AtomicU64,
     full_queue_waits: AtomicU64,
+}
+
+/// Why a file is rolled, unless an operator asks for it or it is old (`RollRequestReason`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RollReason {
+    /// It is too long.
+    Size,
+    /// Its syncs are too slow.
+    SlowSync,
+    /// A write, flush or sync failed.
+    Error,
+}
+
+impl RollReason {
+    /// The number of reasons.
+    pub const COUNT: usize = 3;
+}
+
+impl Counters {
+    #[inline]
+    fn request_roll(&self, reason: RollReason) {
+        if let Some(counter) = self.roll_requests.get(reason as usize) {
+            count(counter);
+        }
+    }
 }
 
 fn count(counter: &AtomicU64) {
@@ -216,6 +245,7 @@ struct Shared {
     archiver: Archiver,
     listener: Arc<dyn WalListener>,
     counters: Counters,
+    metrics: WalMetrics,
     watchdog: SyncWatchdog,
 }
 
@@ -264,6 +294,7 @@ impl Wal {
             archiver,
             listener,
             counters: Counters::default(),
+            metrics: WalMetrics::default(),
             watchdog: SyncWatchdog::default(),
         });
         let (of_thread, dying) = (Arc::clone(&shared), Arc::downgrade(&shared));
@@ -359,6 +390,8 @@ impl Wal {
         if queue.pending_bytes() > COMMIT_BYTES {
             self.shared.request_commit(&mut queue);
         }
+        drop(queue);
+        self.shared.metrics.appended(entry.len(), key.appends);
         Ok(Some(txid))
     }
 
@@ -479,6 +512,24 @@ impl Wal {
         self.shared.archiver.wait();
     }
 
+    /// The number and the bytes of the files that are not archived: the closed ones, and among the
+    /// number the one being written, as HBase counts (`getNumLogFiles`, `getLogFileSize`).
+    pub fn live_files(&self) -> (usize, u64) {
+        let queue = self.shared.queue.lock();
+        (queue.closed.len() + 1, queue.closed.iter().map(|file| file.bytes).sum())
+    }
+
+    /// Times and sizes of appends and syncs.
+    pub fn metrics(&self) -> &WalMetrics {
+        &self.shared.metrics
+    }
+
+    /// The counts of a table's entries. A region takes them when it opens, and passes them with its
+    /// appends.
+    pub fn table_appends(&self, table: &TableName) -> Arc<TableAppends> {
+        self.shared.metrics.of_table(table)
+    }
+
     /// The counters.
     pub fn stats(&self) -> WalStats {
         let queue = self.shared.queue.lock();
@@ -493,6 +544,7 @@ impl Wal {
             slow_syncs: get(&counters.slow_syncs),
             stuck_syncs: get(&counters.stuck_syncs),
             rolls: get(&counters.rolls),
+            roll_requests: counters.roll_requests.each_ref().map(get),
             failures: get(&counters.failures),
             full_queue_waits: get(&counters.full_queue_waits),
             queue_bytes: queue.bytes(),

@@ -80,6 +80,7 @@ fn compact(args: &CompactArgs, config: StoreConfig) -> Result<CompactTotals> {
     let fs: Arc<dyn FileSystem> = Arc::new(LocalFileSystem::new());
     let env = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
+        metrics: Arc::default(),
         fs: Arc::clone(&fs),
         root: args.dir.clone(),
         cache: Arc::new(NoCache),

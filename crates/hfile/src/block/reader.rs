@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use evenkeel_block_cache::{
     Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, PrefetchedBlock,
 };
-use evenkeel_common::length;
 use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, turns};
+use evenkeel_common::{clock, length};
 use evenkeel_fs::{RandomAccessFile, StorageChecksum};
 
 use crate::block::checksum::verify;
@@ -33,6 +33,7 @@ use crate::context::{CellLayout, ChecksumType, Compression};
 use crate::encoding::{SeekPoints, check_head, index_cells};
 use crate::error::{corrupt, io_at};
 use crate::index::{BlockAt, check_leaf};
+use crate::io_metrics::{self, ReadPattern};
 use evenkeel_compression::{decompress, expansion_max};
 
 /// Reads the blocks of one file.
@@ -108,6 +109,7 @@ impl From<Damage> for ReadFailure {
 
 /// One of the two attempts to read a block: direct, or through the storage's own checksums.
 struct ReadAttempt {
+    pattern: ReadPattern,
     verified: bool,
     /// Whether the attempt may wait.
     wait: Wait,
@@ -116,8 +118,8 @@ struct ReadAttempt {
 }
 
 impl ReadAttempt {
-    fn new(verified: bool, wait: Wait) -> Self {
-        Self { verified, wait, storage_checksum: Cell::new(StorageChecksum::Absent) }
+    fn new(pattern: ReadPattern, verified: bool, wait: Wait) -> Self {
+        Self { pattern, verified, wait, storage_checksum: Cell::new(StorageChecksum::Absent) }
     }
 
     fn record(&self, sum: StorageChecksum) {
@@ -134,7 +136,7 @@ impl BlockReader {
         let mut uncompressed = None;
         let found = self.cache.get_or_load(&key, hint, &mut || {
             let LoadedBlock { block, compressed } =
-                self.load(at, SeekPointMode::of(hint, &*self.cache), hint.wait)?;
+                self.load(at, SeekPointMode::of(hint, &*self.cache), hint.wait, ReadPattern::of(hint))?;
             let Some(compressed) = compressed else { return Ok(block) };
             uncompressed = Some(block);
             Ok(compressed)
@@ -200,7 +202,7 @@ impl BlockReader {
     /// Reads the block at an offset from the file. Its header gives the size.
     pub fn load_unsized(&self, offset: u64) -> Result<Block> {
         self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
-        let loaded = self.with_retry(offset, Wait::Allowed, |attempt| {
+        let loaded = self.with_retry(offset, Wait::Allowed, ReadPattern::Stream, |attempt| {
             let mut header = [0; HEADER_BYTES];
             self.read_bytes(offset, &mut header, attempt)?;
             let header = BlockHeader::parse(&header)?;
@@ -216,7 +218,7 @@ impl BlockReader {
     /// As [`BlockReader::load_unsized`], for a block that is used once: it gets no seek points.
     pub fn load_for_single_use(&self, offset: u64) -> Result<Block> {
         let (at, _) = self.header_at(offset)?;
-        let loaded = self.load(at, SeekPointMode::Skip, Wait::Allowed);
+        let loaded = self.load(at, SeekPointMode::Skip, Wait::Allowed, ReadPattern::Stream);
         loaded.map(|loaded| loaded.block).map_err(TryError::into_failure)
     }
 
@@ -225,9 +227,15 @@ impl BlockReader {
         corrupt(&self.name, offset, what)
     }
 
-    fn load(&self, at: BlockAt, mode: SeekPointMode, wait: Wait) -> TryResult<LoadedBlock> {
+    fn load(
+        &self,
+        at: BlockAt,
+        mode: SeekPointMode,
+        wait: Wait,
+        pattern: ReadPattern,
+    ) -> TryResult<LoadedBlock> {
         self.check_fits(at)?;
-        self.with_retry(at.offset, wait, |attempt| self.load_attempt(at, mode, attempt))
+        self.with_retry(at.offset, wait, pattern, |attempt| self.load_attempt(at, mode, attempt))
     }
 
     /// Reads directly, and after damage again through the storage's checksums.
@@ -235,9 +243,10 @@ impl BlockReader {
         &self,
         offset: u64,
         wait: Wait,
+        pattern: ReadPattern,
         read: impl Fn(&ReadAttempt) -> Result<LoadedBlock, ReadFailure>,
     ) -> TryResult<LoadedBlock> {
-        let first = match read(&ReadAttempt::new(false, wait)) {
+        let first = match read(&ReadAttempt::new(pattern, false, wait)) {
             Ok(loaded) => return Ok(loaded),
             Err(ReadFailure::Io(error)) => return Err(error),
             // The second read needs a thread that may wait. Until then nothing is counted.
@@ -246,7 +255,7 @@ impl BlockReader {
         };
         self.checksum_failures.fetch_add(1, Relaxed);
         CHECKSUM_FAILURES.fetch_add(1, Relaxed);
-        let attempt = ReadAttempt::new(true, wait);
+        let attempt = ReadAttempt::new(pattern, true, wait);
         let again = read(&attempt);
         let said = match attempt.storage_checksum.get() {
             StorageChecksum::Absent => "",
@@ -287,6 +296,13 @@ impl BlockReader {
     }
 
     fn read_bytes(&self, offset: u64, bytes: &mut [u8], attempt: &ReadAttempt) -> Result<(), ReadFailure> {
+        let started = clock::monotonic();
+        self.read_untimed(offset, bytes, attempt)?;
+        io_metrics::get().read(attempt.pattern, started.elapsed());
+        Ok(())
+    }
+
+    fn read_untimed(&self, offset: u64, bytes: &mut [u8], attempt: &ReadAttempt) -> Result<(), ReadFailure> {
         if !attempt.wait.is_allowed() {
             let done = !attempt.verified && self.file.read_at_nowait(offset, bytes);
             return if done { Ok(()) } else { Err(ReadFailure::Io(TryError::WouldWait)) };

@@ -6,7 +6,7 @@
 )]
 
 use evenkeel_block_cache::BlockType;
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, clock};
 use evenkeel_fs::AppendFile;
 
 use crate::block::checksum::{append_checksums, checksums_len};
@@ -14,6 +14,7 @@ use crate::block::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::context::{CellLayout, ChecksumType, Compression, HFileContext};
 use crate::error::io_at;
 use crate::index::BlockAt;
+use crate::io_metrics;
 use crate::writer::CacheOnWrite;
 use evenkeel_compression::Compressor;
 
@@ -200,7 +201,9 @@ impl BlockWriter {
         };
         header.put(block);
         append_checksums(block, self.checksum, self.bytes_per_checksum);
+        let started = clock::monotonic();
         self.append(block)?;
+        io_metrics::get().wrote(started.elapsed());
         self.total_uncompressed_bytes += (uncompressed_bytes + HEADER_BYTES) as u64;
         let at = BlockAt { offset, on_disk_bytes };
         Ok(WrittenBlock { at, uncompressed_bytes: uncompressed_bytes as u64 })

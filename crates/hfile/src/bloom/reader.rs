@@ -1,6 +1,6 @@
 //! The metadata of a bloom filter, read when the file is opened.
 
-use evenkeel_common::varint::{read_u32, read_vlong};
+use evenkeel_common::varint::{read_u32, read_u64, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BloomHash, VERSION};
@@ -16,6 +16,8 @@ const HASH_COUNT_MAX: u32 = 64;
 pub(crate) struct BloomMeta {
     pub hash: BloomHash,
     pub hash_count: u32,
+    /// Bytes of all chunks.
+    pub chunk_bytes: u64,
     index: RootIndex,
 }
 
@@ -31,7 +33,8 @@ impl BloomMeta {
         let index_start = (FIXED_BYTES + len).checked_add(usize::try_from(name_len).ok()?)?;
         let parse = if keys_are_cells { RootIndex::parse_cells } else { RootIndex::parse };
         let (index, rest) = parse(body.get(index_start..)?, chunks)?;
-        let meta = Self { hash: BloomHash::from_code(read_u32(body, 16)?)?, hash_count, index };
+        let (hash, chunk_bytes) = (BloomHash::from_code(read_u32(body, 16)?)?, read_u64(body, 4)?);
+        let meta = Self { hash, hash_count, chunk_bytes, index };
         (rest.is_empty() && (1..=HASH_COUNT_MAX).contains(&hash_count)).then_some(meta)
     }
 

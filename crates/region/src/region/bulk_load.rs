@@ -25,7 +25,6 @@ pub(super) mod manifest;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result};
@@ -35,7 +34,7 @@ use md5::{Digest, Md5};
 use parking_lot::MutexGuard;
 
 use self::manifest::{FileMove, Manifest};
-use super::{Phase, Region};
+use super::{Phase, Region, RegionCount};
 use crate::layout;
 use crate::store::{Store, StoreFile};
 
@@ -108,7 +107,7 @@ impl Region {
         let _one = self.bulk_loading.lock();
         self.finish_pending_load(&self.flushing.lock())?;
         self.check_serving()?;
-        self.counts.writes.fetch_add(1, Ordering::Relaxed);
+        self.counts.add(RegionCount::Writes, 1);
         let stores = load.files.iter().map(|file| self.bulk_store(&file.family));
         let stores = stores.collect::<Result<Vec<_>>>()?;
         let mut left = Vec::new();

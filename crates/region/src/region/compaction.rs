@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::Result;
 use evenkeel_common::thread::catch;
+use evenkeel_common::{Result, clock};
 
-use super::{Phase, Region};
-use crate::store::{BackgroundPriority, CompactionResult, Store};
+use super::{Phase, Region, RegionCount};
+use crate::metrics::CompactionEnd;
+use crate::store::{BackgroundPriority, CompactionRequest, CompactionResult, Store, StoreFile};
 
 impl Region {
     /// Returns true if a store has enough files to compact.
@@ -52,7 +53,8 @@ impl Region {
         let mut done = false;
         for store in self.stores.iter().filter(|s| family.is_none_or(|f| f == s.family().name())) {
             let what = format_args!("a compaction of {}", self.info.encoded_name());
-            done |= catch(what, || self.compact_store(store, major, priority))?;
+            let compacted = catch(what, || self.compact_store(store, major, priority));
+            done |= compacted.inspect_err(|_| self.counts.add(RegionCount::FailedCompactions, 1))?;
         }
         Ok(done)
     }
@@ -64,10 +66,12 @@ impl Region {
         priority: Option<&dyn BackgroundPriority>,
     ) -> Result<bool> {
         let Some(request) = store.select_compaction(major) else { return Ok(false) };
+        let started = clock::monotonic();
         let result = store.compact_in_background(&request, self.mvcc.read_point(), priority)?;
         let files = store.install_compaction(&result)?;
         let names: Vec<_> = files.iter().map(|file| file.name().to_owned()).collect();
         self.mark_compaction(store, &result, &names)?;
+        let end = compaction_end(&request, &files);
         self.with_new_epoch(|| {
             let drops_markers = request.drops_deletes();
             store.swap_compaction(request, files);
@@ -76,10 +80,19 @@ impl Region {
                 self.invalidate_row_cache();
             }
         });
+        self.count_compaction(&CompactionEnd { took: started.elapsed(), ..end });
         if let Err(error) = store.archive_replaced() {
             tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
         }
         Ok(true)
+    }
+
+    fn count_compaction(&self, end: &CompactionEnd) {
+        self.counts.add(RegionCount::Compactions, 1);
+        self.counts.add(RegionCount::CompactedFiles, end.input_files);
+        self.counts.add(RegionCount::CompactedBytes, end.input_bytes);
+        self.metrics.compacted(end);
+        self.env.stores.metrics.server().compacted(end);
     }
 
     /// Bytes that [`Region::compact`] would read now.
@@ -127,5 +140,20 @@ impl Region {
         let largest = self.stores.iter().max_by_key(|s| s.file_bytes())?;
         let row = largest.split_row()?;
         (row != *self.info.start_key()).then_some(row)
+    }
+}
+
+/// Sizes and counts of a compaction, without its time.
+fn compaction_end(request: &CompactionRequest, outputs: &[Arc<StoreFile>]) -> CompactionEnd {
+    let (cells, cell_bytes) = request.cells();
+    CompactionEnd {
+        is_major: request.is_major(),
+        input_files: request.names().len() as u64,
+        input_bytes: request.bytes(),
+        cells,
+        cell_bytes,
+        output_files: outputs.len() as u64,
+        output_bytes: outputs.iter().map(|file| file.bytes()).sum(),
+        ..CompactionEnd::default()
     }
 }

@@ -24,8 +24,9 @@ use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::abort_on_panic::AbortOnPanic;
-use super::{Phase, Region};
+use super::{Phase, Region, RegionCount};
 use crate::memstore::MemStoreSize;
+use crate::metrics::FlushEnd;
 use crate::store::{BackgroundPriority, StoreFile};
 
 /// The files of each store's snapshot, below `.tmp`.
@@ -147,12 +148,15 @@ impl Region {
         let (seq_id, oldest_edit_ms) = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);
         let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();
-        let (cells, heap_bytes) = (size.cells, size.heap_bytes);
+        let MemStoreSize { cells, heap_bytes, data_bytes: memstore_bytes } = size;
         let write = || self.write_snapshots(seq_id, priority).and_then(|files| self.install_snapshots(files));
         match catch(format_args!("the flush of {}", self.info.encoded_name()), write) {
             Ok(files) => {
+                let output_bytes = files.iter().flatten().map(|file| file.bytes()).sum();
                 self.commit_snapshots(seq_id, files, number);
-                let ms = length::whole_ms(started.elapsed());
+                let took = started.elapsed();
+                self.count_flush(&FlushEnd { took, cells, memstore_bytes, output_bytes });
+                let ms = length::whole_ms(took);
                 tracing::info!(region = %self.info.name_text(), seq_id, ms, cells, heap_bytes, "flushed");
                 Ok(FlushOutcome { flushed: true, seq_id })
             }
@@ -163,6 +167,12 @@ impl Region {
                 Err(error)
             }
         }
+    }
+
+    fn count_flush(&self, end: &FlushEnd) {
+        self.counts.add(RegionCount::Flushes, 1);
+        self.metrics.flushed(end);
+        self.env.stores.metrics.server().flushed(end);
     }
 
     /// Flushes the MemStore and returns a sequence id of no edit: every edit below it is in store
@@ -226,6 +236,7 @@ impl Region {
                 store.start_flush();
             }
         });
+        self.forget_unlogged();
         let oldest_edit_ms = self.oldest_edit_ms.swap(i64::MAX, Ordering::Relaxed);
         self.mvcc.complete(seq_id);
         (seq_id, oldest_edit_ms)

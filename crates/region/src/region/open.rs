@@ -38,7 +38,7 @@ use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
 use super::row_cache::RowCache;
 use super::row_lock::RowLocks;
-use super::{Phase, Region, RegionEnv, RequestCounts};
+use super::{Phase, Region, RegionEnv};
 use crate::layout;
 use crate::store::{Store, StoreEnv};
 
@@ -67,6 +67,8 @@ impl Region {
         let chunk_bytes = env.stores.chunks.sizes().chunk_bytes;
         let in_memory_bytes =
             env.stores.config.in_memory.threshold_bytes(chunk_bytes, flush_bytes, stores.len());
+        let metrics = env.stores.metrics.of_table(info.table());
+        let appends = env.wal.table_appends(info.table());
         let region = Arc::new(Self {
             operation_times: env.operation_times.of_table(info.table()),
             row_locks: RowLocks::new(env.config.row_lock_wait),
@@ -90,7 +92,10 @@ impl Region {
             max_flushed_seq_id: AtomicU64::new(in_files),
             first_flush_lead: AtomicU64::new(first_flush_lead),
             oldest_edit_ms: AtomicI64::new(i64::MAX),
-            counts: RequestCounts::default(),
+            counts: Arc::default(),
+            unlogged_flushed: Default::default(),
+            metrics,
+            appends,
         });
         let replayed = region.replay(&dir, seq_id_file)?;
         region.load_recovered_files()?;

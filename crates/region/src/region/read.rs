@@ -16,7 +16,7 @@ use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_hfile::PREFETCH_ROWS_MAX;
 
-use super::{Region, RegionScanner, RoomForRow};
+use super::{Region, RegionCount, RegionScanner, RoomForRow};
 use crate::memstore::Segment;
 use crate::ops::Scan;
 use crate::scanner::ScannerContext;
@@ -42,7 +42,7 @@ impl Region {
 
     /// A reader for a sequence of Gets, which may wait or must not.
     pub fn row_reader(&self, wait: Wait) -> RowReader<'_> {
-        RowReader { region: self, wait, last: None, reads: 0 }
+        RowReader { region: self, wait, last: None, reads: 0, filtered: 0 }
     }
 
     /// Starts a scan of the part of its range that lies in this region.
@@ -51,7 +51,8 @@ impl Region {
     /// `NoSuchColumnFamilyException`, and `IOException` from store files.
     pub fn scanner(self: &Arc<Self>, scan: Scan) -> Result<RegionScanner> {
         let read_point = self.read_point_of(&scan);
-        self.open_scanner(scan, read_point).map_err(TryError::into_failure)
+        let scanner = self.open_scanner(scan, read_point).map_err(TryError::into_failure)?;
+        Ok(scanner.counted_in(&self.counts))
     }
 
     /// The MemStore segments that only scanners keep alive: they were flushed since this scanner
@@ -183,6 +184,8 @@ pub struct RowReader<'a> {
     last: Option<LastGet>,
     /// Rows read so far.
     reads: u64,
+    /// Rows among them that a filter left out.
+    filtered: u64,
 }
 
 /// A Get and the scanner that read its row.
@@ -199,7 +202,7 @@ struct LastGet {
 impl RowReader<'_> {
     /// Leaves uncounted reads out of the count, because they will be repeated.
     pub fn forget(&mut self) {
-        self.reads = 0;
+        (self.reads, self.filtered) = (0, 0);
     }
 
     /// As [`Region::get`], but appends to `out`, which may share values with blocks. `context`
@@ -257,9 +260,13 @@ impl RowReader<'_> {
         room: RoomForRow<'_>,
     ) -> TryResult<()> {
         self.region.check_row(row, "Get")?;
+        let filtered_before = context.rows_filtered;
         let outcome = self.read_checked(kind, row, scan, out, context, room);
         match &outcome {
-            Ok(()) => self.reads += 1,
+            Ok(()) => {
+                self.reads += 1;
+                self.filtered += context.rows_filtered.saturating_sub(filtered_before);
+            }
             Err(error) => {
                 self.reads += u64::from(!error.is_unfinished());
                 // A scanner that failed is at no known place.
@@ -306,7 +313,11 @@ impl Drop for RowReader<'_> {
     /// counted twice.
     fn drop(&mut self) {
         if self.reads > 0 {
-            self.region.counts.reads.fetch_add(self.reads, Ordering::Relaxed);
+            self.region.counts.add(RegionCount::Reads, self.reads);
+            self.region.counts.add(RegionCount::Gets, self.reads);
+        }
+        if self.filtered > 0 {
+            self.region.counts.add(RegionCount::FilteredReads, self.filtered);
         }
     }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result, TryError, TryResult};
 use smallvec::SmallVec;
 
+use super::{RegionCount, RegionCounters};
 use crate::memstore::Segment;
 use crate::ops::Scan;
 use crate::scanner::heap::KeyValueHeap;
@@ -41,6 +42,8 @@ pub struct RegionScanner {
     /// The current row, or the last one.
     row: Vec<u8>,
     position: RowPosition,
+    /// Where a scan's reads are counted; those of a Get are counted by its reader.
+    counts: Option<Arc<RegionCounters>>,
 }
 
 /// Asked for room as the cells of a row grow, with the bytes that the row has so far: every
@@ -145,7 +148,14 @@ impl RegionScanner {
             batch: usize::try_from(scan.batch).unwrap_or(0),
             row: Vec::new(),
             position: RowPosition::RowStart,
+            counts: None,
         })
+    }
+
+    /// Counts what is read from here on.
+    pub(super) fn counted_in(mut self, counts: &Arc<RegionCounters>) -> Self {
+        self.counts = Some(Arc::clone(counts));
+        self
     }
 
     /// Reads another row. `scan` is the plain Get ([`Scan::is_plain_get`]) that the scanner was
@@ -227,10 +237,12 @@ impl RegionScanner {
         if self.whole_rows {
             (context.size_scope, context.time_scope) = (LimitScope::BetweenRows, LimitScope::BetweenRows);
         }
+        let filtered_before = context.rows_filtered;
         let state = self.next_result(out, out.len(), context)?;
         if context.slice.is_over() {
             return Err(TryError::TimeSliceOver);
         }
+        self.count_read(context.rows_filtered.saturating_sub(filtered_before));
         if !state.is_mid_row() {
             self.reset_filter();
         }
@@ -308,6 +320,14 @@ impl RegionScanner {
             if context.size_reached(LimitScope::BetweenRows) {
                 return Ok(NextState::SizeLimitRowEnd);
             }
+        }
+    }
+
+    fn count_read(&self, rows_filtered: u64) {
+        let Some(counts) = &self.counts else { return };
+        counts.add(RegionCount::Reads, 1);
+        if rows_filtered > 0 {
+            counts.add(RegionCount::FilteredReads, rows_filtered);
         }
     }
 

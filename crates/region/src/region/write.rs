@@ -30,7 +30,7 @@ use super::abort_on_panic::AbortOnPanic;
 use super::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
 use super::pending_write::{Applied, BatchCompletion, PendingWrite, WriteAnswer};
 use super::row_lock::{LockMode, RowGuard};
-use super::{Phase, Region, wait_budget};
+use super::{Phase, Region, RegionCount, wait_budget};
 use crate::ops::{
     CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
     MutationKind, MutationResult, Scan,
@@ -164,10 +164,13 @@ impl Region {
                 return Tried::WouldWait((mutations, done));
             }
         };
-        self.count_writes(writes);
+        self.count_writes(writes as u64, &mutations);
         match applied {
             Ok(None) => done(outcomes),
             Ok(Some(applied)) => {
+                if applied.logged.is_none() {
+                    self.count_unlogged(writes, &applied.cells);
+                }
                 let (result, answer) = (CheckAndMutateResult::default(), WriteAnswer::Batch(outcomes, done));
                 PendingWrite::new(self, applied, result, answer).start();
             }
@@ -295,10 +298,14 @@ impl Region {
         }
         let now_ms = self.env.stores.clock.now_ms();
         let mut put_timestamp = now_ms;
+        let is_conditional = !conditions.is_empty();
         for condition in conditions {
             match self.test(condition)? {
                 Some(matched) => put_timestamp = put_timestamp.max(matched),
-                None => return Ok(None),
+                None => {
+                    self.counts.add(RegionCount::ChecksFailed, 1);
+                    return Ok(None);
+                }
             }
         }
         mutations.iter().try_for_each(|m| self.check_cells(m))?;
@@ -310,10 +317,16 @@ impl Region {
         }
         let applied = self.apply(cells, durability, nonce, wait);
         if !matches!(applied, Err(TryError::WouldWait)) {
-            self.count_writes(mutations.len());
+            self.count_writes(mutations.len() as u64, mutations);
         }
         let applied = applied?;
         drop(guard);
+        if is_conditional {
+            self.counts.add(RegionCount::ChecksPassed, 1);
+        }
+        if applied.logged.is_none() {
+            self.count_unlogged(mutations.len(), &applied.cells);
+        }
         let returns = mutations.iter().any(|m| reads_first(m) && m.return_results);
         Ok(Some((applied, CheckAndMutateResult { success: true, cells: returns.then_some(results) })))
     }
@@ -420,7 +433,7 @@ impl Region {
     fn wal_key(&self, seq_id: u64, nonce: NonceKey) -> WalKey<'_> {
         let now_ms = self.env.stores.clock.now_ms();
         let key = WalKey::new(&self.encoded_name, self.info.table(), seq_id, now_ms);
-        WalKey { nonce_group: nonce.group, nonce: nonce.nonce, ..key }
+        WalKey { nonce_group: nonce.group, nonce: nonce.nonce, appends: Some(&self.appends), ..key }
     }
 
     /// Appends cells to the log's queue, as one entry.
@@ -498,8 +511,29 @@ impl Region {
         Ok(())
     }
 
-    fn count_writes(&self, writes: usize) {
-        self.counts.writes.fetch_add(writes as u64, Ordering::Relaxed);
+    /// Counts a write of `mutations`, of which `writes` are good. Each kind counts once.
+    fn count_writes(&self, writes: u64, mutations: &[Mutation]) {
+        self.counts.add(RegionCount::Writes, writes);
+        let mut counted = [false; 4];
+        for mutation in mutations {
+            let (at, count) = match mutation.kind {
+                MutationKind::Put => (0, RegionCount::Puts),
+                MutationKind::Delete => (1, RegionCount::Deletes),
+                MutationKind::Increment => (2, RegionCount::Increments),
+                MutationKind::Append => (3, RegionCount::Appends),
+            };
+            if !std::mem::replace(&mut counted[at], true) {
+                self.counts.add(count, 1);
+            }
+        }
+    }
+
+    /// Counts mutations that are in no log.
+    #[cold]
+    fn count_unlogged(&self, mutations: usize, cells: &[KeyValue]) {
+        let bytes = cells.iter().map(|cell| cell.as_cell().key_value_len() as u64).sum();
+        self.counts.add(RegionCount::Unlogged, mutations as u64);
+        self.counts.add(RegionCount::UnloggedBytes, bytes);
     }
 
     fn check_resources(self: &Arc<Self>) -> Result<()> {
@@ -507,6 +541,7 @@ impl Region {
         if self.info.is_meta() || self.memstore_size().heap_bytes <= max {
             return Ok(());
         }
+        self.counts.add(RegionCount::Blocked, 1);
         self.env.events.flush_wanted(self);
         let message = format!(
             "Over memstore limit={max}, regionName={}, server={}",

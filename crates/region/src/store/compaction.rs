@@ -73,6 +73,14 @@ impl CompactionRequest {
         self.files.iter().map(|file| file.bytes()).sum()
     }
 
+    /// Cells of the files, and their bytes without encoding and compression.
+    pub fn cells(&self) -> (u64, u64) {
+        let of_file = |file: &Arc<StoreFile>| {
+            (file.reader().entry_count(), file.reader().trailer().total_uncompressed_bytes)
+        };
+        self.files.iter().map(of_file).fold((0, 0), |sum, file| (sum.0 + file.0, sum.1 + file.1))
+    }
+
     /// Returns true if the files were selected by the off-peak ratio.
     pub fn is_off_peak(&self) -> bool {
         self.off_peak.is_some()

@@ -335,7 +335,9 @@ impl MultiFileWriter<'_> {
         input: &mut InputCursor,
         throughput: &CompactionThroughputController,
     ) -> Result<bool> {
+        let before = self.written.cells;
         let Some(bytes) = self.write_step(input)? else { return Ok(false) };
+        self.store.progress.advance(self.written.cells - before);
         input.written += bytes;
         let so_far = input.written.max(input.limits.block_size);
         let bytes = so_far - std::mem::replace(&mut input.throttled, so_far);

@@ -23,6 +23,7 @@ pub(crate) fn env() -> (StoreEnv, Arc<ManualClock>) {
     let clock = ManualClock::at(NOW_MS);
     let env = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
+        metrics: Arc::default(),
         fs: Arc::new(MemoryFileSystem::new()) as Arc<dyn FileSystem>,
         root: PathBuf::from("/hbase"),
         cache: Arc::new(NoCache),

@@ -175,6 +175,7 @@ impl Cluster {
         let env = RegionEnv {
             stores: StoreEnv {
                 compaction_throughput: Arc::clone(&self.compaction_throughput),
+                metrics: Arc::default(),
                 fs,
                 root: PathBuf::from(ROOT),
                 cache: Arc::clone(&self.cache),

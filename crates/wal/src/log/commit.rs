@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use super::output::{ClosingFile, OpenFile, Output};
 use super::queue::{Batch, ClosedFile, Completion, Queue, State, Waiter};
-use super::{Shared, SyncLevel, TICK, Txid, closed, count};
+use super::{RollReason, Shared, SyncLevel, TICK, Txid, closed, count};
 use crate::format::TRAILER;
 
 /// Fails the log when it is dropped, which happens only if a commit panics: otherwise it is
@@ -115,7 +115,7 @@ impl Shared {
         let fail_on_panic = FailLogOnPanic(self);
         let mut output = self.output.lock();
         self.commit(&mut output, Some(level));
-        let roll_due = self.is_roll_due(&output);
+        let roll_due = self.roll_reason(&output).is_some();
         drop(output);
         std::mem::forget(fail_on_panic);
         let mut queue = self.queue.lock();
@@ -143,6 +143,9 @@ impl Shared {
             self.watchdog.begin(output.path());
             let wants_sync = own_level == Some(SyncLevel::Sync) || batch.wants_sync;
             let flushed = self.flush_batch(output, &batch);
+            if flushed {
+                self.metrics.written((batch.last + 1).saturating_sub(batch.first), output.took());
+            }
             self.tell(&batch, SyncLevel::Flush);
             if wants_sync && flushed {
                 self.sync_batch(output, &batch);
@@ -152,9 +155,12 @@ impl Shared {
         self.tell(&batch, SyncLevel::Flush);
         self.tell(&batch, SyncLevel::Sync);
         self.queue.lock().recycle(batch.segments, self.config.queue_bytes_max);
-        if let Some(took) = output.committed(&self.config) {
-            count(&self.counters.slow_syncs);
-            tracing::info!(ms = length::whole_ms(took), path = %output.path().display(), "slow sync");
+        if let Some((took, is_slow)) = output.committed(&self.config) {
+            self.metrics.synced(took);
+            if is_slow {
+                count(&self.counters.slow_syncs);
+                tracing::info!(ms = length::whole_ms(took), path = %output.path().display(), "slow sync");
+            }
         }
         output.create_next_if_due(&self.config, &self.archiver);
     }
@@ -224,8 +230,9 @@ impl Shared {
         queue.failed_syncs.add(first, last, &HBaseError::from(clone_of(error)));
         let highest = queue.accounting.copy_highest();
         let stores = queue.accounting.unflushed_up_to(&highest);
-        queue.closed.push(ClosedFile { path: failed.path.clone(), highest });
+        queue.closed.push(ClosedFile { path: failed.path.clone(), bytes: failed.file.position(), highest });
         drop(queue);
+        self.counters.request_roll(RollReason::Error);
         if first <= last && !stores.is_empty() {
             self.listener.request_flush(&stores);
         }
@@ -381,9 +388,13 @@ impl Shared {
         let due = std::mem::take(&mut queue.roll_due);
         let failed = queue.failure();
         drop(queue);
+        let reason = self.roll_reason(output);
         let result = match failed {
-            Some(reason) => Err(reason),
-            None if due || !asked.is_empty() || self.is_roll_due(output) => self.roll(output),
+            Some(failure) => Err(failure),
+            None if due || !asked.is_empty() || reason.is_some() => {
+                reason.into_iter().for_each(|reason| self.counters.request_roll(reason));
+                self.roll(output)
+            }
             None => Ok(()),
         };
         for tell in asked {
@@ -391,9 +402,10 @@ impl Shared {
         }
     }
 
-    /// Returns true if the current file must be rolled now, and the archiver takes another file.
-    fn is_roll_due(&self, output: &Output) -> bool {
-        output.roll_due(&self.config) && self.archiver.takes_another()
+    /// Why the current file must be rolled now; `None` if it need not be, or if the archiver takes
+    /// no other file.
+    fn roll_reason(&self, output: &Output) -> Option<RollReason> {
+        output.roll_due(&self.config).filter(|_| self.archiver.takes_another())
     }
 
     fn roll(&self, output: &mut Output) -> Result<()> {
@@ -425,7 +437,7 @@ impl Shared {
         // kept too long, but never too short.
         let highest =
             if queue.is_empty() { queue.accounting.take_highest() } else { queue.accounting.copy_highest() };
-        queue.closed.push(ClosedFile { path: old.path.clone(), highest });
+        queue.closed.push(ClosedFile { path: old.path.clone(), bytes: old.file.position(), highest });
         let (first, last) = (queue.synced + 1, queue.flushed);
         let is_awaited = Arc::<AtomicBool>::default();
         let result = self.archiver.close(old.path.clone(), old.file, &is_awaited);
@@ -481,13 +493,13 @@ impl Shared {
         output.retry_truncations();
         let closed = output.current.take().map(|mut current| {
             let result = current.file.append(TRAILER).and_then(|()| current.file.sync());
-            (current.path, result)
+            (current.path, current.file.position(), result)
         });
         let mut queue = self.queue.lock();
         let failed = queue.failure();
-        let Some((path, result)) = closed else { return failed.map_or(Ok(()), Err) };
+        let Some((path, bytes, result)) = closed else { return failed.map_or(Ok(()), Err) };
         let highest = queue.accounting.copy_highest();
-        queue.closed.push(ClosedFile { path, highest });
+        queue.closed.push(ClosedFile { path, bytes, highest });
         if result.is_ok() {
             queue.synced = queue.flushed;
         }

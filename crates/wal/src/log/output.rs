@@ -20,6 +20,7 @@ use evenkeel_common::{HBaseError, clock::Clock};
 use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
 use parking_lot::Mutex;
 
+use super::RollReason;
 use super::archiver::Archiver;
 use super::queue::SPARE_BYTES_MAX;
 use super::slow_sync::SlowSyncs;
@@ -182,24 +183,33 @@ impl Output {
         self.untruncated.retain_mut(|failed| failed.file.truncate(failed.flushed_bytes).is_err());
     }
 
-    /// Ends the commit in progress. Returns its time if its writes and syncs were slow.
-    pub(super) fn committed(&mut self, config: &WalConfig) -> Option<Duration> {
+    /// The time of the writes and syncs of the commit in progress.
+    pub(super) fn took(&self) -> Duration {
+        self.current.as_ref().map_or(Duration::ZERO, |current| current.took)
+    }
+
+    /// Ends the commit in progress. Returns its time, and whether its writes and syncs were slow;
+    /// `None` if nothing was written.
+    pub(super) fn committed(&mut self, config: &WalConfig) -> Option<(Duration, bool)> {
         let current = self.current.as_mut()?;
         let took = std::mem::take(&mut current.took);
         let clock = &self.creator.clock;
-        current.slow.record(took, config, || clock.now_ms()).then_some(took)
+        let is_slow = current.slow.record(took, config, || clock.now_ms());
+        (!took.is_zero()).then_some((took, is_slow))
     }
 
-    /// Returns true if the current file is too long or too slow, and not empty.
-    pub(super) fn roll_due(&self, config: &WalConfig) -> bool {
-        let Some(current) = &self.current else { return false };
+    /// Why the current file must be rolled: it is too long or too slow, and not empty.
+    pub(super) fn roll_due(&self, config: &WalConfig) -> Option<RollReason> {
+        let current = self.current.as_ref()?;
         let bytes = current.file.position();
-        if bytes <= current.header_bytes {
-            return false;
-        }
+        let reason = match bytes > config.roll_bytes {
+            true => RollReason::Size,
+            false if current.slow.is_too_slow() => RollReason::SlowSync,
+            false => return None,
+        };
         // The clock is read only if a roll is due, or once a tick.
-        (bytes > config.roll_bytes || current.slow.is_too_slow())
-            && self.creator.clock.now_ms() >= self.roll_not_before_ms
+        let may_roll = bytes > current.header_bytes && self.creator.clock.now_ms() >= self.roll_not_before_ms;
+        may_roll.then_some(reason)
     }
 
     /// Returns true if the current file is too old and not empty.

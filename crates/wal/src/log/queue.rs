@@ -117,6 +117,7 @@ impl Completion {
 #[derive(Debug)]
 pub(super) struct ClosedFile {
     pub(super) path: PathBuf,
+    pub(super) bytes: u64,
     pub(super) highest: HighestSeqIds,
 }
 

@@ -72,11 +72,11 @@ impl Store {
         let (split, forget_seq_ids_to) = (request.split.clone(), summary.forget_seq_ids_to);
         let job = WriteJob { file, meta, split, max_seq_id_of_parts: None, forget_seq_ids_to };
         let priority = priority.filter(|_| request.bytes() >= BACKGROUND_BYTES_MIN);
-        let WrittenFiles { paths, cells } = self.write_files(
-            &scanner,
-            job,
-            WriteSchedule::Compaction(&self.env.compaction_throughput, priority),
-        )?;
+        self.progress.begin(request.cells().0);
+        let schedule = WriteSchedule::Compaction(&self.env.compaction_throughput, priority);
+        let written = self.write_files(&scanner, job, schedule);
+        self.progress.end();
+        let WrittenFiles { paths, cells } = written?;
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 

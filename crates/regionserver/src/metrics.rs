@@ -1,0 +1,68 @@
+//! What a RegionServer tells of itself, by HBase's names: one file for each record, or for each part
+//! of a large one.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`block_cache`] | blockCache*, l1Cache* and l2Cache* of sub=Server |
+//! | [`jvm`] | JvmMetrics: memory and threads of the process |
+//! | [`memory`] | sub=Memory |
+//! | [`regions`] | sub=Regions |
+//! | [`stores`] | sizes of all regions together, and flushes and compactions, of sub=Server |
+//! | [`tables`] | sub=Tables |
+//!
+//! Each function reads what others count, and appends to a record or makes one. Nothing is kept
+//! between two calls. sub=WAL and sub=IO are made where they are counted:
+//! [`evenkeel_wal::metrics::record`] and
+//! [`IoMetrics::record`](evenkeel_hfile::io_metrics::IoMetrics::record).
+
+pub mod block_cache;
+pub mod jvm;
+pub mod memory;
+pub mod regions;
+pub mod stores;
+pub mod tables;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use evenkeel_common::TableName;
+use evenkeel_region::region::{Region, RegionLoad};
+
+use crate::Background;
+
+/// What several records tell of a region, read once.
+pub struct RegionReport {
+    /// The region.
+    pub region: Arc<Region>,
+    /// Its sizes and counts.
+    pub load: RegionLoad,
+    /// Compactions that wait or run.
+    pub compactions: u64,
+    /// Flushes that run.
+    pub flushes: u64,
+}
+
+/// Reads regions, and sorts them by their encoded names.
+pub fn reports(regions: Vec<Arc<Region>>, background: &Background) -> Vec<RegionReport> {
+    let report = |region: Arc<Region>| RegionReport {
+        load: region.load(),
+        compactions: background.compactions_of(region.info().encoded_name()) as u64,
+        flushes: u64::from(region.is_flushing()),
+        region,
+    };
+    let mut reports: Vec<_> = regions.into_iter().map(report).collect();
+    reports.sort_by(|a, b| a.region.info().encoded_name().cmp(b.region.info().encoded_name()));
+    reports
+}
+
+/// The beginning of the names of a table's metrics.
+fn table_prefix(table: &TableName) -> String {
+    format!("Namespace_{}_table_{}", table.namespace(), table.qualifier())
+}
+
+/// An age or a size of a report, which is never negative.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

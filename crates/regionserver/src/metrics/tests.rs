@@ -1,0 +1,189 @@
+//! The records have HBase's names, and their values follow what a server does.
+
+use std::collections::BTreeSet;
+
+use evenkeel_block_cache::CacheStats;
+use evenkeel_metrics::{Record, Value};
+use evenkeel_wal::metrics as wal;
+
+use super::{block_cache, jvm, memory, regions, reports, stores, tables};
+use crate::background::CompactionState;
+use crate::load::region_load;
+use crate::testing::{TestServer, cell, put};
+
+/// The names without the suffixes of histograms.
+fn names(record: &Record) -> BTreeSet<&str> {
+    let all: BTreeSet<&str> = record.metrics.iter().map(|metric| &*metric.name).collect();
+    assert_eq!(all.len(), record.metrics.len(), "no name is there twice");
+    let is_of_histogram = |name: &&str| {
+        let ends = ["_min", "_max", "_mean", "_median", "_percentile"];
+        ends.iter().any(|end| name.ends_with(end)) || name.contains("RangeCount_")
+    };
+    all.into_iter().filter(|name| !is_of_histogram(name)).collect()
+}
+
+/// Asserts that a record has exactly these names, each with the prefix.
+fn assert_names(record: &Record, prefix: &str, expected: &str) {
+    let expected: BTreeSet<String> =
+        expected.split_whitespace().map(|name| format!("{prefix}{name}")).collect();
+    let found: BTreeSet<String> = names(record).into_iter().map(str::to_owned).collect();
+    let different: Vec<_> = found.symmetric_difference(&expected).collect();
+    assert!(different.is_empty(), "{different:?}");
+}
+
+fn value(record: &Record, name: &str) -> f64 {
+    match record.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value) {
+        Some(Value::Counter(count)) => count as f64,
+        Some(Value::Gauge(size)) => size as f64,
+        Some(Value::Real(real)) => real,
+        None => panic!("{name} is missing"),
+    }
+}
+
+fn server_record() -> Record {
+    Record::new("Server", "regionserver", "name=RegionServer,sub=Server")
+}
+
+const FLUSHES_AND_COMPACTIONS: &str = "flushTime_num_ops flushMemstoreSize_num_ops flushOutputSize_num_ops \
+    flushedOutputBytes flushedMemstoreBytes compactionTime_num_ops compactionInputFileCount_num_ops \
+    compactionInputSize_num_ops compactionOutputFileCount_num_ops compactionOutputSize_num_ops \
+    compactedInputBytes compactedOutputBytes majorCompactionTime_num_ops \
+    majorCompactionInputFileCount_num_ops majorCompactionInputSize_num_ops \
+    majorCompactionOutputFileCount_num_ops majorCompactionOutputSize_num_ops majorCompactedInputBytes \
+    majorCompactedOutputBytes splitTime_num_ops splitRequestCount splitSuccessCount";
+
+#[test]
+fn regions_tables_and_stores_have_hbase_s_names_and_move() {
+    let (test, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", b"v")]);
+    region.flush().expect("flushed");
+    put(&region, &[cell(b"b", b"q", b"v")]);
+    let reports = reports(test.server.regions().all(), test.server.background());
+    let metrics = &test.env.stores.metrics;
+
+    let record = regions::record(&reports, crate::testing::START_MS);
+    let prefix = format!("Namespace_default_table_t_region_{}_metric_", region.info().encoded_name());
+    let of_region = "storeCount storeFileCount storeRefCount maxCompactedStoreFileRefCount memStoreSize \
+        maxStoreFileAge minStoreFileAge avgStoreFileAge numReferenceFiles storeFileSize \
+        currentRegionCacheRatio compactionsCompletedCount compactionsFailedCount lastMajorCompactionAge \
+        numBytesCompactedCount numFilesCompactedCount readRequestCount filteredReadRequestCount \
+        writeRequestCount replicaid compactionsQueuedCount flushesQueuedCount maxCompactionQueueSize \
+        maxFlushQueueSize putCount deleteCount incrementCount appendCount getCount scanCount";
+    assert_names(&record, &prefix, of_region);
+    let moved = ["storeFileCount", "putCount", "writeRequestCount"];
+    assert_eq!(moved.map(|name| value(&record, &format!("{prefix}{name}"))), [1.0, 2.0, 2.0]);
+
+    let mut record = tables::record(&reports, metrics);
+    assert_eq!(value(&record, "numTables"), 1.0);
+    record.metrics.retain(|metric| metric.name != "numTables");
+    let of_table = "readRequestCount filteredReadRequestCount writeRequestCount totalRequestCount \
+        memStoreSize storeFileCount maxStoreFileCount storeFileSize tableSize averageRegionSize \
+        regionCount storeCount maxStoreFileAge minStoreFileAge avgStoreFileAge staticBloomSize \
+        staticIndexSize numReferenceFiles";
+    let prefix = "Namespace_default_table_t_metric_";
+    assert_names(&record, prefix, &format!("{of_table} {FLUSHES_AND_COMPACTIONS}"));
+    assert_eq!(value(&record, &format!("{prefix}flushTime_num_ops")), 1.0);
+    assert!(value(&record, &format!("{prefix}tableSize")) > 1000.0);
+
+    let mut record = server_record();
+    stores::append(&mut record, &reports, metrics, &[&test.env.wal]);
+    let of_server = "regionCount storeCount storeFileCount maxStoreFileCount memStoreSize \
+        memStoreHeapSize memStoreOffHeapSize storeFileSize averageRegionSize storeFileIndexSize \
+        staticIndexSize staticBloomSize numReferenceFiles mutationsWithoutWALCount \
+        mutationsWithoutWALSize maxStoreFileAge minStoreFileAge avgStoreFileAge \
+        totalRowActionRequestCount readRequestCount filteredReadRequestCount writeRequestCount \
+        checkMutateFailedCount checkMutatePassedCount blockedRequestCount hlogFileCount hlogFileSize \
+        flushedCellsCount flushedCellsSize compactedCellsCount compactedCellsSize \
+        majorCompactedCellsCount majorCompactedCellsSize";
+    assert_names(&record, "", &format!("{of_server} {FLUSHES_AND_COMPACTIONS}"));
+    let moved = ["regionCount", "storeFileCount", "flushedCellsCount", "hlogFileCount"];
+    assert_eq!(moved.map(|name| value(&record, name)), [1.0; 4]);
+    assert!(value(&record, "staticBloomSize") > 0.0 && value(&record, "memStoreSize") > 0.0);
+    let record = wal::record(&[&test.env.wal]);
+    assert!(value(&record, "t.appendCount") >= 2.0);
+}
+
+#[test]
+fn the_block_cache_has_hbase_s_names_and_ratios() {
+    let level = |hits, misses| CacheStats {
+        hits: [hits, 0, 1, 0],
+        misses: [misses, 2, 0, 0],
+        blocks: 5,
+        rows: 1,
+        bytes: 100,
+        capacity_bytes: 300,
+        ..CacheStats::default()
+    };
+    let mut record = server_record();
+    block_cache::append(&mut record, &[level(0, 0), level(8, 1)]);
+    let types = "Data LeafIndex BloomChunk Meta RootIndex IntermediateIndex FileInfo GeneralBloomMeta \
+        DeleteFamilyBloom Trailer";
+    let of_types: Vec<_> = types
+        .split_whitespace()
+        .flat_map(|kind| [format!("blockCache{kind}HitCount"), format!("blockCache{kind}MissCount")])
+        .collect();
+    let of_levels: Vec<_> = ["l1", "l2"]
+        .iter()
+        .flat_map(|level| {
+            "Size FreeSize Count EvictionCount HitCount MissCount HitRatio MissRatio"
+                .split_whitespace()
+                .map(move |name| format!("{level}Cache{name}"))
+        })
+        .collect();
+    let rest = "blockCacheFreeSize blockCacheCount blockCacheDataBlockCount blockCacheSize \
+        blockCacheCountHitPercent blockCacheExpressHitPercent blockCacheHitCount \
+        blockCacheHitCountPrimary blockCacheHitCachingCount blockCacheMissCount \
+        blockCacheMissCountPrimary blockCacheMissCachingCount blockCacheEvictionCount \
+        blockCacheEvictionCountPrimary blockCacheFailedInsertionCount";
+    assert_names(&record, "", &format!("{rest} {} {}", of_types.join(" "), of_levels.join(" ")));
+    assert_eq!(value(&record, "blockCacheHitCount"), 10.0);
+    assert_eq!(value(&record, "blockCacheDataHitCount"), 8.0);
+    assert_eq!(value(&record, "blockCacheLeafIndexMissCount"), 4.0);
+    assert_eq!(value(&record, "l2CacheHitRatio"), 0.75);
+    assert!((value(&record, "blockCacheCountHitPercent") - 1000.0 / 15.0).abs() < 1e-9);
+    assert_eq!([value(&record, "blockCacheFreeSize"), value(&record, "l1CacheSize")], [400.0, 100.0]);
+}
+
+#[test]
+fn memory_and_the_process_have_hbase_s_names() {
+    let record = memory::record(10, 20, &CacheStats { bytes: 30, ..CacheStats::default() });
+    let of_memory = "blockedFlushes_num_ops unblockedFlushes_num_ops increaseMemStoreSize_num_ops \
+        decreaseMemStoreSize_num_ops increaseBlockCacheSize_num_ops decreaseBlockCacheSize_num_ops \
+        blockedFlushGauge unblockedFlushGauge memStoreSize memStoreOnHeapSize memStoreOffHeapSize \
+        blockCacheSize tunerDoNothingCounter aboveHeapOccupancyLowWaterMarkCounter";
+    assert_names(&record, "", of_memory);
+    let sizes = ["memStoreSize", "memStoreOnHeapSize", "blockCacheSize"];
+    assert_eq!(sizes.map(|name| value(&record, name)), [10.0, 20.0, 30.0]);
+
+    let facts =
+        jvm::ProcessFacts { process_name: "RegionServer", memory_bytes_max: 64 << 20, logged: [0, 1, 2, 3] };
+    let record = jvm::record(facts);
+    let of_jvm = "MemNonHeapUsedM MemNonHeapCommittedM MemNonHeapMaxM MemHeapUsedM MemHeapCommittedM \
+        MemHeapMaxM MemMaxM GcCount GcTimeMillis ThreadsNew ThreadsRunnable ThreadsBlocked \
+        ThreadsWaiting ThreadsTimedWaiting ThreadsTerminated LogFatal LogError LogWarn LogInfo";
+    assert_names(&record, "", of_jvm);
+    assert!(value(&record, "MemHeapUsedM") > 0.5 && value(&record, "ThreadsWaiting") >= 0.0);
+    assert_eq!([value(&record, "MemHeapMaxM"), value(&record, "LogWarn")], [64.0, 2.0]);
+    assert!(record.tags.contains(&("ProcessName".into(), "RegionServer".to_owned())));
+}
+
+#[test]
+fn a_region_reports_what_hbase_s_regions_report() {
+    let (_test, region) = TestServer::with_region();
+    put(&region, &[cell(b"a", b"q", &[7; 3000])]);
+    region.flush().expect("flushed");
+    region.compact(None, true).expect("compacted");
+    put(&region, &[cell(b"b", b"q", b"v")]);
+    let load = region_load(&region, CompactionState::None);
+    assert_eq!((load.stores, load.storefiles), (Some(1), Some(1)));
+    let of_one = [load.storefile_size_mb, load.store_uncompressed_size_mb, load.root_index_size_kb];
+    assert_eq!(of_one, [Some(1); 3], "what is there is not 0");
+    assert_eq!((load.total_static_index_size_kb, load.mem_store_size_mb), (Some(1), Some(1)));
+    assert!(load.total_static_bloom_size_kb.is_some_and(|kib| kib > 0));
+    assert_eq!((load.write_requests_count, load.region_size_mb), (Some(2), Some(1)));
+    assert_eq!(load.last_major_compaction_ts, Some(crate::testing::START_MS as u64));
+    let [store] = &load.store_complete_sequence_id[..] else { panic!("{load:?}") };
+    assert_eq!(&store.family_name[..], b"f");
+    assert!(store.sequence_id >= load.complete_sequence_id.expect("known"), "{load:?}");
+    assert_eq!(load.blocks_local_weight, load.blocks_total_weight);
+}
