@@ -8,6 +8,7 @@
 //! | [`histogram`] | distributions of times and sizes |
 //! | [`record`] | what a source tells, by HBase's names |
 //! | [`registry`] | the sources of a process |
+//! | [`sink`] | records as `/jmx` and `/prometheus` show them, and sinks that write at a period |
 //!
 //! A room counts on its own threads. A sink reads the sums when an operator asks. The two share
 //! nothing but memory that the one writes and the other reads, so a scrape holds up no request.
@@ -19,9 +20,10 @@ pub mod counter;
 pub mod histogram;
 pub mod record;
 pub mod registry;
+pub mod sink;
 pub mod striped;
 
 pub use self::counter::{Counter, Counters};
 pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
-pub use self::record::{Metric, Ranges, Record, Value};
+pub use self::record::{Metric, Origin, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
