@@ -11,6 +11,7 @@
 //! | [`ledger`] | the slow requests of the last while |
 //! | [`record`] | what a source tells, by HBase's names |
 //! | [`registry`] | the sources of a process |
+//! | [`sink`] | records as `/jmx` and `/prometheus` show them, and sinks that write at a period |
 //!
 //! A room counts on its own threads. A sink reads the sums when an operator asks. The two share
 //! nothing but memory that the one writes and the other reads, so a scrape holds up no request.
@@ -24,6 +25,7 @@ pub mod ledger;
 pub mod record;
 pub mod registry;
 pub mod sparse;
+pub mod sink;
 pub mod striped;
 pub mod waits;
 
@@ -31,6 +33,7 @@ pub use self::counter::{Counter, Counters};
 pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
 pub use self::ledger::{Ledger, LedgerConfig, RequestDetail, SlowRequest};
 pub use self::record::{Metric, Ranges, Record, Value};
+pub use self::record::{Metric, Origin, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
 pub use self::sparse::SparseHistogram;
 pub use self::waits::{Cause, Waits};

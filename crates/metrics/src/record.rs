@@ -3,6 +3,9 @@
 //! A record is a set of metrics that belong together, with tags that say what they are of. HBase
 //! shows a record as one bean of `/jmx` and as one prefix of names in `/prometheus`. So a record
 //! has both names: [`Record::bean`] and [`Record::name`], which differ only for RPC.
+//!
+//! The Java platform has beans of its own, such as `java.lang:type=Runtime`, which tools read from
+//! every Java server. A record can be such a bean too ([`Origin::Platform`]); only `/jmx` shows it.
 
 use std::borrow::Cow;
 
@@ -30,14 +33,36 @@ pub struct Metric {
     pub value: Value,
 }
 
+/// What shows a record in a Java server, which decides how `/jmx` names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// metrics2: a bean of the domain `Hadoop`, with the tags that every record has.
+    #[default]
+    Metrics2,
+    /// The Java platform. Tags and metrics are attributes by their bare names; metrics next to each
+    /// other named `a.x` and `a.y` are the members of an attribute `a`.
+    Platform {
+        /// The domain of the bean's name: `java.lang`.
+        domain: &'static str,
+        /// The class of the bean, which `/jmx` shows as `modelerType`.
+        class: &'static str,
+    },
+}
+
+/// What every ObjectName of HBase's metrics begins with.
+const HBASE_BEANS: &str = "Hadoop:service=HBase,";
+
 /// What a source tells. See the module's documentation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
+    /// What shows it.
+    pub origin: Origin,
     /// The name that prefixes its metrics in `/prometheus`: `Server`.
     pub name: Cow<'static, str>,
     /// Who it is of: `regionserver`, `master` or `jvm`. Shown as `tag.Context`.
     pub context: &'static str,
-    /// The rest of the bean's name after `Hadoop:service=HBase,`: `name=RegionServer,sub=Server`.
+    /// The rest of the bean's name after `Hadoop:service=HBase,`, or after the platform's domain:
+    /// `name=RegionServer,sub=Server`.
     pub bean: Cow<'static, str>,
     /// More tags, by HBase's spelling, without those that every record has.
     pub tags: Vec<(Cow<'static, str>, String)>,
@@ -84,7 +109,34 @@ impl Record {
         context: &'static str,
         bean: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { name: name.into(), context, bean: bean.into(), tags: Vec::new(), metrics: Vec::new() }
+        let (name, bean) = (name.into(), bean.into());
+        Self { origin: Origin::Metrics2, name, context, bean, tags: Vec::new(), metrics: Vec::new() }
+    }
+
+    /// A bean of the Java platform without attributes: `java.lang`, `type=Runtime` and the class.
+    pub fn platform(domain: &'static str, bean: &'static str, class: &'static str) -> Self {
+        Self { origin: Origin::Platform { domain, class }, ..Self::new(bean, "jvm", bean) }
+    }
+
+    /// The ObjectName of its bean.
+    pub fn object_name(&self) -> String {
+        match self.origin {
+            Origin::Metrics2 => format!("{HBASE_BEANS}{}", self.bean),
+            Origin::Platform { domain, .. } => format!("{domain}:{}", self.bean),
+        }
+    }
+
+    /// What `/jmx` shows as `modelerType`: for HBase's beans the name without its first key.
+    pub fn modeler_type(&self) -> &str {
+        match self.origin {
+            Origin::Metrics2 => self.bean.strip_prefix("name=").unwrap_or(&self.bean),
+            Origin::Platform { class, .. } => class,
+        }
+    }
+
+    /// Returns true for a record of metrics2, which every sink shows.
+    pub fn is_metrics2(&self) -> bool {
+        self.origin == Origin::Metrics2
     }
 
     /// Adds a tag.

@@ -1,0 +1,35 @@
+//! Sinks: what shows the records of a [`Registry`](crate::Registry) to an operator.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`file`] | FileSink and RollingFileSystemSink: lines in local files |
+//! | [`ganglia`] | GangliaSink31: packets to gmond |
+//! | [`graphite`] | GraphiteSink: lines to Carbon over TCP |
+//! | [`jmx`] | the JSON of `/jmx` |
+//! | [`json`] | JSON in the layout of Gson's pretty printer |
+//! | [`number`] | numbers in Java's spelling |
+//! | [`object_name`] | patterns of JMX names |
+//! | [`periodic`] | sinks that write at a period, each on a thread of its own |
+//! | [`prometheus`] | the text of `/prometheus` |
+//! | [`properties`] | `hadoop-metrics2.properties` |
+//!
+//! A sink reads records and never changes one. The first record of a name decides where two say
+//! something different about it.
+
+pub mod file;
+pub mod ganglia;
+pub mod graphite;
+pub mod jmx;
+pub mod json;
+pub mod number;
+pub mod object_name;
+pub mod periodic;
+pub mod prometheus;
+pub mod properties;
+
+pub use self::jmx::JmxQuery;
+pub use self::periodic::{PeriodicSinks, Sink};
+pub use self::properties::{SinkSettings, SinkType};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! [`JsonWriter`]: JSON in the layout of Gson's `JsonWriter` with an indent of two spaces, which is
+//! what HBase's `/jmx` sends. Empty objects and arrays have no line of their own.
+
+use std::fmt::Write;
+
+/// Writes one document. The caller balances begins and ends, and names the members of objects.
+#[derive(Debug, Default)]
+pub struct JsonWriter {
+    text: String,
+    /// Of each object or array that is open: how many elements it has.
+    levels: Vec<usize>,
+    is_after_name: bool,
+}
+
+impl JsonWriter {
+    /// Opens an object.
+    pub fn begin_object(&mut self) {
+        self.begin('{');
+    }
+
+    /// Closes an object.
+    pub fn end_object(&mut self) {
+        self.end('}');
+    }
+
+    /// Opens an array.
+    pub fn begin_array(&mut self) {
+        self.begin('[');
+    }
+
+    /// Closes an array.
+    pub fn end_array(&mut self) {
+        self.end(']');
+    }
+
+    /// The name of the member that comes next.
+    pub fn name(&mut self, name: &str) {
+        self.separate();
+        quote(name, &mut self.text);
+        self.text.push_str(": ");
+        self.is_after_name = true;
+    }
+
+    /// A string.
+    pub fn string(&mut self, value: &str) {
+        self.separate();
+        quote(value, &mut self.text);
+    }
+
+    /// A number, or another value that is JSON as it stands.
+    pub fn literal(&mut self, value: &str) {
+        self.separate();
+        self.text.push_str(value);
+    }
+
+    /// A named string.
+    pub fn member(&mut self, name: &str, value: &str) {
+        self.name(name);
+        self.string(value);
+    }
+
+    /// The document.
+    pub fn finish(self) -> String {
+        self.text
+    }
+
+    fn begin(&mut self, bracket: char) {
+        self.separate();
+        self.text.push(bracket);
+        self.levels.push(0);
+    }
+
+    fn end(&mut self, bracket: char) {
+        if self.levels.pop().is_some_and(|elements| elements > 0) {
+            self.new_line();
+        }
+        self.text.push(bracket);
+    }
+
+    /// What stands between the element before and the next one.
+    fn separate(&mut self) {
+        if std::mem::take(&mut self.is_after_name) {
+            return;
+        }
+        let Some(elements) = self.levels.last_mut() else { return };
+        *elements += 1;
+        if *elements > 1 {
+            self.text.push(',');
+        }
+        self.new_line();
+    }
+
+    fn new_line(&mut self) {
+        self.text.push('\n');
+        self.levels.iter().for_each(|_| self.text.push_str("  "));
+    }
+}
+
+/// Appends a JSON string, escaped as Gson does without its HTML escapes.
+pub fn quote(value: &str, to: &mut String) {
+    to.push('"');
+    for c in value.chars() {
+        match c {
+            '"' => to.push_str("\\\""),
+            '\\' => to.push_str("\\\\"),
+            '\n' => to.push_str("\\n"),
+            '\r' => to.push_str("\\r"),
+            '\t' => to.push_str("\\t"),
+            '\u{8}' => to.push_str("\\b"),
+            '\u{c}' => to.push_str("\\f"),
+            c if c < ' ' || c == '\u{2028}' || c == '\u{2029}' => {
+                // A `String` takes all that is written.
+                let _ok = write!(to, "\\u{:04x}", u32::from(c));
+            }
+            c => to.push(c),
+        }
+    }
+    to.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layout_is_that_of_gson() {
+        let mut json = JsonWriter::default();
+        json.begin_object();
+        json.member("a", "x\"\\\n\u{1}<>\u{2028}é");
+        json.name("b");
+        json.begin_array();
+        json.literal("1");
+        json.begin_object();
+        json.end_object();
+        json.end_array();
+        json.name("c");
+        json.begin_array();
+        json.end_array();
+        json.end_object();
+        let expected = "{\n  \"a\": \"x\\\"\\\\\\n\\u0001<>\\u2028é\",\n  \"b\": [\n    1,\n    {}\n  ],\n  \"c\": []\n}";
+        assert_eq!(json.finish(), expected);
+    }
+}

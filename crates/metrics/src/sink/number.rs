@@ -1,0 +1,64 @@
+//! Numbers in the spelling of Java's `toString`, which scripts that read HBase's pages expect.
+
+use crate::record::Value;
+
+/// From here on `Double.toString` writes an exponent.
+const EXPONENT_FROM: f64 = 1e7;
+/// Below this too.
+const EXPONENT_BELOW: f64 = 1e-3;
+
+/// A value as Java writes it: counters and gauges as integers, reals as doubles.
+pub fn value_text(value: Value) -> String {
+    match value {
+        Value::Counter(count) => count.to_string(),
+        Value::Gauge(gauge) => gauge.to_string(),
+        Value::Real(real) => double_text(real),
+    }
+}
+
+/// A double as `Double.toString` writes it: `0.95`, `12.0`, `1.0E10`, `NaN`, `-Infinity`.
+pub fn double_text(real: f64) -> String {
+    let size = real.abs();
+    if real.is_nan() {
+        "NaN".to_owned()
+    } else if real.is_infinite() {
+        if real > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
+    } else if size == 0.0 || (EXPONENT_BELOW..EXPONENT_FROM).contains(&size) {
+        format!("{real:?}")
+    } else {
+        with_exponent(real)
+    }
+}
+
+fn with_exponent(real: f64) -> String {
+    let text = format!("{real:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let fraction = if digits.contains('.') { "" } else { ".0" };
+    format!("{digits}{fraction}E{exponent}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_are_spelled_as_by_java() {
+        let cases = [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (0.95, "0.95"),
+            (12.0, "12.0"),
+            (0.001, "0.001"),
+            (0.0009, "9.0E-4"),
+            (9_999_999.0, "9999999.0"),
+            (1e7, "1.0E7"),
+            (-123_456_789.5, "-1.234567895E8"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-Infinity"),
+        ];
+        for (real, text) in cases {
+            assert_eq!(double_text(real), text);
+        }
+        assert_eq!(value_text(Value::Counter(u64::MAX)), "18446744073709551615");
+    }
+}

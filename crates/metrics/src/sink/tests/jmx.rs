@@ -1,0 +1,117 @@
+//! The documents of `/jmx`.
+
+use super::records;
+use crate::record::Record;
+use crate::sink::jmx::JmxQuery;
+
+fn qry(pattern: &str) -> String {
+    JmxQuery { qry: Some(pattern), ..JmxQuery::default() }.answer(&records(), "h")
+}
+
+fn get(get: &str) -> String {
+    JmxQuery { get: Some(get), ..JmxQuery::default() }.answer(&records(), "h")
+}
+
+#[test]
+fn a_bean_has_the_layout_of_the_servlet() {
+    let expected = r#"{
+  "beans": [
+    {
+      "name": "Hadoop:service=HBase,name=RegionServer,sub=IPC",
+      "modelerType": "RegionServer,sub=IPC",
+      "tag.Context": "regionserver",
+      "tag.Hostname": "h",
+      "queueSize": 0,
+      "exceptions.otherExceptions": 2
+    }
+  ]
+}"#;
+    assert_eq!(qry("Hadoop:service=HBase,name=RegionServer,sub=IPC"), expected);
+}
+
+#[test]
+fn beans_of_the_platform_have_bare_attributes() {
+    let expected = r#"{
+  "beans": [
+    {
+      "name": "java.lang:type=Memory",
+      "modelerType": "sun.management.MemoryImpl",
+      "Verbose": 0,
+      "HeapMemoryUsage": {
+        "committed": 1,
+        "used": 2
+      },
+      "ObjectName": "java.lang:type=Memory"
+    }
+  ]
+}"#;
+    assert_eq!(qry("java.lang:*"), expected);
+    assert!(get("java.lang:type=Memory::HeapMemoryUsage").contains("\"used\": 2"));
+}
+
+#[test]
+fn values_are_numbers_or_strings_as_in_the_servlet() {
+    let text = qry("Hadoop:*,sub=Server");
+    let has = |line: &str| assert!(text.contains(line), "{line} in {text}");
+    has(
+        "\"tag.zookeeperQuorum\": \"a:2181\",\n      \"tag.serverName\": \"h,16020,1\",\n      \"tag.Context\"",
+    );
+    has("\"percentFilesLocal\": 99.5,");
+    has("\"l1CacheHitRatio\": \"NaN\",");
+    has("\"get_num_ops\": 1,");
+    has("\"get_99.9th_percentile\": 2,");
+    has("\"get_TimeRangeCount_1-3\": 1");
+    assert!(!text.contains("Young"), "a name with a blank is left out");
+}
+
+/// Each outcome was seen on HBase's servlet.
+#[test]
+fn errors_are_told_in_the_document() {
+    for malformed in ["nonsense", "a:", "*"] {
+        assert_eq!(qry(malformed), "{}");
+    }
+    let excluded = JmxQuery { excl: Some("zz"), ..JmxQuery::default() };
+    assert_eq!(excluded.answer(&records(), "h"), "{}");
+    assert_eq!(qry("no:such=bean"), "{\n  \"beans\": []\n}");
+    let format = "{\n  \"result\": \"ERROR\",\n  \"message\": \"query format is not as expected.\"\n}";
+    assert_eq!((get("a:b=c").as_str(), get("a::b::c").as_str()), (format, format));
+    let lacks = get("Hadoop:*::Nope");
+    let end = "\"result\": \"ERROR\",\n      \"message\": \"No attribute with name Nope was found.\"\n    }\n  ]\n}";
+    assert!(lacks.ends_with(end) && lacks.matches("modelerType").count() == 1, "{lacks}");
+}
+
+#[test]
+fn get_selects_attributes() {
+    let one = get("Hadoop:service=HBase,name=RegionServer,sub=IPC::queueSize");
+    assert!(one.contains("\"queueSize\": 0") && !one.contains("tag."), "{one}");
+    let listed = get("Hadoop:*,sub=Server::region.*,total[A-Z].*");
+    assert!(listed.contains("regionCount") && listed.contains("totalRequestCount"), "{listed}");
+    assert!(!listed.contains("percentFilesLocal"), "{listed}");
+    // A list without an asterisk is one name, and so is what is no expression.
+    for name in ["queueSize,x", "*x", &"a*,".repeat(100)] {
+        assert!(get(&format!("Hadoop:*,sub=IPC::{name}")).contains("ERROR"), "{name}");
+    }
+    assert!(get("Hadoop:*,sub=IPC::\\w{1000}{1000}*").contains("ERROR"), "too large an expression");
+}
+
+#[test]
+fn descriptions_are_shown_on_request() {
+    let text = JmxQuery { description: true, ..JmxQuery::default() }.answer(&records(), "h");
+    let expected =
+        "\"regionCount\": {\n        \"description\": \"Number of regions\",\n        \"value\": 3\n      }";
+    assert!(text.contains(expected), "{text}");
+    assert!(text.contains("\"percentFilesLocal\": 99.5"), "{text}");
+    let excluded = JmxQuery { excl: Some("Hadoop:*"), ..JmxQuery::default() }.answer(&records(), "h");
+    assert_eq!(excluded.matches("modelerType").count(), 1);
+}
+
+#[test]
+fn records_of_one_bean_are_shown_together() {
+    let mut again = Record::new("Server", "regionserver", "name=RegionServer,sub=Server");
+    again.gauge("regionCount", "", 99).gauge("more", "", 1);
+    let mut all = records();
+    all.push(again);
+    let text = JmxQuery::default().answer(&all, "h");
+    assert_eq!(text.matches("sub=Server\",\n      \"modelerType").count(), 1);
+    assert!(text.contains("\"regionCount\": 3") && !text.contains("99,") && text.contains("\"more\": 1"));
+}

@@ -1,0 +1,101 @@
+//! The text of `/prometheus`.
+
+use proptest::prelude::*;
+
+use super::grammar::samples;
+use super::records;
+use crate::record::Record;
+use crate::sink::prometheus::{PrometheusQuery, prometheus_name};
+
+fn text(records: &[Record]) -> String {
+    PrometheusQuery { description: true, ..PrometheusQuery::default() }.answer(records, "h")
+}
+
+/// The examples of the specification, and more that HBase's pattern gives.
+#[test]
+fn names_are_those_of_hbase() {
+    let cases = [
+        ("Server", "regionCount", "server_region_count"),
+        ("Server", "get_99.9th_percentile", "server_get_99_9th_percentile"),
+        ("RegionServer", "queueCallTime_num_ops", "region_server_queue_call_time_num_ops"),
+        ("JvmMetrics", "MemHeapUsedM", "jvm_metrics_mem_heap_used_m"),
+        ("Server", "l1CacheHitRatio", "server_l1cache_hit_ratio"),
+        ("WAL", "appendTime_mean", "wal_append_time_mean"),
+        ("Server", "get_TimeRangeCount_0-1", "server_get_time_range_count_0_1"),
+        (
+            "Regions",
+            "Namespace_default_table_a.b_region_1f_metric_x",
+            "regions_namespace_default_table_a_b_region_1f_metric_x",
+        ),
+        ("A", "b__c_", "ab_c"),
+        ("A", "b_-c", "ab__c"),
+        ("9", "b", "_9b"),
+        ("", "", "_"),
+        ("T", "größe", "t_gr__e"),
+        ("_A", "bC_DEf", "_abc_d_ef"),
+    ];
+    for (record, metric, name) in cases {
+        assert_eq!(prometheus_name(record, metric), name, "{record} {metric}");
+    }
+}
+
+#[test]
+fn a_sample_has_type_help_labels_and_value() {
+    let text = text(&records());
+    let labels =
+        "zookeeperquorum=\"a:2181\",servername=\"h,16020,1\",context=\"regionserver\",hostname=\"h\"";
+    let expected = format!(
+        "# HELP server_region_count Number of regions\n# TYPE server_region_count gauge\n\
+         server_region_count{{{labels}}} 3\n"
+    );
+    assert!(text.starts_with(&expected), "{text}");
+    assert!(text.contains("# TYPE server_total_request_count counter\n"), "{text}");
+    assert!(!text.contains("heap_memory"), "beans of the platform are not shown");
+    let samples = samples(&text);
+    assert!(samples[&format!("server_l1cache_hit_ratio{{{labels}}}")].is_nan());
+    assert_eq!(samples[&format!("server_percent_files_local{{{labels}}}")], 99.5);
+}
+
+#[test]
+fn qry_selects_by_a_part_of_the_name() {
+    let query = PrometheusQuery { qry: Some("queue"), description: false };
+    let text = query.answer(&records(), "h");
+    let expected = "# TYPE region_server_queue_size gauge\n\
+                    region_server_queue_size{context=\"regionserver\",hostname=\"h\"} 0\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn no_name_has_two_types_and_no_sample_is_there_twice() {
+    let mut all = records();
+    all.extend(records());
+    let mut other = Record::new("Server", "master", "name=Master,sub=Server");
+    other.counter("regionCount", "as a counter", 1).gauge("region_count", "", 5);
+    other.tag("odd tag\"", "a\\b\"c\nd").tag("hostName", "shadowed");
+    all.push(other);
+    let text = text(&all);
+    let samples = samples(&text);
+    assert_eq!(samples.keys().filter(|key| key.starts_with("server_region_count{")).count(), 2, "{text}");
+    assert!(
+        text.contains("{odd_tag_=\"a\\\\b\\\"c\\nd\",hostname=\"shadowed\",context=\"master\"} 1\n"),
+        "{text}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_record_is_legal_text(
+        names in prop::collection::vec(("\\PC{0,8}", "[a-zA-Z_.0-9 -]{0,12}", any::<f64>()), 0..8),
+        tag in "\\PC{0,6}",
+        value in ".{0,6}",
+    ) {
+        let mut all = Vec::new();
+        for (record, metric, number) in names {
+            let mut record = Record::new(record, "c", "name=x");
+            record.tag(tag.clone(), value.clone()).real(metric.clone(), value.clone(), number);
+            record.counter(metric, "", 1);
+            all.push(record);
+        }
+        samples(&text(&all));
+    }
+}
