@@ -72,6 +72,14 @@ pub const fn whole(value: f64) -> u64 {
     value as u64
 }
 
+/// The integer part of a number, as Java's `(long)` makes it: the end of the range for a number
+/// beyond it, 0 for one that is none.
+#[inline]
+#[allow(clippy::cast_possible_truncation)]
+pub const fn integer_part(value: f64) -> i64 {
+    value as i64
+}
+
 /// The whole milliseconds of a duration.
 #[inline]
 pub fn whole_ms(time: std::time::Duration) -> u64 {
@@ -99,5 +107,11 @@ mod tests {
         assert_eq!(error.message(), "a name of 65536 bytes is longer than 65535");
         assert!(i32_of(1 << 31, "x").is_err() && u32_of(1 << 32, "x").is_err() && u8_of(256, "x").is_err());
         assert!(std::panic::catch_unwind(|| must_u16(65_536)).is_err());
+    }
+
+    #[test]
+    fn integer_parts_end_where_the_range_ends() {
+        assert_eq!((integer_part(2.9), integer_part(-2.9), integer_part(f64::NAN)), (2, -2, 0));
+        assert_eq!((integer_part(1e300), integer_part(f64::NEG_INFINITY)), (i64::MAX, i64::MIN));
     }
 }

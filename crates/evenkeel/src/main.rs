@@ -3,6 +3,7 @@
 //! tools for the files of a stopped server.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod lifecycle;
@@ -157,7 +158,8 @@ fn shell(args: ShellArgs) -> Result<ExitCode, String> {
     let ShellArgs { noninteractive, expression, script, .. } = args;
     let status = evenkeel_shell::run(conf, &evenkeel_shell::Options { noninteractive, expression, script })?;
     // Only the low eight bits of an exit status count.
-    Ok(ExitCode::from(status as u8))
+    let [low, ..] = status.to_le_bytes();
+    Ok(ExitCode::from(low))
 }
 
 /// Runs a server.

@@ -81,9 +81,9 @@ pub(crate) fn read(
     let first = offset / sums.chunk_bytes as u64;
     let whole_start = first * sums.chunk_bytes as u64;
     let whole_end = end.next_multiple_of(sums.chunk_bytes as u64).min(len).max(end);
-    let mut whole = vec![0; (whole_end - whole_start) as usize];
+    let mut whole = vec![0; crate::index(whole_end - whole_start)?];
     file.read_exact_at(&mut whole, whole_start)?;
-    let skipped = (offset - whole_start) as usize;
+    let skipped = crate::index(offset - whole_start)?;
     let wanted = whole.get(skipped..skipped + buf.len());
     buf.copy_from_slice(wanted.ok_or(io::ErrorKind::UnexpectedEof)?);
     // The checksums of a file of another length belong to other bytes.

@@ -425,7 +425,9 @@ impl FaultyReader {
             }
             Some(Effect::Flip { offset: at, mask }) => {
                 let (n, known) = read(buf)?;
-                if let Some(byte) = at.checked_sub(offset).and_then(|i| buf[..n].get_mut(i as usize)) {
+                if let Some(byte) =
+                    at.checked_sub(offset).and_then(|i| buf[..n].get_mut(usize::try_from(i).ok()?))
+                {
                     *byte ^= mask;
                 }
                 Ok((n, known))

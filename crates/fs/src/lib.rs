@@ -24,6 +24,7 @@
 //! | [`PowerCutFileSystem`] | tests: the possible disks after a power cut at each step |
 
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod checksum_file;
@@ -46,6 +47,11 @@ use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A length or an offset as an index of memory.
+fn index(value: u64) -> io::Result<usize> {
+    usize::try_from(value).map_err(|_| io::ErrorKind::FileTooLarge.into())
+}
 
 /// The status of a file or directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -299,7 +305,7 @@ pub trait FileSystem: Send + Sync + Debug {
             let message = format!("{}: {} bytes, at most {limit} expected", path.display(), file.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        let mut bytes = vec![0; file.len() as usize];
+        let mut bytes = vec![0; index(file.len())?];
         file.read_exact_at(0, &mut bytes)?;
         Ok(bytes)
     }

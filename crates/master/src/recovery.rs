@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_common::clock;
+use evenkeel_common::length;
 use evenkeel_common::{Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::layout::{self, CORRUPT_DIR};
@@ -58,7 +59,7 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) 
         fs.delete(&server.path)?;
     }
     if recovered.files > 0 {
-        let ms = started.elapsed().as_millis() as u64;
+        let ms = length::whole_ms(started.elapsed());
         let Recovered { files, bytes, entries, damaged } = recovered;
         tracing::info!(files, bytes, entries, damaged, ms, "WALs of an earlier life split");
     }

@@ -34,43 +34,15 @@ use std::sync::{Arc, LazyLock};
 
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
-use evenkeel_regionserver::convert;
-use evenkeel_rpc::{Call, CallClass, DetachedResponder, Executor, Respond, Responder, Service};
+use evenkeel_regionserver::services::method_table::{Method, MethodTable};
+use evenkeel_regionserver::{convert, methods};
+use evenkeel_rpc::{Call, Executor, Respond, Responder, Service};
 
 use crate::Master;
 
-/// One row of the table of calls.
-struct Method {
-    /// The RPC's name in `Master.proto`.
-    name: &'static str,
-    /// The handlers that run it.
-    class: CallClass,
-    /// Decodes the request and sends the answer.
-    answer: fn(&Arc<Master>, &Call, DetachedResponder),
-}
-
-/// A row: `"Name" => function`, or `waits "Name" => function` for a call that waits for a table's
-/// lock or for a disk. The function takes the master and the request, and returns the response or
-/// the error.
-macro_rules! methods {
-    (@class) => { evenkeel_rpc::CallClass::Priority };
-    (@class waits) => { evenkeel_rpc::CallClass::Admin };
-    ($($($class:ident)? $name:literal => $answer:expr),* $(,)?) => {
-        &[$(Method {
-            name: $name,
-            class: methods!(@class $($class)?),
-            answer: |master, call, reply| {
-                let response = call.decode().and_then(|request| $answer(master, request));
-                evenkeel_rpc::Respond::send_result(reply, response);
-            },
-        }),*]
-    };
-}
-use methods;
-
-/// Every call that is answered, sorted by name.
-static METHODS: LazyLock<Vec<&Method>> = LazyLock::new(|| {
-    let groups = [
+/// Every call that is answered.
+static METHODS: LazyLock<MethodTable<Master>> = LazyLock::new(|| {
+    MethodTable::new(&[
         cluster::METHODS,
         maintenance::METHODS,
         namespaces::METHODS,
@@ -79,15 +51,8 @@ static METHODS: LazyLock<Vec<&Method>> = LazyLock::new(|| {
         schema::METHODS,
         snapshots::METHODS,
         tables::METHODS,
-    ];
-    let mut methods: Vec<_> = groups.into_iter().flatten().collect();
-    methods.sort_by_key(|method| method.name);
-    methods
+    ])
 });
-
-/// The names of [`METHODS`]; rpc refuses calls of any other.
-static NAMES: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| METHODS.iter().map(|method| method.name).collect());
 
 /// MasterService over a [`Master`].
 pub struct MasterService {
@@ -108,12 +73,11 @@ impl Service for MasterService {
     }
 
     fn methods(&self) -> &'static [&'static str] {
-        &NAMES
+        METHODS.names()
     }
 
     fn call(&self, call: Call, reply: Responder) {
-        let found = METHODS.binary_search_by_key(&call.method, |method| method.name);
-        let Some(method) = found.ok().and_then(|at| METHODS.get(at)) else {
+        let Some(method) = METHODS.find(call.method) else {
             return reply.send_error(&HBaseError::do_not_retry(format!("{} is not supported", call.method)));
         };
         let (master, answer) = (Arc::clone(&self.master), method.answer);
@@ -140,15 +104,9 @@ mod tests {
 
     #[test]
     fn each_call_is_in_one_group_and_found_by_its_name() {
-        let mut names = NAMES.clone();
-        names.dedup();
-        assert_eq!(names.len(), METHODS.len(), "a call is in two groups");
-        for method in METHODS.iter() {
-            assert!(
-                METHODS.binary_search_by_key(&method.name, |method| method.name).is_ok(),
-                "{}",
-                method.name
-            );
+        assert!(!METHODS.names().is_empty());
+        for name in METHODS.names() {
+            assert_eq!(METHODS.find(name).map(|method| method.name), Some(*name));
         }
     }
 }

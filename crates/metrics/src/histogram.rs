@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
+use evenkeel_common::length;
 use parking_lot::Mutex;
 
 use crate::striped::Striped;
@@ -252,12 +253,12 @@ impl HistogramSnapshot {
     /// The value that a part (0 to 1) of all values does not exceed, as the middle of its bucket; 0
     /// without values.
     pub fn quantile(&self, part: f64) -> u64 {
-        let wanted = (self.count() as f64 * part).ceil().max(1.0) as u64;
+        let wanted = length::whole((self.count() as f64 * part).ceil().max(1.0));
         let mut seen = 0;
         for (bucket, count) in self.filled() {
             seen += count;
             if seen >= wanted {
-                return middle_of(bucket) as u64;
+                return length::whole(middle_of(bucket));
             }
         }
         0

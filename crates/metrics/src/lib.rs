@@ -17,6 +17,7 @@
 //! nothing but memory that the one writes and the other reads, so a scrape holds up no request.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod counter;

@@ -9,6 +9,8 @@
 
 use std::borrow::Cow;
 
+use evenkeel_common::length;
+
 use crate::histogram::{HistogramSnapshot, Interval, TIME_UNITS_PER_MS};
 
 /// The value of a metric.
@@ -197,7 +199,7 @@ impl Record {
         let values = &of.values;
         self.gauge(format!("{name}_min"), text(), values.min() / unit);
         self.gauge(format!("{name}_max"), text(), values.max() / unit);
-        self.gauge(format!("{name}_mean"), text(), (values.mean() / unit as f64).round() as u64);
+        self.gauge(format!("{name}_mean"), text(), length::whole((values.mean() / unit as f64).round()));
         for (suffix, part) in PERCENTILES {
             self.gauge(format!("{name}{suffix}"), text(), values.quantile(part) / unit);
         }

@@ -5,6 +5,7 @@
 //! lengths by Hadoop's truncated zipf with exponent 1.2.
 
 use bytes::Bytes;
+use evenkeel_common::length;
 use rand::Rng;
 
 /// Bytes of a row key: decimal digits, padded with zeros (`ROW_LENGTH`).
@@ -129,7 +130,7 @@ impl Zipfian {
             return 1;
         }
         let rank = self.items as f64 * (self.eta * draw - self.eta + 1.0).powf(self.alpha);
-        (rank as u64).min(self.items - 1)
+        length::whole(rank).min(self.items - 1)
     }
 
     /// A random item; likely ones are scattered.

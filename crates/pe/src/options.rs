@@ -6,6 +6,7 @@
 //! use the same arithmetic, single precision where HBase's does, so that the same options mean the
 //! same rows.
 
+use evenkeel_common::length;
 use serde::Serialize;
 
 use crate::command::Command;
@@ -218,7 +219,7 @@ impl Options {
     /// The sampling interval in rows: a sample rate of 0.3 runs every third (`1 / sampleRate`,
     /// cut).
     pub fn every(&self) -> i64 {
-        ((1.0 / self.sample_rate) as i64).max(1)
+        length::integer_part(f64::from(1.0 / self.sample_rate)).max(1)
     }
 
     /// The rows of a client: first, and last plus one.
@@ -248,7 +249,7 @@ impl Options {
         let rows_per_gb = GB_BYTES.checked_div(row).ok_or("values must have more than one byte")?;
         let sized = (f64::from(self.size) - 1.0).abs() > f64::EPSILON;
         if sized {
-            self.total_rows = (self.size * rows_per_gb as f32) as i64;
+            self.total_rows = length::integer_part(f64::from(self.size * rows_per_gb as f32));
             let both = self.kind().reads_within_size() && self.rows != ROWS_DEFAULT;
             if !both {
                 self.rows = self.total_rows / self.clients as i64;

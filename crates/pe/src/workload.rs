@@ -14,6 +14,7 @@ use evenkeel_client::{
     Get, Increment, Put, Result, RowResult, Scan, Scanner, Table,
 };
 use evenkeel_common::cell::{KeyValue, KeyValueBuilder, LATEST_TIMESTAMP};
+use evenkeel_common::length;
 use evenkeel_common::{CellType, Durability, TableName};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -208,7 +209,7 @@ impl Worker {
             self.table.put(put).await?;
             return Ok(RowOutcome { sent: true, tally });
         }
-        let done = self.gather(put.into(), tally.bytes_written as usize).await?;
+        let done = self.gather(put.into(), length::index(tally.bytes_written)).await?;
         Ok(RowOutcome { tally: sum(&tally, &done.tally), ..done })
     }
 
@@ -481,9 +482,9 @@ impl Worker {
 /// Tags of random bytes, of types 0, 1, ...: `u16 length of what follows | u8 type | bytes`.
 fn tags(rng: &mut SmallRng, count: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(count * (TAG_BYTES + 3));
-    for kind in 0..count {
-        out.extend_from_slice(&(TAG_BYTES as u16 + 1).to_be_bytes());
-        out.push(kind as u8);
+    for kind in (0..=u8::MAX).cycle().take(count) {
+        out.extend_from_slice(&length::must_u16(TAG_BYTES + 1).to_be_bytes());
+        out.push(kind);
         out.extend_from_slice(&value(rng, TAG_BYTES));
     }
     out

@@ -31,7 +31,7 @@
 //! - Deprecation markers are omitted: the fields are still on the wire.
 
 #![forbid(unsafe_code)]
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod bounded;

@@ -1,6 +1,7 @@
 //! [`RegionServerConfig`]: HBase's keys that this room obeys.
 
 use evenkeel_common::config::ConfigError;
+use evenkeel_common::length;
 use evenkeel_common::{Configuration, TableDescriptor, TimeUnit};
 
 use crate::background::throughput::{CompactionTuning, FlushTuning};
@@ -122,25 +123,28 @@ impl RegionServerConfig {
         let share = if share > 0.0 && share <= 0.8 { share } else { 0.4 };
         let low = conf.get_f64_or("hbase.regionserver.global.memstore.size.lower.limit", 0.95)?;
         let low = if low > 0.0 && low <= 1.0 { low } else { 0.95 };
-        let global_memstore_bytes = (memory_bytes as f64 * share) as u64;
+        let global_memstore_bytes = length::whole(memory_bytes as f64 * share);
         let wake_ms = ms("hbase.server.thread.wakefrequency", 10_000)?;
         let multiplier = conf.get_i64_or("hbase.server.compactchecker.interval.multiplier", 1000)?;
         Ok(Self {
             scanner_lease_ms: ms("hbase.client.scanner.timeout.period", default.scanner_lease_ms)?.max(1),
-            scanners_max: conf.get_u64_or(SCANNERS_MAX, default.scanners_max as u64)?.max(1) as usize,
+            scanners_max: length::index(conf.get_u64_or(SCANNERS_MAX, default.scanners_max as u64)?.max(1)),
             scanner_bytes_max: default.scanner_bytes_max,
             system_scanner_bytes_max: default.system_scanner_bytes_max,
             rpc_timeout_ms: ms("hbase.rpc.timeout", default.rpc_timeout_ms as i64)?.max(0) as u64,
             scan_time_min_ms: ms("hbase.region.server.rpc.minimum.scan.time.limit.delta", 10)?.max(0) as u64,
             result_bytes_max: size("hbase.server.scanner.max.result.size", default.result_bytes_max)?.max(1),
-            shared_value_bytes_min: size(SHARED_VALUE, default.shared_value_bytes_min as u64)? as usize,
-            cell_bytes_max: size("hbase.server.keyvalue.maxsize", default.cell_bytes_max as u64)? as usize,
-            multi_actions_warn: conf.get_u64_or("hbase.rpc.rows.warning.threshold", 5000)? as usize,
+            shared_value_bytes_min: length::index(size(SHARED_VALUE, default.shared_value_bytes_min as u64)?),
+            cell_bytes_max: length::index(size(
+                "hbase.server.keyvalue.maxsize",
+                default.cell_bytes_max as u64,
+            )?),
+            multi_actions_warn: length::index(conf.get_u64_or("hbase.rpc.rows.warning.threshold", 5000)?),
             multi_actions_reject: conf.get_bool_or("hbase.rpc.rows.size.threshold.reject", false)?,
             load_families_on_demand: conf
                 .get_bool_or("hbase.hregion.scan.loadColumnFamiliesOnDemand", true)?,
             global_memstore_bytes,
-            global_memstore_low_bytes: (global_memstore_bytes as f64 * low) as u64,
+            global_memstore_low_bytes: length::whole(global_memstore_bytes as f64 * low),
             compaction: CompactionTuning::from(conf)?,
             flush: FlushTuning::from(conf)?,
             compaction_check_ms: wake_ms.max(1).saturating_mul(multiplier.max(1)),

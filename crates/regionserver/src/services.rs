@@ -5,8 +5,10 @@
 //! |---|---|
 //! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
 //! | [`admin`] | AdminService |
+//! | [`method_table`] | the calls of a service, one row each |
 //! | [`registry`] | ClientMetaService, BootstrapNodeService |
 
 pub mod admin;
 pub mod client;
+pub mod method_table;
 pub mod registry;

@@ -1,6 +1,7 @@
 //! [`Args`]: the arguments of a command, with typed accessors.
 
 use evenkeel_common::TableName;
+use evenkeel_common::length;
 
 use crate::error::{CommandResult, Failure};
 use crate::value::{Hash, Value};
@@ -91,7 +92,7 @@ pub fn flag(value: &Value) -> bool {
 pub fn number(name: &str, value: &Value) -> CommandResult<i64> {
     let number = match value {
         Value::Int(number) => Some(*number),
-        Value::Float(number) => Some(*number as i64),
+        Value::Float(number) => Some(length::integer_part(*number)),
         Value::Str(text) => std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()),
         _ => None,
     };

@@ -1,6 +1,8 @@
 //! Methods and operators of plain values, and Ruby's functions (`puts`, `sleep`, ...) that shell
 //! scripts use.
 
+use evenkeel_common::length;
+
 use crate::error::{Failure, Flow};
 use crate::interpreter::Host;
 use crate::language::ast::Operator;
@@ -20,10 +22,10 @@ pub fn word(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<Answer> {
         ("p", args) => inspect_all(host, args),
         ("sleep", [Value::Int(seconds)]) => host.sleep(*seconds as f64).map(|()| Value::Int(*seconds)),
         ("sleep", [Value::Float(seconds)]) => {
-            host.sleep(*seconds).map(|()| Value::Int(seconds.round() as i64))
+            host.sleep(*seconds).map(|()| Value::Int(length::integer_part(seconds.round())))
         }
         ("exit" | "quit", []) => Err(Flow::Exit(0)),
-        ("exit" | "quit", [Value::Int(status)]) => Err(Flow::Exit(*status as i32)),
+        ("exit" | "quit", [Value::Int(status)]) => exit(*status),
         ("exit" | "quit", [Value::Bool(ok)]) => Err(Flow::Exit(i32::from(!ok))),
         ("raise", [Value::Exception(failure)]) => Err(failure.clone().into()),
         ("raise", [message]) => Err(Failure::runtime(message.to_text()).into()),
@@ -37,6 +39,21 @@ pub fn word(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<Answer> {
         ("Integer", [value]) => integer(value),
         _ => return None,
     })
+}
+
+/// Ends the shell, if the status is an `int` of JRuby.
+fn exit(status: i64) -> Answer {
+    let out_of_range = |_| {
+        let size = if status < 0 { "small" } else { "big" };
+        Failure::new("RangeError", format!("integer {status} too {size} to convert to `int'"))
+    };
+    Err(i32::try_from(status).map_or_else(|e| out_of_range(e).into(), Flow::Exit))
+}
+
+/// The string of one byte.
+fn chr(number: i64) -> Answer {
+    let out_of_range = |_| Failure::new("RangeError", format!("{number} out of char range"));
+    Ok(Value::text([u8::try_from(number).map_err(out_of_range)?]))
 }
 
 fn puts(host: &mut dyn Host, value: &Value) -> Result<(), Flow> {
@@ -101,7 +118,7 @@ fn format_one(spec: &[u8], kind: u8, arg: &Value) -> Result<Vec<u8>, Flow> {
     let (width, precision) = size.split_once('.').map_or((size, None), |(w, p)| (w, p.parse::<usize>().ok()));
     let width: usize = width.parse().unwrap_or(0).min(10_000);
     let number = || match arg {
-        Value::Float(float) => Ok(*float as i64),
+        Value::Float(float) => Ok(length::integer_part(*float)),
         other => integer(other).map(|n| if let Value::Int(n) = n { n } else { 0 }),
     };
     let mut body = match kind {
@@ -142,7 +159,7 @@ fn float(value: &Value) -> Result<f64, Flow> {
 fn integer(value: &Value) -> Answer {
     match value {
         Value::Int(_) => Ok(value.clone()),
-        Value::Float(number) => Ok(Value::Int(*number as i64)),
+        Value::Float(number) => Ok(Value::Int(length::integer_part(*number))),
         Value::Str(text) => {
             let text = String::from_utf8_lossy(text);
             let number = text.trim().replace('_', "").parse().map(Value::Int);
@@ -184,7 +201,7 @@ pub fn index(of: &Value, key: &Value) -> Answer {
         (Value::Str(text), Value::Range { from, to, exclusive }) => {
             let to = if *to < 0 { to + text.len() as i64 } else { *to } + i64::from(!exclusive);
             let from = if *from < 0 { from + text.len() as i64 } else { *from };
-            let clamp = |at: i64| at.clamp(0, text.len() as i64) as usize;
+            let clamp = |at: i64| length::index(at.clamp(0, text.len() as i64).unsigned_abs());
             text.get(clamp(from)..clamp(to).max(clamp(from))).map(Value::text)
         }
         (Value::Hash(hash), key) => hash.get(key).cloned(),
@@ -201,7 +218,7 @@ pub fn set_index(of: &mut Value, key: Value, value: Value) -> Result<(), Flow> {
     match (of, &key) {
         (Value::Hash(hash), _) => hash.insert(key, value),
         (Value::Array(items), Value::Int(at)) if (0..=items.len() as i64).contains(at) => {
-            match items.get_mut(*at as usize) {
+            match items.get_mut(length::index(at.unsigned_abs())) {
                 Some(item) => *item = value,
                 None => items.push(value),
             }
@@ -390,7 +407,7 @@ pub fn iteration(of: &Value, method: &str, args: &[Value]) -> Option<Result<Iter
             all
         }),
         (Value::Range { .. }, "step", [Value::Int(step)]) if *step > 0 => {
-            items(of).map(|all| all.into_iter().step_by(*step as usize).collect())
+            items(of).map(|all| all.into_iter().step_by(length::index(step.unsigned_abs())).collect())
         }
         (
             _,
@@ -454,10 +471,10 @@ pub fn method(of: &Value, name: &str, args: &[Value]) -> Option<Answer> {
         (Value::Int(number), "to_i", []) => Value::Int(*number),
         (Value::Int(number), "to_f", []) => Value::Float(*number as f64),
         (Value::Int(number), "abs", []) => Value::Int(number.saturating_abs()),
-        (Value::Int(number), "chr", []) => Value::text([*number as u8]),
+        (Value::Int(number), "chr", []) => return Some(chr(*number)),
         (Value::Int(number), "even?", []) => Value::Bool(number % 2 == 0),
         (Value::Int(number), "odd?", []) => Value::Bool(number % 2 != 0),
-        (Value::Float(number), "to_i" | "round", []) => Value::Int(number.round() as i64),
+        (Value::Float(number), "to_i" | "round", []) => Value::Int(length::integer_part(number.round())),
         (Value::Symbol(_) | Value::Nil, "to_sym", []) => of.clone(),
         (Value::Array(items), name, args) => return array_method(items, name, args),
         (Value::Hash(hash), "size" | "length" | "count", []) => Value::Int(hash.pairs().len() as i64),
@@ -574,4 +591,35 @@ pub fn flatten(items: Vec<Value>) -> Vec<Value> {
         other => vec![other],
     };
     items.into_iter().flat_map(inner).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(answer: Answer) -> String {
+        match answer {
+            Err(Flow::Failure(failure)) => format!("{}: {}", failure.class, failure.message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_a_byte_are_no_characters() {
+        let chr = |number| method(&Value::Int(number), "chr", &[]).expect("a method");
+        assert_eq!(chr(0xe9).expect("a byte"), Value::text([0xe9]));
+        assert_eq!(failure(chr(256)), "RangeError: 256 out of char range");
+        assert_eq!(failure(chr(-1)), "RangeError: -1 out of char range");
+    }
+
+    #[test]
+    fn an_exit_status_is_an_int() {
+        assert!(matches!(exit(-3), Err(Flow::Exit(-3))));
+        let (big, small) = (i64::from(i32::MAX) + 1, i64::from(i32::MIN) - 1);
+        assert_eq!(failure(exit(big)), format!("RangeError: integer {big} too big to convert to `int'"));
+        assert_eq!(
+            failure(exit(small)),
+            format!("RangeError: integer {small} too small to convert to `int'")
+        );
+    }
 }

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use evenkeel_common::length;
+
 use crate::error::{Failure, Flow};
 use crate::text;
 use crate::value::Value;
@@ -110,7 +112,7 @@ pub fn call(path: &[String], method: &str, args: &[Value]) -> Answer {
         }
         ("TableName", "valueOf", [name]) => Ok(Value::text(name.to_bytes())),
         ("Time", "now", []) => Ok(Value::Float(now())),
-        ("System", "currentTimeMillis", []) => Ok(Value::Int((now() * 1000.0) as i64)),
+        ("System", "currentTimeMillis", []) => Ok(Value::Int(length::integer_part(now() * 1000.0))),
         (class, "new", args) => construct(class, args),
         _ => Err(unknown(path, method)),
     }
@@ -127,14 +129,14 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
+/// The first bytes of a string, for a number.
+fn head<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Failure> {
+    let too_few = || Failure::argument(format!("{} bytes are too few for a number", bytes.len()));
+    bytes.first_chunk().copied().ok_or_else(too_few)
+}
+
 fn bytes_method(method: &str, value: &Value) -> Answer {
     let bytes = value.to_bytes();
-    let number = |wanted: usize| {
-        let Some(head) = bytes.get(..wanted) else {
-            return Err(Failure::argument(format!("{} bytes are too few for a number", bytes.len())));
-        };
-        Ok(head.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte)))
-    };
     Ok(match (method, value) {
         ("toBytes", Value::Int(number)) => Value::text(number.to_be_bytes()),
         ("toBytes", Value::Float(number)) => Value::text(number.to_be_bytes()),
@@ -142,9 +144,9 @@ fn bytes_method(method: &str, value: &Value) -> Answer {
         ("toBytes" | "toString", _) => Value::Str(bytes),
         ("toBytesBinary", _) => Value::Str(text::from_binary(&bytes)),
         ("toStringBinary", _) => Value::text(text::binary(&bytes)),
-        ("toLong", _) => Value::Int(number(8)? as i64),
-        ("toInt", _) => Value::Int(i64::from(number(4)? as i32)),
-        ("toShort", _) => Value::Int(i64::from(number(2)? as i16)),
+        ("toLong", _) => Value::Int(i64::from_be_bytes(head(&bytes)?)),
+        ("toInt", _) => Value::Int(i64::from(i32::from_be_bytes(head(&bytes)?))),
+        ("toShort", _) => Value::Int(i64::from(i16::from_be_bytes(head(&bytes)?))),
         _ => {
             let message = format!("Bytes.{method} is not supported by this shell");
             return Err(Failure::new("NameError", message).into());
@@ -244,6 +246,15 @@ mod tests {
 
     fn built(class: &str, args: &[Value]) -> Value {
         call(&[class.to_owned()], "new", args).expect("known")
+    }
+
+    #[test]
+    fn numbers_are_read_from_the_first_bytes() {
+        let number = |method, bytes: &[u8]| bytes_method(method, &Value::text(bytes));
+        assert_eq!(number("toInt", &[0xff, 0xff, 0xff, 0xfe, 7]).expect("long enough"), Value::Int(-2));
+        assert_eq!(number("toShort", &[0x80, 0]).expect("long enough"), Value::Int(-32_768));
+        assert_eq!(number("toLong", &[0, 0, 0, 0, 0, 0, 1, 0]).expect("long enough"), Value::Int(256));
+        assert!(number("toLong", &[0; 7]).is_err());
     }
 
     fn shown(value: &Value) -> String {

@@ -18,6 +18,7 @@
 //! The shell connects with the first command that needs the cluster, so it starts in milliseconds.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod args;

@@ -42,7 +42,7 @@ pub fn from_binary(text: &[u8]) -> Vec<u8> {
 }
 
 fn hex_digit(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).map(|d| d as u8)
+    char::from(digit).to_digit(16).and_then(|d| u8::try_from(d).ok())
 }
 
 /// Milliseconds since 1970 as `LocalDateTime` prints them in the local time zone:

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use evenkeel_common::length;
 use evenkeel_common::{Configuration, Result, TimeUnit};
 use evenkeel_rpc::{IdleConfig, RpcServerConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -115,7 +116,8 @@ pub(super) fn set_connections(conf: &Configuration, config: &mut RpcServerConfig
         Ok::<_, evenkeel_common::HBaseError>(usize::try_from(count).unwrap_or(usize::MAX))
     };
     let ms = |key: &str, default: Duration| {
-        let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default.as_millis() as i64).map_err(bad)?;
+        let ms =
+            conf.get_time_or(key, TimeUnit::Milliseconds, length::whole_ms(default) as i64).map_err(bad)?;
         u64::try_from(ms).map_err(|_| bad(conf.unusable(key, "0 or more")))
     };
     config.idle = IdleConfig {

@@ -49,6 +49,7 @@
 //! files, caches in files) are not the process's.
 
 use evenkeel_block_cache::CacheConfig;
+use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_region::memstore::chunk_slack_bytes;
 
@@ -157,15 +158,15 @@ impl MemoryPlan {
         let wanted = REST_BYTES_WANTED.min(memory / 16 * 5) + fixed.background;
         let room = memory.saturating_sub(set + wanted);
         let part = (room as f64 / defaults.max(1) as f64).clamp(DEFAULT_PART_MIN, 1.0);
-        let least = set + least_rest + (defaults as f64 * part) as u64;
+        let least = set + least_rest + length::whole(defaults as f64 * part);
         if least > memory {
             return Err(fixed.refusal(memory, least - set));
         }
         if let Some(l1) = cache.l1.as_mut().filter(|_| fixed.l1.is_none()) {
-            l1.capacity_bytes = (l1.capacity_bytes as f64 * part) as u64;
+            l1.capacity_bytes = length::whole(l1.capacity_bytes as f64 * part);
         }
         if fixed.memstore.is_none() {
-            let of = |bytes: u64| (bytes as f64 * part) as u64;
+            let of = |bytes: u64| length::whole(bytes as f64 * part);
             server.global_memstore_low_bytes = of(server.global_memstore_low_bytes);
             server.global_memstore_bytes = of(server.global_memstore_bytes);
         }

@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_rpc::{Budget, InputBudget, RpcServer, RpcServerConfig};
 use evenkeel_zookeeper::ConnectionBudgets;
@@ -90,10 +91,8 @@ fn rpc_config(
     config.server_name = format!("{}:{port}", settings.host);
     // A request that never finds room is refused for good.
     let found_bytes_max = InputBudget::max_of(settings.memory.requests);
-    config.request_bytes_max = conf
-        .get_size_or("hbase.ipc.max.request.size", 256 << 20)
-        .map_err(bad)?
-        .clamp(1, i64::try_from(found_bytes_max).unwrap_or(i64::MAX)) as usize;
+    let request_bytes_max = conf.get_size_or("hbase.ipc.max.request.size", 256 << 20).map_err(bad)?;
+    config.request_bytes_max = length::index(request_bytes_max.max(1).unsigned_abs().min(found_bytes_max));
     config.inflight_bytes_max = settings.memory.requests;
     config.inflight = Some(Arc::clone(&budgets.requests));
     config.input = Some(Arc::clone(&budgets.input));
@@ -101,7 +100,7 @@ fn rpc_config(
     config.unsent_bytes_fatal = settings.memory.replies / 16 * 15;
     let watermark = |key: &str, default: usize| {
         let bytes = conf.get_i64_or(key, 0).map_err(bad)?;
-        Ok::<_, HBaseError>(if bytes > 0 { bytes as usize } else { default })
+        Ok::<_, HBaseError>(usize::try_from(bytes).ok().filter(|bytes| *bytes > 0).unwrap_or(default))
     };
     config.connection_unsent_bytes_max =
         watermark("hbase.server.netty.writable.watermark.high", config.connection_unsent_bytes_max)?;

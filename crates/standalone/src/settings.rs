@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_block_cache::CacheConfig;
+use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
 use evenkeel_fs::WRITE_BEHIND_BYTES;
 use evenkeel_region::memstore::ChunkPoolConfig;
@@ -176,13 +177,13 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
     let positive = |key: &str, value: i64| {
         if value > 0 { Ok(value as u64) } else { Err(bad(conf.unusable(key, "more than 0"))) }
     };
+    let cell_bytes_max = conf.get_size_or("hbase.server.keyvalue.maxsize", 10 << 20).map_err(bad)?;
     let (flush, times) = ("hbase.hregion.memstore.flush.size", "hbase.hregion.memstore.block.multiplier");
     Ok(RegionConfig {
         flush_bytes: positive(flush, conf.get_size_or(flush, 128 << 20).map_err(bad)?)?,
         block_multiplier: positive(times, conf.get_i64_or(times, 4).map_err(bad)?)?,
         row_lock_wait: Duration::from_millis(lock_ms.max(0) as u64),
-        cell_bytes_max: conf.get_size_or("hbase.server.keyvalue.maxsize", 10 << 20).map_err(bad)?.max(0)
-            as usize,
+        cell_bytes_max: length::index(cell_bytes_max.max(0).unsigned_abs()),
     })
 }
 
@@ -192,7 +193,7 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
 /// One line that names the key, its value and what was expected.
 pub(super) fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
     const TIMEOUT_MIN: &str = "hbase.ipc.min.client.request.timeout";
-    let default_ms = config.client_timeout_min.as_millis() as i64;
+    let default_ms = length::whole_ms(config.client_timeout_min) as i64;
     let ms = conf.get_time_or(TIMEOUT_MIN, TimeUnit::Milliseconds, default_ms).map_err(bad)?;
     config.client_timeout_min = Duration::from_millis(ms.max(0) as u64);
     config.tcp_no_delay = conf.get_bool_or("hbase.ipc.server.tcpnodelay", true).map_err(bad)?;
@@ -210,7 +211,7 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
     let times = conf.get_f64_or("hbase.regionserver.logroll.multiplier", 0.5).map_err(bad)?;
     let period = conf.get_time_or("hbase.regionserver.logroll.period", TimeUnit::Milliseconds, 3_600_000);
     let time = |key: &str, default: Duration| {
-        let default = default.as_millis() as i64;
+        let default = length::whole_ms(default) as i64;
         conf.get_time_or(key, TimeUnit::Milliseconds, default).map(|ms| ms.max(0) as u64).map_err(bad)
     };
     let slow_sync = time("hbase.regionserver.hlog.slowsync.ms", default.slow_sync)?;
@@ -221,7 +222,7 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
     let threshold = u64::from(default.slow_sync_roll_threshold);
     let threshold =
         conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(bad)?;
-    let roll_bytes = (block as f64 * times).max(1.0) as u64;
+    let roll_bytes = length::whole((block as f64 * times).max(1.0));
     // As HBase's AbstractFSWAL: what is in memory, and as much again that was flushed between it,
     // may be in logs.
     let logs_max = (memstore_bytes.saturating_mul(2) / roll_bytes).max(LOGS_MAX_LEAST);
@@ -238,7 +239,7 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
         roll_bytes,
         roll_period_ms: period.map_err(bad)?,
         hsync: conf.get_bool_or("hbase.wal.hsync", false).map_err(bad)?,
-        logs_max: conf.get_u64_or("hbase.regionserver.maxlogs", logs_max).map_err(bad)?.max(1) as usize,
+        logs_max: length::index(conf.get_u64_or("hbase.regionserver.maxlogs", logs_max).map_err(bad)?.max(1)),
         compression: wal_compression(conf)?,
         ..default
     })

@@ -28,6 +28,7 @@ use std::time::Duration;
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock;
 use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::length;
 use evenkeel_common::thread::Supervisor;
 use evenkeel_common::{
     Configuration, HBaseError, RegionInfo, Result, ServerName, TableName, TimeUnit, buffer_pool,
@@ -117,7 +118,7 @@ impl Process {
             tracing::warn!("{exposure}");
         }
         tracing::info!("{}", settings.memory.line());
-        buffer_pool::set_capacity(settings.memory.buffer_pool as usize);
+        buffer_pool::set_capacity(length::index(settings.memory.buffer_pool));
         let failure = Arc::new(OnceLock::new());
         let supervisor = supervisor(&failure, &stop);
         let clock = Arc::new(SystemClock);
@@ -434,7 +435,7 @@ fn executor_config(
     supervisor: &Supervisor,
 ) -> Result<ExecutorConfig> {
     let count = |key: &str, default: u64| {
-        Ok::<_, HBaseError>(conf.get_u64_or(key, default).map_err(bad)?.max(1) as usize)
+        Ok::<_, HBaseError>(length::index(conf.get_u64_or(key, default).map_err(bad)?.max(1)))
     };
     let general_handlers = count("hbase.regionserver.handler.count", 30)?;
     Ok(ExecutorConfig {

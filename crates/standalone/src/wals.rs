@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
 use evenkeel_common::clock::Clock;
+use evenkeel_common::length;
 use evenkeel_common::{Configuration, Result, ServerName};
 use evenkeel_fs::FileSystem;
 use evenkeel_region::layout;
@@ -46,7 +47,7 @@ impl Wals {
                 old_dir: settings.root.join(layout::OLD_WALS_DIR),
                 prefix,
                 suffix: suffix.to_owned(),
-                config: WalConfig { queue_bytes_max: queue_bytes_max as usize, hsync, ..config },
+                config: WalConfig { queue_bytes_max: length::index(queue_bytes_max), hsync, ..config },
                 clock: Arc::clone(clock),
                 listener: Arc::clone(&listener),
             })

@@ -51,7 +51,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
-    deny(clippy::indexing_slicing, clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr)
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::indexing_slicing,
+        clippy::disallowed_methods,
+        clippy::print_stdout,
+        clippy::print_stderr
+    )
 )]
 
 mod budgets;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::length;
 use evenkeel_common::{ConfigError, Configuration};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
@@ -91,19 +92,14 @@ impl ZkConfig {
         let asked_ms = conf.get_u64_or("zookeeper.session.timeout", 90_000)?.min(SESSION_TIMEOUT_MS_MAX);
         let min_ms = in_range(conf, MIN, conf.get_u64_or(MIN, 2 * tick_ms)?, 1, SESSION_TIMEOUT_MS_MAX)?;
         let max_ms = conf.get_u64_or(MAX, asked_ms.max(20 * tick_ms).max(min_ms))?;
+        let connections = in_range(conf, CONNECTIONS, conf.get_u64_or(CONNECTIONS, 300)?, 0, 1 << 20)?;
+        let packet_bytes = in_range(conf, PACKET, conf.get_u64_or(PACKET, 0xF_FFFF)?, 1 << 10, 64 << 20)?;
         Ok(Self {
             tick_ms,
             session_timeout_min_ms: min_ms,
             session_timeout_max_ms: in_range(conf, MAX, max_ms, min_ms, SESSION_TIMEOUT_MS_MAX)?,
-            connections_per_address_max: in_range(
-                conf,
-                CONNECTIONS,
-                conf.get_u64_or(CONNECTIONS, 300)?,
-                0,
-                1 << 20,
-            )? as usize,
-            packet_bytes_max: in_range(conf, PACKET, conf.get_u64_or(PACKET, 0xF_FFFF)?, 1 << 10, 64 << 20)?
-                as usize,
+            connections_per_address_max: length::index(connections),
+            packet_bytes_max: length::index(packet_bytes),
             ..Self::default()
         })
     }

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use evenkeel_common::length;
+
 /// The bounds of HBase's ranges (`-d`).
 const RANGES: [u64; 18] = [
     1,
@@ -126,7 +128,7 @@ impl Distribution {
         }
         let most = bins.values().copied().max().unwrap_or(1);
         for (end, n) in bins {
-            let bar = "#".repeat((n * BAR).div_ceil(most) as usize);
+            let bar = "#".repeat(length::index((n * BAR).div_ceil(most)));
             writeln!(out, "{:>18} .. {:<11} {n:>11} {bar}", end / 2, end - 1)?;
         }
         Ok(())

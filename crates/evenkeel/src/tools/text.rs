@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use evenkeel_common::CellRef;
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
+use evenkeel_common::length;
 
 /// Bytes as `Bytes.toStringBinary` prints them: ASCII unchanged, other bytes and the backslash as
 /// `\x` and two digits.
@@ -105,9 +106,12 @@ const MONTHS: [&str; 12] =
 pub fn date(ms: i64) -> String {
     let (days, in_day) = (ms.div_euclid(DAY_MS), ms.rem_euclid(DAY_MS) / 1000);
     let (year, month, day) = civil(days);
-    let week_day = DAYS[days.rem_euclid(7) as usize];
+    let week_day = DAYS[length::index(days.rem_euclid(7).unsigned_abs())];
     let (h, m, s) = (in_day / 3600, in_day / 60 % 60, in_day % 60);
-    format!("{week_day} {} {day:02} {h:02}:{m:02}:{s:02} UTC {year}", MONTHS[month as usize])
+    format!(
+        "{week_day} {} {day:02} {h:02}:{m:02}:{s:02} UTC {year}",
+        MONTHS[length::index(month.unsigned_abs())]
+    )
 }
 
 /// Year, month from 0 and day of a day since 1970, in the Gregorian calendar.

@@ -8,7 +8,7 @@ use evenkeel_protocol::pb;
 use super::{Method, methods};
 use crate::Master;
 
-pub(super) const METHODS: &[Method] = methods![
+pub(super) const METHODS: &[Method<Master>] = methods![
     "ClearDeadServers" => clear_dead_servers,
     "GetClusterStatus" => status,
     "IsMasterInMaintenanceMode" => is_in_maintenance_mode,

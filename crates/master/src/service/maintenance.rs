@@ -10,7 +10,7 @@ use evenkeel_protocol::pb;
 use super::{Method, methods};
 use crate::Master;
 
-pub(super) const METHODS: &[Method] = methods![
+pub(super) const METHODS: &[Method<Master>] = methods![
     "Balance" => balance,
     "EnableCatalogJanitor" => enable_catalog_janitor,
     "IsBalancerEnabled" => is_balancer_enabled,

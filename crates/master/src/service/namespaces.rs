@@ -8,7 +8,7 @@ use evenkeel_protocol::pb;
 use super::{Method, methods};
 use crate::Master;
 
-pub(super) const METHODS: &[Method] = methods![
+pub(super) const METHODS: &[Method<Master>] = methods![
     "CreateNamespace" => create,
     "DeleteNamespace" => delete,
     "GetNamespaceDescriptor" => get,

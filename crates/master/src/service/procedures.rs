@@ -9,7 +9,7 @@ use evenkeel_protocol::pb;
 use super::{Method, illegal, methods, snapshots};
 use crate::Master;
 
-pub(super) const METHODS: &[Method] = methods![
+pub(super) const METHODS: &[Method<Master>] = methods![
     "AbortProcedure" => abort,
     waits "ExecProcedure" => exec,
     waits "ExecProcedureWithRet" => exec,

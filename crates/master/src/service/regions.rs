@@ -9,7 +9,7 @@ use evenkeel_region::region::Region;
 use super::{Method, encoded, illegal, methods, name_of};
 use crate::Master;
 
-pub(super) const METHODS: &[Method] = methods![
+pub(super) const METHODS: &[Method<Master>] = methods![
     waits "AssignRegion" => assign,
     "MergeTableRegions" => merge,
     waits "MoveRegion" => move_region,

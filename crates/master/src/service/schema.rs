@@ -8,7 +8,7 @@ use evenkeel_protocol::pb;
 use super::{Method, illegal, methods, name_of};
 use crate::Master;
 
-pub(super) const METHODS: &[Method] = methods![
+pub(super) const METHODS: &[Method<Master>] = methods![
     "AddColumn" => add_column,
     "CreateTable" => create_table,
     "DeleteColumn" => delete_column,

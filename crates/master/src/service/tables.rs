@@ -11,7 +11,7 @@ use super::{Method, methods, name_of};
 use crate::meta::TableState;
 use crate::{Master, Table};
 
-pub(super) const METHODS: &[Method] = methods![
+pub(super) const METHODS: &[Method<Master>] = methods![
     "GetSchemaAlterStatus" => get_schema_alter_status,
     "GetTableDescriptors" => get_table_descriptors,
     "GetTableNames" => get_table_names,

@@ -82,6 +82,10 @@ impl Axis {
     }
 
     /// Values with a grid line and a label.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the logarithm of an f64 of at least 1e-6 is from -6 to 309"
+    )]
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
             Scale::Linear => (0..=5).map(|i| self.high * f64::from(i) / 5.0).collect(),

@@ -4,6 +4,7 @@
 
 use chrono::Timelike;
 use evenkeel_common::config::ConfigError;
+use evenkeel_common::length;
 use evenkeel_common::{Configuration, TimeUnit};
 
 /// HBase's controller without a limit; its full class name ends so.
@@ -119,7 +120,7 @@ impl CompactionTuning {
             return Some(self.off_peak).filter(|limit| *limit < i64::MAX as u64);
         }
         let span = self.higher.saturating_sub(self.lower) as f64;
-        Some(self.lower + (span * pressure.max(0.0)) as u64)
+        Some(self.lower + length::whole(span * pressure.max(0.0)))
     }
 }
 
@@ -161,7 +162,7 @@ impl FlushTuning {
     /// part of the lower limit that is unflushed.
     pub fn limit(&self, pressure: f64) -> Option<u64> {
         let span = self.upper.saturating_sub(self.lower) as f64;
-        (self.limited && pressure < 1.0).then(|| self.lower + (span * pressure.max(0.0)) as u64)
+        (self.limited && pressure < 1.0).then(|| self.lower + length::whole(span * pressure.max(0.0)))
     }
 }
 

@@ -84,6 +84,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_common::length;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::Mutation;
 use evenkeel_region::region::nonce::NonceManager;
@@ -359,7 +360,7 @@ impl Measured {
         let passed = now.saturating_duration_since(*self.at.get_or_insert(now));
         if passed >= RATE_PERIOD {
             let lead = self.written as f64 * FLUSH_LEAD.as_secs_f64() / passed.as_secs_f64();
-            self.lead = (lead as u64).min(lead_max);
+            self.lead = length::whole(lead).min(lead_max);
             self.flush_bytes -= self.flush_bytes / FLUSH_BYTES_DECAY;
             (self.at, self.written) = (Some(now), 0);
         }

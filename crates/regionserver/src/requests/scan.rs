@@ -328,7 +328,8 @@ impl Page {
         let here = self.cells.encoded_len() as u64;
         let all = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
         let times = (rows as usize / self.counts.len().max(1)).saturating_sub(1);
-        self.cells.reserve_alike(times, (all.min(POOLED_BYTES_MAX as u64).saturating_sub(here)) as usize);
+        let bytes = length::index(all.min(POOLED_BYTES_MAX as u64).saturating_sub(here));
+        self.cells.reserve_alike(times, bytes);
     }
 
     fn last_row(&self) -> Option<&[u8]> {

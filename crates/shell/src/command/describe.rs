@@ -160,10 +160,10 @@ fn string_hash(text: &str) -> i32 {
 /// Entries in the iteration order of a `java.util.HashMap` that was copied from another one: by
 /// bucket, with a load factor of at most 3/4, and in insertion order within a bucket.
 fn java_order(mut entries: Vec<(Vec<u8>, Vec<u8>)>, hash: impl Fn(&[u8]) -> i32) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let buckets = (entries.len() as u32 * 4 / 3 + 1).next_power_of_two().max(16);
+    let buckets = (entries.len() * 4 / 3 + 1).next_power_of_two().max(16);
     entries.sort_by_key(|(key, _)| {
         let hash = hash(key) as u32;
-        (hash ^ (hash >> 16)) & (buckets - 1)
+        (hash ^ (hash >> 16)) as usize & (buckets - 1)
     });
     entries
 }

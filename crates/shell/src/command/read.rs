@@ -2,6 +2,7 @@
 
 use evenkeel_client::filter::Filter;
 use evenkeel_client::{Get, RowResult, Scan, Scanner};
+use evenkeel_common::length;
 
 use super::Command;
 use super::column::{CellFormat, Column, columns};
@@ -360,7 +361,7 @@ fn count(shell: &mut Shell, args: Args) -> CommandResult {
             }
         }
     }
-    shell.out.footer(rows as usize)?;
+    shell.out.footer(length::index(rows))?;
     Ok(Value::Int(rows as i64))
 }
 

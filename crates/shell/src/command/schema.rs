@@ -1,6 +1,7 @@
 //! Builds descriptors of tables and families from options.
 
 use evenkeel_common::descriptor::{Attributes, FAMILY_DEFAULTS, TTL_FOREVER};
+use evenkeel_common::length;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 
 use crate::args;
@@ -289,7 +290,7 @@ fn even_splits(regions: u128, algorithm: &str) -> CommandResult<Vec<Vec<u8>>> {
     Ok(match name {
         "HexStringSplit" => keys(1 << 32, |n| format!("{n:08x}").into_bytes()),
         "DecimalStringSplit" => keys(100_000_000, |n| format!("{n:08}").into_bytes()),
-        "UniformSplit" => keys(1 << 64, |n| (n as u64).to_be_bytes().to_vec()),
+        "UniformSplit" => keys(1 << 64, |n| length::low_u64(n).to_be_bytes().to_vec()),
         other => {
             let known = "HexStringSplit, DecimalStringSplit and UniformSplit";
             return Err(

@@ -62,7 +62,8 @@ fn push(text: &mut Vec<u8>, c: char) {
 fn octal(rest: &str, text: &mut Vec<u8>) -> usize {
     let length = rest.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
     let number = u16::from_str_radix(&rest[..length], 8).unwrap_or(0);
-    text.push(number as u8);
+    let [low, _] = number.to_le_bytes();
+    text.push(low);
     length
 }
 

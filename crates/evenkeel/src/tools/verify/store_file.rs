@@ -19,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_block_cache::{Block, BlockCache};
+use evenkeel_common::length;
 use evenkeel_common::{CellRef, CellType, HBaseError, KeyBuf, RegionInfo};
 use evenkeel_fs::{FileSystem, RandomAccessFile, StorageChecksum};
 use evenkeel_hfile::{BloomType, HFileReader, IndexEntry, OpenOptions};
@@ -62,14 +63,14 @@ pub fn check(
 }
 
 /// Bytes that [`check_side_sums`] reads at once; a multiple of the usual bytes per checksum.
-const SIDE_STEP_BYTES: u64 = 1 << 20;
+const SIDE_STEP_BYTES: usize = 1 << 20;
 
 /// Compares a file with the checksum file of Hadoop's tools, if any; the tools refuse a file that
 /// does not match.
 fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report<'_>) {
-    let mut bytes = vec![0; SIDE_STEP_BYTES as usize];
-    for offset in (0..file.len()).step_by(SIDE_STEP_BYTES as usize) {
-        let here = SIDE_STEP_BYTES.min(file.len() - offset) as usize;
+    let mut bytes = vec![0; SIDE_STEP_BYTES];
+    for offset in (0..file.len()).step_by(SIDE_STEP_BYTES) {
+        let here = SIDE_STEP_BYTES.min(length::index(file.len() - offset));
         match file.read_verified_at(offset, &mut bytes[..here]) {
             Ok(StorageChecksum::Matches) => {}
             Ok(StorageChecksum::Absent) => return,

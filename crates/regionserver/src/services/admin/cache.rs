@@ -1,0 +1,78 @@
+//! The block cache.
+
+use std::sync::Arc;
+
+use evenkeel_block_cache::FileId;
+use evenkeel_common::Result;
+use evenkeel_protocol::pb;
+use evenkeel_region::region::Region;
+
+use crate::convert::result;
+use crate::services::method_table::Method;
+use crate::{RegionServer, methods};
+
+pub(super) const METHODS: &[Method<RegionServer>] = methods![
+    waits "ClearRegionBlockCache" => clear_cache,
+    waits "GetCachedFilesList" => cached_files,
+];
+
+/// Forgets the cached blocks of regions; those that are not here are named in the answer.
+fn clear_cache(
+    server: &Arc<RegionServer>,
+    request: pb::ClearRegionBlockCacheRequest,
+) -> Result<pb::ClearRegionBlockCacheResponse> {
+    let mut stats = pb::CacheEvictionStats::default();
+    let mut evicted = 0;
+    for specifier in request.region {
+        match server.region(&specifier) {
+            Ok(region) => evicted += evict(server, &region),
+            Err(error) => stats
+                .exception
+                .push(pb::RegionExceptionMessage { region: specifier, exception: result::exception(&error) }),
+        }
+    }
+    stats.evicted_blocks = Some(evicted as i64);
+    Ok(pb::ClearRegionBlockCacheResponse { stats })
+}
+
+fn evict(server: &RegionServer, region: &Region) -> usize {
+    let files = region.stores().iter().flat_map(|store| store.files());
+    // Blocks are kept under the name of the file that has them; a reference's name begins with it.
+    let blocks_of =
+        |name: &str| server.cache.evict_file(FileId::of_name(name.split('.').next().unwrap_or(name)));
+    files.map(|file| blocks_of(&file.name)).sum::<usize>() + region.evict_rows()
+}
+
+/// The files of which every block is in the cache.
+fn cached_files(
+    server: &Arc<RegionServer>,
+    _: pb::GetCachedFilesListRequest,
+) -> Result<pb::GetCachedFilesListResponse> {
+    let regions = server.regions.all();
+    let stores = regions.iter().flat_map(|region| region.stores());
+    Ok(pb::GetCachedFilesListResponse {
+        cached_files: stores.flat_map(|store| store.fully_cached_files()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::testing::{TestServer, specifier};
+
+    fn unknown() -> pb::RegionSpecifier {
+        pb::RegionSpecifier { r#type: 2, value: Bytes::from_static(b"00000000000000000000000000000000") }
+    }
+
+    #[test]
+    fn regions_that_are_not_here_are_named_in_the_answer() {
+        let (server, region) = TestServer::with_region();
+        let request = pb::ClearRegionBlockCacheRequest { region: vec![unknown(), specifier(&region)] };
+        let stats = clear_cache(&server.server, request).expect("answered").stats;
+        assert_eq!((stats.evicted_blocks, stats.exception.len()), (Some(0), 1));
+        assert_eq!(stats.exception[0].region, unknown());
+        assert!(stats.exception[0].exception.name.ends_with("NotServingRegionException"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Which regions are here, their files and load; flush, warm-up.
+
+use std::sync::Arc;
+
+use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
+use evenkeel_protocol::pb;
+use evenkeel_region::layout;
+use evenkeel_region::region::Region;
+
+use crate::background::CompactionState;
+use crate::services::method_table::Method;
+use crate::{RegionServer, load, methods};
+
+pub(super) const METHODS: &[Method<RegionServer>] = methods![
+    waits "FlushRegion" => flush,
+    "GetOnlineRegion" => online_regions,
+    // Reads an index block, for the row at which to split.
+    waits "GetRegionInfo" => region_info,
+    "GetRegionLoad" => region_loads,
+    "GetStoreFile" => store_files,
+    "WarmupRegion" => |_: &Arc<RegionServer>, _: pb::WarmupRegionRequest| Ok(pb::WarmupRegionResponse {}),
+];
+
+fn region_info(
+    server: &Arc<RegionServer>,
+    request: pb::GetRegionInfoRequest,
+) -> Result<pb::GetRegionInfoResponse> {
+    let region = server.region(&request.region)?;
+    let state = server.background.compaction_state(region.info().encoded_name());
+    let splittable = is_splittable(&region);
+    let split_row = request.best_split_row().then(|| region.best_split_row()).flatten();
+    Ok(pb::GetRegionInfoResponse {
+        region_info: region.info().into(),
+        compaction_state: request.compaction_state().then_some(state as i32),
+        splittable: Some(splittable),
+        mergeable: Some(splittable),
+        best_split_row: split_row.filter(|_| splittable),
+    })
+}
+
+/// A region that still reads files of the region it came from must compact before it is cut or
+/// joined again.
+fn is_splittable(region: &Region) -> bool {
+    !region.info().is_meta() && !region.stores().iter().any(|store| store.has_references())
+}
+
+fn store_files(
+    server: &Arc<RegionServer>,
+    request: pb::GetStoreFileRequest,
+) -> Result<pb::GetStoreFileResponse> {
+    let region = server.region(&request.region)?;
+    let dir = layout::region_dir(&server.root, region.info());
+    let wanted =
+        |family: &[u8]| request.family.is_empty() || request.family.iter().any(|name| name == family);
+    let stores = region.stores().iter().filter(|store| wanted(store.family().name()));
+    let paths = stores.flat_map(|store| {
+        let dir = dir.join(store.family().name_text());
+        store.files().into_iter().map(move |file| dir.join(file.name).display().to_string())
+    });
+    Ok(pb::GetStoreFileResponse { store_file: paths.collect() })
+}
+
+fn online_regions(
+    server: &Arc<RegionServer>,
+    _: pb::GetOnlineRegionRequest,
+) -> Result<pb::GetOnlineRegionResponse> {
+    let mut regions = server.regions.all();
+    regions.sort_by(|a, b| a.info().name().cmp(b.info().name()));
+    let region_info = regions.iter().map(|region| region.info().into()).collect();
+    Ok(pb::GetOnlineRegionResponse { region_info })
+}
+
+fn region_loads(
+    server: &Arc<RegionServer>,
+    request: pb::GetRegionLoadRequest,
+) -> Result<pb::GetRegionLoadResponse> {
+    let regions = match &request.table_name {
+        Some(name) => server.regions.of_table(&TableName::try_from(name)?),
+        None => server.regions.all(),
+    };
+    let state = |region: &Region| -> CompactionState {
+        server.background.compaction_state(region.info().encoded_name())
+    };
+    let loads = regions.iter().map(|region| load::region_load(region, state(region)));
+    Ok(pb::GetRegionLoadResponse { region_loads: loads.collect() })
+}
+
+fn flush(server: &Arc<RegionServer>, request: pb::FlushRegionRequest) -> Result<pb::FlushRegionResponse> {
+    let region = server.region(&request.region)?;
+    if let Some(family) = request.family.as_deref().filter(|family| region.table().family(family).is_none()) {
+        let message = format!("Column family {} does not exist", family.escape_ascii());
+        return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));
+    }
+    let outcome = server.background.flush(&region)?;
+    let marked = !outcome.flushed && request.write_flush_wal_marker() && region.mark_cannot_flush();
+    Ok(pb::FlushRegionResponse {
+        last_flush_time: server.clock.now_ms() as u64,
+        flushed: Some(outcome.flushed),
+        wrote_flush_wal_marker: Some(marked),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::testing::{TestServer, cell, put, specifier};
+
+    #[test]
+    fn a_region_tells_what_it_is_asked() {
+        let (server, region) = TestServer::with_region();
+        let request = pb::GetRegionInfoRequest { region: specifier(&region), ..Default::default() };
+        let plain = region_info(&server.server, request.clone()).expect("here");
+        assert_eq!(
+            (plain.compaction_state, plain.splittable, plain.best_split_row),
+            (None, Some(true), None)
+        );
+        assert_eq!(plain.region_info, pb::RegionInfo::from(region.info()));
+        let request =
+            pb::GetRegionInfoRequest { compaction_state: Some(true), best_split_row: Some(true), ..request };
+        let asked = region_info(&server.server, request.clone()).expect("here");
+        assert_eq!(
+            (asked.compaction_state, asked.best_split_row),
+            (Some(0), None),
+            "an empty region has no middle"
+        );
+    }
+
+    #[test]
+    fn flushing_makes_files_that_are_told_by_path() {
+        let (server, region) = TestServer::with_region();
+        put(&region, &[cell(b"a", b"q", b"v")]);
+        let request = pb::FlushRegionRequest { region: specifier(&region), ..Default::default() };
+        assert_eq!(flush(&server.server, request.clone()).expect("flushed").flushed, Some(true));
+        assert_eq!(flush(&server.server, request.clone()).expect("nothing to do").flushed, Some(false));
+        let files = |family: &[&'static [u8]]| {
+            let family = family.iter().map(|name| Bytes::from_static(name)).collect();
+            let request = pb::GetStoreFileRequest { region: specifier(&region), family };
+            store_files(&server.server, request).expect("here").store_file
+        };
+        let dir = format!("/hbase/data/default/t/{}/f/", region.info().encoded_name());
+        assert_eq!(files(&[]).len(), 1);
+        assert!(files(&[b"f"])[0].starts_with(&dir));
+        assert!(files(&[b"other"]).is_empty());
+        let family = Some(Bytes::from_static(b"none"));
+        let error =
+            flush(&server.server, pb::FlushRegionRequest { family, ..request }).expect_err("no such family");
+        assert_eq!(error.kind(), ErrorKind::NoSuchColumnFamily);
+    }
+
+    #[test]
+    fn loads_are_told_by_table() {
+        let (server, region) = TestServer::with_region();
+        let loads = |table: Option<&str>| {
+            let table: Option<TableName> = table.map(|name| name.parse().expect("legal"));
+            let request = pb::GetRegionLoadRequest { table_name: table.as_ref().map(Into::into) };
+            region_loads(&server.server, request).expect("told").region_loads
+        };
+        assert_eq!((loads(None).len(), loads(Some("t")).len(), loads(Some("other")).len()), (1, 1, 0));
+        assert_eq!(loads(None)[0].region_specifier, specifier(&region));
+        assert_eq!(
+            online_regions(&server.server, pb::GetOnlineRegionRequest {}).expect("told").region_info,
+            [pb::RegionInfo::from(region.info())]
+        );
+    }
+}
