@@ -25,15 +25,14 @@ pub mod histogram;
 pub mod ledger;
 pub mod record;
 pub mod registry;
-pub mod sparse;
 pub mod sink;
+pub mod sparse;
 pub mod striped;
 pub mod waits;
 
 pub use self::counter::{Counter, Counters};
 pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
 pub use self::ledger::{Ledger, LedgerConfig, RequestDetail, SlowRequest};
-pub use self::record::{Metric, Ranges, Record, Value};
 pub use self::record::{Metric, Origin, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
 pub use self::sparse::SparseHistogram;

@@ -249,6 +249,16 @@ impl RegionServer {
         self.cache.stats()
     }
 
+    /// What each level of its block caches did and holds: L1, and L2 if there is one.
+    pub fn cache_levels(&self) -> Vec<CacheStats> {
+        self.cache.levels()
+    }
+
+    /// The memory of its MemStores.
+    pub fn memstore_chunk_bytes(&self) -> u64 {
+        self.memory.chunk_bytes()
+    }
+
     /// Requests so far.
     pub fn counters(&self) -> &RequestCounters {
         &self.counters

@@ -4,10 +4,15 @@
 //! | module | contents |
 //! |---|---|
 //! | [`block_cache`] | blockCache*, l1Cache* and l2Cache* of sub=Server |
+//! | [`ipc`] | sub=IPC |
 //! | [`jvm`] | JvmMetrics: memory and threads of the process |
+//! | [`ledger`] | sub=Ledger: what slow requests waited for |
 //! | [`memory`] | sub=Memory |
 //! | [`regions`] | sub=Regions |
+//! | [`requests`] | counts and times of requests, of sub=Server |
+//! | [`source`] | [`ServerSource`](source::ServerSource): all records |
 //! | [`stores`] | sizes of all regions together, and flushes and compactions, of sub=Server |
+//! | [`table_requests`] | sub=TableRequests, of each table |
 //! | [`tables`] | sub=Tables |
 //!
 //! Each function reads what others count, and appends to a record or makes one. Nothing is kept
@@ -16,10 +21,15 @@
 //! [`IoMetrics::record`](evenkeel_hfile::io_metrics::IoMetrics::record).
 
 pub mod block_cache;
+pub mod ipc;
 pub mod jvm;
+pub mod ledger;
 pub mod memory;
 pub mod regions;
+pub mod requests;
+pub mod source;
 pub mod stores;
+pub mod table_requests;
 pub mod tables;
 
 #[cfg(test)]

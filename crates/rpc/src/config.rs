@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::thread::Supervisor;
-use evenkeel_metrics::LedgerConfig;
 
 use crate::budget::Budget;
 use crate::connection::InputBudget;
+use crate::metrics::RpcMetrics;
 
 /// Answers the cluster id for the registry preamble; `None` while it is not known yet.
 pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
@@ -81,8 +81,8 @@ pub struct RpcServerConfig {
     pub tcp_keep_alive: bool,
     /// The cluster id, for clients that ask before they authenticate.
     pub cluster_id: ClusterId,
-    /// Which slow calls are kept.
-    pub ledger: LedgerConfig,
+    /// Where calls are counted; servers may share one.
+    pub metrics: Arc<RpcMetrics>,
     /// Hears of the death of the server's threads.
     pub supervisor: Supervisor,
 }
@@ -142,7 +142,7 @@ impl RpcServerConfig {
             tcp_no_delay: true,
             tcp_keep_alive: true,
             cluster_id: Arc::new(|| None),
-            ledger: LedgerConfig::default(),
+            metrics: Arc::default(),
             supervisor: Supervisor::log_only(),
         }
     }

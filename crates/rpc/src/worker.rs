@@ -82,7 +82,7 @@ impl Shared {
             inflight_calls: Budget::new(config.inflight_calls_max),
             input: config.input.clone().unwrap_or_else(|| InputBudget::of(config.inflight_bytes_max)),
             open_connections: AtomicU64::new(0),
-            metrics: Arc::new(RpcMetrics::new(config.ledger)),
+            metrics: Arc::clone(&config.metrics),
             services,
             config,
         })

@@ -164,6 +164,18 @@ impl TableOperationTimes {
         state.open.iter().map(|(table, times)| (table.clone(), Arc::clone(times))).collect()
     }
 
+    /// All times of an operation since the start, of all tables.
+    pub fn server_total(&self, operation: Operation) -> HistogramSnapshot {
+        let state = self.state.lock();
+        let mut sum = state.gone.get(operation as usize).cloned().unwrap_or_default();
+        for times in state.open.values() {
+            if let Some(histogram) = times.times.get(operation as usize) {
+                histogram.add_to(&mut sum);
+            }
+        }
+        sum
+    }
+
     /// The server's times of each operation in the last interval, and the bytes of scans.
     pub fn server(&self) -> (Vec<(Operation, Interval)>, Interval) {
         let mut sums = {

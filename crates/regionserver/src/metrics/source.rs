@@ -1,0 +1,82 @@
+//! [`ServerSource`]: everything a RegionServer tells, read when a sink asks.
+//!
+//! One source makes all records, so that regions are listed and read once for the three records
+//! that tell of them.
+
+use std::sync::{Arc, Weak};
+
+use evenkeel_common::clock::Clock;
+use evenkeel_hfile::io_metrics;
+use evenkeel_metrics::{Record, Source};
+use evenkeel_region::region::RegionEnv;
+use evenkeel_rpc::{Executor, RpcMonitor};
+use evenkeel_wal::Wal;
+
+use super::jvm::ProcessFacts;
+use super::{
+    block_cache, ipc, jvm, ledger, memory, regions, reports, requests, stores, table_requests, tables,
+};
+use crate::RegionServer;
+
+/// Who the server is, for its tags.
+#[derive(Clone, Debug, Default)]
+pub struct SourceNames {
+    /// `hbase.zookeeper.quorum` with the client's port.
+    pub zookeeper_quorum: String,
+    /// The cluster's id.
+    pub cluster_id: String,
+}
+
+/// See the module's documentation.
+pub struct ServerSource {
+    /// The server, as long as it runs.
+    pub server: Weak<RegionServer>,
+    /// What its user regions are opened with.
+    pub env: Arc<RegionEnv>,
+    /// Its logs.
+    pub wals: Vec<Arc<Wal>>,
+    /// Its calls.
+    pub rpc: RpcMonitor,
+    /// Its handlers.
+    pub executor: Arc<Executor>,
+    /// Its wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Its names.
+    pub names: SourceNames,
+    /// What the process may use, in bytes.
+    pub memory_bytes_max: u64,
+}
+
+impl Source for ServerSource {
+    fn collect(&self, records: &mut Vec<Record>) {
+        let Some(server) = self.server.upgrade() else { return };
+        let reports = reports(server.regions().all(), server.background());
+        let wals: Vec<&Wal> = self.wals.iter().map(|wal| &**wal).collect();
+        let metrics = self.rpc.metrics();
+        let mut of_server = Record::new("Server", "regionserver", "name=RegionServer,sub=Server");
+        of_server
+            .tag("zookeeperQuorum", self.names.zookeeper_quorum.clone())
+            .tag("serverName", server.name().to_string())
+            .tag("clusterId", self.names.cluster_id.clone());
+        requests::append(&mut of_server, &server, &self.env.operation_times);
+        stores::append(&mut of_server, &reports, &self.env.stores.metrics, &wals);
+        block_cache::append(&mut of_server, &server.cache_levels());
+        records.push(of_server);
+        records.push(regions::record(&reports, self.clock.now_ms()));
+        records.push(tables::record(&reports, &self.env.stores.metrics));
+        records.extend(table_requests::records(&self.env.operation_times));
+        let of_rpc = ("RegionServer", "regionserver");
+        records.push(ipc::record(of_rpc, metrics, &self.rpc.stats(), &self.executor));
+        records.push(evenkeel_wal::metrics::record(&wals));
+        records.push(io_metrics::get().record());
+        let memstore_bytes = reports.iter().map(|report| report.load.memstore_bytes).sum();
+        records.push(memory::record(memstore_bytes, server.memstore_chunk_bytes(), &server.cache_stats()));
+        records.push(ledger::record(&metrics.ledger));
+        let facts = ProcessFacts {
+            process_name: "RegionServer",
+            memory_bytes_max: self.memory_bytes_max,
+            logged: [0; 4],
+        };
+        records.push(jvm::record(facts));
+    }
+}
