@@ -244,6 +244,11 @@ impl Configuration {
         self.explicit(key).is_some()
     }
 
+    /// Returns true if a resource has made the value of `key` final.
+    pub fn is_final(&self, key: &str) -> bool {
+        self.sources.resources.get(key).is_some_and(|property| property.is_final)
+    }
+
     /// Every key that is set, in order, with its value before substitution and its source. Built-in
     /// defaults are not included.
     pub fn set_properties(&self) -> Vec<(&str, &str, &str)> {

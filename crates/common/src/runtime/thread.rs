@@ -41,6 +41,8 @@
 //! | `prefetch` | `region/store/cache.rs` | same | restarted |
 //! | `flush-lowprio` | `region/store/background_priority.rs` | its flush | |
 //! | `compact-lowprio` | same | its compaction | |
+//! | `info` | `info-server/server.rs` | that request, or that connection | the server |
+//! | `metrics-sink` | `metrics/sink/periodic.rs` | that round | nothing depends on it |
 //! | `open-region-N` | `master/regions.rs` | that region is not served | the start |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |

@@ -102,8 +102,9 @@ impl<'a> Families<'a> {
 
 impl Family<'_> {
     fn write_header(&self, has_help: bool, text: &mut String) {
-        if has_help && !self.metric.description.is_empty() {
-            let help = self.metric.description.replace('\\', "\\\\").replace('\n', "\\n");
+        let description = self.metric.description.trim();
+        if has_help && !description.is_empty() {
+            let help = description.replace('\\', "\\\\").replace('\n', "\\n");
             for part in ["# HELP ", &self.name, " ", &help, "\n"] {
                 text.push_str(part);
             }

@@ -12,7 +12,7 @@ pub fn samples(text: &str) -> HashMap<String, f64> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line must end");
     let (mut found, mut typed, mut helped) = (HashMap::new(), HashSet::new(), HashSet::new());
     let mut current = "";
-    for line in text.lines() {
+    for line in text.split_terminator('\n') {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, text) = help.split_once(' ').unwrap_or_else(|| panic!("no text: {line}"));
             assert!(is_name(name) && !text.is_empty() && helped.insert(name), "{line}");

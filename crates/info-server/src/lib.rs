@@ -1,0 +1,48 @@
+//! HBase's InfoServer: the pages of a process for operators and monitoring, over HTTP. Knows no
+//! region and no RPC; who starts it adds the pages of those.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`pages`] | the pages that every process has: `/jmx`, `/prometheus`, `/conf` and others |
+//! | [`platform`] | the beans of the Java platform that tools expect, from `/proc` |
+//! | [`request`] | [`Request`] |
+//! | [`response`] | [`Response`] |
+//! | [`routes`] | [`Routes`] and [`Page`] |
+//! | [`server`] | [`InfoServer`]: the port, its thread and its limits |
+//!
+//! ```text
+//! socket -> hyper (a task each) -> Request -> Routes -> Page::respond -> Response
+//! ```
+//!
+//! # Threads
+//! All of it is on one thread, `info`: a page holds up other pages, never a request of a client of
+//! HBase. So a page must not wait, neither for a lock that is held long nor for a disk or a peer.
+//!
+//! # Bounds
+//! [`Limits`] has the limits of a connection, and [`server`] says how they are kept: whatever a
+//! peer sends or does not take, it holds one of a limited number of connections for a limited time,
+//! and a limited part of the memory.
+//!
+//! # Security
+//! Pages are for everybody who reaches the port, as in HBase without authentication of its UI.
+//! Values of `/conf` that look like secrets are masked.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+pub mod pages;
+pub mod platform;
+pub mod request;
+pub mod response;
+pub mod routes;
+pub mod server;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::pages::{LogLevels, Readiness, StandardPages};
+pub use self::request::{Method, Request};
+pub use self::response::Response;
+pub use self::routes::{Page, Routes};
+pub use self::server::{InfoServer, InfoServerHandle, Limits};

@@ -1,0 +1,117 @@
+//! `/dump` and `/stacks`: the threads of this process, from `/proc/self/task` (proc(5)).
+//!
+//! A thread's stack is not shown: no thread can read another's without a debugger. Name, state, CPU
+//! time and the place in the kernel where it waits say which thread is busy and which is stuck.
+
+use std::fs;
+use std::path::Path;
+
+/// One thread.
+#[derive(Debug, PartialEq, Eq)]
+struct ThreadState {
+    id: u64,
+    name: String,
+    state: &'static str,
+    /// In clock ticks.
+    user: u64,
+    /// In clock ticks.
+    system: u64,
+    /// The function of the kernel where it waits, if the kernel tells.
+    waits_in: String,
+}
+
+/// The threads of this process by id, as text. Threads that end meanwhile are left out.
+pub fn thread_dump() -> String {
+    let mut threads = threads();
+    threads.sort_by_key(|thread| thread.id);
+    let mut text = format!("Process Thread Dump:\n{} active threads\n", threads.len());
+    threads.iter().for_each(|thread| text.push_str(&thread.text()));
+    text
+}
+
+fn threads() -> Vec<ThreadState> {
+    let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| ThreadState::read(&entry.path())).collect()
+}
+
+impl ThreadState {
+    fn read(task: &Path) -> Option<Self> {
+        let stat = fs::read_to_string(task.join("stat")).ok()?;
+        let waits_in = fs::read_to_string(task.join("wchan")).unwrap_or_default();
+        Self::parse(&stat, waits_in.trim_matches(['0', '\n']))
+    }
+
+    /// Parses `id (name) state ...`. The name may have anything in it, so the last `)` ends it.
+    fn parse(stat: &str, waits_in: &str) -> Option<Self> {
+        let (start, rest) = stat.rsplit_once(") ")?;
+        let (id, name) = start.split_once(" (")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // proc(5) counts fields from 1; the state is the third.
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Self {
+            id: id.parse().ok()?,
+            name: name.to_owned(),
+            state: state_text(field(3)?),
+            user: field(14)?.parse().ok()?,
+            system: field(15)?.parse().ok()?,
+            waits_in: waits_in.to_owned(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("Thread {} ({}):\n  State: {}\n", self.id, self.name, self.state);
+        let (user, system) = (seconds(self.user), seconds(self.system));
+        text.push_str(&format!("  CPU time: {:.2} s (user {user:.2}, system {system:.2})\n", user + system));
+        if !self.waits_in.is_empty() {
+            text.push_str(&format!("  Waits in: {}\n", self.waits_in));
+        }
+        text
+    }
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+fn state_text(letter: &str) -> &'static str {
+    match letter {
+        "R" => "RUNNING",
+        "S" => "SLEEPING",
+        "D" => "WAITING FOR A DISK",
+        "T" | "t" => "STOPPED",
+        _ => "OTHER",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_have_anything_in_it() {
+        let stat = "17 (a) (b c) S 1 2 3 4 5 6 7 8 9 10 250 30 0 0 20 0 1\n";
+        let thread = ThreadState::parse(stat, "futex_wait").expect("parsed");
+        assert_eq!((thread.id, thread.name.as_str(), thread.state), (17, "a) (b c", "SLEEPING"));
+        assert_eq!((thread.user, thread.system), (250, 30));
+        assert!(thread.text().ends_with("  Waits in: futex_wait\n"), "{}", thread.text());
+        assert_eq!(ThreadState::parse("17 (a) S 1", ""), None);
+        assert_eq!(ThreadState::parse("", ""), None);
+    }
+
+    #[test]
+    fn threads_of_this_process_are_listed_by_name() {
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let builder = std::thread::Builder::new().name("seen-by-name".to_owned());
+        let thread = builder.spawn(move || wait.recv().is_err()).expect("a thread");
+        let text = loop {
+            // The thread names itself after it has started.
+            let text = thread_dump();
+            if text.contains("seen-by-name") {
+                break text;
+            }
+        };
+        assert!(text.contains("State: RUNNING"), "this thread runs: {text}");
+        drop(done);
+        thread.join().expect("ended");
+    }
+}

@@ -1,0 +1,88 @@
+//! [`Request`]: what a page is asked, decoded.
+
+use percent_encoding::percent_decode_str;
+
+/// More parameters than this are not taken.
+const PARAMETERS_MAX: usize = 256;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// To show something. HEAD is the same to a page.
+    Get,
+    /// To do something.
+    Post,
+}
+
+/// A request for a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked for.
+    pub method: Method,
+    /// The path, decoded: `/jmx`.
+    pub path: String,
+    /// The parameters of the query, then those of a form, decoded, in their order.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Request {
+    /// A request to show `path`, which is not decoded, with the text of the query after `?`. `None`
+    /// if one is not UTF-8 or there are too many parameters.
+    pub fn get(path: &str, query: &str) -> Option<Self> {
+        let mut request = Self { method: Method::Get, path: decode(path)?, parameters: Vec::new() };
+        request.add_parameters(query)?;
+        Some(request)
+    }
+
+    /// The first parameter with this name.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns true if the parameter is `true`.
+    pub fn is_true(&self, name: &str) -> bool {
+        self.parameter(name) == Some("true")
+    }
+
+    /// Adds the parameters of a query or a form.
+    pub(crate) fn add_parameters(&mut self, text: &str) -> Option<()> {
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if self.parameters.len() == PARAMETERS_MAX {
+                return None;
+            }
+            self.parameters.push((decode_form(name)?, decode_form(value)?));
+        }
+        Some(())
+    }
+}
+
+fn decode(text: &str) -> Option<String> {
+    percent_decode_str(text).decode_utf8().ok().map(|text| text.into_owned())
+}
+
+fn decode_form(text: &str) -> Option<String> {
+    decode(&text.replace('+', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded() {
+        let request = Request::get("/a%20b", "x=1+2%3d&&y&x=3&z=%C3%A9=%").expect("decoded");
+        assert_eq!(request.path, "/a b");
+        let expected = [("x", "1 2="), ("y", ""), ("x", "3"), ("z", "é=%")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(request.parameters, expected);
+        assert_eq!((request.parameter("x"), request.parameter("no")), (Some("1 2="), None));
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_refused() {
+        assert_eq!(Request::get("/%ff", ""), None);
+        assert_eq!(Request::get("/", "a=%ff"), None);
+        assert_eq!(Request::get("/", &"a&".repeat(PARAMETERS_MAX + 1)), None);
+    }
+}

@@ -1,0 +1,336 @@
+//! [`InfoServer`]: the port, the thread `info`, and the limits of its connections.
+//!
+//! # Limits
+//! | what a peer does | what happens |
+//! |---|---|
+//! | opens more than [`Limits::connections`] | the next ones wait in the system's queue |
+//! | sends nothing, or a header slowly | closed after [`Limits::header_time`] |
+//! | sends a header of more than [`HEAD_BYTES_MAX`] | status 431, closed |
+//! | sends the body of a POST slowly | status 408 after [`Limits::body_time`] |
+//! | sends a body of more than [`BODY_BYTES_MAX`] | status 413, closed |
+//! | stays connected, or takes an answer slowly | see below |
+//! | asks for large answers and takes none | status 503 beyond [`UNSENT_BYTES_MAX`] |
+//!
+//! A connection takes no more requests when it is [`Limits::life`] old, and then has as long again
+//! to take its last answer. So no way to be slow holds a connection for longer than twice that.
+//!
+//! # Memory
+//! An answer of more than [`SMALL_BYTES`] counts until it is sent or its connection is closed.
+//! Together such answers hold [`UNSENT_BYTES_MAX`], or one that is larger. Beyond that they are
+//! dropped; small ones, such as `/health`, are always sent.
+//!
+//! # Failures
+//! A page that panics is an answer with status 500. Where the system has no descriptor for a new
+//! connection, the server pauses and tries again. If the thread ends otherwise, the supervisor is
+//! told.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PRAGMA};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method as HttpMethod, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{sleep, timeout};
+
+use crate::request::{Method, Request};
+use crate::response::Response;
+use crate::routes::{Page, Routes};
+
+/// The most bytes of a request's line and headers.
+pub const HEAD_BYTES_MAX: usize = 16 << 10;
+/// The most headers of a request.
+const HEADERS_MAX: usize = 100;
+/// The most bytes of a request's body.
+pub const BODY_BYTES_MAX: usize = 64 << 10;
+/// Answers up to this size do not count as unsent.
+pub const SMALL_BYTES: usize = 64 << 10;
+/// The most bytes of answers that peers have not taken yet.
+pub const UNSENT_BYTES_MAX: usize = 64 << 20;
+/// Unsent bytes are counted in units of this.
+const UNSENT_UNIT: usize = 1 << 10;
+/// The pause after the system had no connection to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What every answer of HBase has besides its content.
+const HEADERS: [(&str, &str); 3] = [
+    ("x-content-type-options", "nosniff"),
+    ("x-xss-protection", "1; mode=block"),
+    ("x-frame-options", "DENY"),
+];
+
+/// The limits of connections. See the module's documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most connections at a time.
+    pub connections: usize,
+    /// The limit for a request's header, from the connection or the last answer on.
+    pub header_time: Duration,
+    /// The limit for a request's body.
+    pub body_time: Duration,
+    /// The age at which a connection takes no more requests.
+    pub life: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            header_time: Duration::from_secs(20),
+            body_time: Duration::from_secs(10),
+            life: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A port that nobody serves yet: connections wait.
+#[derive(Debug)]
+pub struct InfoServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+}
+
+/// A server that runs. It ends when this is dropped, with its connections.
+#[derive(Debug)]
+pub struct InfoServerHandle {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What all connections share.
+struct Shared {
+    routes: Routes,
+    limits: Limits,
+    unsent: Arc<Semaphore>,
+}
+
+/// The body of a large answer, which counts while it exists.
+struct CountedBody {
+    body: Vec<u8>,
+    _unsent: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for CountedBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+impl InfoServer {
+    /// Opens a port; 0 takes a free one.
+    ///
+    /// # Errors
+    /// When the address is not of this machine or the port is taken.
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address, limits: Limits::default() })
+    }
+
+    /// The address with the port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The same port with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Serves these pages until the handle is dropped.
+    ///
+    /// # Errors
+    /// When the thread or its runtime cannot be started.
+    pub fn serve(self, routes: Routes, supervisor: &Supervisor) -> io::Result<InfoServerHandle> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let address = self.address;
+        let run = move || {
+            let served = runtime.block_on(self.run(routes, stopped));
+            served.map_err(|error| error.to_string())
+        };
+        let thread = spawn_essential("info", supervisor, run)?;
+        Ok(InfoServerHandle { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    async fn run(self, routes: Routes, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let unsent = Arc::new(Semaphore::new(UNSENT_BYTES_MAX / UNSENT_UNIT));
+        let shared = Arc::new(Shared { routes, limits: self.limits, unsent });
+        tokio::select! {
+            () = accept(listener, shared) => {}
+            // The handle was dropped.
+            _ = stopped => {}
+        }
+        Ok(())
+    }
+}
+
+impl InfoServerHandle {
+    /// The address with the port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for InfoServerHandle {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
+    let connections = Arc::new(Semaphore::new(shared.limits.connections));
+    // The semaphore is never closed.
+    while let Ok(permit) = Arc::clone(&connections).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let shared = Arc::clone(&shared);
+                tokio::spawn(async move {
+                    serve_connection(stream, shared).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the info port has no connection to give");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, shared: Arc<Shared>) {
+    let limits = shared.limits;
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, std::convert::Infallible>(shared.answer(request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_time)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let ended = match timeout(limits.life, connection.as_mut()).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            connection.as_mut().graceful_shutdown();
+            timeout(limits.life, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection of the info port has ended");
+    }
+}
+
+impl Shared {
+    async fn answer(&self, request: hyper::Request<Incoming>) -> hyper::Response<Full<Bytes>> {
+        let response = self.response(request).await.unwrap_or_else(|refusal| refusal);
+        self.http_response(response)
+    }
+
+    /// # Errors
+    /// The answer to a request that no page sees.
+    async fn response(&self, request: hyper::Request<Incoming>) -> Result<Response, Response> {
+        let (head, body) = request.into_parts();
+        let decoded = Request::get(head.uri.path(), head.uri.query().unwrap_or_default());
+        let mut request = decoded.ok_or_else(|| Response::error(400, "The address cannot be decoded."))?;
+        let page = self.routes.find(&request.path).ok_or_else(|| Response::error(404, "Not Found"))?;
+        match head.method {
+            HttpMethod::GET | HttpMethod::HEAD => {}
+            HttpMethod::POST if page.accepts_post() => {
+                request.method = Method::Post;
+                self.read_form(body, &head.headers, &mut request).await?;
+            }
+            _ => return Err(not_allowed(page.as_ref())),
+        }
+        let what = format!("the page {:?}", request.path);
+        catch(what, || Ok(page.respond(&request))).map_err(|_| Response::error(500, "Server Error"))
+    }
+
+    async fn read_form(
+        &self,
+        body: Incoming,
+        headers: &HeaderMap,
+        request: &mut Request,
+    ) -> Result<(), Response> {
+        let too_large = || Response::error(413, "The body is too large, or it was cut off.");
+        if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+            return Err(too_large());
+        }
+        let collected = timeout(self.limits.body_time, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let body = collected
+            .map_err(|_| Response::error(408, "The body took too long."))?
+            .map_err(|_| too_large())?;
+        let is_form = headers.get(CONTENT_TYPE).is_some_and(|content_type| {
+            content_type.as_bytes().starts_with(b"application/x-www-form-urlencoded")
+        });
+        if !is_form {
+            return Ok(());
+        }
+        let bytes = body.to_bytes();
+        let form = std::str::from_utf8(&bytes).ok().and_then(|text| request.add_parameters(text));
+        form.ok_or_else(|| Response::error(400, "The form cannot be decoded."))
+    }
+
+    fn http_response(&self, response: Response) -> hyper::Response<Full<Bytes>> {
+        let Some(body) = self.counted(response.body) else {
+            return self.http_response(Response::error(503, "Too many answers wait for their readers."));
+        };
+        let mut answer = hyper::Response::new(Full::new(body));
+        *answer.status_mut() =
+            StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = answer.headers_mut();
+        for (name, value) in HEADERS {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
+        if let Ok(content_type) = HeaderValue::try_from(response.content_type) {
+            headers.insert(CONTENT_TYPE, content_type);
+        }
+        for (name, value) in response.headers {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                headers.insert(name, value);
+            }
+        }
+        answer
+    }
+
+    /// The body as bytes that count while they exist; `None` if there is no room for them.
+    fn counted(&self, body: Vec<u8>) -> Option<Bytes> {
+        if body.len() <= SMALL_BYTES {
+            return Some(body.into());
+        }
+        let units = body.len().min(UNSENT_BYTES_MAX) / UNSENT_UNIT;
+        let units = u32::try_from(units).ok()?;
+        let permit = Arc::clone(&self.unsent).try_acquire_many_owned(units).ok()?;
+        Some(Bytes::from_owner(CountedBody { body, _unsent: permit }))
+    }
+}
+
+fn not_allowed(page: &dyn Page) -> Response {
+    let methods = if page.accepts_post() { "GET, HEAD, POST" } else { "GET, HEAD" };
+    let mut response = Response::error(405, "The page does not answer this method.");
+    response.headers.push(("allow", methods.to_owned()));
+    response
+}

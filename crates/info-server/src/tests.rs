@@ -1,0 +1,62 @@
+//! Servers on loopback, and clients that speak to them by hand.
+
+mod limits;
+mod pages;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use evenkeel_common::thread::Supervisor;
+
+use crate::routes::Routes;
+use crate::server::{InfoServer, InfoServerHandle, Limits};
+
+/// Beyond this a test has failed.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+fn serve(routes: Routes, limits: Limits) -> InfoServerHandle {
+    let server = InfoServer::bind("127.0.0.1:0").expect("a port").with_limits(limits);
+    server.serve(routes, &Supervisor::log_only()).expect("a thread")
+}
+
+fn connect(server: &InfoServerHandle) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).expect("a connection");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("set");
+    stream.set_write_timeout(Some(WAIT_MAX)).expect("set");
+    stream
+}
+
+/// All that the server sends to these bytes until it closes the connection.
+fn exchange(server: &InfoServerHandle, request: &[u8]) -> String {
+    let mut stream = connect(server);
+    // The server may close before it has taken all.
+    let _cut_off = stream.write_all(request);
+    read_all(&mut stream)
+}
+
+/// What is left to read. A reset of the connection ends it as a close does.
+fn read_all(stream: &mut TcpStream) -> String {
+    let (mut all, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => all.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&all)),
+        }
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+fn get(server: &InfoServerHandle, path: &str) -> String {
+    exchange(server, format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes())
+}
+
+fn status_of(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or_else(|| panic!("no status: {answer:?}"))
+}
+
+fn body_of(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no body: {answer:?}")).1
+}

@@ -1,0 +1,258 @@
+//! Peers that are slow, garbled or endless: each costs a bounded time, and the others are served.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{WAIT_MAX, body_of, connect, exchange, get, read_all, serve, status_of};
+use crate::request::{Method, Request};
+use crate::response::Response;
+use crate::routes::{Page, Routes};
+use crate::server::{BODY_BYTES_MAX, HEAD_BYTES_MAX, InfoServer, InfoServerHandle, Limits, UNSENT_BYTES_MAX};
+
+/// A page that answers forms with their parameters.
+struct Form;
+
+impl Page for Form {
+    fn respond(&self, request: &Request) -> Response {
+        assert_eq!(request.method, Method::Post, "only POST is sent here");
+        Response::text(format!("{:?}", request.parameters))
+    }
+
+    fn accepts_post(&self) -> bool {
+        true
+    }
+}
+
+const LARGE: usize = UNSENT_BYTES_MAX / 4;
+
+fn routes() -> Routes {
+    Routes::new()
+        .page("/ok", Arc::new(|_: &Request| Response::text("OK\n")))
+        .page("/panic", Arc::new(|_: &Request| -> Response { panic!("a page") }))
+        .page("/large", Arc::new(|_: &Request| Response::text(vec![b'x'; LARGE])))
+        .page("/header", Arc::new(|_: &Request| Response::redirect("/a\r\nx-evil: 1")))
+        .page("/form", Arc::new(Form))
+        .prefix("/static/", Arc::new(|request: &Request| Response::text(request.path.clone())))
+}
+
+fn short() -> Limits {
+    Limits {
+        connections: 4,
+        header_time: Duration::from_millis(300),
+        body_time: Duration::from_millis(300),
+        life: Duration::from_secs(2),
+    }
+}
+
+fn server() -> InfoServerHandle {
+    serve(routes(), short())
+}
+
+fn assert_serves(server: &InfoServerHandle) {
+    assert_eq!(body_of(&get(server, "/ok")), "OK\n");
+}
+
+#[test]
+fn answers_have_the_headers_of_hbase() {
+    let answer = get(&server(), "/ok");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    for header in [
+        "x-content-type-options: nosniff",
+        "x-xss-protection: 1; mode=block",
+        "x-frame-options: DENY",
+        "cache-control: no-cache",
+        "content-type: text/plain;charset=utf-8",
+        "content-length: 3",
+    ] {
+        assert!(answer.contains(&format!("{header}\r\n")), "{header} in {answer}");
+    }
+}
+
+#[test]
+fn paths_and_methods_have_their_status() {
+    let server = server();
+    let status = |request: &str| {
+        let request = format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        let answer = exchange(&server, request.as_bytes());
+        (status_of(&answer).to_owned(), body_of(&answer).to_owned())
+    };
+    assert_eq!(status("GET /static/a%20b"), ("200".to_owned(), "/static/a b".to_owned()));
+    assert_eq!(status("HEAD /ok"), ("200".to_owned(), String::new()));
+    for (request, expected) in [
+        ("GET /none", "404"),
+        ("GET /ok/", "404"),
+        ("GET /%ff", "400"),
+        ("POST /ok", "405"),
+        ("TRACE /ok", "405"),
+        ("DELETE /form", "405"),
+    ] {
+        assert_eq!(status(request).0, expected, "{request}");
+    }
+    assert!(!get(&server, "/header").to_lowercase().contains("\r\nx-evil"), "no header is split");
+}
+
+#[test]
+fn a_page_that_panics_is_an_error_and_the_next_request_is_served() {
+    let server = server();
+    let mut stream = connect(&server);
+    stream
+        .write_all(b"GET /panic HTTP/1.1\r\nHost: h\r\n\r\nGET /ok HTTP/1.1\r\nHost: h\r\n\r\n")
+        .expect("sent");
+    let answers = read_all(&mut stream);
+    assert_eq!(status_of(&answers), "500");
+    assert!(answers.ends_with("OK\n"), "{answers}");
+}
+
+#[test]
+fn forms_are_read_up_to_a_limit() {
+    let server = server();
+    let post = |length: usize, body: &str| {
+        let head = format!(
+            "POST /form?q=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {length}\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}"
+        );
+        exchange(&server, head.as_bytes())
+    };
+    assert_eq!(body_of(&post(5, "a=1%3")), r#"[("q", "1"), ("a", "1%3")]"#);
+    let large = "x".repeat(BODY_BYTES_MAX + 1);
+    assert_eq!(status_of(&post(large.len(), &large)), "413");
+    assert_eq!(status_of(&post(1 << 40, "")), "413");
+    assert_eq!(status_of(&post(10, "short")), "408");
+    assert_serves(&server);
+}
+
+#[test]
+fn garbage_is_refused() {
+    let server = server();
+    let mut seed = 7_u64;
+    for round in 0..200 {
+        let mut bytes: Vec<u8> = (0..300)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                seed.to_be_bytes()[0]
+            })
+            .collect();
+        if round % 2 == 0 {
+            bytes.splice(0..0, *b"GET /ok HTTP/1.1\r\n\0");
+        }
+        bytes.extend(b"\r\n\r\n");
+        let answer = exchange(&server, &bytes);
+        assert!(answer.is_empty() || status_of(&answer).starts_with('4'), "{answer}");
+    }
+    let tls = exchange(&server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
+    assert!(tls.is_empty() || status_of(&tls) == "400", "{tls}");
+    assert_serves(&server);
+}
+
+#[test]
+fn an_endless_header_ends_with_its_limit() {
+    let server = server();
+    let long = exchange(&server, format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(HEAD_BYTES_MAX)).as_bytes());
+    assert!(matches!(status_of(&long), "414" | "431"), "{long}");
+    let many = "a: b\r\n".repeat(1_000);
+    let many = exchange(&server, format!("GET /ok HTTP/1.1\r\n{many}\r\n").as_bytes());
+    assert_eq!(status_of(&many), "431");
+    // Without an end: the server closes while the peer still sends.
+    let mut stream = connect(&server);
+    let _start = stream.write_all(b"GET /ok HTTP/1.1\r\nx: ");
+    let sent = (0..10_000).take_while(|_| stream.write_all(&[b'a'; 1 << 12]).is_ok()).count();
+    assert!(sent < 10_000, "all was taken");
+    assert_serves(&server);
+}
+
+/// An endless body of a request that needs none is not read.
+#[test]
+fn an_endless_body_is_not_taken() {
+    let server = server();
+    let mut stream = connect(&server);
+    stream.write_all(b"GET /ok HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n").expect("sent");
+    let chunk = [b"1000\r\n".as_slice(), &[b'a'; 0x1000], b"\r\n"].concat();
+    let sent = (0..10_000).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+    assert!(sent < 10_000, "all was taken");
+    assert_serves(&server);
+}
+
+/// Connections that say nothing, and ones that send a byte now and then, hold all places. They are
+/// closed after the limit of a header, and the next client is served.
+#[test]
+fn slow_headers_do_not_hold_the_server() {
+    let server = server();
+    let begun = Instant::now();
+    let mut slow: Vec<TcpStream> = (0..short().connections).map(|_| connect(&server)).collect();
+    let dripping = slow.pop().expect("one");
+    let drip = std::thread::spawn(move || drip_header(dripping));
+    assert_serves(&server);
+    assert!(begun.elapsed() < WAIT_MAX / 3, "{:?}", begun.elapsed());
+    slow.iter_mut().for_each(|stream| drop(read_all(stream)));
+    assert!(drip.join().expect("ended") < WAIT_MAX / 3);
+}
+
+/// Sends a byte of a header every 20 ms; returns how long the server took that.
+fn drip_header(mut stream: TcpStream) -> Duration {
+    let begun = Instant::now();
+    while begun.elapsed() < WAIT_MAX && stream.write_all(b"G").is_ok() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn an_idle_connection_is_closed_after_its_last_answer() {
+    let server = server();
+    let begun = Instant::now();
+    let mut stream = connect(&server);
+    stream.write_all(b"GET /ok HTTP/1.1\r\nHost: h\r\n\r\n").expect("sent");
+    assert!(read_all(&mut stream).ends_with("OK\n"));
+    assert!((short().header_time..WAIT_MAX / 3).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+}
+
+/// Requests that keep coming do not keep a connection for ever.
+#[test]
+fn a_busy_connection_ends_with_its_life() {
+    let server = server();
+    let (mut stream, begun) = (connect(&server), Instant::now());
+    let mut answer = [0; 4096];
+    while stream.write_all(b"GET /ok HTTP/1.1\r\nHost: h\r\n\r\n").is_ok() {
+        match stream.read(&mut answer) {
+            Ok(length) if length > 0 => {}
+            _ => break,
+        }
+        assert!(begun.elapsed() < WAIT_MAX, "still served");
+    }
+    assert!(begun.elapsed() >= short().life, "{:?}", begun.elapsed());
+    assert_serves(&server);
+}
+
+/// Readers that take nothing hold a limited part of the memory, and only for a limited time.
+#[test]
+fn answers_that_nobody_takes_are_bounded() {
+    let server = serve(routes(), Limits { connections: 8, ..short() });
+    let request = b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut readers: Vec<TcpStream> = (0..4).map(|_| connect(&server)).collect();
+    for reader in &mut readers {
+        reader.write_all(request).expect("sent");
+        // The first byte of the answer: it is counted now.
+        reader.read_exact(&mut [0]).expect("an answer");
+    }
+    assert_eq!(status_of(&get(&server, "/large")), "503");
+    assert_serves(&server);
+    let deadline = Instant::now() + WAIT_MAX;
+    while status_of(&get(&server, "/large")) != "200" {
+        assert!(Instant::now() < deadline, "the readers are never given up");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(readers);
+}
+
+#[test]
+fn the_end_of_the_handle_frees_the_port() {
+    let server = server();
+    let address = server.address();
+    let mut idle = connect(&server);
+    assert_serves(&server);
+    drop(server);
+    assert_eq!(read_all(&mut idle), "");
+    drop(InfoServer::bind(address).expect("the port is free"));
+}
