@@ -13,6 +13,7 @@
 //! | [`condition`] | Condition |
 //! | [`result`] | Result, in both forms; exceptions inside results |
 //! | [`region`] | RegionSpecifier |
+//! | [`service`] | calls of coprocessor services, and the requests nested in them |
 //!
 //! # Cells of a request
 //! A mutation whose cells travel in the cell block says how many they are, and the block holds them
@@ -33,6 +34,7 @@ pub mod mutation;
 pub mod read;
 pub mod region;
 pub mod result;
+pub mod service;
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ use prost::encoding::{DecodeContext, WireType, check_wire_type, decode_key, deco
 
 use super::bounded::take_filter;
 use super::result;
+use super::service::ServiceCall;
 
 /// A request.
 #[derive(Debug, Default)]
@@ -65,7 +66,7 @@ pub enum What {
     /// A write.
     Mutation(Box<pb::MutationProto>),
     /// A call of an endpoint.
-    Service(Box<pb::CoprocessorServiceCall>),
+    Service(Box<ServiceCall>),
     /// None of these.
     Nothing,
 }
@@ -206,7 +207,7 @@ impl Kinds {
         let action = decode_action(bytes, allowance)?;
         let what = match (action.mutation, action.service_call, action.get) {
             (Some(mutation), ..) => What::Mutation(Box::new(mutation)),
-            (None, Some(call), _) => What::Service(Box::new(call)),
+            (None, Some(call), _) => What::Service(Box::new(ServiceCall::decode(call, allowance)?)),
             (None, None, Some(mut get)) => {
                 let row = std::mem::take(&mut get.row);
                 self.rest = None;

@@ -14,6 +14,7 @@ use evenkeel_rpc::{CellBlockReader, CellCodec};
 use prost::Message;
 
 use crate::RegionServer;
+use crate::convert::service::{NestedRequest, ServiceCall, ServiceRequest};
 use crate::convert::{condition, mutation};
 use crate::coprocessor::BuiltIn;
 use crate::coprocessor::aggregate;
@@ -28,7 +29,7 @@ const JAVA_PACKAGE: &str = "org.apache.hadoop.hbase.protobuf.generated";
 pub fn exec(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
-    request: pb::CoprocessorServiceRequest,
+    request: ServiceRequest,
     nonce_owner: u64,
     reply: PendingReply<pb::CoprocessorServiceResponse>,
 ) {
@@ -56,26 +57,18 @@ pub type DoneValue = Box<dyn FnOnce(Result<pb::NameBytesPair>) + Send>;
 pub fn call(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
-    call: &pb::CoprocessorServiceCall,
+    call: &ServiceCall,
     nonce_owner: u64,
     done: DoneValue,
 ) {
     let has = |built_in| server.config.coprocessors.has(region.table(), built_in);
-    let service = call.service_name.strip_prefix("hbase.pb.").unwrap_or(&call.service_name);
-    match service {
-        "MultiRowMutationService" if has(BuiltIn::MultiRowMutation) => match call.method_name.as_str() {
-            "MutateRows" => mutate_rows(server, region, call.request.clone(), nonce_owner, done),
-            method => done(Err(unknown_method(method, service))),
+    match (&call.request, call.method_name.as_str()) {
+        (NestedRequest::MutateRows(request), method) if has(BuiltIn::MultiRowMutation) => match method {
+            "MutateRows" => mutate_rows(server, region, request.as_ref(), nonce_owner, done),
+            method => done(Err(unknown_method(method, "MultiRowMutationService"))),
         },
-        "AggregateService" if has(BuiltIn::Aggregate) => {
-            let method = aggregate::Method::by_name(&call.method_name);
-            let outcome =
-                method.ok_or_else(|| unknown_method(&call.method_name, service)).and_then(|method| {
-                    let request = decode(call.request.clone())?;
-                    let response = aggregate::run(server, region, method, &request)?;
-                    Ok(value("AggregateProtos$AggregateResponse", &response))
-                });
-            done(outcome);
+        (NestedRequest::Aggregate(request), method) if has(BuiltIn::Aggregate) => {
+            done(aggregate(server, region, method, request.as_deref()));
         }
         _ => {
             let place = format!("in region {}", region.info().name_text());
@@ -84,14 +77,21 @@ pub fn call(
     }
 }
 
+fn aggregate(
+    server: &RegionServer,
+    region: &Arc<Region>,
+    method: &str,
+    request: Result<&pb::AggregateRequest, &HBaseError>,
+) -> Result<pb::NameBytesPair> {
+    let found = aggregate::Method::by_name(method);
+    let method = found.ok_or_else(|| unknown_method(method, "AggregateService"))?;
+    let response = aggregate::run(server, region, method, request.map_err(HBaseError::clone)?)?;
+    Ok(value("AggregateProtos$AggregateResponse", &response))
+}
+
 fn unknown_method(method: &str, service: &str) -> HBaseError {
     let message = format!("Unknown method {method} called on service hbase.pb.{service}");
     HBaseError::new(ErrorKind::UnknownProtocol, message)
-}
-
-fn decode<M: Message + Default>(bytes: Bytes) -> Result<M> {
-    M::decode(bytes)
-        .map_err(|error| HBaseError::do_not_retry(format!("the service's request cannot be read: {error}")))
 }
 
 fn value(class: &str, message: &impl Message) -> pb::NameBytesPair {
@@ -102,11 +102,11 @@ fn value(class: &str, message: &impl Message) -> pb::NameBytesPair {
 fn mutate_rows(
     server: &RegionServer,
     region: &Arc<Region>,
-    request: Bytes,
+    request: Result<&pb::MutateRowsRequest, &HBaseError>,
     nonce_owner: u64,
     done: DoneValue,
 ) {
-    let parsed = decode::<pb::MutateRowsRequest>(request).and_then(|request| {
+    let parsed = request.map_err(HBaseError::clone).and_then(|request| {
         server.check_memstore_limit(region)?;
         let conditions = request.condition.iter().map(condition::read).collect::<Result<Vec<_>>>()?;
         // Cells of such a request are always inside the message.

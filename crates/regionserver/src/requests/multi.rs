@@ -53,6 +53,7 @@ pub use self::read::read;
 use self::reply_limits::ReplyLimits;
 pub use self::reply_limits::no_room;
 use crate::convert::multi::{Action, MultiRequest, MultiResponse, RegionAction, What};
+use crate::convert::service::ServiceCall;
 use crate::convert::{condition, mutation};
 use crate::coprocessor::endpoint;
 use crate::limits::memstore;
@@ -458,7 +459,7 @@ impl MultiRun<'_> {
         }
     }
 
-    fn service(&mut self, at: usize, slot: usize, region: &Arc<Region>, call: &pb::CoprocessorServiceCall) {
+    fn service(&mut self, at: usize, slot: usize, region: &Arc<Region>, call: &ServiceCall) {
         let gathering = self.gathering.start();
         let done = Box::new(move |value: Result<pb::NameBytesPair>| {
             gathering.set(at, slot, value.map_or_else(Outcome::Failed, Outcome::Service));

@@ -16,6 +16,7 @@ use prost::Message;
 
 use crate::convert::bounded;
 use crate::convert::multi::MultiRequest;
+use crate::convert::service::ServiceRequest;
 use crate::coprocessor::endpoint;
 use crate::requests::batch::{ClientRunner, Planned, Write};
 use crate::requests::bulk_load;
@@ -308,7 +309,7 @@ impl ClientService {
     }
 
     fn handle_service(&self, at: CallClass, call: Call, reply: DetachedResponder) {
-        let request: pb::CoprocessorServiceRequest = match call.decode() {
+        let request = match call.decode_by(ServiceRequest::decode) {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };

@@ -2,14 +2,15 @@
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, TableDescriptor};
-use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{ColumnValue, MutationType};
+use evenkeel_protocol::{Allowance, pb};
 use evenkeel_region::region::Region;
 use prost::Message;
 
 use super::chore::near_its_limit;
 use crate::RegionServerConfig;
+use crate::convert::service::{ServiceCall, ServiceRequest};
 use crate::coprocessor::endpoint::exec;
 use crate::coprocessor::{BuiltIn, Coprocessors};
 use crate::testing::*;
@@ -27,7 +28,8 @@ fn call(
         method_name: method.to_owned(),
         request: request.encode_to_vec().into(),
     };
-    let request = pb::CoprocessorServiceRequest { region: specifier(region), call };
+    let call = ServiceCall::decode(call, &mut Allowance::new(1 << 30, &mut || None)).expect("room");
+    let request = ServiceRequest { region: specifier(region), call };
     let answer = wait(|done| exec(&server.server, region, request, 1, done))?;
     assert_eq!(answer.message.region, specifier(region));
     Ok(answer.message.value.value.expect("a value"))
