@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use evenkeel_common::Configuration;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{self, Supervisor};
-use evenkeel_standalone::{Standalone, StopProgress};
+use evenkeel_standalone::{LogLevels, Standalone, StopProgress};
 
 use crate::log::Log;
 
@@ -51,8 +51,8 @@ enum Event {
 }
 
 /// Runs a server until it has stopped; returns the exit status.
-pub fn run(conf: Configuration, log: &Log) -> ExitCode {
-    match lead(conf, log) {
+pub fn run(conf: Configuration, log: &Log, levels: Arc<dyn LogLevels>) -> ExitCode {
+    match lead(conf, log, levels) {
         Ok(()) => {
             log.drain(LAST_LINES);
             ExitCode::SUCCESS
@@ -68,10 +68,10 @@ pub fn failed(message: &str, log: &Log) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn lead(conf: Configuration, log: &Log) -> Result<(), String> {
+fn lead(conf: Configuration, log: &Log, levels: Arc<dyn LogLevels>) -> Result<(), String> {
     let (sender, events) = channel();
     hear_signals(&sender)?;
-    let (server, asked) = started(conf, &sender, &events, log)?;
+    let (server, asked) = started(conf, (&sender, &events), log, levels)?;
     say(server.screen());
     let limit = server.shutdown_timeout();
     let event = asked.map_or_else(|| events.recv(), Ok);
@@ -105,14 +105,14 @@ fn lead(conf: Configuration, log: &Log) -> Result<(), String> {
 /// Starts the server; also returns a stop request that arrived meanwhile.
 fn started(
     conf: Configuration,
-    sender: &Sender<Event>,
-    events: &Receiver<Event>,
+    (sender, events): (&Sender<Event>, &Receiver<Event>),
     log: &Log,
+    levels: Arc<dyn LogLevels>,
 ) -> Result<(Box<Standalone>, Option<Event>), String> {
     let (tell, ask) = (sender.clone(), sender.clone());
     let start = move || {
         let stop = Arc::new(move |reason: &str| drop(ask.send(Event::Asked(reason.to_owned()))));
-        let started = Standalone::start(conf, stop).map(Box::new);
+        let started = Standalone::start_with(conf, stop, levels).map(Box::new);
         drop(tell.send(Event::Started(started.map_err(|error| error.message().to_owned()))));
         Ok(())
     };

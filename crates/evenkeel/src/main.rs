@@ -8,19 +8,24 @@
 
 mod lifecycle;
 mod log;
+mod log_levels;
 mod tools;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
 use evenkeel_common::Configuration;
 use evenkeel_common::allocator::{self, SampledAllocator};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
 
 use log::Log;
+use log_levels::Levels;
 
 #[global_allocator]
 static ALLOCATOR: SampledAllocator = SampledAllocator;
@@ -131,10 +136,14 @@ fn ended(outcome: Result<ExitCode, String>) -> ExitCode {
 
 /// Sends events to a writer, which must never fail: the subscriber reports a failure by
 /// `eprintln!`, which panics.
-fn log_to(default: &str, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
-    log.with_writer(writer).init();
+fn log_to(default: &str, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) -> Arc<Levels> {
+    let set = std::env::var(LOG_VARIABLE).ok();
+    let usable = set.filter(|directives| EnvFilter::try_new(directives).is_ok());
+    let directives = usable.unwrap_or_else(|| default.to_owned());
+    let (filter, handle) = reload::Layer::new(EnvFilter::new(&directives));
+    let lines = tracing_subscriber::fmt::layer().log_internal_errors(false).with_writer(writer);
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    Levels::new(handle, directives)
 }
 
 /// Standard error of a tool, which drops lines that cannot be written.
@@ -170,7 +179,7 @@ fn server(start: &Start) -> ExitCode {
     };
     log.hear_panics();
     let writer = log.clone();
-    log_to("info", move || writer.clone());
+    let levels = log_to("info", move || writer.clone());
     let conf = match Configuration::load(start.config.as_deref(), &start.define) {
         Ok(conf) => conf,
         Err(error) => return lifecycle::failed(&error.to_string(), &log),
@@ -184,5 +193,5 @@ fn server(start: &Start) -> ExitCode {
     if let Err(error) = allocator::share() {
         tracing::warn!(%error, "other processes cannot read the allocator's time");
     }
-    lifecycle::run(conf, &log)
+    lifecycle::run(conf, &log, levels)
 }

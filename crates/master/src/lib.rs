@@ -142,6 +142,8 @@ pub struct MasterParts {
     pub server: ServerName,
     /// The master's own name: its port is another.
     pub master_name: ServerName,
+    /// The port of its pages; 0 for none.
+    pub info_port: u16,
     /// The cluster's id.
     pub cluster_id: String,
     /// Where regions are served.

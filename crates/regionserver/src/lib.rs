@@ -82,7 +82,7 @@ use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_rpc::{Budget, Executor, Service};
+use evenkeel_rpc::{Budget, Executor, RpcMetrics, Service};
 
 pub use self::background::Background;
 pub use self::config::RegionServerConfig;
@@ -140,6 +140,8 @@ pub struct RegionServerParts {
     pub cache: Arc<dyn BlockCache>,
     /// Replies that clients have not taken, the same as its RPC servers count them in.
     pub unsent: Arc<Budget>,
+    /// What its RPC servers count of calls, with the ledger of slow ones.
+    pub rpc_metrics: Arc<RpcMetrics>,
     /// Where its regions' MemStores have their memory from.
     pub chunks: Arc<ChunkPool>,
     /// Nonces, the same as its regions use.
@@ -161,6 +163,7 @@ pub struct RegionServer {
     clock: Arc<dyn Clock>,
     cache: Arc<dyn BlockCache>,
     unsent: Arc<Budget>,
+    rpc_metrics: Arc<RpcMetrics>,
     background: Arc<Background>,
     hooks: Arc<dyn ServerHooks>,
     master: Arc<dyn MasterConnection>,
@@ -199,6 +202,7 @@ impl RegionServer {
             clock: parts.clock,
             cache: parts.cache,
             unsent: parts.unsent,
+            rpc_metrics: parts.rpc_metrics,
             background: parts.background,
             hooks: parts.hooks,
             master: parts.master,
@@ -257,6 +261,11 @@ impl RegionServer {
     /// The memory of its MemStores.
     pub fn memstore_chunk_bytes(&self) -> u64 {
         self.memory.chunk_bytes()
+    }
+
+    /// Times of calls, and the slow ones.
+    pub fn rpc_metrics(&self) -> &RpcMetrics {
+        &self.rpc_metrics
     }
 
     /// Requests so far.

@@ -172,6 +172,7 @@ impl TestServer {
             clock: clock.clone(),
             cache,
             unsent: unsent.clone(),
+            rpc_metrics: Arc::default(),
             chunks,
             nonces: env.nonces.clone(),
             background,

@@ -33,6 +33,7 @@ mod connections;
 mod endpoint;
 mod files;
 mod ignored;
+mod info;
 mod master_store;
 mod memory_plan;
 mod memory_trim;
@@ -43,11 +44,13 @@ mod settings;
 mod start;
 mod wals;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName, buffer_pool};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
+pub use evenkeel_info_server::LogLevels;
 use evenkeel_master::chore::MasterChore;
 use evenkeel_master::{Master, recovery};
 use evenkeel_region::memstore::ChunkPool;
@@ -60,6 +63,7 @@ use evenkeel_zookeeper::ZnodeTree;
 use parking_lot::Mutex;
 
 use self::endpoint::ZooKeeperThread;
+use self::info::InfoServers;
 pub use self::memory_plan::MemoryPlan;
 use self::memory_trim::MemoryTrim;
 pub use self::memory_use::MemoryUse;
@@ -110,7 +114,21 @@ pub struct Standalone {
     started_in: Duration,
     /// Why the server cannot go on, once it cannot.
     failure: Failure,
+    info: InfoServers,
     _lock: DirLock,
+}
+
+/// Log levels that cannot be changed.
+struct FixedLogLevels;
+
+impl LogLevels for FixedLogLevels {
+    fn level_of(&self, _: &str) -> String {
+        "INFO".to_owned()
+    }
+
+    fn set_level(&self, _: &str, _: &str) -> std::result::Result<(), String> {
+        Err("this process does not change its log levels".to_owned())
+    }
 }
 
 impl Standalone {
@@ -129,7 +147,25 @@ impl Standalone {
     /// # Errors
     /// As [`Standalone::start`].
     pub fn start_on(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
-        start::start(fs, conf, stop)
+        start::start(fs, conf, stop, Arc::new(FixedLogLevels))
+    }
+
+    /// As [`Standalone::start`], in a process whose log levels can be changed while it runs.
+    ///
+    /// # Errors
+    /// As [`Standalone::start`].
+    pub fn start_with(
+        conf: Configuration,
+        stop: StopRequest,
+        log_levels: Arc<dyn LogLevels>,
+    ) -> Result<Self> {
+        let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?);
+        start::start(Arc::new(fs), conf, stop, log_levels)
+    }
+
+    /// Where the info pages are.
+    pub fn info_addresses(&self) -> Vec<SocketAddr> {
+        self.info.addresses().collect()
     }
 
     /// The text shown to the operator after a start.
@@ -147,7 +183,7 @@ impl Standalone {
              \x20 ZooKeeper endpoint   {host}:{zk}\n\
              \x20 master               {host}:{master}\n\
              \x20 RegionServer         {host}:{rs}\n\
-             \x20 data                 {root}\n\
+             {info}\x20 data                 {root}\n\
              \x20 opened               {tables} tables, {regions} regions in {ms} ms{replay}\n\
              \n\
              \x20 connect              hbase shell            (finds {host}:{zk} by default when that is 2181)\n\
@@ -156,6 +192,7 @@ impl Standalone {
             version = env!("CARGO_PKG_VERSION"),
             hbase = evenkeel_regionserver::HBASE_VERSION,
             host = s.host,
+            info = self.info_lines(),
             zk = s.zookeeper_port,
             master = s.master_port,
             rs = s.regionserver_port,
@@ -165,6 +202,10 @@ impl Standalone {
             exposure = security::exposure(s.bind_address)
                 .map_or_else(String::new, |what| format!("\n\x20 WARNING              {what}\n")),
         )
+    }
+
+    fn info_lines(&self) -> String {
+        self.info.addresses().map(|at| format!("\x20 pages                http://{at}/\n")).collect()
     }
 
     /// This server's name.
@@ -217,6 +258,8 @@ impl Standalone {
         self.zookeeper.stop();
         progress.begin("the master's procedures");
         self.master.stop();
+        progress.begin("the info pages");
+        drop(self.info);
         progress.begin("calls on connections' threads");
         self.rpc.into_iter().for_each(|server| server.shutdown(CALLS_GRACE));
         progress.begin("chores");

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result};
-use evenkeel_rpc::{Budget, InputBudget, RpcServer, RpcServerConfig};
+use evenkeel_rpc::{Budget, InputBudget, RpcMetrics, RpcServer, RpcServerConfig};
 use evenkeel_zookeeper::ConnectionBudgets;
 
 use crate::bad;
 use crate::connections::{self, ConnectionLimits};
+use crate::info::InfoPorts;
 use crate::settings::{self, Settings};
 
 /// Ports that listen and do not answer yet.
@@ -18,6 +19,7 @@ pub(crate) struct Ports {
     pub zookeeper: TcpListener,
     pub master: RpcServer,
     pub regionserver: RpcServer,
+    pub info: InfoPorts,
     /// What connections of all ports share.
     pub shared: Shared,
 }
@@ -27,6 +29,8 @@ pub(crate) struct Shared {
     /// Bytes of requests and replies.
     pub budgets: ConnectionBudgets,
     pub limits: ConnectionLimits,
+    /// Calls of both RPC ports: clients send those for the RegionServer to either.
+    pub rpc_metrics: Arc<RpcMetrics>,
 }
 
 impl Shared {
@@ -41,7 +45,8 @@ impl Shared {
             replies,
         };
         let limits = ConnectionLimits::new(conf, connections::raise_descriptors(), memory.reserve)?;
-        Ok(Self { budgets, limits })
+        let rpc_metrics = Arc::new(RpcMetrics::new(settings.ledger));
+        Ok(Self { budgets, limits, rpc_metrics })
     }
 }
 
@@ -61,6 +66,7 @@ impl Ports {
             let mut config = rpc_config(settings, conf, port, &shared.budgets)?;
             config.connection_threads = threads;
             config.connections_max = connections_max;
+            config.metrics = Arc::clone(&shared.rpc_metrics);
             let id = cluster_id.to_owned();
             config.cluster_id = Arc::new(move || Some(id.clone()));
             RpcServer::bind(config).map_err(taken(what, port, key))
@@ -70,6 +76,7 @@ impl Ports {
             zookeeper,
             master: bind("master", master, "hbase.master.port", 1, limits.master)?,
             regionserver: bind("RegionServer", rs, "hbase.regionserver.port", cores, limits.regionserver)?,
+            info: InfoPorts::take(settings, conf)?,
             shared,
         })
     }

@@ -8,6 +8,7 @@ use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
 use evenkeel_fs::WRITE_BEHIND_BYTES;
+use evenkeel_metrics::LedgerConfig;
 use evenkeel_region::memstore::ChunkPoolConfig;
 use evenkeel_region::region::RegionConfig;
 use evenkeel_rpc::RpcServerConfig;
@@ -21,6 +22,8 @@ use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
 
 /// Where data goes when `hbase.rootdir` says nothing.
 const ROOT_DEFAULT: &str = "./evenkeel-data";
+/// Slow requests that are kept at most: 2 KiB each, some MiB.
+const LEDGER_KEPT_MAX: u64 = 4096;
 /// What the server may use when the machine does not tell its memory.
 const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 
@@ -56,6 +59,9 @@ pub struct Settings {
     /// `hbase.client.operation.timeout`: how long a client repeats an operation, so how long its
     /// nonce is kept in any case.
     pub nonce_kept_ms: i64,
+    /// Which slow requests are kept: `evenkeel.slow.request.ms`, and as many as
+    /// `hbase.regionserver.slowlog.ringbuffer.size` says.
+    pub ledger: LedgerConfig,
     /// Limits of regions.
     pub region: RegionConfig,
     /// Limits of the RegionServer.
@@ -96,6 +102,7 @@ impl Settings {
             ),
             shutdown_timeout: shutdown_timeout(conf)?,
             nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(bad)?,
+            ledger: ledger_config(conf)?,
             region: region_config(conf)?,
             regionserver,
         })
@@ -163,6 +170,16 @@ fn shutdown_timeout(conf: &Configuration) -> Result<Duration> {
     const KEY: &str = "evenkeel.shutdown.timeout.ms";
     let ms = conf.get_u64_or(KEY, 60_000).map_err(bad)?;
     if ms == 0 { Err(bad(conf.unusable(KEY, "more than 0"))) } else { Ok(Duration::from_millis(ms)) }
+}
+
+fn ledger_config(conf: &Configuration) -> Result<LedgerConfig> {
+    const SLOW: &str = "evenkeel.slow.request.ms";
+    const KEPT: &str = "hbase.regionserver.slowlog.ringbuffer.size";
+    let default = LedgerConfig::default();
+    let slow_ms = u64::try_from(default.slow.as_millis()).unwrap_or(u64::MAX);
+    let slow = Duration::from_millis(conf.get_u64_or(SLOW, slow_ms).map_err(bad)?);
+    let kept = conf.get_u64_or(KEPT, default.kept as u64).map_err(bad)?.clamp(1, LEDGER_KEPT_MAX);
+    Ok(LedgerConfig { slow, kept: length::index(kept) })
 }
 
 fn machine_memory_bytes() -> Option<u64> {

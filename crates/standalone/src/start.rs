@@ -34,24 +34,29 @@ use evenkeel_common::{
     Configuration, HBaseError, RegionInfo, Result, ServerName, TableName, TimeUnit, buffer_pool,
 };
 use evenkeel_fs::{DirLock, FileSystem};
+use evenkeel_info_server::LogLevels;
+use evenkeel_info_server::platform::PlatformBeans;
 use evenkeel_master::chore::MasterChore;
 use evenkeel_master::connection::EmbeddedConnection;
 use evenkeel_master::meta::{MetaTable, TableState};
 use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::service::MasterService;
 use evenkeel_master::{Master, MasterParts, Table, descriptors, mirrored, reconcile, recovery, regions};
+use evenkeel_metrics::Registry;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::background::chore::Chore;
+use evenkeel_regionserver::metrics::source::{ServerSource, SourceNames};
 use evenkeel_regionserver::{Background, ClusterView, RegionServer, RegionServerParts, ServerHooks};
 use evenkeel_rpc::{Executor, ExecutorConfig, RpcServer, RpcServerHandle};
 use evenkeel_wal::Wal;
 use evenkeel_zookeeper::znodes::{ZnodePaths, Znodes};
-use evenkeel_zookeeper::{ConnectionBudgets, ZkConfig, ZnodeTree};
+use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
 
 use crate::endpoint::ZooKeeperThread;
+use crate::info::{InfoParts, InfoServers};
 use crate::memory_trim::MemoryTrim;
 use crate::ports::Ports;
 use crate::wals::{Online, WalEvents, Wals};
@@ -60,7 +65,12 @@ use crate::{
 };
 
 /// Starts a server; see [`Standalone::start_on`].
-pub(crate) fn start(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Standalone> {
+pub(crate) fn start(
+    fs: Arc<dyn FileSystem>,
+    conf: Configuration,
+    stop: StopRequest,
+    log_levels: Arc<dyn LogLevels>,
+) -> Result<Standalone> {
     let began = clock::monotonic();
     let process = Process::new(fs, conf, stop)?;
     let (lock, cluster_id) = claim_directory(&process)?;
@@ -69,11 +79,12 @@ pub(crate) fn start(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequ
     let storage = open_storage(&process, &recovery)?;
     let meta = open_meta(&process, &storage)?;
     let catalog = reconcile_tables(&process, &storage, meta, &recovery)?;
-    let identity = Identity::new(&process.settings, cluster_id, recovery.name.clone());
+    let names = (cluster_id, recovery.name.clone());
+    let identity = Identity::new(&process.settings, names, ports.info.master_port());
     let (regionserver, connection) =
-        open_regions(&process, &storage, &recovery, &catalog, &identity, &ports.shared.budgets)?;
+        open_regions(&process, &storage, &recovery, &catalog, &identity, &ports)?;
     let master = start_master(&process, &storage, catalog, &identity, &regionserver, &connection)?;
-    let serving = serve(&process, &storage, ports, &identity, &master, &regionserver)?;
+    let serving = serve(&process, &storage, ports, &identity, (&master, &regionserver), log_levels)?;
     master.tidy_up()?;
     Ok(Standalone {
         name: identity.name,
@@ -88,6 +99,7 @@ pub(crate) fn start(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequ
         master_chore: serving.master_chore,
         memory_trim: serving.memory_trim,
         zookeeper: serving.zookeeper,
+        info: serving.info,
         nonces: recovery.nonces,
         recovered: recovery.recovered,
         started_in: began.elapsed(),
@@ -255,12 +267,14 @@ struct Identity {
     cluster_id: String,
     name: ServerName,
     master_name: ServerName,
+    /// The port of the master's pages; 0 for none.
+    master_info_port: u16,
 }
 
 impl Identity {
-    fn new(settings: &Settings, cluster_id: String, name: ServerName) -> Self {
+    fn new(settings: &Settings, (cluster_id, name): (String, ServerName), master_info_port: u16) -> Self {
         let master_name = ServerName::new(&settings.host, settings.master_port, name.start_code);
-        Self { cluster_id, name, master_name }
+        Self { cluster_id, name, master_name, master_info_port }
     }
 
     fn cluster_view(&self) -> ClusterView {
@@ -281,18 +295,19 @@ fn open_regions(
     recovery: &Recovery,
     catalog: &Catalog,
     identity: &Identity,
-    budgets: &ConnectionBudgets,
+    ports: &Ports,
 ) -> Result<(Arc<RegionServer>, Arc<EmbeddedConnection>)> {
     let settings = &process.settings;
     let connection = EmbeddedConnection::new(identity.cluster_view());
     let regionserver = RegionServer::new(RegionServerParts {
         name: identity.name.clone(),
-        info_port: 0,
+        info_port: ports.info.regionserver_port(),
         root: settings.root.clone(),
         config: settings.regionserver.clone(),
         clock: Arc::clone(&process.clock),
         cache: Arc::clone(&storage.stores.cache),
-        unsent: Arc::clone(&budgets.replies),
+        unsent: Arc::clone(&ports.shared.budgets.replies),
+        rpc_metrics: Arc::clone(&ports.shared.rpc_metrics),
         chunks: Arc::clone(&storage.stores.chunks),
         nonces: Arc::clone(&recovery.nonces),
         background: Arc::clone(&storage.background),
@@ -347,6 +362,7 @@ fn start_master(
         conf: Arc::clone(&process.conf),
         server: identity.name.clone(),
         master_name: identity.master_name.clone(),
+        info_port: identity.master_info_port,
         cluster_id: identity.cluster_id.clone(),
         regionserver: Arc::clone(regionserver),
         meta: meta.table,
@@ -375,7 +391,7 @@ fn make_znodes(
     znodes.create_base_nodes().map_err(bad)?;
     znodes.set_cluster_id(&identity.cluster_id).map_err(bad)?;
     znodes.set_running(Some(&process.clock.now_ms().to_string())).map_err(bad)?;
-    znodes.set_master(Some((master, 0))).map_err(bad)?;
+    znodes.set_master(Some((master, identity.master_info_port.into()))).map_err(bad)?;
     znodes.set_meta_region_server(Some(&identity.name)).map_err(bad)?;
     for (name, table) in tables {
         znodes.set_table_state(name, Some(mirrored(table.state))).map_err(bad)?;
@@ -394,6 +410,7 @@ struct Serving {
     master_chore: MasterChore,
     memory_trim: MemoryTrim,
     zookeeper: ZooKeeperThread,
+    info: InfoServers,
 }
 
 /// Step 9.
@@ -402,14 +419,21 @@ fn serve(
     storage: &Storage,
     ports: Ports,
     identity: &Identity,
-    master: &Arc<Master>,
-    regionserver: &Arc<RegionServer>,
+    (master, regionserver): (&Arc<Master>, &Arc<RegionServer>),
+    log_levels: Arc<dyn LogLevels>,
 ) -> Result<Serving> {
     let Process { conf, settings, supervisor, .. } = process;
     let executor = Arc::new(Executor::start(&executor_config(conf, &identity.name, supervisor)?)?);
     let chore = Chore::start(regionserver)?;
     let rpc_ports = (ports.master.supervised_by(supervisor), ports.regionserver.supervised_by(supervisor));
     let rpc = serve_rpc(rpc_ports, master, regionserver, &executor)?;
+    let info_parts = InfoParts {
+        registry: registry(process, storage, identity, regionserver, (&rpc, &executor)),
+        conf: (**conf).clone(),
+        log_levels,
+        hostname: settings.host.clone(),
+    };
+    let info = InfoServers::start(ports.info, &info_parts, |routes| routes, supervisor)?;
     let master_chore = MasterChore::start(master, janitor_period(conf)?)?;
     let zookeeper = ZkConfig {
         connections_max: ports.shared.limits.zookeeper,
@@ -421,7 +445,36 @@ fn serve(
     let zookeeper = ZooKeeperThread::start(ports.zookeeper, tree, zookeeper, supervisor)?;
     let (cache, chunks): (&Arc<dyn BlockCache>, _) = (&storage.stores.cache, &storage.stores.chunks);
     let memory_trim = MemoryTrim::start(settings.memory_trim_period, regionserver, cache, chunks)?;
-    Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper })
+    Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, info })
+}
+
+/// The sources of metrics of the process.
+fn registry(
+    process: &Process,
+    storage: &Storage,
+    identity: &Identity,
+    regionserver: &Arc<RegionServer>,
+    (rpc, executor): (&[RpcServerHandle], &Arc<Executor>),
+) -> Arc<Registry> {
+    let registry = Registry::new();
+    let settings = &process.settings;
+    // The second is the RegionServer's.
+    let Some(rpc) = rpc.last() else { return registry };
+    registry.register(Arc::new(ServerSource {
+        server: Arc::downgrade(regionserver),
+        env: Arc::clone(&storage.user_env),
+        wals: vec![Arc::clone(&storage.wals.user), Arc::clone(&storage.wals.meta)],
+        rpc: rpc.monitor(),
+        executor: Arc::clone(executor),
+        clock: Arc::clone(&process.clock),
+        names: SourceNames {
+            zookeeper_quorum: format!("{}:{}", settings.host, settings.zookeeper_port),
+            cluster_id: identity.cluster_id.clone(),
+        },
+        memory_bytes_max: settings.memory.sum(),
+    }));
+    registry.register(Arc::new(PlatformBeans::new(Arc::clone(&process.clock), settings.host.clone())));
+    registry
 }
 
 fn janitor_period(conf: &Configuration) -> Result<Duration> {

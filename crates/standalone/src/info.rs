@@ -1,0 +1,140 @@
+//! The info ports: HTTP for operators and monitoring, one port for the RegionServer and one for the
+//! master, as in HBase.
+//!
+//! A port of -1 is not opened. A port that is set must be free. If it is not set, the default is
+//! used, or any free port where the default is taken or the server's RPC port is any
+//! (`hbase.regionserver.info.port.auto`): a second server on a machine is still one to look at.
+//! Without a setting the ports listen where the RPC ports do, which is loopback; HBase's default is
+//! all addresses.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use evenkeel_common::thread::Supervisor;
+use evenkeel_common::{Configuration, Result};
+use evenkeel_info_server::{InfoServer, InfoServerHandle, LogLevels, Routes, StandardPages};
+use evenkeel_metrics::Registry;
+
+use crate::bad;
+use crate::settings::Settings;
+
+/// The keys of a port.
+struct Keys {
+    port: &'static str,
+    address: &'static str,
+}
+
+const REGIONSERVER: Keys =
+    Keys { port: "hbase.regionserver.info.port", address: "hbase.regionserver.info.bindAddress" };
+const MASTER: Keys = Keys { port: "hbase.master.info.port", address: "hbase.master.info.bindAddress" };
+
+/// Info ports that listen and do not answer yet. `None` for one that is switched off.
+pub(crate) struct InfoPorts {
+    regionserver: Option<InfoServer>,
+    master: Option<InfoServer>,
+}
+
+impl InfoPorts {
+    /// Takes both.
+    ///
+    /// # Errors
+    /// One line that names the port that is taken and its key, or a value that is no port.
+    pub fn take(settings: &Settings, conf: &Configuration) -> Result<Self> {
+        Ok(Self {
+            regionserver: bind(&REGIONSERVER, settings.regionserver_port == 0, settings, conf)?,
+            master: bind(&MASTER, settings.master_port == 0, settings, conf)?,
+        })
+    }
+
+    /// The RegionServer's port; 0 for none.
+    pub fn regionserver_port(&self) -> u16 {
+        self.regionserver.as_ref().map_or(0, |server| server.address().port())
+    }
+
+    /// The master's port; 0 for none.
+    pub fn master_port(&self) -> u16 {
+        self.master.as_ref().map_or(0, |server| server.address().port())
+    }
+}
+
+fn bind(keys: &Keys, is_any: bool, settings: &Settings, conf: &Configuration) -> Result<Option<InfoServer>> {
+    let port = conf.get_i64_or(keys.port, 0).map_err(bad)?;
+    if port == -1 {
+        return Ok(None);
+    }
+    let port = u16::try_from(port).map_err(|_| bad(conf.unusable(keys.port, "a port, or -1 for none")))?;
+    let ip = address(keys, settings, conf)?;
+    let is_set = conf.is_set(keys.port);
+    let bound = match is_any && !is_set {
+        true => InfoServer::bind(SocketAddr::new(ip, 0)),
+        false => InfoServer::bind(SocketAddr::new(ip, port)),
+    };
+    let bound = match bound {
+        Err(error) if !is_set => {
+            tracing::info!(port, %error, "the info port is taken; another is used");
+            InfoServer::bind(SocketAddr::new(ip, 0))
+        }
+        bound => bound,
+    };
+    bound
+        .map(Some)
+        .map_err(|e| bad(format!("info server: cannot listen on port {port} ({}): {e}", keys.port)))
+}
+
+fn address(keys: &Keys, settings: &Settings, conf: &Configuration) -> Result<IpAddr> {
+    let set = if conf.is_set(keys.address) { conf.get_trimmed(keys.address).map_err(bad)? } else { None };
+    match set.as_deref() {
+        None => Ok(settings.bind_address),
+        Some("localhost") => Ok(IpAddr::from([127, 0, 0, 1])),
+        Some(address) => address.parse().map_err(|_| bad(conf.unusable(keys.address, "an IP address"))),
+    }
+}
+
+/// What the pages of both ports show.
+pub(crate) struct InfoParts {
+    pub registry: Arc<Registry>,
+    pub conf: Configuration,
+    pub log_levels: Arc<dyn LogLevels>,
+    pub hostname: String,
+}
+
+impl InfoParts {
+    fn routes(&self, home: &str) -> Routes {
+        let pages = StandardPages {
+            registry: Arc::clone(&self.registry),
+            hostname: self.hostname.clone(),
+            configuration: self.conf.clone(),
+            log_levels: Arc::clone(&self.log_levels),
+            // The ports answer when everything is served.
+            readiness: Arc::new(Vec::new),
+            home: home.to_owned(),
+        };
+        pages.routes()
+    }
+}
+
+/// The info servers of a process. They end when this is dropped.
+pub(crate) struct InfoServers(Vec<InfoServerHandle>);
+
+impl InfoServers {
+    /// Starts to answer. `pages` are added to both ports.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(
+        ports: InfoPorts,
+        parts: &InfoParts,
+        pages: impl Fn(Routes) -> Routes,
+        supervisor: &Supervisor,
+    ) -> Result<Self> {
+        let ports = [(ports.regionserver, "/rs-status"), (ports.master, "/master-status")];
+        let servers = ports.into_iter().filter_map(|(port, home)| Some((port?, home)));
+        let started = servers.map(|(port, home)| port.serve(pages(parts.routes(home)), supervisor));
+        Ok(Self(started.collect::<std::io::Result<_>>()?))
+    }
+
+    /// Where they listen.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.0.iter().map(InfoServerHandle::address)
+    }
+}
