@@ -10,8 +10,11 @@
 //! | `period` | all | seconds between two writes, [`PERIOD_DEFAULT`] without it |
 //! | `context` | all | only records of this context |
 //! | `filename` | FileSink | the file to append to |
-//! | `basepath`, `source`, `roll-interval` | RollingFileSystemSink | a local directory, the name of files, and an interval such as `1 hour` |
-//! | `server_host`, `server_port`, `metrics_prefix` | GraphiteSink | Carbon, and what names begin with |
+//! | `basepath` | RollingFileSystemSink | a local directory |
+//! | `source` | same | what the names of files begin with |
+//! | `roll-interval` | same | the interval of a directory, such as `1 hour` |
+//! | `server_host`, `server_port` | GraphiteSink | Carbon |
+//! | `metrics_prefix` | same | what names begin with |
 //! | `servers` | GangliaSink31 | hosts with ports, separated by commas or blanks |
 //!
 //! The format is that of Java's properties: `key=value`, `key: value` or `key value`, comments with
