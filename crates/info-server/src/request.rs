@@ -67,6 +67,8 @@ fn decode_form(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -84,5 +86,14 @@ mod tests {
         assert_eq!(Request::get("/%ff", ""), None);
         assert_eq!(Request::get("/", "a=%ff"), None);
         assert_eq!(Request::get("/", &"a&".repeat(PARAMETERS_MAX + 1)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_decoded_or_refused(path in "/[%0-9a-f]{0,12}|\\PC{0,8}", query in "[%&=+0-9a-f]{0,24}|\\PC{0,8}") {
+            if let Some(request) = Request::get(&path, &query) {
+                prop_assert!(request.parameters.len() <= query.matches('&').count() + 1);
+            }
+        }
     }
 }

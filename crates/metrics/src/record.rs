@@ -61,7 +61,8 @@ pub struct Record {
     pub origin: Origin,
     /// The name that prefixes its metrics in `/prometheus`: `Server`.
     pub name: Cow<'static, str>,
-    /// Who it is of: `regionserver`, `master` or `jvm`. Shown as `tag.Context`.
+    /// The kind of process or part that it describes: `regionserver`, `master` or `jvm`. Shown as
+    /// `tag.Context`.
     pub context: &'static str,
     /// The rest of the bean's name after `Hadoop:service=HBase,`, or after the platform's domain:
     /// `name=RegionServer,sub=Server`.

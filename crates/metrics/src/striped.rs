@@ -1,10 +1,10 @@
 //! [`Striped`]: one value for each of some threads, summed when it is read.
 //!
-//! A counter that all threads add to is a cache line that all cores fight for. Here each thread adds
-//! to the value of its own stripe. Threads are numbered when they first ask, and the number picks
-//! the stripe, so the threads of connections, which are the first and the busiest, share no stripe
-//! until there are more than [`STRIPES`] of them. Threads that do share one still count right: the
-//! values are atomic.
+//! A counter that all threads add to is a cache line that all cores fight for. Here each thread
+//! adds to the value of its own stripe. Threads are numbered when they first ask, and the number
+//! picks the stripe. So the threads of connections, which are the first and the busiest, share no
+//! stripe until there are more than [`STRIPES`] of them. Threads that do share one still count
+//! right: the values are atomic.
 //!
 //! A stripe is allocated when its first thread comes. A counter of a region that nobody reads costs
 //! its array of pointers.

@@ -40,8 +40,8 @@ fn routes() -> Routes {
 fn short() -> Limits {
     Limits {
         connections: 4,
-        header_time: Duration::from_millis(300),
-        body_time: Duration::from_millis(300),
+        header_time: Duration::from_secs(1),
+        body_time: Duration::from_secs(1),
         life: Duration::from_secs(2),
     }
 }
@@ -228,7 +228,7 @@ fn a_busy_connection_ends_with_its_life() {
 /// Readers that take nothing hold a limited part of the memory, and only for a limited time.
 #[test]
 fn answers_that_nobody_takes_are_bounded() {
-    let server = serve(routes(), Limits { connections: 8, ..short() });
+    let server = serve(routes(), Limits { connections: 8, life: Duration::from_secs(4), ..short() });
     let request = b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut readers: Vec<TcpStream> = (0..4).map(|_| connect(&server)).collect();
     for reader in &mut readers {

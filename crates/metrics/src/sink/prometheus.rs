@@ -158,14 +158,13 @@ fn legal_name(name: String) -> String {
 pub fn prometheus_name(record: &str, metric: &str) -> String {
     let mut letters = metric.chars();
     let first = letters.next().into_iter().flat_map(char::to_uppercase);
-    let chars: Vec<char> = record.chars().chain(first).chain(letters).collect();
-    let at = |index: usize| chars.get(index).copied().unwrap_or(' ');
-    let mut name = String::with_capacity(chars.len() + 8);
-    for (index, &c) in chars.iter().enumerate() {
-        let before = index.checked_sub(1).map_or(' ', at);
+    let mut chars = record.chars().chain(first).chain(letters).peekable();
+    let mut name = String::with_capacity(record.len() + metric.len() + 16);
+    let mut before = ' ';
+    while let Some(c) = chars.next() {
+        let mut is_before_lower = || chars.peek().is_some_and(char::is_ascii_lowercase);
         let begins_word = c.is_ascii_uppercase()
-            && (before.is_ascii_lowercase()
-                || (before.is_ascii_uppercase() && at(index + 1).is_ascii_lowercase()));
+            && (before.is_ascii_lowercase() || (before.is_ascii_uppercase() && is_before_lower()));
         if begins_word {
             name.push('_');
         }
@@ -173,6 +172,7 @@ pub fn prometheus_name(record: &str, metric: &str) -> String {
         if c != '_' || before != '_' {
             name.push(word_char(c));
         }
+        before = c;
     }
     legal_name(name.trim_end_matches('_').to_owned())
 }

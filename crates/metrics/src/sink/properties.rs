@@ -1,5 +1,7 @@
 //! [`SinkSettings`]: the sinks that `hadoop-metrics2.properties` asks for.
 //!
+//! The file is [`FILES`]' first that a configuration directory has, as in HBase.
+//!
 //! A sink of HBase is `hbase.sink.NAME.OPTION`; an option that is missing there is looked up as
 //! `*.sink.NAME.OPTION`, whose NAME may have wildcards, and the period also as `hbase.period` and
 //! `*.period`. Only sinks of `hbase` start, as in a process of HBase.
@@ -10,19 +12,26 @@
 //! | `period` | all | seconds between two writes, [`PERIOD_DEFAULT`] without it |
 //! | `context` | all | only records of this context |
 //! | `filename` | FileSink | the file to append to |
-//! | `basepath`, `source`, `roll-interval` | RollingFileSystemSink | a local directory, the name of files, and an interval such as `1 hour` |
-//! | `server_host`, `server_port`, `metrics_prefix` | GraphiteSink | Carbon, and what names begin with |
+//! | `basepath` | RollingFileSystemSink | a local directory |
+//! | `source` | same | what the names of files begin with |
+//! | `roll-interval` | same | the interval of a directory, such as `1 hour` |
+//! | `server_host`, `server_port` | GraphiteSink | Carbon |
+//! | `metrics_prefix` | same | what names begin with |
 //! | `servers` | GangliaSink31 | hosts with ports, separated by commas or blanks |
 //!
 //! The format is that of Java's properties: `key=value`, `key: value` or `key value`, comments with
 //! `#` and `!`, and lines that go on after a `\`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::sink::object_name::wildcard_matches;
 
+/// The files of a configuration directory, of which the first is read.
+pub const FILES: [&str; 2] = ["hadoop-metrics2-hbase.properties", "hadoop-metrics2.properties"];
 /// The period of metrics2 by default.
 pub const PERIOD_DEFAULT: Duration = Duration::from_secs(10);
 /// Longer periods are taken for an error of units.
@@ -82,6 +91,21 @@ pub enum SinkType {
 pub struct Properties(HashMap<String, String>);
 
 impl Properties {
+    /// Reads the file of a configuration directory; empty if it has none.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is not UTF-8.
+    pub fn load(config_dir: &Path) -> io::Result<Self> {
+        for file in FILES {
+            match fs::read_to_string(config_dir.join(file)) {
+                Ok(text) => return Ok(Self::parse(&text)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self::default())
+    }
+
     /// Parses the text of a file. Nothing in it is an error; a later line of a key wins.
     pub fn parse(text: &str) -> Self {
         let mut properties = HashMap::new();
@@ -301,6 +325,19 @@ namenode.sink.x.class=org.apache.hadoop.metrics2.sink.FileSink
         assert_eq!(sinks, all);
         let expected = ["sink bad: the class com.example.Sink is not known", "sink worse: class is not set"];
         assert_eq!(problems, expected);
+    }
+
+    #[test]
+    fn the_file_of_hbase_comes_before_that_of_hadoop() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let period = || Properties::load(dir.path()).expect("read").0.get("*.period").cloned();
+        assert_eq!(period(), None);
+        for (file, seconds) in FILES.iter().zip(["7", "8"]).rev() {
+            fs::write(dir.path().join(file), format!("*.period={seconds}")).expect("written");
+            assert_eq!(period().as_deref(), Some(seconds));
+        }
+        fs::write(dir.path().join(FILES[0]), b"\xff").expect("written");
+        assert!(Properties::load(dir.path()).is_err());
     }
 
     #[test]

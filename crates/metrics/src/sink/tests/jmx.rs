@@ -1,5 +1,7 @@
 //! The documents of `/jmx`.
 
+use proptest::prelude::*;
+
 use super::records;
 use crate::record::Record;
 use crate::sink::jmx::JmxQuery;
@@ -114,4 +116,20 @@ fn records_of_one_bean_are_shown_together() {
     let text = JmxQuery::default().answer(&all, "h");
     assert_eq!(text.matches("sub=Server\",\n      \"modelerType").count(), 1);
     assert!(text.contains("\"regionCount\": 3") && !text.contains("99,") && text.contains("\"more\": 1"));
+}
+
+proptest! {
+    /// Parameters come from a socket: whatever they are, the answer is JSON.
+    #[test]
+    fn any_parameters_are_answered_with_json(
+        qry in prop::option::of("([a-zA-Z]{0,4}|[*?:=,\"\\\\]){0,6}|\\PC{0,12}"),
+        excl in prop::option::of("[*?:=,a]{0,8}"),
+        get in prop::option::of("(\\*:\\*|Hadoop:\\*|\\PC{0,6})(::)?[]\\[a-zA-Z*+?(){},0-9\\\\|^$-]{0,10}"),
+        description: bool,
+    ) {
+        let query = JmxQuery { qry: qry.as_deref(), excl: excl.as_deref(), get: get.as_deref(), description };
+        let text = query.answer(&records(), "h\u{0}\"");
+        let document: Result<serde_json::Value, _> = serde_json::from_str(&text);
+        prop_assert!(document.is_ok_and(|document| document.is_object()), "{text}");
+    }
 }
