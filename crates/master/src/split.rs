@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use evenkeel_common::{ErrorKind, HBaseError, KeyBuf, RegionInfo, Result, TableName};
+use evenkeel_common::{ErrorKind, HBaseError, KeyBuf, RegionInfo, Result, TableName, clock};
 use evenkeel_fs::CreateOptions;
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
@@ -46,10 +46,14 @@ impl Master {
         let master = Arc::clone(self);
         let encoded = encoded.to_owned();
         let table = region.info().table().clone();
+        region.store_metrics().split_requested(&table);
         self.procedures.submit(nonce, Some(&table), move || {
             let _lock = master.lock_table(region.info().table())?;
             let region = master.online(&encoded)?;
-            master.split_now(&region, row)
+            let started = clock::monotonic();
+            let daughters = master.split_now(&region, row)?;
+            region.store_metrics().split_done(region.info().table(), started.elapsed());
+            Ok(daughters)
         })
     }
 

@@ -1,9 +1,9 @@
 //! [`StoreMetrics`]: flushes, compactions and splits, of each table and of the server.
 //!
-//! They are rare and long, so each is recorded when it ends, for its table and for the server. A
-//! deleted table's are the server's still. Memory: about 1 KiB for each table, and 16 bytes for each
-//! bucket of a histogram that has values. Tables that no region uses are removed once there are
-//! [`TABLES_MAX`].
+//! They are rare and long, so each is recorded when it ends, for its table and for the server. The
+//! server keeps what it counted of a deleted table. Memory: about 1 KiB for each table, and 16
+//! bytes for each bucket of a histogram that has values. Tables that no region uses are removed
+//! once there are [`TABLES_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,8 +141,8 @@ impl TableMetrics {
         }
     }
 
-    /// Appends what sub=Server and sub=Tables have of flushes, compactions and splits, with a prefix
-    /// to each name.
+    /// Appends what sub=Server and sub=Tables have of flushes, compactions and splits, with a
+    /// prefix to each name.
     pub fn append_to(&self, record: &mut Record, prefix: &str) {
         let name = |rest: &str| format!("{prefix}{rest}");
         let (time, size) = (Ranges::Time, Ranges::Size);

@@ -89,7 +89,7 @@ use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
 pub use self::write::Tried;
 use crate::memstore::MemStoreSize;
-use crate::metrics::TableMetrics;
+use crate::metrics::{StoreMetrics, TableMetrics};
 use crate::store::{Store, StoreEnv};
 
 /// Limits of a region. Defaults and keys are HBase's.
@@ -256,6 +256,11 @@ impl Region {
     /// Requests so far.
     pub fn counts(&self) -> &Arc<RegionCounters> {
         &self.counts
+    }
+
+    /// The counts of flushes, compactions and splits, which the regions of a server share.
+    pub fn store_metrics(&self) -> &Arc<StoreMetrics> {
+        &self.env.stores.metrics
     }
 
     /// Bytes of cells in the MemStore, snapshots included.

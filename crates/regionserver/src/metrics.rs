@@ -1,5 +1,5 @@
-//! What a RegionServer tells of itself, by HBase's names: one file for each record, or for each part
-//! of a large one.
+//! What a RegionServer tells of itself, by HBase's names: one file for each record, or for each
+//! part of a large one.
 //!
 //! | module | contents |
 //! |---|---|

@@ -83,6 +83,8 @@ impl Ord for Held {
 struct State {
     held: BinaryHeap<Held>,
     count: u64,
+    /// The holds of all of them together.
+    total: Duration,
     stopped: bool,
 }
 
@@ -124,6 +126,7 @@ impl WriteThrottle {
             return answer();
         }
         state.count += 1;
+        state.total += hold;
         let number = state.count;
         state.held.push(Held { until: clock::monotonic() + hold, number, answer: Box::new(answer) });
         self.shared.changed.notify_one();
@@ -132,6 +135,11 @@ impl WriteThrottle {
     /// Answers held so far, those that left again included.
     pub fn count(&self) -> u64 {
         self.shared.state.lock().count
+    }
+
+    /// How long they were held, or will be, together: `updatesBlockedTime`.
+    pub fn total(&self) -> Duration {
+        self.shared.state.lock().total
     }
 }
 
@@ -199,7 +207,7 @@ mod tests {
         let answers: Vec<_> = told.iter().take(3).collect();
         assert_eq!(answers.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["now", "soon", "late"]);
         assert!(answers[1].1 >= Duration::from_millis(20) && answers[2].1 >= Duration::from_millis(60));
-        assert_eq!(throttle.count(), 2);
+        assert_eq!((throttle.count(), throttle.total()), (2, Duration::from_millis(80)));
     }
 
     #[test]

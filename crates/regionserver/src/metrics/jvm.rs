@@ -6,7 +6,9 @@
 //! | MemHeapCommittedM | resident memory |
 //! | MemHeapMaxM, MemMaxM | the memory that the process may take |
 //! | MemNonHeapUsedM, MemNonHeapCommittedM | resident memory of files: the program, mapped caches |
-//! | ThreadsRunnable, ThreadsBlocked, ThreadsWaiting | threads that run or could, that wait for a disk, that sleep |
+//! | ThreadsRunnable | threads that run or could |
+//! | ThreadsBlocked | threads that wait for a disk |
+//! | ThreadsWaiting | threads that sleep |
 //! | Gc* | 0: nothing is collected |
 //!
 //! Each is read from the kernel when it is asked for: one file, and one for each thread.
