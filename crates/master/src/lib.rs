@@ -222,7 +222,7 @@ impl Master {
     /// When a thread cannot be started.
     pub fn tidy_up(self: &Arc<Self>) -> Result<()> {
         let regions = self.parts.regionserver.regions().all();
-        self.compact_references(regions);
+        self.compact_references(&regions);
         self.start_assignment()
     }
 

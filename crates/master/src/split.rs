@@ -82,7 +82,7 @@ impl Master {
         closed.give_up();
         prepared.keep();
         tracing::info!(region = %info.name_text(), row = %row.escape_ascii(), "region split");
-        self.compact_references(daughters.serve());
+        self.compact_references(&daughters.serve());
         Ok(Vec::new())
     }
 
@@ -169,21 +169,17 @@ impl Master {
         closed.give_up();
         prepared.keep();
         tracing::info!(%table, parents = parents.len(), "regions merged");
-        self.compact_references(opened.serve());
+        self.compact_references(&opened.serve());
         Ok(Vec::new())
     }
 
-    /// Lets a background thread write the regions' own files. The janitor then lets go of the
-    /// parents.
-    pub(super) fn compact_references(self: &Arc<Self>, regions: Vec<Arc<Region>>) {
-        let submitted = self.procedures.submit((0, 0), None, move || {
-            for region in regions.iter().filter(|r| has_references(r)) {
-                region.compact(None, true)?;
-            }
-            Ok(Vec::new())
-        });
-        if let Err(error) = submitted {
-            tracing::warn!(%error, "references stay until the next start");
+    /// Asks the compaction threads to write the regions' own files, as HBase does when it opens
+    /// them; nothing waits for the end. The janitor then lets go of the parents. What fails, or is
+    /// switched off, is due again later: a store with references needs a compaction.
+    pub(super) fn compact_references(&self, regions: &[Arc<Region>]) {
+        let background = self.parts.regionserver.background();
+        for region in regions.iter().filter(|region| has_references(region)) {
+            background.request_compaction(region, None, true);
         }
     }
 

@@ -202,7 +202,7 @@ impl Master {
             master.parts.meta.commit(changes)?;
             let regions = regions.serve();
             master.remember(table.descriptor, TableState::Enabled);
-            master.compact_references(regions);
+            master.compact_references(&regions);
             tracing::info!(table = %name, "table enabled");
             Ok(Vec::new())
         })

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
-use evenkeel_common::clock::{Clock, ManualClock};
+use evenkeel_common::clock::{self, Clock, ManualClock};
 use evenkeel_common::{
     CellBuffer, ColumnFamilyDescriptor, Configuration, KeyValue, ServerName, TableDescriptor,
 };
@@ -520,6 +520,28 @@ fn parents_go_though_their_daughters_were_split_again() {
     }
     assert_eq!(parents().filter(|region| region.info.is_split_parent()).count(), 0);
     all_rows_are_there(&cluster, true, "tidied up");
+}
+
+#[test]
+fn references_are_compacted_by_the_compaction_threads_alone() {
+    let cluster = Cluster::with_table();
+    for region in cluster.regions() {
+        region.flush().expect("flushed");
+    }
+    let background = cluster.master().parts.regionserver.background();
+    background.switch_compactions(false);
+    cluster.run(split).expect("split");
+    let refers = |region: &Arc<Region>| region.stores().iter().any(|store| store.has_references());
+    let daughters: Vec<_> = cluster.regions().into_iter().filter(refers).collect();
+    assert!(!daughters.is_empty(), "compactions are switched off");
+    background.switch_compactions(true);
+    for region in &daughters {
+        assert!(background.request_due_compaction(region, clock::monotonic()), "it is due later");
+    }
+    while daughters.iter().any(refers) {
+        std::thread::yield_now();
+    }
+    all_rows_are_there(&cluster, false, "compacted");
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Master {
         let regions = regions.serve();
         tracing::info!(snapshot = snapshot.description.name, table = %name, regions = regions.len(), "snapshot cloned");
         self.remember(table, TableState::Enabled);
-        self.compact_references(regions);
+        self.compact_references(&regions);
         Ok(Vec::new())
     }
 
