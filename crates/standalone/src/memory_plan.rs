@@ -1,52 +1,59 @@
-//! [`MemoryPlan`]: what each part of a server may take, so that all of them fit into
-//! `evenkeel.memory.size`.
+//! [`MemoryPlan`]: the memory that each part of a server may use, so that all parts together fit
+//! into `evenkeel.memory.size`.
 //!
-//! - blocks and rows in memory: `hfile.block.cache.size` (or `hfile.block.cache.memory.size`), and
-//!   `hbase.bucketcache.size` where its engine is memory
-//! - their index: a 32nd of that: 80 bytes a block, of 2.5 KB
-//! - unflushed cells: `hbase.regionserver.global.memstore.size`
-//! - slack of chunks: [`chunk_slack_bytes`]: chunks that are not full, or lie ready
-//! - flushes, compactions: [`BACKGROUND_BYTES`] for each thread: an estimate, for blocks of the
-//!   default size
-//! - buffers of the logs: 2/16 of the rest; two for each of the two logs, three when logs are
-//!   compressed, of [`LOG_BUFFER_BYTES_MAX`] at most
-//! - requests in flight: `hbase.ipc.server.max.callqueue.size`; unless set, 4/16 of the rest,
-//!   [`REQUEST_BYTES_MAX`] at most
-//! - replies that clients have not taken: 4/16 of the rest
-//! - buffers of replies that are kept: 1/16 of the rest, [`BUFFER_POOL_BYTES_MAX`] at most
-//! - open scanners: `evenkeel.regionserver.scanners.max`, of [`SCANNER_BYTES`] each; unless set,
-//!   3/16 of the rest
-//! - open scanners of HBase's own tables: 1/64 of the rest
-//! - watches, events and sessions of the ZooKeeper endpoint: 1/64 of the rest,
-//!   [`ZOOKEEPER_BYTES_MAX`] at most
-//! - reserve: what is left, 6/64 of the rest at least: blocks being read, entries that threads
-//!   encode, connections
+//! - Blocks and rows in memory: `hfile.block.cache.size` or `hfile.block.cache.memory.size`, and
+//!   `hbase.bucketcache.size` if its engine is memory.
+//! - The index of these blocks: 1/32 of their bytes, which is 80 bytes for a block of 2.5 KB.
+//! - Unflushed cells: `hbase.regionserver.global.memstore.size`.
+//! - Slack of chunks: [`chunk_slack_bytes`], for chunks that are not full or lie ready.
+//! - Flushes and compactions: [`BACKGROUND_BYTES`] for each thread. This is an estimate for blocks
+//!   of the default size.
+//! - Buffers of the logs: 2/16 of the rest. Each of the two logs has two buffers, or three if logs
+//!   are compressed, of at most [`LOG_BUFFER_BYTES_MAX`].
+//! - Requests in flight: `hbase.ipc.server.max.callqueue.size`; unless set, 4/16 of the rest, at
+//!   most [`REQUEST_BYTES_MAX`].
+//! - Replies that clients have not taken: 4/16 of the rest.
+//! - Buffers of replies that are kept for reuse: 1/16 of the rest, at most
+//!   [`BUFFER_POOL_BYTES_MAX`].
+//! - Open scanners: `evenkeel.regionserver.scanners.max` times [`SCANNER_BYTES`]; unless set, 3/16
+//!   of the rest.
+//! - Open scanners of HBase's own tables: 1/64 of the rest.
+//! - Watches, events and sessions of the ZooKeeper endpoint: 1/64 of the rest, at most
+//!   [`ZOOKEEPER_BYTES_MAX`].
+//! - Reserve: what is left, at least 6/64 of the rest. It is for blocks being read, entries that
+//!   threads encode, and connections.
 //!
-//! Nonces have no part of their own: they count as unflushed cells, of which they may be one part
-//! in [`NONCE_PART`].
+//! Nonces have no part of their own: they count as unflushed cells, and may be 1/[`NONCE_PART`] of
+//! these.
 //!
-//! *The rest* is what the parts before leave, and what was set of those that have shares of it.
+//! *The rest* is the memory without the first five parts, and without requests and scanners where
+//! these are set.
 //!
-//! # What gives way
-//! What somebody has set is as it was set; when that alone does not fit, with [`REST_BYTES_MIN`]
-//! beside it, the server does not start. HBase's shares of 0.4 and 0.4 always fit, and from 128 MiB
-//! on whatever HBase takes, up to 0.8 together. Shares that nobody has set become smaller where
-//! they would not leave [`REST_BYTES_WANTED`]: on a small server, or beside a large off-heap cache.
-//! Below an eighth of their size they are as good as set.
+//! # Which shares shrink
+//! A share that somebody has set is used as it is. If the set shares do not fit together with
+//! [`REST_BYTES_MIN`] for the rest, the server does not start. HBase's shares of 0.4 and 0.4 always
+//! fit. From 128 MiB on, all shares that HBase accepts fit, up to 0.8 together. Shares that nobody
+//! has set shrink if they would leave less than [`REST_BYTES_WANTED`], as on a small server or
+//! beside a large off-heap cache. No share shrinks below an eighth of its default; if shares of
+//! that size do not fit, they are treated as if they were set.
 //!
-//! # What may pass its part for a while
-//! A write is let in while there is any room for it, so unflushed cells may pass their part by what
-//! the calls in flight carry, which is a part, too. An entry of a log that is longer than a buffer
-//! takes its own bytes until it is written. Values in replies hold the blocks that no cache keeps,
-//! of up to twice their bytes. Replies that connections' own threads make at the same time are
-//! counted once they are made: the last eighth of the part is for these. The row of a Get is
-//! counted as it grows, in steps, and a row for which there is no room is dropped where it is. For
-//! clients without a codec of cell blocks a row is there three times while it is encoded.
+//! # Parts that may be exceeded for a while
+//! - Unflushed cells: a write is admitted while there is any room for it. So they may exceed their
+//!   part by the bytes of the calls in flight, which have a part of their own.
+//! - Buffers of the logs: an entry that is longer than a buffer takes its own bytes until it is
+//!   written.
+//! - Replies: values in replies hold blocks that are in no cache, of up to twice the bytes of the
+//!   values.
+//! - Replies that the threads of connections make at the same time are counted once they are made.
+//!   The last eighth of the part is for these. The row of a Get is counted in steps as it grows; a
+//!   row for which there is no room is dropped at that point.
+//! - Replies to clients without a codec of cell blocks: a row is in memory three times while it is
+//!   encoded.
 //!
-//! # Not in it
-//! The code, the stacks of threads, descriptors of tables and regions, file handles with their
-//! trailers, and what an allocator does not give back. Pages of files that the kernel keeps (store
-//! files, caches in files) are not the process's.
+//! # Memory outside of the plan
+//! The plan leaves out the code, the stacks of threads, descriptors of tables and regions, handles
+//! of files with their trailers, and the memory that the allocator does not give back. Pages of
+//! files that the kernel keeps (store files, caches in files) do not belong to the process.
 
 use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::length;
@@ -59,27 +66,27 @@ use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
 use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
 
-/// What a thread that flushes or compacts holds: blocks of each file that it reads, a block in the
-/// making and what it was compressed to, pieces of the index and of Bloom filters.
+/// Bytes that a thread holds while it flushes or compacts: a block of each file that it reads, the
+/// block that it writes, plain and compressed, and pieces of the index and of Bloom filters.
 pub const BACKGROUND_BYTES: u64 = 1 << 20;
-/// A larger buffer of a log does not make it faster.
+/// The longest buffer of a log; a longer one does not make it faster.
 pub const LOG_BUFFER_BYTES_MAX: u64 = 64 << 20;
-/// The same of hbase:meta's log, which has small entries.
+/// The longest buffer of hbase:meta's log, which has small entries.
 const META_LOG_BUFFER_BYTES_MAX: u64 = 4 << 20;
 /// HBase's default of `hbase.ipc.server.max.callqueue.size`.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
-/// Clients ask the ZooKeeper endpoint a handful of things in their life.
+/// The largest part of the ZooKeeper endpoint. A client sends it a handful of requests in its life.
 const ZOOKEEPER_BYTES_MAX: u64 = 32 << 20;
 /// Nonces may take this fraction (1/`NONCE_PART`) of the part for unflushed cells.
 pub const NONCE_PART: u64 = 8;
 /// See [`MemoryPlan::buffer_pool`].
 const BUFFER_POOL_BYTES_MAX: u64 = 64 << 20;
-/// The rest has no less, or the server does not start.
+/// The least that the rest needs; with less the server does not start.
 const REST_BYTES_MIN: u64 = 4 << 20;
-/// What defaults leave for the rest, or 5/16 of a small memory: a cell of 10 MiB, the largest by
-/// default, comes in and goes out.
+/// Bytes that default shares leave for the rest, or 5/16 of a small memory. With these, a cell of
+/// 10 MiB, the largest by default, can be written and read.
 const REST_BYTES_WANTED: u64 = 48 << 20;
-/// Shares that nobody has set are no less than this part of what they are by default.
+/// A share that nobody has set does not shrink below this part of its default.
 const DEFAULT_PART_MIN: f64 = 1.0 / 8.0;
 
 const MEMORY: &str = "evenkeel.memory.size";
@@ -100,21 +107,21 @@ pub struct MemoryPlan {
     pub cache_index: u64,
     /// Unflushed cells.
     pub memstore: u64,
-    /// What chunks may have beyond these.
+    /// Bytes of chunks beyond those of cells.
     pub chunk_slack: u64,
     /// Flushes and compactions.
     pub background: u64,
-    /// A buffer of the log.
+    /// One buffer of the log.
     pub log_buffer: u64,
-    /// A buffer of hbase:meta's log.
+    /// One buffer of hbase:meta's log.
     pub meta_log_buffer: u64,
-    /// All buffers of both.
+    /// All buffers of both logs.
     pub logs: u64,
     /// Requests in flight.
     pub requests: u64,
     /// Replies that clients have not read.
     pub replies: u64,
-    /// Buffers of replies that are kept to be used again.
+    /// Buffers of replies that are kept for reuse.
     pub buffer_pool: u64,
     /// Open scanners of users' tables.
     pub scanners: u64,
@@ -126,7 +133,7 @@ pub struct MemoryPlan {
     pub reserve: u64,
 }
 
-/// What was set: it does not give way.
+/// Bytes that were set and so do not shrink; `None` where the default applies.
 struct Fixed {
     l1_key: &'static str,
     l1: Option<u64>,
@@ -141,7 +148,7 @@ impl MemoryPlan {
     /// The plan for a server of `memory` bytes. Makes defaults of `cache` and `server` fit.
     ///
     /// # Errors
-    /// One line that names what was set, and what it comes to, when that is too much.
+    /// One line that names the settings and their bytes, if they do not fit.
     pub fn new(
         conf: &Configuration,
         memory: u64,
@@ -202,7 +209,7 @@ impl MemoryPlan {
         self
     }
 
-    /// What may be taken in all; all of `memory`.
+    /// The sum of all parts, which is `memory`.
     pub fn sum(&self) -> u64 {
         let before = [self.caches, self.cache_index, self.memstore, self.chunk_slack, self.background];
         let rest = [self.logs, self.requests, self.replies, self.buffer_pool, self.scanners, self.reserve];
@@ -210,7 +217,7 @@ impl MemoryPlan {
         before.iter().chain(&rest).chain(&small).sum()
     }
 
-    /// One line of the log.
+    /// The plan as one line for the log.
     pub fn line(&self) -> String {
         let parts = [
             ("blocks", self.caches),
@@ -254,7 +261,7 @@ impl Fixed {
         })
     }
 
-    /// What was set, with what comes beside it.
+    /// Bytes of all that was set, with indexes and slack.
     fn bytes(&self) -> u64 {
         let memstore = self.memstore.unwrap_or(0);
         with_index(self.l1.unwrap_or(0).saturating_add(self.l2))

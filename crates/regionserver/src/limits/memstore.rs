@@ -8,77 +8,81 @@
 //! waits        largest regions first      to nothing          writes are held   refused
 //! ```
 //!
-//! - limit: `hbase.regionserver.global.memstore.size`
-//! - throttle watermark: the *approach* before the limit: the largest recent flush, at least what
-//!   `...size.lower.limit` leaves and six chunks, at most half of the limit
-//! - urgency watermark: half way between the other two: a flush that yields should end before
-//!   replies are held
-//! - flush watermark: before that, the bytes written in [`FLUSH_LEAD`] at the present rate, at most
-//!   a quarter of the lower limit: enough that writers with which the disk keeps up do not reach
-//!   the throttle watermark
+//! - The limit is `hbase.regionserver.global.memstore.size`.
+//! - The throttle watermark is below the limit by the *approach*: the bytes of the largest recent
+//!   flush, at least what `...size.lower.limit` leaves and six chunks, at most half of the limit.
+//! - The urgency watermark is half way between the flush watermark and the throttle watermark. A
+//!   flush that yields should end before replies are held.
+//! - The flush watermark is below the throttle watermark by the bytes written in [`FLUSH_LEAD`] at
+//!   the present rate, at most a quarter of the lower limit. Writers with which the disk keeps up
+//!   do not reach the throttle watermark then.
 //!
 //! HBase's watermarks are fractions of the memory. But the bytes that writers add until memory is
-//! freed depend on how long a flush takes, and so on its size. With 48 MiB, the 5 % that HBase
-//! leaves are full before the first flush is half done. Where memory is large, the approach is the
-//! 5 %.
+//! freed depend on the duration of a flush, and so on its size. With a limit of 48 MiB, the 5 %
+//! that HBase leaves are full before the first flush is half done. With a large memory, the
+//! approach is these 5 %.
 //!
 //! # Why writers settle before the limit
-//! The [throttle](crate::limits::write_throttle) holds an answer for `H (u/A)³` when `u` bytes of
-//! the approach of `A` are used. So `N` callers with `b` bytes each, however fast they are, write
-//! no more than `N b / H (A/u)³` in a unit of time, and in the time `T` of a flush they come no
-//! further than `(u/A)⁴ = 4 N b T / (A H)`. A flush at the speed `F` takes `T = L / F`, and `A` is
-//! no less than its bytes `L`, which it gives back at its end:
+//! If `u` bytes of an approach of `A` bytes are used, the
+//! [throttle](crate::limits::write_throttle) holds a reply for `H (u/A)³`, where `H` is the longest
+//! hold. So `N` callers with `b` bytes in each call write at most `N b / H (A/u)³` in a unit of
+//! time, however fast they are. In the duration `T` of a flush they get no further than
+//! `(u/A)⁴ = 4 N b T / (A H)`. A flush of `L` bytes at the speed `F` takes `T = L / F`. It frees
+//! `L` bytes at its end, and `A` is not less than `L`. Therefore:
 //!
 //! ```text
 //! (u/A)⁴  <=  4 N b / (F H)
 //! ```
 //!
-//! `F` is that of a thread that yields to nobody: past the urgency watermark no flush does
-//! ([`background`](crate::background)). That does not depend on the memory, on regions or on the
-//! rate of writers without a throttle: no write is refused as long as a flusher writes, in the time
-//! `H` of the longest hold, four times what all calls in flight carry. Callers with more than that
-//! reach the limit, where writes are refused as in HBase. Nor can all writers wait while nothing is
-//! flushed: the flush watermark is never behind the throttle watermark, and past it some region is
-//! flushed, however small.
+//! `F` is the speed of a thread that yields to nobody, because no flush yields above the urgency
+//! watermark ([`background`](crate::background)). The bound depends neither on the memory, nor on
+//! the regions, nor on the rate that writers would have without a throttle. No write is refused as
+//! long as a flusher writes, in the time `H`, four times the bytes that all calls in flight carry.
+//! If callers have more bytes in flight, they reach the limit, and writes are refused as in HBase.
+//! It cannot happen that all writers wait and nothing is flushed: the flush watermark is never
+//! above the throttle watermark, and above the flush watermark some region is flushed, however
+//! small it is.
 //!
 //! # Small calls beside large ones
-//! What fills the memory are bytes, and one caller with batches brings as many as a thousand with
-//! single rows. Held alike, all wait for the few; without their wait nothing would be lost. So a
-//! call of `b` bytes bears `b/B` of the hold, at most all of it, where `B` is the size of the call
-//! that the typical byte of late came in ([`TypicalCall`]): the geometric mean of the calls' sizes,
-//! each as heavy as its bytes.
+//! Memory is filled by bytes, and one caller with batches brings as many bytes as a thousand
+//! callers with single rows. If all were held alike, the many would wait for the few, although
+//! nothing would be lost without their wait. So a call of `b` bytes bears `b/B` of the hold, at
+//! most all of it. `B` is the size of the call that a typical recent byte came in
+//! ([`TypicalCall`]): the geometric mean of the sizes of calls, weighted by their bytes.
 //!
-//! Small callers then write as if each call were of `B` bytes, and that has to stay bounded. Their
-//! part `f` of all bytes grows by it, but `B` comes down to their size as it does: with two sizes
-//! `s` and `l`, `B = s^f l^(1-f)`, and where held alike they would write `R` times what the large
-//! ones do, they settle at `f/(1-f) = R (l/s)^(1-f)`. For sizes 10,000 times apart all write at
-//! most 3.1 times what they would when held alike (at `R = 0.4`), for 100 times apart 2.1 times;
-//! `u/A` grows by the fourth root of that, a third. An arithmetic mean would not do: one batch
-//! among a thousand times its bytes in single rows would still be most of it. At the limit all bear
-//! everything, and so does what is refused.
+//! Small callers then write as if each of their calls had `B` bytes, which must stay bounded. Their
+//! part `f` of all bytes grows, and `B` sinks towards their size as `f` grows. With two sizes `s`
+//! and `l`, `B = s^f l^(1-f)`. If small callers would write `R` times the bytes of large callers
+//! when all are held alike, they settle at `f/(1-f) = R (l/s)^(1-f)`. For sizes that differ by a
+//! factor of 10,000, all callers together write at most 3.1 times what they would write when held
+//! alike (at `R = 0.4`); for a factor of 100, 2.1 times. `u/A` grows by the fourth root of that
+//! factor, which is a third. An arithmetic mean would not bound it: one batch among a thousand
+//! times its bytes in single rows would still dominate the mean. At the limit every call bears the
+//! whole hold, and so does a call that is refused.
 //!
-//! The approach of a region's own limits is not shared out like this: it may have small callers
-//! only.
+//! The approach of a region's own limits is not divided in this way, because a region may have
+//! small callers only.
 //!
 //! # Cells and chunks
-//! Cells lie in chunks, which round their bytes up: a region that has one cell has a chunk. The
-//! pool of chunks may have a slack beyond the limit. What it has given out beyond that slack counts
-//! as unflushed bytes where that is more than those of the cells; each region is then taken for its
-//! chunks. So the chunks of many nearly idle regions are flushed before they pass the budget.
-//! Readers may keep chunks that were flushed: these count as well, for they are taken, but no
-//! region is flushed when flushes would free next to nothing.
+//! Cells are stored in chunks, which round their bytes up: a region with one cell occupies a chunk.
+//! The pool of chunks may exceed the limit by a slack. The bytes that it has given out beyond that
+//! slack count as unflushed bytes if they are more than the bytes of the cells; then each region is
+//! measured by its chunks. So the chunks of many nearly idle regions are flushed before they exceed
+//! the budget. Readers may keep chunks that were flushed. These chunks count as well, because they
+//! occupy memory, but no region is flushed if flushes would free next to nothing.
 //!
 //! # Nonces
-//! What the server remembers of Increments and Appends counts as unflushed bytes, too: it comes
-//! from writes and depends on time. Its own bound is far below the limit
+//! What the server remembers of Increments and Appends counts as unflushed bytes, too, because it
+//! grows with writes and is dropped by time. Its own bound is far below the limit
 //! (`evenkeel_region::region::nonce`).
 //!
-//! # What it knows when
-//! The chore measures the regions every period, when a flush has ended and when the flush watermark
-//! is passed ([`MemStoreGauge::note`] tells). In between, what a write brings is added before its
-//! hold is computed, so that a call as large as the approach feels its own bytes; a limit can be
-//! overrun many times over in one period. The limit itself is checked before, and what is refused
-//! there is not added. What a region refuses after all is forgotten at the next measurement.
+//! # When bytes are counted
+//! The chore measures the regions in every period, when a flush has ended, and when the flush
+//! watermark is passed ([`MemStoreGauge::note`] reports that). Between two measurements, the bytes
+//! of a write are added before its hold is computed, so that a call as large as the approach feels
+//! its own bytes. Otherwise the limit could be exceeded many times over within one period. The
+//! limit is checked before the bytes are added, and the bytes of a write refused there are not
+//! added. If a region refuses a write later, its bytes are dropped at the next measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,29 +96,30 @@ use parking_lot::Mutex;
 
 use crate::limits::write_throttle;
 
-/// How long before the throttle watermark would be passed flushes begin.
+/// Flushes begin this long before the throttle watermark would be passed.
 pub const FLUSH_LEAD: Duration = Duration::from_secs(2);
 
 /// The rate of writes is measured over at least this period.
 const RATE_PERIOD: Duration = Duration::from_millis(200);
 
-/// The part that the size of the largest flush loses in each such period. It is half forgotten
-/// after 9 s: longer than the flushes of a server that is near its limit are apart.
+/// The size of the largest flush loses this part (1/`FLUSH_BYTES_DECAY`) in each such period. It is
+/// halved after 9 s, which is longer than the time between two flushes of a server near its limit.
 const FLUSH_BYTES_DECAY: u64 = 64;
 
-/// A flush while others run is worth a file when it frees this part of the largest.
+/// While other flushes run, a flush is worth a file if it frees this part (1/`WORTH_PART`) of the
+/// largest flush.
 const WORTH_PART: u64 = 8;
 
 /// The approach is at least this many chunks, so that one chunk does not take writers from no hold
 /// to the limit.
 const APPROACH_CHUNKS: u64 = 6;
 
-/// [`TypicalCall`] looks back over this part of the limit: a tenth of the least approach that
-/// HBase's settings leave, or less.
+/// [`TypicalCall`] looks back over this part (1/`TYPICAL_PART`) of the limit. That is at most a
+/// tenth of the smallest approach that HBase's settings leave.
 const TYPICAL_PART: u64 = 256;
 
-/// Where regions have less than this part of the limit, it is not flushes that bring unflushed
-/// bytes down.
+/// If regions have less than this part (1/`FLUSHED_PART`) of the limit, flushes cannot bring
+/// unflushed bytes down.
 const FLUSHED_PART: u64 = 8;
 
 /// What the MemStore adds to each cell, on average (docs/benchmarks.md).
@@ -125,17 +130,17 @@ const CELL_BYTES: usize = 30;
 pub struct Unflushed {
     /// Of cells.
     pub cells: u64,
-    /// What flushes free: bytes of cells, or of their chunks where these are what brings the limit
-    /// nearer.
+    /// Bytes that flushes free: those of cells, or those of chunks if chunks determine how near the
+    /// limit is.
     pub bytes: u64,
-    /// Of these, what a flush that runs is writing.
+    /// The part of these that a running flush writes.
     pub going: u64,
-    /// A flush runs: another one would have to wait for it.
+    /// True if a flush runs; another one would have to wait for it.
     pub is_flushing: bool,
 }
 
 impl Unflushed {
-    /// What a flush frees in one piece: the one that runs, or the next.
+    /// Bytes that one flush frees: the running one, or the next one.
     fn flush_bytes(&self) -> u64 {
         self.going.max(self.bytes - self.going)
     }
@@ -148,8 +153,8 @@ pub struct Need {
     pub all_flushers: bool,
     /// Bytes to flush even if every flusher has work, not counting bytes that are being flushed.
     pub bytes: u64,
-    /// No region with less, unless nothing else is flushed: it would be a small file, and soon the
-    /// next one.
+    /// Regions with fewer bytes are flushed only if nothing else is, because their files would be
+    /// small and the next ones would follow soon.
     pub worth_bytes: u64,
 }
 
@@ -157,7 +162,7 @@ pub struct Need {
 pub struct MemStoreGauge {
     low: u64,
     limit: u64,
-    /// Where MemStores have their memory from.
+    /// The pool from which MemStores take chunks.
     chunks: Option<Arc<ChunkPool>>,
     nonces: Option<Arc<NonceManager>>,
     /// Unflushed bytes as last measured, and what was noted since.
@@ -169,19 +174,19 @@ pub struct MemStoreGauge {
     measured: Mutex<Measured>,
 }
 
-/// The size of the call that the typical byte comes in, see the module. Calls are counted as long
-/// as answers are held; threads that count at the same time may lose one of their calls.
+/// The size of the call that a typical byte comes in; see the module. Calls are counted while
+/// replies are held. If two threads count at the same time, one of the two calls may be lost.
 struct TypicalCall {
-    /// The logarithm of its bytes: an `f64`; 0 as long as nothing is known.
+    /// The logarithm of its bytes as the bits of an `f64`; 0 while nothing is known.
     ln: AtomicU64,
-    /// What was written before as many bytes is mostly forgotten.
+    /// Calls before the last `window` bytes have little weight.
     window: f64,
 }
 
 struct Measured {
     bytes: u64,
     at: Option<Instant>,
-    /// Written since.
+    /// Bytes written since then.
     written: u64,
     /// Bytes written in [`FLUSH_LEAD`], capped.
     lead: u64,
@@ -191,7 +196,7 @@ struct Measured {
 }
 
 impl MemStoreGauge {
-    /// With limits in bytes. As long as nothing is known of flushes they are taken to be a quarter
+    /// A gauge with limits in bytes. Until a flush was seen, flushes are assumed to have a quarter
     /// of the limit.
     pub fn new(low: u64, limit: u64) -> Self {
         let gauge = Self {
@@ -216,7 +221,7 @@ impl MemStoreGauge {
         gauge
     }
 
-    /// The same, and looks at the chunks of all regions, too.
+    /// The same gauge, which also watches the chunks of all regions.
     pub fn over(self, chunks: Arc<ChunkPool>) -> Self {
         let gauge = Self { chunks: Some(chunks), ..self };
         gauge.place_watermarks(gauge.limit / 4, 0);
@@ -228,12 +233,12 @@ impl MemStoreGauge {
         self.nonces.iter().for_each(|nonces| nonces.expire());
     }
 
-    /// The same, and counts these nonces.
+    /// The same gauge, which also counts these nonces.
     pub fn with_nonces(self, nonces: Arc<NonceManager>) -> Self {
         Self { nonces: Some(nonces), ..self }
     }
 
-    /// Bytes of chunks that count, see the module.
+    /// Bytes of chunks that count as unflushed; see the module.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunks.as_ref().map_or(0, |chunks| chunks.beyond_slack(self.limit))
     }
@@ -279,7 +284,7 @@ impl MemStoreGauge {
         self.bytes() > flush_from.midpoint(throttle_from)
     }
 
-    /// Which part of the approach is used.
+    /// The part of the approach that is used.
     pub fn used(&self) -> f64 {
         write_throttle::used(self.bytes(), self.throttle_from.load(Ordering::Relaxed), self.limit)
     }
