@@ -2,7 +2,7 @@
 //!
 //! A counter that all threads add to is a cache line that all cores fight for. Here each thread
 //! adds to the value of its own stripe. Threads are numbered when they first ask, and the number
-//! picks the stripe. So the threads of connections, which are the first and the busiest, share no
+//! picks the stripe, so the threads of connections, which are the first and the busiest, share no
 //! stripe until there are more than [`STRIPES`] of them. Threads that do share one still count
 //! right: the values are atomic.
 //!
