@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use evenkeel_block_cache::CacheHint;
+use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_metrics::{Counter, Histogram, Ranges, Record};
 
 use crate::block::checksum_failures_count;
@@ -65,6 +66,7 @@ impl IoMetrics {
             ReadPattern::Positioned => &self.pread_time,
         };
         times.record_time(took);
+        waits::note(Cause::BlockRead, took);
         if took.as_millis() > u128::from(self.slow_read_ms.load(Relaxed)) {
             self.slow_reads.add(1);
         }

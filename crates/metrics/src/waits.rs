@@ -29,10 +29,6 @@ pub enum Cause {
     RegionLock,
     /// A block read from a file, with its checksum.
     BlockRead,
-    /// A block that another thread was reading.
-    BlockShared,
-    /// Decompressing and decoding a block.
-    Decompress,
     /// Room in the log's queue.
     LogQueue,
     /// The log: the group commit that made the write durable, and the writes before it.
@@ -47,13 +43,11 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 9] = [
         Self::Thread,
         Self::RowLock,
         Self::RegionLock,
         Self::BlockRead,
-        Self::BlockShared,
-        Self::Decompress,
         Self::LogQueue,
         Self::LogSync,
         Self::EarlierWrites,
@@ -68,8 +62,6 @@ impl Cause {
             Self::RowLock => "rowLock",
             Self::RegionLock => "regionLock",
             Self::BlockRead => "blockRead",
-            Self::BlockShared => "blockShared",
-            Self::Decompress => "decompress",
             Self::LogQueue => "logQueue",
             Self::LogSync => "logSync",
             Self::EarlierWrites => "earlierWrites",

@@ -115,7 +115,13 @@ fn append_counts(record: &mut Record, server: &RegionServer) {
 fn append_queues(record: &mut Record, server: &RegionServer) {
     let (small, large) = server.background().queued();
     let (_, waiting) = server.background().flushers();
+    let held_ms = u64::try_from(server.background().write_throttle().total().as_millis());
     record
+        .counter(
+            "updatesBlockedTime",
+            "Number of MS updates have been blocked so that the memstore can be flushed",
+            held_ms.unwrap_or(u64::MAX),
+        )
         .gauge("compactionQueueLength", "Length of the queue for compactions", (small + large) as u64)
         .gauge(
             "smallCompactionQueueLength",

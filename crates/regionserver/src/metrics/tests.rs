@@ -6,7 +6,11 @@ use evenkeel_block_cache::CacheStats;
 use evenkeel_metrics::{Record, Value};
 use evenkeel_wal::metrics as wal;
 
-use super::{block_cache, jvm, memory, regions, reports, stores, tables};
+use std::time::Duration;
+
+use evenkeel_region::region::Operation;
+
+use super::{block_cache, jvm, memory, regions, reports, requests, stores, table_requests, tables};
 use crate::background::CompactionState;
 use crate::load::region_load;
 use crate::testing::{TestServer, cell, put};
@@ -186,4 +190,40 @@ fn a_region_reports_what_hbase_s_regions_report() {
     assert_eq!(&store.family_name[..], b"f");
     assert!(store.sequence_id >= load.complete_sequence_id.expect("known"), "{load:?}");
     assert_eq!(load.blocks_local_weight, load.blocks_total_weight);
+}
+
+#[test]
+fn all_records_of_a_server_have_each_name_once_and_the_names_of_dashboards() {
+    let (test, _) = TestServer::with_region();
+    let mut of_server = server_record();
+    let background = test.server.background();
+    let all = reports(test.server.regions().all(), background);
+    requests::append(&mut of_server, &test.server, &test.env.operation_times);
+    stores::append(&mut of_server, &all, &test.env.stores.metrics, &[&test.env.wal]);
+    block_cache::append(&mut of_server, &test.server.cache_levels());
+    // Section 12 of the contract: what common dashboards and exporters read.
+    let wanted = "regionCount storeFileCount storeFileSize memStoreSize readRequestCount writeRequestCount \
+        totalRequestCount blockCacheCountHitPercent blockCacheExpressHitPercent blockCacheHitCount \
+        blockCacheMissCount blockCacheEvictionCount blockCacheSize blockCacheFreeSize l1CacheHitRatio \
+        l2CacheHitRatio l2CacheSize compactionQueueLength flushQueueLength splitQueueLength hlogFileCount \
+        hlogFileSize percentFilesLocal updatesBlockedTime blockedRequestCount slowPutCount slowDeleteCount \
+        slowGetCount slowIncrementCount slowAppendCount get_num_ops put_num_ops scanTime_num_ops \
+        putBatch_num_ops delete_num_ops append_num_ops increment_num_ops pauseTimeWithGc_num_ops";
+    let found = names(&of_server);
+    let missing: Vec<_> = wanted.split_whitespace().filter(|name| !found.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn operations_are_timed_by_table_and_for_the_server() {
+    let (test, region) = TestServer::with_region();
+    region.operation_times().record(Operation::Get, Duration::from_millis(7));
+    let mut of_server = server_record();
+    requests::append(&mut of_server, &test.server, &test.env.operation_times);
+    assert_eq!(value(&of_server, "get_num_ops"), 1.0);
+    assert!((6.0..=7.0).contains(&value(&of_server, "get_median")));
+    let tables = table_requests::records(&test.env.operation_times);
+    let of_table = tables.iter().find(|record| record.name.ends_with("_table_t")).expect("the table's");
+    assert_eq!(value(of_table, "getTime_num_ops"), 1.0);
+    assert!(value(of_table, "getTime_max") <= 7.0);
 }

@@ -24,7 +24,7 @@ use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
-use evenkeel_region::region::{Operation, Region};
+use evenkeel_region::region::{Operation, Region, RegionCount};
 use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
 
 use evenkeel_rpc::ConnectionInfo;
@@ -96,6 +96,7 @@ pub fn scan_on(
         in_use.put_back(scanner);
         return Ok(Scanned { reply: Some(Reply::plain(response)), region: Some(region) });
     }
+    region.counts().add(RegionCount::Scans, 1);
     let started_at = clock::monotonic();
     let outcome = Call { server, request, caller, started_at }.run(&mut scanner, response);
     let of_table = region.operation_times();
