@@ -1,7 +1,7 @@
 //! [`Levels`]: the log levels of a running server, which operators change.
 //!
 //! A logger is a Rust module, `evenkeel_region::region`, or `root` for all. A level holds for the
-//! modules below, too. The levels at the start are those of the environment variable `EVENKEEL_LOG`.
+//! modules below, too. The environment variable `EVENKEEL_LOG` has the levels at the start.
 
 use std::sync::Arc;
 

@@ -173,8 +173,8 @@ impl Ledger {
         self.bar_ns.store(ns(bar.min(self.config.slow)), Relaxed);
     }
 
-    /// Starts a new minute if the old one is over, so that the bar of a busy minute does not hold in
-    /// a quiet one. To be called now and then.
+    /// Starts a new minute if the old one is over, so that the bar of a busy minute does not hold
+    /// in a quiet one. To be called now and then.
     pub fn tick(&self) {
         let mut rings = self.rings.lock();
         if rings.end_minute(clock::monotonic(), self.config.kept) {

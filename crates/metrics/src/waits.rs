@@ -8,9 +8,9 @@
 //! next thread noted.
 //!
 //! # What is counted
-//! Only what takes long once in a while is timed: reading a block, a lock that is not free, the log.
-//! The rest of a request's time is computing. [`Cause::Unexplained`] is the time that no part names;
-//! a slow request with much of it was preempted, or waits in a place that nobody times yet.
+//! Only what takes long once in a while is timed: reading a block, a lock that is not free, the
+//! log. The rest of a request's time is computing. [`Cause::Unexplained`] is the time that no part
+//! names: a slow request with much of it was preempted, or waits in a place that is not timed yet.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -15,6 +15,7 @@
 //! | `endpoint` | the ZooKeeper endpoint's thread |
 //! | `files` | `hbase.version`, `hbase.id` |
 //! | `ignored` | settings that have no effect |
+//! | `info` | the info ports: pages and metrics over HTTP |
 //! | `memory_trim` | memory that a quiet server no longer needs |
 //! | `memory_plan` | what each part may take of `evenkeel.memory.size` |
 //! | `memory_use` | what each part takes now |

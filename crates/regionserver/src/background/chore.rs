@@ -96,6 +96,7 @@ pub struct Schedule {
     compactions_ms: AtomicI64,
     flushes_ms: AtomicI64,
     statistics_ms: AtomicI64,
+    ledger_ms: AtomicI64,
     report_ms: AtomicI64,
     reported: Reported,
 }
@@ -113,6 +114,8 @@ const FLUSHED_PART: u64 = 8;
 
 /// How often regions are asked for how long they hold edits.
 const FLUSH_CHECK_MS: i64 = 10_000;
+/// How often the ledger of slow requests looks whether a minute is over.
+const LEDGER_TICK_MS: i64 = 5_000;
 
 /// How long edits of hbase's own tables stay unflushed, whatever is set
 /// (`HRegion.SYSTEM_CACHE_FLUSH_INTERVAL`).
@@ -160,6 +163,9 @@ impl RegionServer {
         if period_ms > 0 && is_due(&self.schedule.statistics_ms, now_ms, period_ms) {
             log_statistics("block cache", statistics::line(&self.cache.stats()));
             log_statistics("allocator", statistics::allocator_line(allocator::stats()));
+        }
+        if is_due(&self.schedule.ledger_ms, now_ms, LEDGER_TICK_MS) {
+            self.rpc_metrics.ledger.tick();
         }
         let interval_ms = self.master.report_interval().map(|interval| interval.as_millis());
         let interval_ms = interval_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::RegionServer;
 
-/// Who the server is, for its tags.
+/// The names of the server and its cluster, for tags.
 #[derive(Clone, Debug, Default)]
 pub struct SourceNames {
     /// `hbase.zookeeper.quorum` with the client's port.
