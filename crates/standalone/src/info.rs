@@ -18,6 +18,9 @@ use evenkeel_metrics::Registry;
 use crate::bad;
 use crate::settings::Settings;
 
+/// Whether another port is taken where the one that is set is taken.
+const AUTO: &str = "hbase.regionserver.info.port.auto";
+
 /// The keys of a port.
 struct Keys {
     port: &'static str,
@@ -64,7 +67,7 @@ fn bind(keys: &Keys, is_any: bool, settings: &Settings, conf: &Configuration) ->
     }
     let port = u16::try_from(port).map_err(|_| bad(conf.unusable(keys.port, "a port, or -1 for none")))?;
     let ip = address(keys, settings, conf)?;
-    let is_set = conf.is_set(keys.port);
+    let is_set = conf.is_set(keys.port) && !conf.get_bool_or(AUTO, false).map_err(bad)?;
     let bound = match is_any && !is_set {
         true => InfoServer::bind(SocketAddr::new(ip, 0)),
         false => InfoServer::bind(SocketAddr::new(ip, port)),

@@ -11,7 +11,6 @@ const BEATS: &str = "the limit is kept every 64 KiB";
 const LIMITS_OF_WRITERS: &str = "answers of writers are held instead, from half of a region's limit and hbase.hstore.blockingStoreFiles on";
 const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one process";
 const ONE_ADDRESS: &str = "all ports are of hbase.regionserver.ipc.address";
-const NO_PAGES: &str = "there are no pages over HTTP";
 const IN_MEMORY_TREE: &str = "the tree of the ZooKeeper endpoint is in memory, and of one server";
 const FILE_RIGHTS: &str = "files and directories have the permissions that the process gives to new ones";
 const ONE_LINE: &str = "general calls, those of priority, scans and writes that wait each have one line, first come, first served; \
@@ -61,10 +60,6 @@ pub(super) const IGNORED: &[Ignored] = &[
         "states of tables are always told to the ZooKeeper endpoint",
     ),
     Ignored::new(&["hbase.master.ipc.address"], &[], ONE_ADDRESS),
-    Ignored::new(&["hbase.master.info.port", "hbase.regionserver.info.port"], &["-1"], NO_PAGES),
-    Ignored::new(&["hbase.regionserver.info.port.auto"], &["false"], NO_PAGES),
-    Ignored::new(&["hbase.master.info.bindAddress", "hbase.regionserver.info.bindAddress"], &[], NO_PAGES),
-    Ignored::new(&["hbase.http.metrics.servlets"], &[], NO_PAGES),
     Ignored::new(
         &["hbase.status.published"],
         &["false"],
@@ -140,12 +135,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     ),
     Ignored::new(&["hbase.ipc.server.callqueue.type"], &["fifo"], ONE_LINE),
     Ignored::new(
-        &[
-            "hbase.ipc.warn.response.time",
-            "hbase.ipc.warn.response.size",
-            "hbase.ipc.slow.metric.time",
-            "hbase.regionserver.slowlog.ringbuffer.size",
-        ],
+        &["hbase.ipc.warn.response.time", "hbase.ipc.warn.response.size", "hbase.ipc.slow.metric.time"],
         &["-1"],
         NO_SLOW_LOG,
     ),
