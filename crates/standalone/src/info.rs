@@ -130,7 +130,7 @@ impl InfoServers {
         pages: impl Fn(Routes) -> Routes,
         supervisor: &Supervisor,
     ) -> Result<Self> {
-        let ports = [(ports.regionserver, "/rs-status"), (ports.master, "/master-status")];
+        let ports = [(ports.regionserver, "/jmx"), (ports.master, "/jmx")];
         let servers = ports.into_iter().filter_map(|(port, home)| Some((port?, home)));
         let started = servers.map(|(port, home)| port.serve(pages(parts.routes(home)), supervisor));
         Ok(Self(started.collect::<std::io::Result<_>>()?))
