@@ -3,9 +3,11 @@
 //! ```text
 //! file    = "PWAL" | varint len | WALHeader | entry* [ | WALTrailer | i32 trailer_len | "LAWP" ]
 //! entry   = varint len | WALKey | cell * WALKey.following_kv_count
+//!           (WALKey begins with the entry's checksum, see `checksum`)
 //! cell    = i32 len | KeyValue with its tags        (plain; else see `compression_context`)
 //! ```
 
+pub(crate) mod checksum;
 pub(crate) mod compression_context;
 pub(crate) mod encode;
 pub(crate) mod entry_compressor;

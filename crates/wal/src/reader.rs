@@ -11,15 +11,16 @@
 //! ([`ReadError::Corrupt`]), which is skipped only if the caller asks for it
 //! ([`WalReader::skip_damage`], which returns what is lost):
 //! * an entry that ends early although the file has a trailer, or although entries follow,
-//! * inconsistent lengths, malformed keys, dictionary indexes that were never written.
+//! * inconsistent lengths, malformed keys, dictionary indexes that were never written,
+//! * a checksum ([`crate::format::checksum`]) that the entry's bytes contradict.
 //!
 //! A crash of the machine may leave zeros in place of the last bytes, because a file's length can
-//! reach the disk before its contents. An entry that cannot be read because its bytes are zeros *up
-//! to the end of the file* counts as torn.
+//! reach the disk before its contents. An entry that cannot be read, or whose checksum does not
+//! match, because its bytes are zeros *up to the end of the file* counts as torn.
 //!
-//! The format has no checksum: a changed byte of a value, a timestamp or a name is not detected;
-//! only changes of lengths and impossible contents are. A corrupt length that points past the end
-//! of a file without trailer looks like a crash if no entry follows.
+//! Files that HBase wrote have no checksums: there a changed byte of a value, a timestamp or a name
+//! is not detected; only changes of lengths and impossible contents are. A corrupt length that
+//! points past the end of a file without trailer looks like a crash if no entry follows.
 //!
 //! Memory: one buffer, as long as the longest entry and at least [`CHUNK_BYTES`]. Entries are
 //! bounded by [`ENTRY_BYTES_MAX`], and no memory is allocated for bytes that are not in the file.
@@ -43,6 +44,7 @@ use evenkeel_protocol::pb;
 use prost::Message;
 
 use crate::entry::{ClusterUuid, FamilyScope, Scope, WalEntry};
+use crate::format::checksum;
 use crate::format::compression_context::{CompressionContext, DictionaryKind};
 use crate::format::{HEADER_BYTES_MAX, KEY_BYTES_MAX, MAGIC, TRAILER, TRAILER_MAGIC};
 use crate::names::RECOVERED_EDITS_DIR;
@@ -279,7 +281,7 @@ impl WalReader {
             return Ok(None);
         }
         let start = self.input.start;
-        match self.parse_entry() {
+        match self.parse_verified() {
             Ok(entry) => {
                 let end = start + self.input.at as u64;
                 if let Some((what, next)) = self.contradiction(start, end)? {
@@ -341,6 +343,16 @@ impl WalReader {
         ReadState::Ended(WalEnd::Torn { bytes: self.input.end - start })
     }
 
+    /// Parses an entry and verifies its checksum.
+    fn parse_verified(&mut self) -> Result<WalEntry, ParseError> {
+        let parsed = self.parse_entry();
+        let is_complete = matches!(parsed, Ok(_) | Err(ParseError::Lost));
+        let is_changed =
+            is_complete && self.header.entry_checksums() && !checksum::matches(self.input.parsed());
+        if is_changed { corrupt("its checksum does not match") } else { parsed }
+    }
+
+    /// Parses an entry without regard to its checksum.
     fn parse_entry(&mut self) -> Result<WalEntry, ParseError> {
         self.current_name = None;
         let key_len = self.input.varint()?;
@@ -497,6 +509,11 @@ impl Input {
         self.buffer.get(from..from + bytes).ok_or(ParseError::Torn)
     }
 
+    /// The bytes of the current entry that were parsed.
+    fn parsed(&self) -> &[u8] {
+        self.buffer.get(self.consumed..self.consumed + self.at).unwrap_or_default()
+    }
+
     /// Consumes one byte.
     pub(crate) fn byte(&mut self) -> Result<u8, ParseError> {
         self.take(1)?.first().copied().ok_or(ParseError::Torn)
@@ -527,8 +544,7 @@ impl Input {
             CellRef::parse(self.take(len)?, seq_id).or_else(|e| corrupt(e.to_string()))?;
             ranges.push(from..from + len);
         }
-        let parsed = self.buffer.get(self.consumed + first..self.consumed + self.at);
-        let bytes = Bytes::copy_from_slice(parsed.ok_or(ParseError::Torn)?);
+        let bytes = Bytes::copy_from_slice(self.parsed().get(first..).ok_or(ParseError::Torn)?);
         let cell = |range| {
             let mut cell = KeyValue::parse(bytes.slice(range)).or_else(|e| corrupt(e.to_string()))?;
             cell.set_seq_id(seq_id);

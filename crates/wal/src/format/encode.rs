@@ -7,7 +7,7 @@ use evenkeel_compression::Compression;
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use super::{CELL_CODEC_CLASS, MAGIC, WRITER_CLASS};
+use super::{CELL_CODEC_CLASS, MAGIC, WRITER_CLASS, checksum};
 use crate::config::WalCompression;
 use crate::entry::{Scope, WalKey};
 
@@ -21,6 +21,7 @@ pub(crate) fn header(compression: Option<&WalCompression>) -> Vec<u8> {
         value_compression_algorithm: values.map(Compression::code),
         writer_cls_name: Some(WRITER_CLASS.to_owned()),
         cell_codec_cls_name: Some(CELL_CODEC_CLASS.to_owned()),
+        entry_checksums: Some(true),
         ..Default::default()
     };
     let mut bytes = MAGIC.to_vec();
@@ -54,13 +55,14 @@ pub(crate) fn write<'a>(
 ) {
     out.reserve(size.total);
     let end = out.len() + size.total;
-    write_varint(out, size.key_bytes as u64);
+    let entry = checksum::Unfinished::begin(out, size.key_bytes);
     write_key(out, key, size.cells);
     for cell in cells {
         out.extend_from_slice(&length::must_u32(cell.key_value_len()).to_be_bytes());
         cell.write_key_value(out, true);
     }
     debug_assert_eq!(out.len(), end);
+    entry.finish(out);
 }
 
 /// Field numbers of WALKey.
@@ -78,8 +80,8 @@ mod field {
     pub(super) const ATTRIBUTE: u64 = 12;
 }
 
-/// Writes a key without prost: this avoids the message struct, its owned strings and a second pass
-/// over its lengths.
+/// Writes the fields of a key that follow its checksum, without prost: this avoids the message
+/// struct, its owned strings and a second pass over its lengths.
 fn write_key(out: &mut Vec<u8>, key: &WalKey<'_>, cells: usize) {
     write_bytes(out, field::REGION, key.region);
     write_table(out, key.table);
@@ -128,6 +130,7 @@ fn key_len(key: &WalKey<'_>, cells: usize) -> usize {
         + unless_zero_len(field::NONCE, key.nonce)
         + unless_zero_len(field::ORIG_SEQ_ID, key.orig_seq_id)
         + key.attributes.iter().map(|(n, v)| nested(field::ATTRIBUTE, attribute(n, v))).sum::<usize>()
+        + checksum::FIELD_BYTES
 }
 
 const VARINT: u64 = 0;
@@ -174,7 +177,7 @@ fn scope_len(family: &[u8]) -> usize {
     bytes_len(1, family.len()) + 2
 }
 
-/// The length of a bytes field. Every field number here is below 16, so its tag has one byte.
+/// The length of a bytes field.
 fn bytes_len(number: u64, len: usize) -> usize {
     varint_len(number << 3) + varint_len(len as u64) + len
 }
@@ -247,13 +250,15 @@ mod tests {
     }
 
     #[test]
-    fn plain_keys_are_byte_for_byte_what_prost_writes() {
+    fn plain_keys_are_byte_for_byte_what_prost_writes_after_a_checksum() {
         let mut entry = full_entry();
         entry.table = "t".parse().expect("legal");
         entry.scopes.truncate(1);
         let encoded = encode(&entry);
         let key = pb::WalKey::decode_length_delimited(&encoded[..]).expect("a message");
-        assert!(encoded.starts_with(&key.encode_length_delimited_to_vec()));
+        let (len, at) = evenkeel_common::varint::read_varint(&encoded).expect("a length");
+        assert_eq!(encoded[at + checksum::FIELD_BYTES..at + len as usize], key.encode_to_vec());
+        assert!(checksum::matches(&encoded));
     }
 
     #[test]
@@ -274,5 +279,6 @@ mod tests {
         assert_eq!(header.writer_cls_name(), "ProtobufLogWriter");
         assert!(header.cell_codec_cls_name().ends_with(".WALCellCodec"));
         assert!(!header.has_compression());
+        assert!(header.entry_checksums());
     }
 }

@@ -12,6 +12,7 @@ use evenkeel_common::{CellRef, Result};
 use evenkeel_protocol::pb;
 use prost::Message;
 
+use super::checksum::{FIELD_BYTES, Unfinished};
 use super::compression_context::{Dictionaries, DictionaryKind, NOT_IN_DICTIONARY};
 use super::value_compression::ValueCompressor;
 use crate::config::WalCompression;
@@ -48,13 +49,14 @@ impl EntryCompressor {
         let Some((key, mut rest)) = split_key(plain) else { return Ok(None) };
         let Ok(mut key) = pb::WalKey::decode(key) else { return Ok(None) };
         self.compress_key(&mut key);
-        write_varint(out, key.encoded_len() as u64);
+        let entry = Unfinished::begin(out, FIELD_BYTES + key.encoded_len());
         key.encode_raw(out);
         for _ in 0..key.following_kv_count.unwrap_or(0) {
             let Some((cell, after)) = split_cell(rest) else { return Ok(None) };
             self.cell(&cell, out)?;
             rest = after;
         }
+        entry.finish(out);
         Ok(Some(rest))
     }
 

@@ -11,6 +11,8 @@ use evenkeel_common::length;
 use evenkeel_common::varint::read_varint;
 use evenkeel_common::{CellRef, CellType, TableName};
 
+use crate::format::checksum;
+
 /// The longest key that a search accepts: names, numbers, and some attributes.
 pub(super) const KEY_BYTES_MAX: usize = 64 << 10;
 
@@ -31,7 +33,8 @@ const TAGS_BYTES_MAX: usize = 2 + u16::MAX as usize;
 
 /// Returns true if the bytes are a key (`whole`), or the beginning of one.
 pub(super) fn is_key(bytes: &[u8], whole: bool, compressed: bool) -> bool {
-    let (mut rest, mut last, mut seen) = (bytes, 0, 0);
+    let Some(fields) = behind_checksum(bytes) else { return !whole };
+    let (mut rest, mut last, mut seen) = (fields, 0, 0);
     while !rest.is_empty() {
         match field(rest, compressed) {
             Field::Whole { number, len } => {
@@ -48,6 +51,15 @@ pub(super) fn is_key(bytes: &[u8], whole: bool, compressed: bool) -> bool {
         }
     }
     !whole || seen & REQUIRED == REQUIRED
+}
+
+/// The fields behind the checksum, which a key of HBase lacks; `None` if the bytes end within it.
+fn behind_checksum(key: &[u8]) -> Option<&[u8]> {
+    match key {
+        [first, second, ..] if [*first, *second] == checksum::TAG => key.get(checksum::FIELD_BYTES..),
+        [only] if *only == checksum::TAG[0] => None,
+        _ => Some(key),
+    }
 }
 
 enum Field {
@@ -121,17 +133,17 @@ fn is_region(name: &[u8]) -> bool {
 }
 
 /// Returns true if an entry may begin at these bytes: a length, and the tag of the key's first
-/// field.
+/// field, or of the first two.
 pub(super) fn may_be_entry(bytes: &[u8]) -> bool {
     const REGION_TAG: u8 = 1 << 3 | 2;
     // Four fields, two of them names or two-byte dictionary indexes.
     const LEN_MIN: u8 = 12;
-    match *bytes {
-        [len, tag, ..] if len < 0x80 => len >= LEN_MIN && tag == REGION_TAG,
-        [_, len, tag, ..] if len < 0x80 => len > 0 && tag == REGION_TAG,
-        [_, _, len, tag, ..] if len < 0x80 => len > 0 && tag == REGION_TAG,
-        _ => false,
-    }
+    let key = match bytes {
+        [len, key @ ..] if *len < 0x80 => Some(key).filter(|_| *len >= LEN_MIN),
+        [_, len, key @ ..] | [_, _, len, key @ ..] if (1..0x80).contains(len) => Some(key),
+        _ => None,
+    };
+    key.and_then(behind_checksum).is_some_and(|fields| fields.first() == Some(&REGION_TAG))
 }
 
 /// The length of the plain cell that may begin at these bytes, judged by its lengths.

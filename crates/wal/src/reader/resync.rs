@@ -1,15 +1,16 @@
 //! Resynchronization after corruption: [`WalReader::skip_damage`] finds the next entry that is
 //! certainly sound.
 //!
-//! The format has neither checksums nor entry marks: an entry begins where the previous one ends,
-//! which only lengths tell. So what can be found after corruption depends on which bytes are
+//! The format has no entry marks: an entry begins where the previous one ends, which only lengths
+//! tell. So what can be found after corruption depends on which bytes are
 //! corrupt. Nothing is guessed: an entry is returned only if all of it lies outside of the gap, it
 //! is plausible in every byte that can be checked ([`super::plausible`]), and such entries follow
-//! it.
+//! it. A checksum is verified when the entry is read: the search does not need it.
 //!
 //! # Plain files
-//! * *By lengths*: the corrupt entry's key is intact, and the lengths of its cells lead to another
-//!   entry, or to the end. Then the gap is that one entry.
+//! * *By lengths*: the corrupt entry's key is intact, and the lengths of its cells lead to other
+//!   entries, or to the end. Then the gap is that one entry. A few of those entries are examined as
+//!   in a search, because a corrupt length may lead into a value that contains a log.
 //! * *By search*: otherwise the bytes are examined one after the other. An intact cell is skipped
 //!   as a whole, so that bytes within values, even those of a log, are not taken for entries: such
 //!   bytes are examined only if the lengths or the key of their own cell are corrupt. If an entry
@@ -239,15 +240,16 @@ impl WalReader {
         Ok(if is_cut { ResumePoint::End } else { ResumePoint::Search })
     }
 
-    /// The fault of a complete plain entry that contradicts the bytes after it, with the position
-    /// where reading can resume: a cell that its key does not count, or an entry that begins within
-    /// it and continues after it, because bytes of it are missing.
+    /// The fault of a complete plain entry without checksum that contradicts the bytes after it,
+    /// with the position where reading can resume: a cell that its key does not count, or an entry
+    /// that begins within it and continues after it, because bytes of it are missing.
     pub(super) fn contradiction(
         &mut self,
         from: u64,
         end: u64,
     ) -> io::Result<Option<(&'static str, ResumePoint)>> {
-        if self.compression.is_some()
+        if self.header.entry_checksums()
+            || self.compression.is_some()
             || end == self.input.end
             || plausible::may_be_entry(self.input.peek_at(end, 4)?)
         {
@@ -272,8 +274,8 @@ impl WalReader {
         Ok(None)
     }
 
-    /// The end of a plain entry by the lengths of its parts, if an entry or the end of the file
-    /// follows.
+    /// The end of a plain entry by the lengths of its parts, if trusted entries or the end of the
+    /// file follow.
     fn end_by_lengths(&mut self, from: u64) -> io::Result<Option<u64>> {
         let Some((key, mut at)) = self.plain_key(from)? else { return Ok(None) };
         for _ in 0..key.following_kv_count.unwrap_or(0) {
@@ -286,7 +288,12 @@ impl WalReader {
                 return Ok(None);
             }
         }
-        let leads_on = at == self.input.end || self.plain_entry(at)?.is_some() || self.ends_torn(at)?;
+        if at == self.input.end || self.ends_torn(at)? {
+            return Ok(Some(at));
+        }
+        let chain = self.chain(at, ENTRIES_AFTER)?;
+        let leads_on =
+            chain.entries > 0 && (self.is_trusted(&chain) || chain.entries >= ENTRIES_AFTER && chain.ascends);
         Ok(leads_on.then_some(at))
     }
 

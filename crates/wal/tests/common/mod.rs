@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::clock::ManualClock;
+use evenkeel_common::varint::{read_varint, write_varint};
 use evenkeel_common::{KeyValue, TableName};
 use evenkeel_fs::{FaultyFileSystem, FileSystem, LocalFileSystem, MemoryFileSystem};
 use evenkeel_wal::{
@@ -196,4 +197,25 @@ pub fn file_in(form: Option<WalCompression>, entries: &[WalEntry], closed: bool)
         wal.close().expect("close");
     }
     (fs.read_all(&path, 1 << 20).expect("read"), offsets)
+}
+
+/// The file as HBase writes it: without the checksums of its entries. The offsets change with it.
+pub fn without_checksums(bytes: &[u8], offsets: &[usize]) -> (Vec<u8>, Vec<usize>) {
+    use prost::Message;
+    const FIELD_BYTES: usize = 6;
+    let mut header =
+        evenkeel_protocol::pb::WalHeader::decode_length_delimited(&bytes[4..]).expect("a header");
+    assert_eq!(header.entry_checksums.take(), Some(true));
+    let mut out = bytes[..4].to_vec();
+    out.extend_from_slice(&header.encode_length_delimited_to_vec());
+    let mut new_offsets = vec![out.len()];
+    for entry in offsets.windows(2).map(|range| &bytes[range[0]..range[1]]) {
+        let (key_len, key_at) = read_varint(entry).expect("a length");
+        assert_eq!(entry[key_at..key_at + 2], [0xc5, 0x3e]);
+        write_varint(&mut out, key_len - FIELD_BYTES as u64);
+        out.extend_from_slice(&entry[key_at + FIELD_BYTES..]);
+        new_offsets.push(out.len());
+    }
+    out.extend_from_slice(&bytes[offsets[offsets.len() - 1]..]);
+    (out, new_offsets)
 }
