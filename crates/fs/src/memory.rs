@@ -27,8 +27,8 @@ pub enum Keep {
     /// The machine crashed: synced bytes survive.
     Synced,
     /// The machine crashed during writeback: synced bytes survive, and a prefix of the flushed
-    /// bytes of each file, which the number selects. (File systems that order data before lengths
-    /// leave no other state; a WAL has no checksums and could not detect one.)
+    /// bytes of each file, which the number selects. File systems that order data before lengths
+    /// leave no other state; [`crate::PowerCutFileSystem`] leaves those of other file systems, too.
     Torn(u64),
 }
 

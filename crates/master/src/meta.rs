@@ -165,8 +165,7 @@ impl MetaTable {
     }
 
     /// Every region, of one table or of all, in the order of their rows. Split parents are among
-    /// them. A row that cannot be read is named in the log and left out: a log has no checksums, so
-    /// a power cut may leave one.
+    /// them. A row that cannot be read is named in the log and left out.
     ///
     /// # Errors
     /// Whatever the region says.

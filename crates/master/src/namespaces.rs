@@ -56,11 +56,8 @@ impl NamespaceTable {
     /// Whatever the region says.
     pub fn ensure_built_in(&self) -> Result<()> {
         for name in [DEFAULT_NAMESPACE, SYSTEM_NAMESPACE] {
-            if self.find(name)?.is_none() {
-                self.put(&pb::NamespaceDescriptor {
-                    name: name.to_owned().into(),
-                    configuration: Vec::new(),
-                })?;
+            if !self.is_readable(name)? {
+                self.put_without_settings(name)?;
             }
         }
         Ok(())
@@ -73,15 +70,25 @@ impl NamespaceTable {
     pub fn ensure_those_of<'a>(&self, tables: impl Iterator<Item = &'a TableName>) -> Result<()> {
         for table in tables {
             let name = table.namespace();
-            if self.find(name)?.is_none() {
+            if !self.is_readable(name)? {
                 tracing::error!(namespace = name, %table, "the table's namespace is not known: it is made again, without its settings");
-                self.put(&pb::NamespaceDescriptor {
-                    name: name.to_owned().into(),
-                    configuration: Vec::new(),
-                })?;
+                self.put_without_settings(name)?;
             }
         }
         Ok(())
+    }
+
+    /// Returns true if a namespace has a row that can be read. One that cannot be read is named in
+    /// the log.
+    fn is_readable(&self, name: &str) -> Result<bool> {
+        let row = self.region.get(Scan::get(name.as_bytes().to_vec()))?;
+        Ok(descriptor_of(&row)
+            .inspect_err(|error| tracing::error!(%error, "the namespace cannot be read"))
+            .is_ok_and(|namespace| namespace.is_some()))
+    }
+
+    fn put_without_settings(&self, name: &str) -> Result<()> {
+        self.put(&pb::NamespaceDescriptor { name: name.to_owned().into(), configuration: Vec::new() })
     }
 
     /// A namespace by name.
@@ -96,7 +103,8 @@ impl NamespaceTable {
         descriptor_of(&self.region.get(Scan::get(name.as_bytes().to_vec()))?)
     }
 
-    /// Every namespace, ordered by name.
+    /// Every namespace, ordered by name. A row that cannot be read is named in the log and left out,
+    /// so that it does not keep the server from starting.
     ///
     /// # Errors
     /// Whatever the region says.
@@ -107,7 +115,10 @@ impl NamespaceTable {
             row.clear();
             let state =
                 scanner.next(&mut row, &mut ScannerContext::unlimited()).map_err(TryError::into_failure)?;
-            all.extend(descriptor_of(&row)?);
+            match descriptor_of(&row) {
+                Ok(namespace) => all.extend(namespace),
+                Err(error) => tracing::error!(%error, "the namespace cannot be read, and is left out"),
+            }
             if !state.has_more() {
                 return Ok(all);
             }
@@ -178,9 +189,10 @@ fn descriptor_of(row: &CellBuffer) -> Result<Option<pb::NamespaceDescriptor>> {
         return Ok(None);
     };
     let decoded = pb::NamespaceDescriptor::decode(cell.value());
-    decoded
-        .map(Some)
-        .map_err(|e| HBaseError::io(format!("hbase:namespace row {}: {e}", cell.row().escape_ascii())))
+    decoded.map(Some).map_err(|e| {
+        let (row, value) = (cell.row().escape_ascii(), cell.value().escape_ascii());
+        HBaseError::io(format!("hbase:namespace row {row}: {e}: its value is {value}"))
+    })
 }
 
 impl Master {

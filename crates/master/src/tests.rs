@@ -110,6 +110,7 @@ impl Cluster {
         let namespace_region = regions::open_namespace(&env, &meta, &mut tables).expect("opens");
         let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&clock));
         namespaces.ensure_built_in().expect("there");
+        namespaces.ensure_those_of(tables.keys()).expect("there");
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
         let connection = EmbeddedConnection::new(ClusterView::default());
         let regionserver = RegionServer::new(RegionServerParts {
@@ -634,6 +635,31 @@ fn a_namespace_with_tables_stays() {
     assert_eq!((outcomes[0].is_ok(), outcomes[1].is_err()), (made, made));
     assert_eq!(cluster.master().namespaces().get("ns").is_ok(), made);
     assert_eq!(cluster.memory.exists(&path("data/ns/t/.tabledesc")).expect("looked"), made);
+}
+
+#[test]
+fn a_namespace_that_cannot_be_read_does_not_stop_a_start() {
+    let mut cluster = Cluster::with_table();
+    let named =
+        |name: &'static str| pb::NamespaceDescriptor { name: Bytes::from(name), configuration: Vec::new() };
+    for name in ["ns", "other"] {
+        cluster.run(|master| master.create_namespace(named(name), NO_NONCE)).expect("made");
+    }
+    let table = TableName::new("hbase", "namespace").expect("legal");
+    cluster.clock.advance_ms(10);
+    for name in ["ns", "default"] {
+        // A field of 100 bytes, of which two are there.
+        let cell = KeyValue::put(name.as_bytes(), b"info", b"d", cluster.clock.now_ms(), b"\x0a\x64ab");
+        let mutation = Mutation::new(MutationKind::Put, Bytes::from(name), vec![cell]);
+        cluster.regions_of(&table)[0].mutate_wait(mutation).expect("written");
+    }
+    cluster.end();
+    cluster.start();
+    let names: Vec<_> =
+        cluster.master().namespaces().list().expect("read").into_iter().map(|n| n.name).collect();
+    assert_eq!(names, ["default", "hbase", "other"]);
+    assert!(cluster.master().namespaces().get("ns").is_err_and(|error| error.message().contains("row ns")));
+    all_rows_are_there(&cluster, true, "default is made again");
 }
 
 #[test]

@@ -101,7 +101,7 @@ mod tests {
         let mut crc = u32::MAX;
         for byte in zeroed {
             crc ^= u32::from(byte);
-            (0..8).for_each(|_| crc = crc >> 1 ^ (crc & 1) * 0x82f6_3b78);
+            (0..8).for_each(|_| crc = (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78));
         }
         assert_eq!(entry[3..7], (!crc).to_le_bytes());
     }
