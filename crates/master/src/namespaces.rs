@@ -103,8 +103,8 @@ impl NamespaceTable {
         descriptor_of(&self.region.get(Scan::get(name.as_bytes().to_vec()))?)
     }
 
-    /// Every namespace, ordered by name. A row that cannot be read is named in the log and left out,
-    /// so that it does not keep the server from starting.
+    /// Every namespace, ordered by name. A row that cannot be read is named in the log and left
+    /// out, so that it does not keep the server from starting.
     ///
     /// # Errors
     /// Whatever the region says.

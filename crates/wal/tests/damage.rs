@@ -201,8 +201,8 @@ fn compressed_files_give_no_entry_that_was_not_written_and_most_of_those_behind_
                     for damage in damages(&bytes, at) {
                         let damaged = damage.apply(&bytes);
                         let read = read(&damaged);
-                        // Without checksums a changed name, for example, is not detected where it is
-                        // defined, but where it is used.
+                        // Without checksums a changed name, for example, is not detected where it
+                        // is defined, but where it is used.
                         let first = offsets.iter().rposition(|offset| *offset <= damage.from).unwrap_or(0);
                         let is_seen = read.gaps.first().is_some_and(|gap| gap.from <= offsets[first] as u64);
                         for (i, entry) in entries.iter().enumerate() {

@@ -2,8 +2,8 @@
 //!
 //! A power cut may leave the length of an unsynced entry on the disk with zeros or other bytes in
 //! place of its contents. Where the lengths in it survive, only a checksum tells it from an entry
-//! that was written. So each entry has one, in a place that HBase's readers skip: field
-//! 1000 of its WALKey, a number that HBase does not use.
+//! that was written. So each entry has one, in a place that HBase's readers skip: field 1000
+//! of its WALKey, a number that HBase does not use.
 //!
 //! ```text
 //! entry = varint len | c5 3e | u32 checksum | other fields of WALKey | cells
@@ -13,8 +13,9 @@
 //!   place of the checksum. It is little-endian, as protobuf's `fixed32` is.
 //! * A compressed entry's checksum covers the compressed bytes, so it is verified before a string
 //!   of it is used.
-//! * It is the key's first field, so that its place is known before the key is parsed, and so that a
-//!   key ends with a field that shows a missing byte. Protobuf's readers take fields in any order.
+//! * It is the key's first field, so that its place is known before the key is parsed, and so that
+//!   a key ends with a field that shows a missing byte. Protobuf's readers take fields in any
+//!   order.
 //! * `WALHeader.entry_checksums` says that every entry of the file has one. So an entry whose
 //!   field was overwritten is not taken for one that HBase wrote.
 
