@@ -126,18 +126,21 @@ impl Drop for Server {
 pub fn target() -> &'static Server {
     static TARGET: OnceLock<Result<Server, String>> = OnceLock::new();
     let server = TARGET.get_or_init(|| match std::env::var("EVENKEEL_INTEROP_TARGET").as_deref() {
-        Err(_) | Ok("" | "evenkeel") => start_evenkeel_with(&own_settings()),
-        Ok("stock") => start_stock(),
+        Err(_) | Ok("" | "evenkeel") => start_evenkeel_with(&shared_settings()),
+        Ok("stock") => start_stock_with(&shared_settings()),
         Ok(address) => at(address),
     });
     server.as_ref().unwrap_or_else(|why| panic!("no server to test against: {why}"))
 }
 
-/// `EVENKEEL_INTEROP_SETTINGS`: `key=value[,key=value...]`.
-fn own_settings() -> Vec<(String, String)> {
+/// The settings of the shared server: what checks need, and `EVENKEEL_INTEROP_SETTINGS`, which is
+/// `key=value[,key=value...]`.
+fn shared_settings() -> Vec<(String, String)> {
+    const OF_CHECKS: [(&str, &str); 2] =
+        [("hbase.ipc.warn.response.size", "200000"), ("hbase.regionserver.slowlog.buffer.enabled", "true")];
     let text = std::env::var("EVENKEEL_INTEROP_SETTINGS").unwrap_or_default();
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    OF_CHECKS.into_iter().chain(pairs).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 /// Starts Evenkeel standalone: `evenkeel start` with its ports and root directory given by `-D`.

@@ -41,7 +41,7 @@ mod tables;
 pub use cluster::{ClusterMetrics, ClusterOption, RegionMetrics, ServerMetrics, TableRegionCounts};
 pub use namespaces::NamespaceDescriptor;
 pub use regions::CompactionState;
-pub use servers::CacheEviction;
+pub use servers::{CacheEviction, CallLog};
 pub use snapshots::{SnapshotDescription, SnapshotType};
 pub use switches::Balance;
 

@@ -5,6 +5,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`binary`] | [`Binary`]: bytes as HBase prints them |
 //! | [`cell`] | [`CellRef`], a view of a cell; [`KeyValue`], owned; [`KeyBuf`]; [`CellBuffer`] |
 //! | [`comparator`] | the order of cells, and that of hbase:meta |
 //! | [`config`] | [`Configuration`]: `hbase-site.xml`, defaults, overlays |
@@ -36,6 +37,7 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![deny(unsafe_code)]
 
+pub mod binary;
 pub mod cell;
 pub mod comparator;
 pub mod config;
@@ -51,6 +53,7 @@ pub mod search;
 pub mod varint;
 pub mod wait;
 
+pub use binary::Binary;
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
 pub use comparator::CellComparator;
 pub use config::{ConfigError, Configuration, TimeUnit};

@@ -57,6 +57,19 @@ pub struct RequestDetail {
     pub row: Vec<u8>,
     /// What else there is to say: actions of a batch, the scanner.
     pub text: String,
+    /// The actions of a multi.
+    pub actions: ActionCounts,
+}
+
+/// How many actions of each kind a multi has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ActionCounts {
+    /// Gets.
+    pub gets: u32,
+    /// Puts, deletes, appends, increments.
+    pub mutations: u32,
+    /// Calls of coprocessors.
+    pub service_calls: u32,
 }
 
 /// A request that has ended.
@@ -280,7 +293,7 @@ mod tests {
             detail: RequestDetail {
                 region: "ä".repeat(TEXT_BYTES_MAX),
                 row: vec![1; 500],
-                text: String::new(),
+                ..RequestDetail::default()
             },
             waits,
         }

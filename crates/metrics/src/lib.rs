@@ -9,6 +9,7 @@
 //! | [`histogram`] | distributions of times and sizes |
 //! | [`waits`] | what a request's time went to |
 //! | [`ledger`] | the slow requests of the last while |
+//! | [`slow_log`] | HBase's log of slow and large responses |
 //! | [`record`] | what a source tells, by HBase's names |
 //! | [`registry`] | the sources of a process |
 //! | [`sink`] | records as `/jmx` and `/prometheus` show them, and sinks that write at a period |
@@ -26,6 +27,7 @@ pub mod ledger;
 pub mod record;
 pub mod registry;
 pub mod sink;
+pub mod slow_log;
 pub mod sparse;
 pub mod striped;
 pub mod waits;
@@ -35,5 +37,6 @@ pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
 pub use self::ledger::{Ledger, LedgerConfig, RequestDetail, SlowRequest};
 pub use self::record::{Metric, Origin, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
+pub use self::slow_log::{SlowLog, SlowLogConfig};
 pub use self::sparse::SparseHistogram;
 pub use self::waits::{Cause, Waits};

@@ -13,9 +13,10 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_common::ErrorKind;
-use evenkeel_metrics::ledger::{Ledger, RequestDetail, SlowRequest};
+use evenkeel_metrics::ledger::{ActionCounts, Ledger, RequestDetail, SlowRequest};
+use evenkeel_metrics::slow_log::Excess;
 use evenkeel_metrics::waits::{Cause, Waits};
-use evenkeel_metrics::{Counters, Histogram, LedgerConfig};
+use evenkeel_metrics::{Counters, Histogram, LedgerConfig, SlowLog, SlowLogConfig};
 
 use crate::call::ConnectionInfo;
 
@@ -64,6 +65,8 @@ pub struct RpcMetrics {
     exceptions: Counters<{ ErrorKind::ALL.len() }>,
     /// The slow calls.
     pub ledger: Ledger,
+    /// HBase's log of slow and large responses.
+    pub slow_log: SlowLog,
 }
 
 /// One call that has its reply.
@@ -78,9 +81,9 @@ pub(crate) struct AnsweredCall<'a> {
 }
 
 impl RpcMetrics {
-    /// Metrics whose ledger keeps calls by these settings.
-    pub fn new(ledger: LedgerConfig) -> Self {
-        Self { ledger: Ledger::new(ledger), ..Self::default() }
+    /// Metrics whose ledger and slow log keep calls by these settings.
+    pub fn new(ledger: LedgerConfig, slow_log: SlowLogConfig) -> Self {
+        Self { ledger: Ledger::new(ledger), slow_log: SlowLog::new(slow_log), ..Self::default() }
     }
 
     /// Replies with an error of this kind.
@@ -110,20 +113,21 @@ impl RpcMetrics {
         if let Some(kind) = call.error {
             self.count_exception(kind);
         }
-        if self.ledger.wants(total) {
-            self.keep(call, detail());
+        let is_long = self.ledger.wants(total);
+        if is_long || self.slow_log.wants(call.times.processing_time(), call.reply_bytes as u64) {
+            self.keep(call, detail(), is_long);
         }
     }
 
     #[cold]
-    fn keep(&self, call: AnsweredCall<'_>, detail: RequestDetail) {
+    fn keep(&self, call: AnsweredCall<'_>, detail: RequestDetail, is_long: bool) {
         let (queue_time, processing_time) = (call.times.queue_time(), call.times.processing_time());
         let mut waits = call.waits;
         waits.note(Cause::Thread, queue_time);
         let unexplained = (queue_time + processing_time).saturating_sub(waits.sum());
         waits.note(Cause::Unexplained, unexplained);
         let age = call.times.received_at.elapsed();
-        self.ledger.keep(SlowRequest {
+        let request = SlowRequest {
             method: call.method,
             received_ms: now_ms() - i64::try_from(age.as_millis()).unwrap_or(i64::MAX),
             queue_time,
@@ -135,8 +139,39 @@ impl RpcMetrics {
             error: call.error.map_or("", ErrorKind::class_name),
             detail,
             waits,
-        });
+        };
+        if let Some(excess) = self.slow_log.keep(&request) {
+            warn(&request, excess);
+        }
+        if is_long {
+            self.ledger.keep(request);
+        }
     }
+}
+
+/// HBase's line for a slow or large response.
+fn warn(request: &SlowRequest, excess: Excess) {
+    let waits: Vec<_> = request.waits.by_length();
+    let waits = waits.iter().map(|(cause, time)| format!("{} {time:.1?}", cause.name()));
+    let ActionCounts { gets, mutations, service_calls } = request.detail.actions;
+    tracing::warn!(
+        method = request.method,
+        client = request.client,
+        user = request.user,
+        region = request.detail.region,
+        row = %request.detail.row.escape_ascii(),
+        detail = request.detail.text,
+        gets,
+        mutations,
+        service_calls,
+        queue_time = ?request.queue_time,
+        processing_time = ?request.processing_time,
+        response_bytes = request.reply_bytes,
+        error = request.error,
+        waits = waits.collect::<Vec<_>>().join(", "),
+        "(response{})",
+        excess.tag()
+    );
 }
 
 fn now_ms() -> i64 {

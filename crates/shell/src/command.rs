@@ -6,7 +6,7 @@
 //! | ddl | [`ddl`], [`alter`]; [`schema`] builds descriptors, [`describe`] prints them |
 //! | namespace | [`namespace`] |
 //! | dml | [`write`], [`read`]; [`column`] reads columns and their formatters |
-//! | tools | [`tools`], [`switches`], [`regions`] |
+//! | tools | [`tools`], [`slow_log`], [`switches`], [`regions`] |
 //! | snapshots | [`snapshots`] |
 //! | refused commands | [`unsupported`] |
 //!
@@ -23,6 +23,7 @@ pub mod namespace;
 pub mod read;
 pub mod regions;
 pub mod schema;
+pub mod slow_log;
 pub mod snapshots;
 pub mod status;
 pub mod switches;
@@ -102,7 +103,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "dml", commands: &[write::COMMANDS, read::COMMANDS], comment: None },
     Group {
         name: "tools",
-        commands: &[tools::COMMANDS, switches::COMMANDS, regions::COMMANDS],
+        commands: &[tools::COMMANDS, slow_log::COMMANDS, switches::COMMANDS, regions::COMMANDS],
         comment: Some("These change how a cluster runs. Know what you do."),
     },
     Group { name: "snapshots", commands: &[snapshots::COMMANDS], comment: None },

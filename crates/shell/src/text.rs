@@ -1,21 +1,13 @@
 //! Bytes and times in the stock shell's formats.
 
 use chrono::{Local, Offset, TimeZone, Utc};
-use evenkeel_common::RegionInfo;
+use evenkeel_common::{Binary, RegionInfo};
 
 const MS_PER_DAY: i64 = 86_400_000;
 
 /// `Bytes.toStringBinary`: printable ASCII unchanged, other bytes as `\xHH`.
 pub fn binary(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'\\' => text.push_str("\\x5C"),
-            b' '..=b'~' => text.push(char::from(*byte)),
-            other => text.push_str(&format!("\\x{other:02X}")),
-        }
-    }
-    text
+    Binary(bytes).to_string()
 }
 
 /// `Bytes.toBytesBinary`: `\xHH` is a byte, other text is unchanged.

@@ -45,7 +45,7 @@ impl Shared {
             replies,
         };
         let limits = ConnectionLimits::new(conf, connections::raise_descriptors(), memory.reserve)?;
-        let rpc_metrics = Arc::new(RpcMetrics::new(settings.ledger));
+        let rpc_metrics = Arc::new(RpcMetrics::new(settings.ledger, settings.slow_log));
         Ok(Self { budgets, limits, rpc_metrics })
     }
 }

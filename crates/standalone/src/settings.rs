@@ -8,7 +8,8 @@ use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
 use evenkeel_fs::WRITE_BEHIND_BYTES;
-use evenkeel_metrics::LedgerConfig;
+use evenkeel_metrics::slow_log::WarnLimit;
+use evenkeel_metrics::{LedgerConfig, SlowLogConfig};
 use evenkeel_region::memstore::ChunkPoolConfig;
 use evenkeel_region::region::RegionConfig;
 use evenkeel_rpc::RpcServerConfig;
@@ -62,6 +63,9 @@ pub struct Settings {
     /// Which slow requests are kept: `evenkeel.slow.request.ms`, and as many as
     /// `hbase.regionserver.slowlog.ringbuffer.size` says.
     pub ledger: LedgerConfig,
+    /// HBase's log of slow and large responses: `hbase.ipc.warn.response.*` and
+    /// `hbase.regionserver.slowlog.*`.
+    pub slow_log: SlowLogConfig,
     /// Limits of regions.
     pub region: RegionConfig,
     /// Limits of the RegionServer.
@@ -103,6 +107,7 @@ impl Settings {
             shutdown_timeout: shutdown_timeout(conf)?,
             nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(bad)?,
             ledger: ledger_config(conf)?,
+            slow_log: slow_log_config(conf)?,
             region: region_config(conf)?,
             regionserver,
         })
@@ -174,12 +179,34 @@ fn shutdown_timeout(conf: &Configuration) -> Result<Duration> {
 
 fn ledger_config(conf: &Configuration) -> Result<LedgerConfig> {
     const SLOW: &str = "evenkeel.slow.request.ms";
-    const KEPT: &str = "hbase.regionserver.slowlog.ringbuffer.size";
     let default = LedgerConfig::default();
     let slow_ms = u64::try_from(default.slow.as_millis()).unwrap_or(u64::MAX);
     let slow = Duration::from_millis(conf.get_u64_or(SLOW, slow_ms).map_err(bad)?);
-    let kept = conf.get_u64_or(KEPT, default.kept as u64).map_err(bad)?.clamp(1, LEDGER_KEPT_MAX);
-    Ok(LedgerConfig { slow, kept: length::index(kept) })
+    Ok(LedgerConfig { slow, kept: slow_requests_kept(conf)? })
+}
+
+fn slow_requests_kept(conf: &Configuration) -> Result<usize> {
+    const KEY: &str = "hbase.regionserver.slowlog.ringbuffer.size";
+    let default = LedgerConfig::default().kept as u64;
+    Ok(length::index(conf.get_u64_or(KEY, default).map_err(bad)?.clamp(1, LEDGER_KEPT_MAX)))
+}
+
+fn slow_log_config(conf: &Configuration) -> Result<SlowLogConfig> {
+    // As in HBase, scans have the limit of other calls unless they have their own, and a negative
+    // one is none.
+    let limit = |key: &str, key_of_scans: &str, default: i64| -> Result<WarnLimit> {
+        let calls = conf.get_i64_or(key, default).map_err(bad)?;
+        let scans = conf.get_i64_or(key_of_scans, calls).map_err(bad)?;
+        Ok(WarnLimit { calls: u64::try_from(calls).ok(), scans: u64::try_from(scans).ok() })
+    };
+    const TIME: [&str; 2] = ["hbase.ipc.warn.response.time", "hbase.ipc.warn.response.time.scan"];
+    const SIZE: [&str; 2] = ["hbase.ipc.warn.response.size", "hbase.ipc.warn.response.size.scan"];
+    Ok(SlowLogConfig {
+        time_ms: limit(TIME[0], TIME[1], 10_000)?,
+        bytes: limit(SIZE[0], SIZE[1], 100 << 20)?,
+        is_kept: conf.get_bool_or("hbase.regionserver.slowlog.buffer.enabled", false).map_err(bad)?,
+        kept: slow_requests_kept(conf)?,
+    })
 }
 
 fn machine_memory_bytes() -> Option<u64> {

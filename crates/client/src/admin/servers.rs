@@ -1,8 +1,10 @@
 //! Administration of one RegionServer.
 
 use bytes::Bytes;
-use evenkeel_common::{RegionInfo, ServerName, TableName};
+use evenkeel_common::{HBaseError, RegionInfo, ServerName, TableName};
 use evenkeel_protocol::pb;
+use pb::slow_log_response_request::LogType;
+use prost::Message;
 
 use super::{Admin, RegionMetrics};
 use crate::error::Result;
@@ -17,6 +19,19 @@ pub struct CacheEviction {
     pub cache_bytes_max: i64,
     /// Regions whose blocks could not be evicted, with the exceptions.
     pub failed_regions: usize,
+}
+
+/// The Java class of the message by which GetLogEntries asks for calls.
+const SLOW_LOG_REQUEST_CLASS: &str =
+    "org.apache.hadoop.hbase.shaded.protobuf.generated.AdminProtos$SlowLogResponseRequest";
+
+/// A server's log of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallLog {
+    /// Calls that took long.
+    Slow,
+    /// Calls whose replies were large.
+    Large,
 }
 
 impl Admin {
@@ -112,6 +127,51 @@ impl Admin {
         let _: pb::UpdateConfigurationResponse =
             self.call_server(server, "UpdateConfiguration", &request).await?;
         Ok(())
+    }
+
+    /// The calls in a log of some servers, the latest first of each, by a request's filters and its
+    /// limit for each server.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`]; `IOException` if a server answers with another message.
+    pub async fn logged_calls(
+        &self,
+        servers: &[ServerName],
+        log: CallLog,
+        filters: &pb::SlowLogResponseRequest,
+    ) -> Result<Vec<pb::SlowLogPayload>> {
+        let log_type = Some(match log {
+            CallLog::Slow => LogType::SlowLog.into(),
+            CallLog::Large => LogType::LargeLog.into(),
+        });
+        let query = pb::SlowLogResponseRequest { log_type, ..filters.clone() };
+        let request = pb::LogRequest {
+            log_class_name: SLOW_LOG_REQUEST_CLASS.to_owned(),
+            log_message: query.encode_to_vec().into(),
+        };
+        let mut calls = Vec::new();
+        for server in servers {
+            let answer: pb::LogEntry = self.call_server(server, "GetLogEntries", &request).await?;
+            let responses = pb::SlowLogResponses::decode(answer.log_message)
+                .map_err(|e| HBaseError::io(format!("{}: {e}", answer.log_class_name)))?;
+            calls.extend(responses.slow_log_payloads);
+        }
+        Ok(calls)
+    }
+
+    /// Forgets the slow and large calls of some servers; of each, whether it kept any.
+    ///
+    /// # Errors
+    /// As [`Admin::call_server`].
+    pub async fn clear_logged_calls(&self, servers: &[ServerName]) -> Result<Vec<bool>> {
+        let mut cleared = Vec::new();
+        for server in servers {
+            let request = pb::ClearSlowLogResponseRequest {};
+            let answer: pb::ClearSlowLogResponses =
+                self.call_server(server, "ClearSlowLogsResponses", &request).await?;
+            cleared.push(answer.is_cleaned);
+        }
+        Ok(cleared)
     }
 
     /// Drops a table's blocks from the block caches of all its servers.

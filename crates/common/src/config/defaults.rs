@@ -140,6 +140,8 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.ipc.max.request.size", Some("268435456")),
     ("hbase.ipc.warn.response.time", Some("10000")),
     ("hbase.ipc.warn.response.size", Some("104857600")),
+    ("hbase.ipc.warn.response.time.scan", None),
+    ("hbase.ipc.warn.response.size.scan", None),
     ("hbase.ipc.slow.metric.time", None),
     ("hbase.ipc.min.client.request.timeout", Some("20")),
     ("hbase.ipc.client.idlethreshold", Some("4000")),
@@ -160,6 +162,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.ipc.server.tcpkeepalive", Some("true")),
     ("hbase.regionserver.slowlog.buffer.enabled", Some("false")),
     ("hbase.regionserver.slowlog.ringbuffer.size", Some("256")),
+    ("hbase.regionserver.slowlog.systable.enabled", Some("false")),
     // L1 block cache.
     ("hfile.block.cache.size", Some("0.4")),
     ("hfile.block.cache.memory.size", None),

@@ -6,21 +6,7 @@ use evenkeel_common::CellRef;
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
 use evenkeel_common::length;
 
-/// Bytes as `Bytes.toStringBinary` prints them: ASCII unchanged, other bytes and the backslash as
-/// `\x` and two digits.
-pub struct Binary<'a>(pub &'a [u8]);
-
-impl fmt::Display for Binary<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.0 {
-            match byte {
-                b' '..=b'~' if *byte != b'\\' => f.write_char(char::from(*byte))?,
-                _ => write!(f, "\\x{byte:02X}")?,
-            }
-        }
-        Ok(())
-    }
-}
+pub use evenkeel_common::Binary;
 
 /// The bytes of a text in the form of [`Binary`] (`Bytes.toBytesBinary`).
 pub fn parse_binary(text: &str) -> Vec<u8> {

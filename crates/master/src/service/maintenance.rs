@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_common::{Result, length};
+use evenkeel_common::{HBaseError, Result, length};
 use evenkeel_protocol::pb;
+use prost::Message;
 
 use super::{Method, methods};
 use crate::Master;
@@ -13,6 +14,7 @@ use crate::Master;
 pub(super) const METHODS: &[Method<Master>] = methods![
     "Balance" => balance,
     "EnableCatalogJanitor" => enable_catalog_janitor,
+    "GetLogEntries" => log_entries,
     "IsBalancerEnabled" => is_balancer_enabled,
     "IsCatalogJanitorEnabled" => is_catalog_janitor_enabled,
     "IsCleanerChoreEnabled" => is_cleaner_chore_enabled,
@@ -28,6 +30,22 @@ pub(super) const METHODS: &[Method<Master>] = methods![
     "SetSplitOrMergeEnabled" => set_split_or_merge_enabled,
     "SwitchSnapshotCleanup" => switch_snapshot_cleanup,
 ];
+
+/// The decisions and rejections of the balancer: there are none, as in HBase unless a setting keeps
+/// them.
+fn log_entries(_: &Arc<Master>, request: pb::LogRequest) -> Result<pb::LogEntry> {
+    const PROTOS: &str = "org.apache.hadoop.hbase.shaded.protobuf.generated.MasterProtos";
+    let (class, log_message) = match &request.log_class_name {
+        name if name.contains("BalancerDecisionsRequest") => {
+            ("BalancerDecisionsResponse", pb::BalancerDecisionsResponse::default().encode_to_vec())
+        }
+        name if name.contains("BalancerRejectionsRequest") => {
+            ("BalancerRejectionsResponse", pb::BalancerRejectionsResponse::default().encode_to_vec())
+        }
+        _ => return Err(HBaseError::io("Invalid request params")),
+    };
+    Ok(pb::LogEntry { log_class_name: format!("{PROTOS}${class}"), log_message: log_message.into() })
+}
 
 fn is_on(switch: &AtomicBool) -> bool {
     switch.load(Ordering::Relaxed)

@@ -39,8 +39,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, HBaseError, Result, TryError, Wait, clock, quoted, turns};
+use evenkeel_common::error::QUOTED_BYTES_MAX;
+use evenkeel_common::{Binary, CellBuffer, HBaseError, Result, TryError, Wait, clock, quoted, turns};
 use evenkeel_metrics::RequestDetail;
+use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
@@ -107,14 +109,29 @@ pub fn kind(request: &MultiRequest) -> MultiKind {
 
 /// What the ledger keeps of a request.
 pub fn detail(request: &MultiRequest) -> RequestDetail {
-    let actions: usize = request.region_actions.iter().map(|of| of.actions.len()).sum();
     let regions = request.region_actions.len();
     let first = request.region_actions.first();
-    RequestDetail {
-        region: first.map(|of| quoted(&of.region.value).to_string()).unwrap_or_default(),
-        row: Vec::new(),
-        text: format!("{actions} actions, {regions} regions"),
+    let mut counts = ActionCounts::default();
+    for action in request.region_actions.iter().flat_map(|of| &of.actions) {
+        match action.what {
+            What::Get { .. } => counts.gets += 1,
+            What::Mutation(_) => counts.mutations += 1,
+            What::Service(_) => counts.service_calls += 1,
+            What::Nothing => {}
+        }
     }
+    let ActionCounts { gets, mutations, service_calls } = counts;
+    RequestDetail {
+        region: first.map(|of| region_name(&of.region.value)).unwrap_or_default(),
+        row: Vec::new(),
+        text: format!("{} actions, {regions} regions", gets + mutations + service_calls),
+        actions: counts,
+    }
+}
+
+/// A region's name as a client sent it, which may be long.
+fn region_name(name: &[u8]) -> String {
+    Binary(name.get(..QUOTED_BYTES_MAX).unwrap_or(name)).to_string()
 }
 
 /// Starts all actions of a request; `done` gets the outcome when the last has ended. What reads

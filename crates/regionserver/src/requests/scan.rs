@@ -20,7 +20,7 @@ use bytes::Bytes;
 use evenkeel_common::buffer_pool::POOLED_BYTES_MAX;
 use evenkeel_common::clock;
 use evenkeel_common::length;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError};
+use evenkeel_common::{Binary, CellBuffer, ErrorKind, HBaseError, Result, TryError};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
@@ -111,9 +111,9 @@ pub fn scan_on(
 /// What the ledger keeps of a call of a scan that was answered.
 pub fn detail(region: Option<&Region>, response: &pb::ScanResponse) -> RequestDetail {
     RequestDetail {
-        region: region.map(|region| region.info().name_text()).unwrap_or_default(),
-        row: Vec::new(),
+        region: region.map(|region| Binary(region.info().name()).to_string()).unwrap_or_default(),
         text: format!("scanner_id: {}, results: {}", response.scanner_id(), response.cells_per_result.len()),
+        ..RequestDetail::default()
     }
 }
 

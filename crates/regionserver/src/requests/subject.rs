@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use evenkeel_common::Binary;
 use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ROW_BYTES_MAX;
 use evenkeel_region::region::{Operation, Region};
@@ -50,8 +51,8 @@ impl Subject {
 /// What the ledger keeps of a request for one row.
 pub fn row_detail(region: &Region, row: &[u8]) -> RequestDetail {
     RequestDetail {
-        region: region.info().name_text(),
+        region: Binary(region.info().name()).to_string(),
         row: row.get(..ROW_BYTES_MAX).unwrap_or(row).to_vec(),
-        text: String::new(),
+        ..RequestDetail::default()
     }
 }

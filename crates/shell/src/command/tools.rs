@@ -211,13 +211,13 @@ fn compaction_state(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::text(state))
 }
 
-fn live_servers(shell: &mut Shell) -> CommandResult<Vec<ServerName>> {
+pub(super) fn live_servers(shell: &mut Shell) -> CommandResult<Vec<ServerName>> {
     let admin = shell.cluster.admin()?;
     shell.wait(admin.live_servers())
 }
 
 /// The servers that `host`, `host,port` or a full name matches.
-fn servers(shell: &mut Shell, names: &[Value]) -> CommandResult<Vec<ServerName>> {
+pub(super) fn servers(shell: &mut Shell, names: &[Value]) -> CommandResult<Vec<ServerName>> {
     let live = live_servers(shell)?;
     let mut found = Vec::new();
     for name in names {

@@ -9,12 +9,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "tools",
         &[
-            "clear_slowlog_responses",
             "flush_master_store",
             "get_balancer_decisions",
             "get_balancer_rejections",
-            "get_largelog_responses",
-            "get_slowlog_responses",
             "hbck_chore_run",
             "stop_master",
             "stop_regionserver",

@@ -17,7 +17,8 @@ const ONE_LINE: &str = "general calls, those of priority, scans and writes that 
     hbase.ipc.server.max.callqueue.length is how long it is";
 const THREADS: &str = "these calls have no threads of their own; hbase.regionserver.handler.count and \
     hbase.regionserver.metahandler.count are how many there are";
-const NO_SLOW_LOG: &str = "no call is logged as slow or large, and the slow log is empty";
+const SLOW_IS_A_SECOND: &str = "slow operations are counted from one second on";
+const NO_SLOW_TABLE: &str = "slow calls are not written to hbase:slowlog";
 const NO_RESERVOIR: &str = "requests and replies have a part of the memory instead of a reservoir; evenkeel.memory.size is all of it";
 const FIXED_PARTS: &str = "the parts of the memory are set at start and are not tuned";
 const MINUTES: &str =
@@ -134,12 +135,8 @@ pub(super) const IGNORED: &[Ignored] = &[
         ONE_LINE,
     ),
     Ignored::new(&["hbase.ipc.server.callqueue.type"], &["fifo"], ONE_LINE),
-    Ignored::new(
-        &["hbase.ipc.warn.response.time", "hbase.ipc.warn.response.size", "hbase.ipc.slow.metric.time"],
-        &["-1"],
-        NO_SLOW_LOG,
-    ),
-    Ignored::new(&["hbase.regionserver.slowlog.buffer.enabled"], &["false"], NO_SLOW_LOG),
+    Ignored::new(&["hbase.ipc.slow.metric.time"], &["-1"], SLOW_IS_A_SECOND),
+    Ignored::new(&["hbase.regionserver.slowlog.systable.enabled"], &["false"], NO_SLOW_TABLE),
     Ignored::new(&["hbase.server.allocator.pool.enabled"], &["false"], NO_RESERVOIR),
     Ignored::new(
         &[

@@ -5,14 +5,22 @@ import static evenkeel.interop.Rows.put;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.hbase.DoNotRetryIOException;
+import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.client.CompactionState;
+import org.apache.hadoop.hbase.client.Get;
+import org.apache.hadoop.hbase.client.LogEntry;
+import org.apache.hadoop.hbase.client.OnlineLogRecord;
 import org.apache.hadoop.hbase.client.Put;
 import org.apache.hadoop.hbase.client.RegionInfo;
 import org.apache.hadoop.hbase.client.Scan;
+import org.apache.hadoop.hbase.client.ServerType;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.util.Bytes;
 
@@ -34,6 +42,7 @@ final class RegionAdminChecks {
     suite.check("merge", this::merge);
     suite.check("unassign-assign", this::unassignAssign);
     suite.check("roll-wal", this::rollWal);
+    suite.check("slow-log", this::slowLog);
   }
 
   private Table filled(int rows, String... splits) throws IOException {
@@ -44,6 +53,53 @@ final class RegionAdminChecks {
     }
     table.put(puts);
     return table;
+  }
+
+  /** The servers run with hbase.ipc.warn.response.size=200000, and keep what is larger. */
+  private void slowLog() throws Exception {
+    Table table = suite.presplit();
+    String name = table.getName().getNameAsString();
+    table.put(new Put(b("big\u00ff")).addColumn(b("f"), b("q"), new byte[300_000]));
+    Set<ServerName> servers = Set.copyOf(suite.admin.getRegionServers());
+    Expect.same(List.of(true), suite.admin.clearSlowLogResponses(servers));
+    table.get(new Get(b("big\u00ff")));
+    table.get(new Get(b("small")));
+    until("the large reply is in the log", () -> !logged("LARGE_LOG", Map.of("tableName", name)).isEmpty());
+    List<OnlineLogRecord> large = logged("LARGE_LOG", Map.of("tableName", name));
+    Expect.same(1, large.size());
+    OnlineLogRecord record = large.get(0);
+    String region = suite.admin.getRegions(table.getName()).get(0).getRegionNameAsString();
+    Expect.same("Get", record.getMethodName());
+    Expect.same("HRegionServer", record.getServerClass());
+    Expect.same("Get(org.apache.hadoop.hbase.shaded.protobuf.generated.ClientProtos$GetRequest)",
+        record.getCallDetails());
+    Expect.same("region= " + region + ", row= big\\xC3\\xBF", record.getParam());
+    Expect.same(region, record.getRegionName());
+    Expect.that(record.getResponseSize() >= 300_000, "bytes of the reply: " + record.getResponseSize());
+    Expect.that(Math.abs(System.currentTimeMillis() - record.getStartTime()) < 60_000, "start time");
+    Expect.that(logged("SLOW_LOG", Map.of("tableName", name)).isEmpty(), "it was not slow");
+    Map<String, Object> wrongUser = Map.of("tableName", name, "userName", "nobody");
+    Expect.same(1, logged("LARGE_LOG", wrongUser).size());
+    Map<String, Object> both = new HashMap<>(wrongUser);
+    both.put("filterByOperator", "AND");
+    Expect.that(logged("LARGE_LOG", both).isEmpty(), "both of two filters");
+    both.put("userName", record.getUserName());
+    Expect.same(1, logged("LARGE_LOG", both).size());
+    String host = record.getClientAddress().replaceAll(":[0-9]+$", "");
+    Expect.that(!logged("LARGE_LOG", Map.of("clientAddress", host)).isEmpty(), "by host " + host);
+    Expect.same(List.of(true), suite.admin.clearSlowLogResponses(servers));
+    Expect.that(logged("LARGE_LOG", Map.of("tableName", name)).isEmpty(), "nothing is left");
+    Expect.that(suite.admin.getLogEntries(Set.of(), "BALANCER_DECISION", ServerType.MASTER, 10, Map.of()).isEmpty(),
+        "no decision of the balancer");
+  }
+
+  private List<OnlineLogRecord> logged(String log, Map<String, Object> filters) throws IOException {
+    Set<ServerName> servers = Set.copyOf(suite.admin.getRegionServers());
+    List<OnlineLogRecord> records = new ArrayList<>();
+    for (LogEntry entry : suite.admin.getLogEntries(servers, log, ServerType.REGION_SERVER, 100, filters)) {
+      records.add((OnlineLogRecord) entry);
+    }
+    return records;
   }
 
   private static void until(String what, Callable<Boolean> holds) throws Exception {

@@ -1,0 +1,204 @@
+//! [`SlowLog`]: HBase's log of slow and large responses (`SlowLogQueueService`).
+//!
+//! HBase warns of a call that took longer than one setting, or whose reply is larger than another,
+//! and keeps such calls in a ring for `get_slowlog_responses` and `get_largelog_responses` if a
+//! third setting says so. [`crate::Ledger`] is Evenkeel's own and says where the time went; this is
+//! the list that HBase's tools ask for.
+//!
+//! A call's end compares two numbers. Only a call above one of them takes the lock.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::ledger::SlowRequest;
+
+/// A limit of calls, and that of calls of scans. `None`: no call is above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarnLimit {
+    /// Of calls that are not of scans.
+    pub calls: Option<u64>,
+    /// Of calls of scans.
+    pub scans: Option<u64>,
+}
+
+impl WarnLimit {
+    fn is_exceeded(&self, method: &str, value: u128) -> bool {
+        let limit = if method == "Scan" { self.scans } else { self.calls };
+        limit.is_some_and(|limit| value > u128::from(limit))
+    }
+
+    /// Values up to this one are above neither limit.
+    fn least(&self) -> u64 {
+        [self.calls, self.scans].into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+}
+
+/// What is slow, what is large, and how many calls are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowLogConfig {
+    /// `hbase.ipc.warn.response.time`: milliseconds of processing.
+    pub time_ms: WarnLimit,
+    /// `hbase.ipc.warn.response.size`: bytes of the reply.
+    pub bytes: WarnLimit,
+    /// `hbase.regionserver.slowlog.buffer.enabled`: whether calls are kept.
+    pub is_kept: bool,
+    /// `hbase.regionserver.slowlog.ringbuffer.size`: how many.
+    pub kept: usize,
+}
+
+impl Default for SlowLogConfig {
+    fn default() -> Self {
+        let both = |limit| WarnLimit { calls: Some(limit), scans: Some(limit) };
+        Self { time_ms: both(10_000), bytes: both(100 << 20), is_kept: false, kept: 256 }
+    }
+}
+
+/// Why a call is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// It took too long.
+    Slow,
+    /// Its reply is too large.
+    Large,
+    /// Both.
+    SlowAndLarge,
+}
+
+impl Excess {
+    /// As HBase's log names it.
+    pub fn tag(self) -> &'static str {
+        match self {
+            Self::Slow => "TooSlow",
+            Self::Large => "TooLarge",
+            Self::SlowAndLarge => "TooLarge & TooSlow",
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct SlowLog {
+    config: SlowLogConfig,
+    /// Calls up to both are not looked at.
+    time_least: Duration,
+    bytes_least: u64,
+    /// The newest last.
+    calls: Mutex<VecDeque<(SlowRequest, Excess)>>,
+}
+
+impl Default for SlowLog {
+    fn default() -> Self {
+        Self::new(SlowLogConfig::default())
+    }
+}
+
+impl SlowLog {
+    /// An empty log.
+    pub fn new(config: SlowLogConfig) -> Self {
+        let time_least = Duration::from_millis(config.time_ms.least());
+        Self { config, time_least, bytes_least: config.bytes.least(), calls: Mutex::default() }
+    }
+
+    /// Whether a call may be slow or large.
+    #[inline]
+    pub fn wants(&self, processing_time: Duration, reply_bytes: u64) -> bool {
+        processing_time > self.time_least || reply_bytes > self.bytes_least
+    }
+
+    /// What is excessive of a call. It is kept if it is, and if calls are kept.
+    pub fn keep(&self, request: &SlowRequest) -> Option<Excess> {
+        let is_slow = self.config.time_ms.is_exceeded(request.method, request.processing_time.as_millis());
+        let is_large = self.config.bytes.is_exceeded(request.method, u128::from(request.reply_bytes));
+        let excess = match (is_slow, is_large) {
+            (true, true) => Excess::SlowAndLarge,
+            (true, false) => Excess::Slow,
+            (false, true) => Excess::Large,
+            (false, false) => return None,
+        };
+        if self.config.is_kept {
+            let mut calls = self.calls.lock();
+            if calls.len() >= self.config.kept {
+                calls.pop_front();
+            }
+            calls.push_back((request.clone(), excess));
+        }
+        Some(excess)
+    }
+
+    /// The calls, the newest first; none if none are kept.
+    pub fn calls(&self) -> Vec<(SlowRequest, Excess)> {
+        self.calls.lock().iter().rev().cloned().collect()
+    }
+
+    /// Forgets all calls. Returns whether calls are kept.
+    pub fn clear(&self) -> bool {
+        self.calls.lock().clear();
+        self.config.is_kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::RequestDetail;
+    use crate::waits::Waits;
+
+    fn call(method: &'static str, ms: u64, reply_bytes: u64) -> SlowRequest {
+        SlowRequest {
+            method,
+            received_ms: 0,
+            queue_time: Duration::from_secs(100),
+            processing_time: Duration::from_millis(ms),
+            request_bytes: 0,
+            reply_bytes,
+            client: String::new(),
+            user: String::new(),
+            error: "",
+            detail: RequestDetail::default(),
+            waits: Waits::NONE,
+        }
+    }
+
+    fn config() -> SlowLogConfig {
+        let time_ms = WarnLimit { calls: Some(10), scans: Some(50) };
+        let bytes = WarnLimit { calls: Some(100), scans: None };
+        SlowLogConfig { time_ms, bytes, is_kept: true, kept: 3 }
+    }
+
+    #[test]
+    fn calls_above_a_limit_are_kept_with_what_is_excessive() {
+        let log = SlowLog::new(config());
+        for (method, ms, bytes, excess) in [
+            ("Get", 10, 100, None),
+            ("Get", 11, 100, Some(Excess::Slow)),
+            ("Get", 0, 101, Some(Excess::Large)),
+            ("Multi", 11, 101, Some(Excess::SlowAndLarge)),
+            ("Scan", 50, 1 << 40, None),
+            ("Scan", 51, 0, Some(Excess::Slow)),
+        ] {
+            let call = call(method, ms, bytes);
+            assert_eq!(log.keep(&call), excess, "{method} {ms} {bytes}");
+            assert!(log.wants(call.processing_time, bytes) || excess.is_none());
+        }
+        let kept: Vec<_> = log.calls().into_iter().map(|(call, excess)| (call.method, excess)).collect();
+        assert_eq!(
+            kept,
+            [("Scan", Excess::Slow), ("Multi", Excess::SlowAndLarge), ("Get", Excess::Large)],
+            "the newest first, and as many as the setting says"
+        );
+        assert!(log.clear() && log.calls().is_empty());
+    }
+
+    #[test]
+    fn limits_that_are_off_and_a_log_that_is_off() {
+        let off = WarnLimit { calls: None, scans: None };
+        let none = SlowLog::new(SlowLogConfig { time_ms: off, bytes: off, ..config() });
+        assert!(!none.wants(Duration::from_secs(1 << 40), u64::MAX));
+        assert_eq!(none.keep(&call("Get", 1 << 40, u64::MAX)), None);
+        let silent = SlowLog::new(SlowLogConfig { is_kept: false, ..config() });
+        assert_eq!(silent.keep(&call("Get", 11, 0)), Some(Excess::Slow));
+        assert!(silent.calls().is_empty() && !silent.clear());
+    }
+}
