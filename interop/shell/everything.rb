@@ -357,6 +357,15 @@ x += 1
 x == 4 ? 'yes' : 'no'
 %w[a b]
 list('cmd_h.*').size
+puts '== slow log'
+clear_slowlog_responses
+get_slowlog_responses '*'
+get_slowlog_responses '*', {'TABLE_NAME' => 'cmd', 'LIMIT' => 5, 'FILTER_BY_OP' => 'AND', 'USER' => 'nobody'}
+get_largelog_responses '*', {'TABLE_NAME' => 'no_such'}
+get_slowlog_responses '*', {'FILTER_BY_OP' => 'XOR'}
+get_slowlog_responses 5
+get_slowlog_responses '*', 5
+clear_slowlog_responses 5
 puts '== drop'
 drop_all 'no_such.*'
 list 'cmd.*'; nil
