@@ -9,6 +9,7 @@ use std::future::Future;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -319,8 +320,18 @@ pub fn tail(text: &str, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// Ports that nobody listens on now; all are held until the last is found, so they differ.
+/// Ports that nobody listens on now. No two calls of a process get the same one.
 pub fn free_ports() -> [u16; 5] {
-    let held = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    held.map(|listener| listener.local_addr().expect("an address").port())
+    // Below those that the system gives to outgoing connections (32768 and up), one of which could
+    // take a port before the server does.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(211);
+    let free = || loop {
+        let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(10_000 + at % 20_000).expect("below 30,000");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    };
+    [(); 5].map(|()| free())
 }
