@@ -13,7 +13,9 @@ use bytes::Bytes;
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::names::{DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, check_namespace};
-use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName, TryError};
+use evenkeel_common::{
+    CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName, TryError, quoted,
+};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
@@ -190,7 +192,7 @@ fn descriptor_of(row: &CellBuffer) -> Result<Option<pb::NamespaceDescriptor>> {
     };
     let decoded = pb::NamespaceDescriptor::decode(cell.value());
     decoded.map(Some).map_err(|e| {
-        let (row, value) = (cell.row().escape_ascii(), cell.value().escape_ascii());
+        let (row, value) = (quoted(cell.row()), quoted(cell.value()));
         HBaseError::io(format!("hbase:namespace row {row}: {e}: its value is {value}"))
     })
 }

@@ -12,7 +12,8 @@
 //! once is not kept, and counted as left out.
 //!
 //! # Bounds
-//! Two rings of [`LedgerConfig::kept`] requests, and texts of at most [`TEXT_BYTES_MAX`] bytes.
+//! Two rings of [`LedgerConfig::kept`] requests, whose texts [were cut](RequestDetail::cut) to
+//! [`TEXT_BYTES_MAX`] bytes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -59,6 +60,17 @@ pub struct RequestDetail {
     pub text: String,
     /// The actions of a multi.
     pub actions: ActionCounts,
+}
+
+impl RequestDetail {
+    /// Cuts what a client may have made long.
+    pub fn cut(&mut self) {
+        self.row.truncate(ROW_BYTES_MAX);
+        for text in [&mut self.region, &mut self.text] {
+            let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+            text.truncate(end.unwrap_or(0));
+        }
+    }
 }
 
 /// How many actions of each kind a multi has.
@@ -163,8 +175,7 @@ impl Ledger {
     }
 
     /// Keeps a request that the ledger [wants](Ledger::wants).
-    pub fn keep(&self, mut request: SlowRequest) {
-        cut(&mut request.detail);
+    pub fn keep(&self, request: SlowRequest) {
         let is_slow = request.total_time() >= self.config.slow;
         if is_slow {
             self.slow.fetch_add(1, Relaxed);
@@ -264,15 +275,6 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Cuts what a client may have made long.
-fn cut(detail: &mut RequestDetail) {
-    detail.row.truncate(ROW_BYTES_MAX);
-    for text in [&mut detail.region, &mut detail.text] {
-        let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or(0));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,9 +337,8 @@ mod tests {
 
     #[test]
     fn what_clients_make_long_is_cut() {
-        let ledger = Ledger::default();
-        ledger.keep(request(200));
-        let kept = ledger.slow_requests().remove(0).detail;
-        assert_eq!((kept.region.len(), kept.row.len()), (TEXT_BYTES_MAX, ROW_BYTES_MAX));
+        let mut detail = request(200).detail;
+        detail.cut();
+        assert_eq!((detail.region.len(), detail.row.len()), (TEXT_BYTES_MAX, ROW_BYTES_MAX));
     }
 }

@@ -5,7 +5,8 @@
 //! third setting says so. [`crate::Ledger`] is Evenkeel's own and says where the time went; this is
 //! the list that HBase's tools ask for.
 //!
-//! A call's end compares two numbers. Only a call above one of them takes the lock.
+//! A call's end compares two numbers. Only a call above one of them takes the lock. The ring has as
+//! many calls as the ledger's, and their texts are cut as well.
 
 use std::collections::VecDeque;
 use std::time::Duration;

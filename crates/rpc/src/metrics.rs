@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_common::ErrorKind;
+use evenkeel_common::{Binary, ErrorKind};
 use evenkeel_metrics::ledger::{ActionCounts, Ledger, RequestDetail, SlowRequest};
 use evenkeel_metrics::slow_log::Excess;
 use evenkeel_metrics::waits::{Cause, Waits};
@@ -120,7 +120,8 @@ impl RpcMetrics {
     }
 
     #[cold]
-    fn keep(&self, call: AnsweredCall<'_>, detail: RequestDetail, is_long: bool) {
+    fn keep(&self, call: AnsweredCall<'_>, mut detail: RequestDetail, is_long: bool) {
+        detail.cut();
         let (queue_time, processing_time) = (call.times.queue_time(), call.times.processing_time());
         let mut waits = call.waits;
         waits.note(Cause::Thread, queue_time);
@@ -159,7 +160,7 @@ fn warn(request: &SlowRequest, excess: Excess) {
         client = request.client,
         user = request.user,
         region = request.detail.region,
-        row = %request.detail.row.escape_ascii(),
+        row = %Binary(&request.detail.row),
         detail = request.detail.text,
         gets,
         mutations,

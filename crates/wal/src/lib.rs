@@ -33,5 +33,5 @@ pub use entry::{ClusterUuid, FamilyScope, META_FAMILY, Scope, WalEntry, WalKey};
 pub use evenkeel_compression::Compression;
 pub use log::{OnSynced, RollReason, SyncLevel, Txid, WakeBatch, Wal, WalOptions, WalStats, wake_deferred};
 pub use metrics::{TableAppends, WalMetrics};
-pub use reader::{EntryName, Gap, ReadError, WalEnd, WalReader};
+pub use reader::{EntryName, Gap, ReadError, TORN_ZEROS_MIN, WalEnd, WalReader};
 pub use split::{SplitOptions, SplitOutcome, StoreSeqIds, split_wal};

@@ -15,8 +15,9 @@
 //! * a checksum ([`crate::format::checksum`]) that the entry's bytes contradict.
 //!
 //! A crash of the machine may leave zeros in place of the last bytes, because a file's length can
-//! reach the disk before its contents. An entry that cannot be read, or whose checksum does not
-//! match, because its bytes are zeros *up to the end of the file* counts as torn.
+//! reach the disk before its contents. An entry that cannot be read because its bytes are zeros *up
+//! to the end of the file* counts as torn. So does one with a wrong checksum whose last
+//! [`TORN_ZEROS_MIN`] bytes, at least, are such zeros: values often end in a few.
 //!
 //! Files that HBase wrote have no checksums: there a changed byte of a value, a timestamp or a name
 //! is not detected; only changes of lengths and impossible contents are. A corrupt length that
@@ -53,6 +54,8 @@ pub use self::resync::{EntryName, Gap};
 
 /// The longest entry that is read, after decompression.
 pub const ENTRY_BYTES_MAX: usize = 1 << 30;
+/// A wrong checksum is explained by this many zeros at the end of the file.
+pub const TORN_ZEROS_MIN: usize = 16;
 /// The bytes of one read from the file.
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// A longer message of a trailer is corrupt; the present one has no fields.
@@ -143,6 +146,8 @@ pub(crate) enum ParseError {
     /// The entry is complete, but uses strings of a dictionary that were lost with another entry.
     /// It was consumed.
     Lost,
+    /// The entry is complete, but its checksum does not match.
+    Changed,
     Io(io::Error),
 }
 
@@ -314,12 +319,15 @@ impl WalReader {
                 self.state = Some(self.state_of_torn(start)?);
                 self.current_name = current_name;
             }
+            Err(ParseError::Changed) => {
+                let is_cut = !self.closed && self.input.ends_in_zeros(TORN_ZEROS_MIN)?;
+                let what = "its checksum does not match".to_owned();
+                self.state = Some(self.torn_or(is_cut, start, what));
+            }
             Err(ParseError::Corrupt(what)) => {
-                let cut = !self.closed && (self.input.is_partial_trailer()? || self.input.ends_in_zeros()?);
-                self.state = Some(match cut {
-                    true => self.torn_at(start),
-                    false => corrupt_at(start, what, ResumePoint::Search),
-                });
+                let is_cut =
+                    !self.closed && (self.input.is_partial_trailer()? || self.input.ends_in_zeros(1)?);
+                self.state = Some(self.torn_or(is_cut, start, what));
             }
         }
         self.input.seek(start);
@@ -343,13 +351,17 @@ impl WalReader {
         ReadState::Ended(WalEnd::Torn { bytes: self.input.end - start })
     }
 
+    fn torn_or(&self, is_cut: bool, start: u64, what: String) -> ReadState {
+        if is_cut { self.torn_at(start) } else { corrupt_at(start, what, ResumePoint::Search) }
+    }
+
     /// Parses an entry and verifies its checksum.
     fn parse_verified(&mut self) -> Result<WalEntry, ParseError> {
         let parsed = self.parse_entry();
         let is_complete = matches!(parsed, Ok(_) | Err(ParseError::Lost));
         let is_changed =
             is_complete && self.header.entry_checksums() && !checksum::matches(self.input.parsed());
-        if is_changed { corrupt("its checksum does not match") } else { parsed }
+        if is_changed { Err(ParseError::Changed) } else { parsed }
     }
 
     /// Parses an entry without regard to its checksum.
@@ -586,10 +598,11 @@ impl Input {
         Ok(TRAILER.starts_with(left))
     }
 
-    /// Returns true if the bytes from the last one parsed to the end of the file are zeros.
-    fn ends_in_zeros(&self) -> io::Result<bool> {
+    /// Returns true if the last `parsed` of the parsed bytes, and those from there to the end of the
+    /// file, are zeros.
+    fn ends_in_zeros(&self, parsed: usize) -> io::Result<bool> {
         let mut chunk = vec![0; CHUNK_BYTES];
-        let mut at = self.start + (self.at as u64).saturating_sub(1);
+        let mut at = self.start + self.at.saturating_sub(parsed) as u64;
         while at < self.end {
             let n = self.file.read_at(at, &mut chunk)?;
             if n == 0 || chunk.iter().take(n).any(|byte| *byte != 0) {

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 use evenkeel_block_cache::{Block, BlockType, NoCache};
-use evenkeel_common::{CellRef, HBaseError, KeyBuf, KeyValue, TryError, console};
+use evenkeel_common::{Binary, CellRef, HBaseError, KeyBuf, KeyValue, TryError, console};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_hfile::{BloomSummary, HFileReader, IndexEntry, OpenOptions, ScanOptions, StoreFileName, keys};
 
 use super::stats::Distribution;
-use super::text::{Binary, Cell, Key, parse_binary};
+use super::text::{Cell, Key, parse_binary};
 use super::{Failure, exit};
 
 /// Options of `evenkeel hfile`: HBase's letters and names.

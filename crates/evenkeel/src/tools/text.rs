@@ -2,11 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use evenkeel_common::CellRef;
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
 use evenkeel_common::length;
-
-pub use evenkeel_common::Binary;
+use evenkeel_common::{Binary, CellRef};
 
 /// The bytes of a text in the form of [`Binary`] (`Bytes.toBytesBinary`).
 pub fn parse_binary(text: &str) -> Vec<u8> {

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
-use evenkeel_common::CellRef;
+use evenkeel_common::{Binary, CellRef};
 use evenkeel_fs::LocalFileSystem;
 use evenkeel_wal::{ReadError, WalEnd, WalEntry, WalReader};
 
-use super::text::{Binary, Json, date, type_name};
+use super::text::{Json, date, type_name};
 use super::{Failure, exit};
 
 /// Options of `evenkeel wal`: HBase's letters and names.

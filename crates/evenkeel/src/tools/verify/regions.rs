@@ -1,8 +1,7 @@
 //! The check that regions cover every row of a table once.
 
-use evenkeel_common::{RegionInfo, TableName};
+use evenkeel_common::{Binary, RegionInfo, TableName};
 
-use super::super::text::Binary;
 use super::Report;
 
 /// A region, and the file or row that describes it.

@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use evenkeel_block_cache::{Block, BlockCache};
 use evenkeel_common::length;
-use evenkeel_common::{CellRef, CellType, HBaseError, KeyBuf, RegionInfo};
+use evenkeel_common::{Binary, CellRef, CellType, HBaseError, KeyBuf, RegionInfo};
 use evenkeel_fs::{FileSystem, RandomAccessFile, StorageChecksum};
 use evenkeel_hfile::{BloomType, HFileReader, IndexEntry, OpenOptions};
 
-use super::super::text::{Binary, Key};
+use super::super::text::Key;
 use super::Report;
 
 /// What a file's path implies for its cells.
