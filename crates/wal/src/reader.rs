@@ -598,8 +598,8 @@ impl Input {
         Ok(TRAILER.starts_with(left))
     }
 
-    /// Returns true if the last `parsed` of the parsed bytes, and those from there to the end of the
-    /// file, are zeros.
+    /// Returns true if the last `parsed` of the parsed bytes, and those from there to the end of
+    /// the file, are zeros.
     fn ends_in_zeros(&self, parsed: usize) -> io::Result<bool> {
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut at = self.start + self.at.saturating_sub(parsed) as u64;

@@ -11,8 +11,8 @@
 //!
 //! * The checksum is a CRC32C of all bytes of the entry, the first length included, with zeros in
 //!   place of the checksum. It is little-endian, as protobuf's `fixed32` is.
-//! * A compressed entry's checksum covers the compressed bytes. If it is wrong, the dictionaries are
-//!   restored to their state before the entry.
+//! * A compressed entry's checksum covers the compressed bytes. If it is wrong, the dictionaries
+//!   are restored to their state before the entry.
 //! * It is the key's first field, so that its place is known before the key is parsed, and so that
 //!   a key ends with a field that shows a missing byte. Protobuf's readers take fields in any
 //!   order.
