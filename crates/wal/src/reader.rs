@@ -16,8 +16,8 @@
 //!
 //! A crash of the machine may leave zeros in place of the last bytes, because a file's length can
 //! reach the disk before its contents. An entry that cannot be read because its bytes are zeros *up
-//! to the end of the file* counts as torn. So does one with a wrong checksum whose last
-//! [`TORN_ZEROS_MIN`] bytes, at least, are such zeros: values often end in a few.
+//! to the end of the file* counts as torn. So does one with a wrong checksum if it ends in such
+//! zeros, [`TORN_ZEROS_MIN`] of them or more up to the end of the file: values often end in a few.
 //!
 //! Files that HBase wrote have no checksums: there a changed byte of a value, a timestamp or a name
 //! is not detected; only changes of lengths and impossible contents are. A corrupt length that
@@ -598,11 +598,12 @@ impl Input {
         Ok(TRAILER.starts_with(left))
     }
 
-    /// Returns true if the last `parsed` of the parsed bytes, and those from there to the end of
-    /// the file, are zeros.
-    fn ends_in_zeros(&self, parsed: usize) -> io::Result<bool> {
+    /// Returns true if the bytes from the last one parsed to the end of the file are zeros, and at
+    /// least the last `bytes_min` of the file.
+    fn ends_in_zeros(&self, bytes_min: usize) -> io::Result<bool> {
         let mut chunk = vec![0; CHUNK_BYTES];
-        let mut at = self.start + self.at.saturating_sub(parsed) as u64;
+        let last_parsed = self.start + self.at.saturating_sub(1) as u64;
+        let mut at = last_parsed.min(self.end.saturating_sub(bytes_min as u64));
         while at < self.end {
             let n = self.file.read_at(at, &mut chunk)?;
             if n == 0 || chunk.iter().take(n).any(|byte| *byte != 0) {
