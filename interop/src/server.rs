@@ -295,21 +295,25 @@ struct Ports {
 }
 
 impl Ports {
-    /// Five free ports. All are held until all are known, so that they differ.
+    /// Five free ports, below those that the system gives to outgoing connections (32768 and up),
+    /// one of which could take a port before the server does. No two calls of a process get the
+    /// same one.
     fn free() -> Result<Ports, String> {
-        let held: Vec<TcpListener> = (0..5)
-            .map(|_| TcpListener::bind("127.0.0.1:0"))
-            .collect::<Result<_, _>>()
-            .map_err(|e| format!("no free port: {e}"))?;
-        let mut numbers =
-            held.iter().map(|listener| listener.local_addr().map_or(0, |address| address.port()));
-        let mut next = || numbers.next().unwrap_or_default();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let first = std::process::id().wrapping_mul(211);
+        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        let candidates = std::iter::repeat_with(|| {
+            let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+            u16::try_from(10_000 + at % 20_000).unwrap_or_default()
+        });
+        let mut numbers = candidates.take(20_000).filter(is_free);
+        let mut next = || numbers.next().ok_or("no free port from 10,000 to 30,000");
         Ok(Ports {
-            zookeeper: next(),
-            master: next(),
-            regionserver: next(),
-            master_info: next(),
-            regionserver_info: next(),
+            zookeeper: next()?,
+            master: next()?,
+            regionserver: next()?,
+            master_info: next()?,
+            regionserver_info: next()?,
         })
     }
 }
