@@ -20,7 +20,8 @@
 //! | unflushed cells, cached blocks | `attack/calls.rs`, [`read_all`] |
 //!
 //! `EVENKEEL_STATES_SECONDS=60 cargo test -p evenkeel --test memory_states -- --nocapture` does it
-//! for longer, and prints what each part came to.
+//! for longer, and prints what each part came to. `EVENKEEL_STATES_ROUNDS=6` does at least six
+//! rounds, also when the first drove every part. It mostly fails: docs/operating/memory.md, "Known fault".
 
 #[allow(dead_code, reason = "this binary uses the attacks without their judge")]
 mod attack;
@@ -329,6 +330,8 @@ fn is_given_back(now: &MemoryUse, before: &MemoryUse, server: &Standalone) -> bo
 #[test]
 fn all_that_clients_make_a_server_keep_fits_into_its_memory_and_goes_back() {
     let given = std::env::var("EVENKEEL_STATES_SECONDS").ok().and_then(|text| text.parse().ok());
+    let rounds_min = std::env::var("EVENKEEL_STATES_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let rounds_min = rounds_min.unwrap_or(1);
     // As the binary does.
     evenkeel_common::allocator::keep_large_blocks_out_of_heaps();
     let (folder, ports) = (tempfile::tempdir().expect("a temporary directory"), free_ports());
@@ -337,10 +340,10 @@ fn all_that_clients_make_a_server_keep_fits_into_its_memory_and_goes_back() {
     let (before, use_before) = (server_bytes(), server.memory_use());
     let mut peaks = Peaks::of(&server);
     let seconds = given.unwrap_or(8.0);
-    for _ in 0..ROUNDS {
+    for round in 1..=ROUNDS.max(rounds_min) {
         let held = attack_with_all(&stage, &cached, seconds, || peaks.look(&server));
         as_client(|| drop(held));
-        if peaks.too_small().is_empty() {
+        if round >= rounds_min && peaks.too_small().is_empty() {
             break;
         }
     }
