@@ -21,7 +21,8 @@
 //!
 //! `EVENKEEL_STATES_SECONDS=60 cargo test -p evenkeel --test memory_states -- --nocapture` does it
 //! for longer, and prints what each part came to. `EVENKEEL_STATES_ROUNDS=6` does at least six
-//! rounds, also when the first drove every part. It mostly fails: docs/operating/memory.md, "Known fault".
+//! rounds, also when the first drove every part. Those often fail ("Known fault" in
+//! docs/operating/memory.md).
 
 #[allow(dead_code, reason = "this binary uses the attacks without their judge")]
 mod attack;
