@@ -103,9 +103,8 @@ const HEAP_END_BYTES_MAX: libc::c_int = 1 << 20;
 /// Keeps large blocks out of the heaps. By default glibc moves the limit between the two up to 32
 /// MiB when large blocks are freed; from then on requests and replies of megabytes lie between
 /// small blocks in one of up to eight heaps for each processor, and each heap keeps what it had at
-/// its peak. With a fixed limit the memory of a server stays near what is in use: under requests
-/// and replies of all sizes at most 33 MiB beyond `evenkeel.memory.size` of 96 MiB in place of 52
-/// to 86 (`crates/evenkeel/tests/memory_states.rs`). A large block costs its page faults each time;
+/// its peak. With a fixed limit that holds only for smaller blocks, which can still add up: see
+/// "Known fault" in `docs/operating/memory.md`. A large block costs its page faults each time;
 /// buffers that are needed often are pooled. To be called once, before threads allocate. Does
 /// nothing where the system's allocator is not glibc's.
 pub fn keep_large_blocks_out_of_heaps() {
