@@ -47,6 +47,9 @@ pub struct ClientConfig {
     pub bootstrap: Vec<String>,
     /// The user that calls are made as.
     pub user: String,
+    /// The HBase version that servers are told. A master takes that of a RegionServer's connection
+    /// for the server's own.
+    pub version: String,
     /// Time to connect a socket (`hbase.ipc.client.socket.timeout.connect`).
     pub connect_timeout: Duration,
     /// Time of one call (`hbase.rpc.timeout`).
@@ -102,6 +105,7 @@ impl ClientConfig {
             registry: Registry::Rpc,
             bootstrap: bootstrap.into_iter().map(Into::into).collect(),
             user: std::env::var("USER").unwrap_or_else(|_| "evenkeel".to_owned()),
+            version: "2.6.4".to_owned(),
             connect_timeout: Duration::from_secs(10),
             rpc_timeout: Duration::from_secs(60),
             operation_timeout: Duration::from_secs(1200),

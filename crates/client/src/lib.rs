@@ -69,6 +69,7 @@ pub mod mutator;
 pub mod operation;
 pub mod result;
 pub mod scan;
+pub mod status_service;
 pub mod table;
 
 pub use admin::{

@@ -51,6 +51,7 @@ pub(crate) enum Service {
     ClientMeta,
     Master,
     Admin,
+    RegionServerStatus,
 }
 
 impl Service {
@@ -61,6 +62,7 @@ impl Service {
             Self::ClientMeta => "ClientMetaService",
             Self::Master => "MasterService",
             Self::Admin => "AdminService",
+            Self::RegionServerStatus => "RegionServerStatusService",
         }
     }
 }

@@ -18,7 +18,6 @@
 //! | module | contents |
 //! |---|---|
 //! | [`meta`] | hbase:meta's rows |
-//! | [`descriptors`] | table descriptors on disk |
 //! | `change_intent` | what a change under way makes and removes |
 //! | [`reconcile`] | directories and hbase:meta brought together at start |
 //! | [`recovery`] | WALs of earlier lives |
@@ -32,7 +31,6 @@
 //! | [`chore`] | periodic work |
 //! | [`cleaner`] | deletes what are no longer needed from the archive and `oldWALs` |
 //! | [`snapshot`] | snapshots of tables |
-//! | [`links`] | files that belong to another table |
 //! | [`connection`] | what the RegionServer of this process tells the master |
 //! | `status` | the status of the cluster |
 //! | [`service`] | MasterService |
@@ -48,8 +46,6 @@ mod checks;
 pub mod chore;
 pub mod cleaner;
 pub mod connection;
-pub mod descriptors;
-pub mod links;
 pub mod meta;
 pub mod namespaces;
 mod orphans;
@@ -78,6 +74,7 @@ use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::RegionEnv;
+pub use evenkeel_region::{descriptors, links};
 use parking_lot::RwLock;
 
 use self::assignment::Assignment;

@@ -10,6 +10,8 @@
 //!         ops                 requests to a region: scans, mutations, conditions
 //!           filter                HBase's filters and comparators
 //!     layout          paths below the root directory
+//!     descriptors     table descriptors on disk
+//!     links           store files that belong to another table
 //!     metrics         flushes, compactions and splits of each table
 //!     archive         moves files that are no longer served to the archive
 //! ```
@@ -22,10 +24,12 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod archive;
+pub mod descriptors;
 pub mod filter;
 #[cfg(test)]
 mod layers;
 pub mod layout;
+pub mod links;
 pub mod memstore;
 pub mod metrics;
 pub mod ops;

@@ -7,6 +7,7 @@ use evenkeel_common::{Configuration, TableDescriptor, TimeUnit};
 use crate::background::throughput::{CompactionTuning, FlushTuning};
 use crate::coprocessor::Coprocessors;
 use crate::requests::scanners::SCANNER_BYTES;
+use crate::version::HBASE_VERSION;
 
 const SHARED_VALUE: &str = "evenkeel.reply.shared.value.size";
 /// See [`RegionServerConfig::scanners_max`].
@@ -18,14 +19,20 @@ const FLUSH_PER_CHANGES: &str = "hbase.regionserver.flush.per.changes";
 /// `HRegion.MAX_FLUSH_PER_CHANGES`.
 const FLUSH_PER_CHANGES_MAX: i64 = 1_000_000_000;
 
+/// The HBase version that the server reports.
+const VERSION: &str = "evenkeel.hbase.version";
+
 /// Limits and switches of a RegionServer.
 #[derive(Clone, Debug)]
 pub struct RegionServerConfig {
+    /// `evenkeel.hbase.version`: the HBase version that the master is told. A master keeps system
+    /// tables off servers whose version is not the highest one, to the letter.
+    pub version: String,
     /// `hbase.client.scanner.timeout.period`: how long a scanner lives without a call.
     pub scanner_lease_ms: i64,
     /// `evenkeel.regionserver.scanners.max`: open scanners of users' tables; what one too many
     /// ends, [`scanners`](crate::requests::scanners) says. Unless set, as many as have their part
-    /// of the memory, at 64 KiB each (`evenkeel_standalone::MemoryPlan`).
+    /// of the memory, at 64 KiB each (`evenkeel_process::MemoryPlan`).
     pub scanners_max: usize,
     /// Bytes that open scanners of users' tables may hold: their part of the memory.
     pub scanner_bytes_max: u64,
@@ -83,6 +90,7 @@ pub struct RegionServerConfig {
 impl Default for RegionServerConfig {
     fn default() -> Self {
         Self {
+            version: HBASE_VERSION.to_owned(),
             scanner_lease_ms: 60_000,
             scanners_max: 10_000,
             scanner_bytes_max: 10_000 * SCANNER_BYTES,
@@ -127,6 +135,7 @@ impl RegionServerConfig {
         let wake_ms = ms("hbase.server.thread.wakefrequency", 10_000)?;
         let multiplier = conf.get_i64_or("hbase.server.compactchecker.interval.multiplier", 1000)?;
         Ok(Self {
+            version: conf.get_trimmed(VERSION)?.filter(|v| !v.is_empty()).unwrap_or(default.version),
             scanner_lease_ms: ms("hbase.client.scanner.timeout.period", default.scanner_lease_ms)?.max(1),
             scanners_max: length::index(conf.get_u64_or(SCANNERS_MAX, default.scanners_max as u64)?.max(1)),
             scanner_bytes_max: default.scanner_bytes_max,

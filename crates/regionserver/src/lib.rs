@@ -116,6 +116,25 @@ pub trait ServerHooks: Send + Sync {
     /// # Errors
     /// When it cannot be read.
     fn update_configuration(&self) -> Result<()>;
+
+    /// `ExecuteProcedures`: a master opens and closes regions here and has procedures run. Returns
+    /// once everything is queued; the outcomes go to the master by reports.
+    ///
+    /// # Errors
+    /// `DoNotRetryIOException` when the request is meant for another server of this address, or
+    /// where the master is of the same process and sends none.
+    fn execute_procedures(&self, _request: pb::ExecuteProceduresRequest) -> Result<()> {
+        Err(HBaseError::do_not_retry("this server's master sends it no procedures"))
+    }
+
+    /// `CloseRegion`: closes a region that the master does not expect here, or that an operator
+    /// names. Returns once the close has begun.
+    ///
+    /// # Errors
+    /// `NotServingRegionException`; as [`ServerHooks::execute_procedures`].
+    fn close_region(&self, _request: pb::CloseRegionRequest) -> Result<()> {
+        Err(HBaseError::do_not_retry("this server's master closes regions itself"))
+    }
 }
 
 /// A reply that can be cut takes at most this fraction (1/`REPLY_SHARE`) of the budget for replies:

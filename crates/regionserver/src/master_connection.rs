@@ -112,29 +112,48 @@ pub trait MasterConnection: Send + Sync {
     fn cluster_view(&self) -> Arc<ClusterView>;
 }
 
+/// Registers a server with its master, and returns the settings that the master has for it.
+///
+/// # Errors
+/// As [`MasterConnection::region_server_startup`]; also when the master knows this server by another
+/// host name than its own, at which HBase's RegionServer ends, too.
+pub fn register(
+    master: &dyn MasterConnection,
+    name: &ServerName,
+    now_ms: i64,
+) -> Result<Vec<pb::NameStringPair>> {
+    let response = master.region_server_startup(pb::RegionServerStartupRequest {
+        port: u32::from(name.port),
+        server_start_code: name.start_code.unsigned_abs(),
+        server_current_time: now_ms.unsigned_abs(),
+        use_this_hostname_instead: Some(name.host.clone()),
+    })?;
+    let seen = response.map_entries.iter().find(|entry| entry.name == SEEN_HOSTNAME);
+    if let Some(seen) = seen.filter(|seen| seen.value != name.host) {
+        let message = format!("the master knows this server as {}, not as {}", seen.value, name.host);
+        return Err(HBaseError::do_not_retry(message));
+    }
+    Ok(response.map_entries)
+}
+
 impl RegionServer {
     /// Registers this server with its master and makes its znode (`HRegionServer.reportForDuty`).
     /// The RPC server listens already.
     ///
     /// # Errors
-    /// As [`MasterConnection::region_server_startup`] and [`MasterConnection::announce`]; also when
-    /// the master knows this server by another host name than its own, at which HBase's
-    /// RegionServer ends, too.
+    /// As [`register`] and [`RegionServer::announce`].
     pub fn report_for_duty(&self) -> Result<()> {
-        let response = self.master.region_server_startup(pb::RegionServerStartupRequest {
-            port: u32::from(self.name.port),
-            server_start_code: self.name.start_code.unsigned_abs(),
-            server_current_time: self.clock.now_ms().unsigned_abs(),
-            use_this_hostname_instead: Some(self.name.host.clone()),
-        })?;
-        let seen = response.map_entries.iter().find(|entry| entry.name == SEEN_HOSTNAME);
-        if let Some(seen) = seen.filter(|seen| seen.value != self.name.host) {
-            let message =
-                format!("the master knows this server as {}, not as {}", seen.value, self.name.host);
-            return Err(HBaseError::io(message));
-        }
+        register(&*self.master, &self.name, self.clock.now_ms())?;
+        self.announce()
+    }
+
+    /// Makes the znode of a registered server.
+    ///
+    /// # Errors
+    /// As [`MasterConnection::announce`].
+    pub fn announce(&self) -> Result<()> {
         let info_port = Some(i32::from(self.info_port));
-        let info = pb::RegionServerInfo { info_port, version_info: Some(version_info()) };
+        let info = pb::RegionServerInfo { info_port, version_info: Some(version_info(&self.config.version)) };
         self.master.announce(&self.name, info)
     }
 

@@ -6,10 +6,10 @@ use evenkeel_protocol::pb;
 /// kind.
 pub const HBASE_VERSION: &str = "2.6.4-hadoop3";
 
-/// What clients and the master are told about this server's version.
-pub fn version_info() -> pb::VersionInfo {
+/// What clients and the master are told about this server's version, `version`.
+pub fn version_info(version: &str) -> pb::VersionInfo {
     pb::VersionInfo {
-        version: HBASE_VERSION.into(),
+        version: version.into(),
         url: "evenkeel".into(),
         revision: env!("CARGO_PKG_VERSION").into(),
         user: "evenkeel".into(),

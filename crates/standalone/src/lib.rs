@@ -11,49 +11,37 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `connections` | how many connections each port may have |
 //! | `endpoint` | the ZooKeeper endpoint's thread |
 //! | `files` | `hbase.version`, `hbase.id` |
-//! | `ignored` | settings that have no effect |
-//! | `info` | the info ports: pages and metrics over HTTP |
-//! | `memory_trim` | memory that a quiet server no longer needs |
-//! | `memory_plan` | what each part may take of `evenkeel.memory.size` |
-//! | `memory_use` | what each part takes now |
 //! | `master_store` | what a stock master needs to take the directory over |
-//! | `ports` | the three ports, and what their connections share |
-//! | `security` | settings that ask for security, and an address beyond loopback |
-//! | `settings` | ports, directory and memory from the configuration |
+//! | `ports` | the three ports |
 //! | `start` | the nine steps of a start |
-//! | `wals` | the write-ahead logs of this life |
+//!
+//! The parts that a RegionServer of a cluster has, too, are in [`evenkeel_process`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
-mod connections;
 mod endpoint;
 mod files;
-mod ignored;
-mod info;
 mod master_store;
-mod memory_plan;
-mod memory_trim;
-mod memory_use;
 mod ports;
-mod security;
-mod settings;
 mod start;
-mod wals;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName, buffer_pool};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
-pub use evenkeel_info_server::LogLevels;
 use evenkeel_master::chore::MasterChore;
 use evenkeel_master::{Master, recovery};
+use evenkeel_process::info::InfoServers;
+use evenkeel_process::memory_trim::MemoryTrim;
+use evenkeel_process::wals::Wals;
+use evenkeel_process::{Failure, FixedLogLevels, security, settings};
+pub use evenkeel_process::{LogLevels, MemoryPlan, MemoryUse, Settings, StopProgress, StopRequest};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
@@ -61,39 +49,11 @@ use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_rpc::{Executor, RpcServerHandle};
 use evenkeel_zookeeper::ZnodeTree;
-use parking_lot::Mutex;
 
 use self::endpoint::ZooKeeperThread;
-use self::info::InfoServers;
-pub use self::memory_plan::MemoryPlan;
-use self::memory_trim::MemoryTrim;
-pub use self::memory_use::MemoryUse;
-pub use self::settings::Settings;
-use self::wals::Wals;
 
 /// How long calls under way may take once the server stops.
 const CALLS_GRACE: Duration = Duration::from_secs(5);
-
-/// Asks the process to stop, with the reason.
-pub type StopRequest = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// Why the server cannot go on: the first reason counts.
-type Failure = Arc<OnceLock<String>>;
-
-/// The progress of a stop, for callers that wait for it. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct StopProgress(Arc<Mutex<String>>);
-
-impl StopProgress {
-    /// What is under way; empty before the first step and after the last.
-    pub fn step(&self) -> String {
-        self.0.lock().clone()
-    }
-
-    fn begin(&self, step: impl Into<String>) {
-        *self.0.lock() = step.into();
-    }
-}
 
 /// A running server.
 pub struct Standalone {
@@ -117,19 +77,6 @@ pub struct Standalone {
     failure: Failure,
     info: InfoServers,
     _lock: DirLock,
-}
-
-/// Log levels that cannot be changed.
-struct FixedLogLevels;
-
-impl LogLevels for FixedLogLevels {
-    fn level_of(&self, _: &str) -> String {
-        "INFO".to_owned()
-    }
-
-    fn set_level(&self, _: &str, _: &str) -> std::result::Result<(), String> {
-        Err("this process does not change its log levels".to_owned())
-    }
 }
 
 impl Standalone {
@@ -285,10 +232,6 @@ impl Standalone {
     pub fn shutdown_timeout(&self) -> Duration {
         self.settings.shutdown_timeout
     }
-}
-
-fn bad(error: impl std::fmt::Display) -> HBaseError {
-    HBaseError::io(error.to_string())
 }
 
 /// Closes user regions, then hbase's own, hbase:meta last. Goes on at an error and tells of the

@@ -5,7 +5,7 @@
 //! - 2: function: [`Ports::take`]; what is there then: the three ports listen
 //! - 3: function: `recover_wals`; what is there then: the WALs of every earlier life are split into
 //!   `recovered.edits` and moved to `oldWALs`
-//! - 4: function: `open_storage`; what is there then: the WALs of this life, caches, background
+//! - 4: function: [`Storage::open`]; what is there then: the WALs of this life, caches, background
 //!   threads: what regions are opened with
 //! - 5: function: `open_meta`; what is there then: `MasterData` says where hbase:meta is, for a
 //!   stock master that takes over later; hbase:meta is open, made if the directory is new
@@ -22,47 +22,36 @@
 //! fails, as every part ends when it is dropped.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock;
-use evenkeel_common::clock::{Clock, SystemClock};
-use evenkeel_common::length;
-use evenkeel_common::thread::Supervisor;
-use evenkeel_common::{
-    Configuration, HBaseError, RegionInfo, Result, ServerName, TableName, TimeUnit, buffer_pool,
-};
+use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TableName, TimeUnit};
 use evenkeel_fs::{DirLock, FileSystem};
 use evenkeel_info_server::LogLevels;
-use evenkeel_info_server::platform::PlatformBeans;
 use evenkeel_master::chore::MasterChore;
 use evenkeel_master::connection::EmbeddedConnection;
 use evenkeel_master::meta::{MetaTable, TableState};
 use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::service::MasterService;
 use evenkeel_master::{Master, MasterParts, Table, descriptors, mirrored, reconcile, recovery, regions};
-use evenkeel_metrics::Registry;
+use evenkeel_process::info::{InfoParts, InfoServers};
+use evenkeel_process::memory_trim::MemoryTrim;
+use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
+use evenkeel_process::{Settings, StopRequest, bad, connections};
+use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_region::region::{Region, RegionEnv};
-use evenkeel_region::store::{StoreConfig, StoreEnv};
-use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::background::chore::Chore;
-use evenkeel_regionserver::metrics::source::{ServerSource, SourceNames};
-use evenkeel_regionserver::{Background, ClusterView, RegionServer, RegionServerParts, ServerHooks};
-use evenkeel_rpc::{Executor, ExecutorConfig, RpcServer, RpcServerHandle};
-use evenkeel_wal::Wal;
+use evenkeel_regionserver::metrics::source::SourceNames;
+use evenkeel_regionserver::{ClusterView, RegionServer, RegionServerParts};
+use evenkeel_rpc::{Executor, RpcServer, RpcServerHandle};
 use evenkeel_zookeeper::znodes::{ZnodePaths, Znodes};
 use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
 
 use crate::endpoint::ZooKeeperThread;
-use crate::info::{InfoParts, InfoServers};
-use crate::memory_trim::MemoryTrim;
 use crate::ports::Ports;
-use crate::wals::{Online, WalEvents, Wals};
-use crate::{
-    Failure, Settings, Standalone, StopRequest, bad, connections, files, ignored, master_store, security,
-};
+use crate::{Standalone, files, master_store};
 
 /// Starts a server; see [`Standalone::start_on`].
 pub(crate) fn start(
@@ -76,7 +65,7 @@ pub(crate) fn start(
     let (lock, cluster_id) = claim_directory(&process)?;
     let ports = Ports::take(&process.settings, &process.conf, &cluster_id)?;
     let recovery = recover_wals(&process)?;
-    let storage = open_storage(&process, &recovery)?;
+    let storage = Storage::open(&process, &recovery.name, &recovery.nonces)?;
     let meta = open_meta(&process, &storage)?;
     let catalog = reconcile_tables(&process, &storage, meta, &recovery)?;
     let names = (cluster_id, recovery.name.clone());
@@ -109,44 +98,6 @@ pub(crate) fn start(
     })
 }
 
-/// What every step needs.
-struct Process {
-    fs: Arc<dyn FileSystem>,
-    conf: Arc<Configuration>,
-    settings: Settings,
-    clock: Arc<dyn Clock>,
-    stop: StopRequest,
-    failure: Failure,
-    supervisor: Supervisor,
-}
-
-impl Process {
-    /// Reads the settings and refuses those that ask for what there is not.
-    fn new(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
-        security::refuse_what_is_missing(&conf)?;
-        let settings = Settings::from(&conf)?;
-        ignored::warn(&conf);
-        if let Some(exposure) = security::exposure(settings.bind_address) {
-            tracing::warn!("{exposure}");
-        }
-        tracing::info!("{}", settings.memory.line());
-        buffer_pool::set_capacity(length::index(settings.memory.buffer_pool));
-        let failure = Arc::new(OnceLock::new());
-        let supervisor = supervisor(&failure, &stop);
-        let clock = Arc::new(SystemClock);
-        Ok(Self { fs, conf: Arc::new(conf), settings, clock, stop, failure, supervisor })
-    }
-}
-
-/// Ends the server when one of its threads has died.
-fn supervisor(failure: &Failure, stop: &StopRequest) -> Supervisor {
-    let (failure, stop) = (Arc::clone(failure), Arc::clone(stop));
-    Supervisor::new(move |death| {
-        drop(failure.set(death.to_string()));
-        stop(&death.to_string());
-    })
-}
-
 /// Step 1. Returns the lock and the cluster's id.
 fn claim_directory(process: &Process) -> Result<(DirLock, String)> {
     let root = &process.settings.root;
@@ -167,61 +118,10 @@ struct Recovery {
 /// Step 3.
 fn recover_wals(process: &Process) -> Result<Recovery> {
     let (settings, clock) = (&process.settings, &process.clock);
-    let nonces = NonceManager::new(Arc::clone(clock), settings.nonce_grace_ms);
-    let nonces = Arc::new(nonces.within(settings.nonce_bytes_max(), settings.nonce_kept_ms));
+    let nonces = process.nonces();
     let recovered = recovery::split_wals(&process.fs, &settings.root, &nonces)?;
     let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
     Ok(Recovery { nonces, recovered, name })
-}
-
-/// What regions are opened with.
-struct Storage {
-    wals: Wals,
-    background: Arc<Background>,
-    stores: StoreEnv,
-    user_env: Arc<RegionEnv>,
-    meta_env: Arc<RegionEnv>,
-    online: Online,
-}
-
-/// Step 4.
-fn open_storage(process: &Process, recovery: &Recovery) -> Result<Storage> {
-    let Process { fs, conf, settings, clock, .. } = process;
-    let background = BackgroundConfig::from(conf).map_err(bad)?;
-    let background =
-        Background::start(&BackgroundConfig { supervisor: process.supervisor.clone(), ..background })?;
-    let online = Online::default();
-    let events = WalEvents {
-        online: Arc::clone(&online),
-        failure: Arc::clone(&process.failure),
-        stop: Arc::clone(&process.stop),
-    };
-    let wals = Wals::open(fs, (settings, conf), &recovery.name, clock, events)?;
-    let stores = StoreEnv {
-        fs: Arc::clone(fs),
-        root: settings.root.clone(),
-        cache: settings.block_cache.open()?,
-        clock: Arc::clone(clock),
-        chunks: settings.chunks.pool(),
-        config: StoreConfig::from_configuration(conf).map_err(bad)?,
-        compaction_throughput: Arc::clone(background.compaction_throughput()),
-        metrics: Arc::default(),
-    };
-    background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
-    let operation_times = Arc::default();
-    let env = |wal: &Arc<Wal>| {
-        Arc::new(RegionEnv {
-            stores: stores.clone(),
-            wal: Arc::clone(wal),
-            config: settings.region.clone(),
-            server: recovery.name.clone(),
-            nonces: Arc::clone(&recovery.nonces),
-            events: background.clone(),
-            operation_times: Arc::clone(&operation_times),
-        })
-    };
-    let (user_env, meta_env) = (env(&wals.user), env(&wals.meta));
-    Ok(Storage { wals, background, stores, user_env, meta_env, online })
 }
 
 /// hbase:meta, open.
@@ -321,28 +221,6 @@ fn open_regions(
     Ok((regionserver, connection))
 }
 
-/// What operators ask of the process.
-struct Hooks {
-    wals: Wals,
-    stop: StopRequest,
-}
-
-impl ServerHooks for Hooks {
-    fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
-        self.wals.user.roll()?;
-        self.wals.meta.roll()?;
-        Ok(Vec::new())
-    }
-
-    fn stop(&self, reason: &str) {
-        (self.stop)(reason);
-    }
-
-    fn update_configuration(&self) -> Result<()> {
-        Err(HBaseError::do_not_retry("settings are read at start only"))
-    }
-}
-
 /// Step 8.
 fn start_master(
     process: &Process,
@@ -427,8 +305,12 @@ fn serve(
     let chore = Chore::start(regionserver)?;
     let rpc_ports = (ports.master.supervised_by(supervisor), ports.regionserver.supervised_by(supervisor));
     let rpc = serve_rpc(rpc_ports, master, regionserver, &executor)?;
+    // The second is the RegionServer's.
+    let answering = rpc.last().map(|rpc| Answering { rpc, executor: &executor });
+    let zookeeper_quorum = format!("{}:{}", settings.host, settings.zookeeper_port);
+    let names = SourceNames { zookeeper_quorum, cluster_id: identity.cluster_id.clone() };
     let info_parts = InfoParts {
-        registry: registry(process, storage, identity, regionserver, (&rpc, &executor)),
+        registry: registry(process, storage, regionserver, answering, names),
         conf: (**conf).clone(),
         log_levels,
         hostname: settings.host.clone(),
@@ -448,59 +330,9 @@ fn serve(
     Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, info })
 }
 
-/// The sources of metrics of the process.
-fn registry(
-    process: &Process,
-    storage: &Storage,
-    identity: &Identity,
-    regionserver: &Arc<RegionServer>,
-    (rpc, executor): (&[RpcServerHandle], &Arc<Executor>),
-) -> Arc<Registry> {
-    let registry = Registry::new();
-    let settings = &process.settings;
-    // The second is the RegionServer's.
-    let Some(rpc) = rpc.last() else { return registry };
-    registry.register(Arc::new(ServerSource {
-        server: Arc::downgrade(regionserver),
-        env: Arc::clone(&storage.user_env),
-        wals: vec![Arc::clone(&storage.wals.user), Arc::clone(&storage.wals.meta)],
-        rpc: rpc.monitor(),
-        executor: Arc::clone(executor),
-        clock: Arc::clone(&process.clock),
-        names: SourceNames {
-            zookeeper_quorum: format!("{}:{}", settings.host, settings.zookeeper_port),
-            cluster_id: identity.cluster_id.clone(),
-        },
-        memory_bytes_max: settings.memory.sum(),
-    }));
-    registry.register(Arc::new(PlatformBeans::new(Arc::clone(&process.clock), settings.host.clone())));
-    registry
-}
-
 fn janitor_period(conf: &Configuration) -> Result<Duration> {
     let ms = conf.get_time_or("hbase.catalogjanitor.interval", TimeUnit::Milliseconds, 300_000);
     Ok(Duration::from_millis(ms.map_err(bad)?.max(1).unsigned_abs()))
-}
-
-fn executor_config(
-    conf: &Configuration,
-    name: &ServerName,
-    supervisor: &Supervisor,
-) -> Result<ExecutorConfig> {
-    let count = |key: &str, default: u64| {
-        Ok::<_, HBaseError>(length::index(conf.get_u64_or(key, default).map_err(bad)?.max(1)))
-    };
-    let general_handlers = count("hbase.regionserver.handler.count", 30)?;
-    Ok(ExecutorConfig {
-        server_name: name.host_port(),
-        general_handlers,
-        priority_handlers: count("hbase.regionserver.metahandler.count", 20)?,
-        scan_handlers: general_handlers,
-        write_handlers: general_handlers,
-        queue_calls_max: count("hbase.ipc.server.max.callqueue.length", 10 * general_handlers as u64)?,
-        supervisor: supervisor.clone(),
-        ..ExecutorConfig::default()
-    })
 }
 
 /// The master's port answers what the RegionServer's does, too: clients ask either for the

@@ -22,8 +22,8 @@ use crate::error::{Error, RemoteException, Result};
 
 const CELL_CODEC: &str = "org.apache.hadoop.hbase.codec.KeyValueCodec";
 const CELL_CODEC_WITH_TAGS: &str = "org.apache.hadoop.hbase.codec.KeyValueCodecWithTags";
-/// The HBase client version in the connection header. Servers' behaviour depends on it.
-const VERSION: (u32, u32, &str) = (2, 6, "2.6.4");
+/// The major and minor version in the connection header. Servers' behaviour depends on it.
+const VERSION: (u32, u32) = (2, 6);
 
 /// What follows the preamble: `u32 len | ConnectionHeader`.
 pub(super) fn connection_header(service: Service, config: &ClientConfig) -> Vec<u8> {
@@ -33,17 +33,17 @@ pub(super) fn connection_header(service: Service, config: &ClientConfig) -> Vec<
         service_name: Some(service.name().to_owned()),
         cell_block_codec_class: Some(codec.to_owned()),
         cell_block_compressor_class: config.compressor.map(|codec| codec.class_name().to_owned()),
-        version_info: Some(version_info(&config.user)),
+        version_info: Some(version_info(config)),
         ..Default::default()
     };
     [&length::must_u32(header.encoded_len()).to_be_bytes()[..], &header.encode_to_vec()].concat()
 }
 
-fn version_info(user: &str) -> pb::VersionInfo {
-    let (major, minor, version) = VERSION;
+fn version_info(config: &ClientConfig) -> pb::VersionInfo {
+    let (major, minor) = VERSION;
     pb::VersionInfo {
-        version: version.to_owned(),
-        user: user.to_owned(),
+        version: config.version.clone(),
+        user: config.user.clone(),
         version_major: Some(major),
         version_minor: Some(minor),
         ..Default::default()

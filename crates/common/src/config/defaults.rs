@@ -228,6 +228,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.hfile.prefetch.delay.variation", Some("0.2")),
     ("hbase.hfile.drop.behind.compaction", Some("true")),
     ("evenkeel.blockcache.statistics.period", Some("300000")),
+    ("evenkeel.hbase.version", None),
     ("evenkeel.hstore.write.behind.size", Some("1048576")),
     // MemStore.
     ("hbase.regionserver.global.memstore.size", Some("0.4")),

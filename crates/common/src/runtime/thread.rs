@@ -27,7 +27,7 @@
 //! | `flush-in-memory-N` | same | that in-memory flush | the server |
 //! | `compact-small-N`, `compact-large-N` | same | that compaction; inputs stay | the server |
 //! | `chunks` | same | restarted | restarted |
-//! | `memory-trim` | `standalone/memory_trim.rs` | restarted | restarted |
+//! | `memory-trim` | `process/memory_trim.rs` | restarted | restarted |
 //! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that answer | the server |
 //! | `chore` | `regionserver/background/chore.rs` | that round | the server |
 //! | `master-chore` | `master/chore.rs` | that task | the server |

@@ -7,6 +7,7 @@
 //! | `cache` | the block cache |
 //! | `compactions` | compactions: asked for, switched, forgotten |
 //! | `logs` | logs of slow and large calls |
+//! | `procedures` | what a master has done here: regions opened and closed, procedures run |
 //! | `regions` | which regions are here, their files and load; flush, warm-up |
 //! | `server` | the server itself: its name, settings, WAL, stop |
 //!
@@ -18,6 +19,7 @@
 mod cache;
 mod compactions;
 mod logs;
+mod procedures;
 mod regions;
 mod server;
 
@@ -29,15 +31,10 @@ use crate::RegionServer;
 use crate::services::client;
 use crate::services::method_table::{Method, MethodTable};
 
-/// The calls by which a master moves regions and runs procedures on its servers, and by which
-/// servers replicate to each other.
-static UNSUPPORTED: [Method<RegionServer>; 5] = [
-    unsupported("CloseRegion"),
-    unsupported("ExecuteProcedures"),
-    unsupported("OpenRegion"),
-    unsupported("Replay"),
-    unsupported("ReplicateWALEntry"),
-];
+/// The call by which masters before 2.2 open regions, and those by which servers replicate to each
+/// other.
+static UNSUPPORTED: [Method<RegionServer>; 3] =
+    [unsupported("OpenRegion"), unsupported("Replay"), unsupported("ReplicateWALEntry")];
 
 /// Every call that is answered.
 static METHODS: LazyLock<MethodTable<RegionServer>> = LazyLock::new(|| {
@@ -45,6 +42,7 @@ static METHODS: LazyLock<MethodTable<RegionServer>> = LazyLock::new(|| {
         cache::METHODS,
         compactions::METHODS,
         logs::METHODS,
+        procedures::METHODS,
         regions::METHODS,
         server::METHODS,
         &server::STOP,

@@ -32,7 +32,7 @@ const REGIONSERVER: Keys =
 const MASTER: Keys = Keys { port: "hbase.master.info.port", address: "hbase.master.info.bindAddress" };
 
 /// Info ports that listen and do not answer yet. `None` for one that is switched off.
-pub(crate) struct InfoPorts {
+pub struct InfoPorts {
     regionserver: Option<InfoServer>,
     master: Option<InfoServer>,
 }
@@ -47,6 +47,15 @@ impl InfoPorts {
             regionserver: bind(&REGIONSERVER, settings.regionserver_port == 0, settings, conf)?,
             master: bind(&MASTER, settings.master_port == 0, settings, conf)?,
         })
+    }
+
+    /// Takes that of the RegionServer alone.
+    ///
+    /// # Errors
+    /// As [`InfoPorts::take`].
+    pub fn take_regionserver(settings: &Settings, conf: &Configuration) -> Result<Self> {
+        let regionserver = bind(&REGIONSERVER, settings.regionserver_port == 0, settings, conf)?;
+        Ok(Self { regionserver, master: None })
     }
 
     /// The RegionServer's port; 0 for none.
@@ -94,10 +103,14 @@ fn address(keys: &Keys, settings: &Settings, conf: &Configuration) -> Result<IpA
 }
 
 /// What the pages of both ports show.
-pub(crate) struct InfoParts {
+pub struct InfoParts {
+    /// The sources of metrics.
     pub registry: Arc<Registry>,
+    /// All settings.
     pub conf: Configuration,
+    /// What may change log levels.
     pub log_levels: Arc<dyn LogLevels>,
+    /// The server's host name.
     pub hostname: String,
 }
 
@@ -117,7 +130,7 @@ impl InfoParts {
 }
 
 /// The info servers of a process. They end when this is dropped.
-pub(crate) struct InfoServers(Vec<InfoServerHandle>);
+pub struct InfoServers(Vec<InfoServerHandle>);
 
 impl InfoServers {
     /// Starts to answer. `pages` are added to both ports.

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 use evenkeel_common::{Configuration, HBaseError, Result};
 
-use super::bad;
+use crate::bad;
 
 /// Settings that ask for security: the key, the values that do not, and what is missing.
 const REFUSED: [(&str, &[&str], &str); 18] = [
@@ -48,7 +48,7 @@ const ENCRYPTION: &str = "files and logs are not encrypted";
 ///
 /// # Errors
 /// One line that names the first such key, its value and what is missing.
-pub(super) fn refuse_what_is_missing(conf: &Configuration) -> Result<()> {
+pub fn refuse_what_is_missing(conf: &Configuration) -> Result<()> {
     for (key, open, missing) in REFUSED {
         if !conf.is_set(key) {
             continue;
@@ -64,7 +64,7 @@ pub(super) fn refuse_what_is_missing(conf: &Configuration) -> Result<()> {
 }
 
 /// What to say of an address that others than this machine reach; `None` for loopback.
-pub(super) fn exposure(address: IpAddr) -> Option<String> {
+pub fn exposure(address: IpAddr) -> Option<String> {
     let open = "anyone who reaches it can read, change and delete everything: clients are not authenticated";
     (!address.is_loopback()).then(|| format!("open to the network at {address}; {open}"))
 }

@@ -16,8 +16,10 @@ use crate::{Failure, StopRequest};
 
 /// The two logs: hbase:meta has its own, so that it can be recovered first.
 #[derive(Clone)]
-pub(crate) struct Wals {
+pub struct Wals {
+    /// That of all regions but hbase:meta.
     pub user: Arc<Wal>,
+    /// That of hbase:meta.
     pub meta: Arc<Wal>,
     /// The directory of both.
     pub dir: PathBuf,
@@ -28,7 +30,7 @@ impl Wals {
     ///
     /// # Errors
     /// `IOException` from the file system.
-    pub(crate) fn open(
+    pub fn open(
         fs: &Arc<dyn FileSystem>,
         (settings, conf): (&Settings, &Configuration),
         name: &ServerName,
@@ -63,12 +65,15 @@ impl Wals {
 }
 
 /// The RegionServer, once there is one: the WALs are opened before it.
-pub(crate) type Online = Arc<OnceLock<Weak<RegionServer>>>;
+pub type Online = Arc<OnceLock<Weak<RegionServer>>>;
 
 /// Reacts to events of the WALs.
-pub(crate) struct WalEvents {
+pub struct WalEvents {
+    /// The RegionServer, once there is one.
     pub online: Online,
+    /// Where the reason of a failure goes.
     pub failure: Failure,
+    /// Asks this process to stop.
     pub stop: StopRequest,
 }
 

@@ -1,7 +1,7 @@
 //! [`MemoryUse`]: what each part of a [`MemoryPlan`] takes now.
 
-use super::MemoryPlan;
-use super::memory_plan::NONCE_PART;
+use crate::memory_plan::MemoryPlan;
+use crate::memory_plan::NONCE_PART;
 
 /// Bytes of each part now. Background work and the reserve are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -60,7 +60,7 @@ use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_region::memstore::chunk_slack_bytes;
 
-use super::bad;
+use crate::bad;
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
@@ -302,7 +302,7 @@ fn mib(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Settings;
+    use crate::settings::Settings;
 
     const MIB: u64 = 1 << 20;
 

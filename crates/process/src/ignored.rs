@@ -60,7 +60,7 @@ fn lines(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
 }
 
 /// Names them in the log.
-pub(super) fn warn(conf: &Configuration) {
+pub fn warn(conf: &Configuration) {
     for (key, value, instead) in lines(conf) {
         tracing::warn!(key, value, instead, "a setting has no effect");
     }

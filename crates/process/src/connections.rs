@@ -14,7 +14,7 @@ use evenkeel_common::{Configuration, Result, TimeUnit};
 use evenkeel_rpc::{IdleConfig, RpcServerConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::bad;
+use crate::bad;
 
 /// What an idle connection takes of the memory: its task, its socket's entry and its place in
 /// tables.
@@ -38,7 +38,7 @@ const IDLE_CLOSED: &str = "hbase.ipc.client.kill.max";
 
 /// Connections of each port at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ConnectionLimits {
+pub struct ConnectionLimits {
     /// Of the RegionServer's port.
     pub regionserver: usize,
     /// Of the master's port.
@@ -70,7 +70,7 @@ fn kept_for_files(descriptors: u64) -> u64 {
 }
 
 /// Raises the soft limit of open files to the hard one; returns it.
-pub(super) fn raise_descriptors() -> u64 {
+pub fn raise_descriptors() -> u64 {
     let found = getrlimit(Resource::Nofile);
     if found.current < found.maximum || found.maximum.is_none() {
         let raised = Rlimit { current: found.maximum, maximum: found.maximum };
@@ -93,7 +93,7 @@ pub(super) fn raise_descriptors() -> u64 {
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
-pub(super) fn timeouts(conf: &Configuration) -> Result<(Duration, Duration)> {
+pub fn timeouts(conf: &Configuration) -> Result<(Duration, Duration)> {
     let time = |key: &str, default_ms| {
         let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default_ms).map_err(bad)?;
         match u64::try_from(ms) {
@@ -108,7 +108,7 @@ pub(super) fn timeouts(conf: &Configuration) -> Result<(Duration, Duration)> {
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
-pub(super) fn set_connections(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
+pub fn set_connections(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
     (config.handshake_timeout, config.receive_timeout) = timeouts(conf)?;
     let default = IdleConfig::default();
     let count = |key: &str, default: usize| {

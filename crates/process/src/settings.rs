@@ -15,8 +15,8 @@ use evenkeel_region::region::RegionConfig;
 use evenkeel_rpc::RpcServerConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
-use super::bad;
-use super::memory_plan::{MemoryPlan, NONCE_PART};
+use crate::bad;
+use crate::memory_plan::{MemoryPlan, NONCE_PART};
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
 use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
@@ -162,7 +162,7 @@ fn memory_bytes(conf: &Configuration) -> Result<u64> {
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
-pub(super) fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
+pub fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
     const KEY: &str = "evenkeel.hstore.write.behind.size";
     let bytes = conf.get_size_or(KEY, WRITE_BEHIND_BYTES as i64).map_err(bad)?;
     u64::try_from(bytes).map_err(|_| bad(conf.unusable(KEY, "0 or more")))
@@ -235,7 +235,7 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
-pub(super) fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
+pub fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
     const TIMEOUT_MIN: &str = "hbase.ipc.min.client.request.timeout";
     let default_ms = length::whole_ms(config.client_timeout_min) as i64;
     let ms = conf.get_time_or(TIMEOUT_MIN, TimeUnit::Milliseconds, default_ms).map_err(bad)?;

@@ -22,7 +22,7 @@ use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
 
 /// The directory of descriptors within a table's.
-pub(super) const DESCRIPTOR_DIR: &str = ".tabledesc";
+pub const DESCRIPTOR_DIR: &str = ".tabledesc";
 const PREFIX: &str = ".tableinfo.";
 const PENDING_PREFIX: &str = ".pending.";
 /// The largest descriptor that is read.

@@ -1,0 +1,40 @@
+//! [`StatusCaller`]: calls of a RegionServer to its master, `RegionServerStatusService`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+
+use crate::config::ClientConfig;
+use crate::error::Result;
+use crate::rpc::{Call, Pool, Service};
+
+/// Sockets to masters. A socket that is lost is opened again by the next call.
+#[derive(Debug)]
+pub struct StatusCaller {
+    pool: Pool,
+}
+
+impl StatusCaller {
+    /// No sockets yet. Of the settings, those of sockets, `user` and `version` count.
+    pub fn new(config: ClientConfig) -> Self {
+        Self { pool: Pool::new(Arc::new(config)) }
+    }
+
+    /// Makes one call to the master at `host:port`, without retries.
+    ///
+    /// # Errors
+    /// The master's exception, a connection that fails or is lost, no answer within `timeout`, or
+    /// an answer that is no `R`.
+    pub async fn call<R: Message + Default>(
+        &self,
+        address: &str,
+        method: &'static str,
+        request: &impl Message,
+        timeout: Duration,
+    ) -> Result<R> {
+        let service = Service::RegionServerStatus;
+        let call = Call { service, method, param: request, cells: &[], timeout, priority: 0 };
+        Ok(R::decode(self.pool.call(address, call).await?.message)?)
+    }
+}

@@ -1,0 +1,131 @@
+//! [`RpcPort`]: an RPC port, taken before anything else is done; and [`Shared`]: what the
+//! connections of all ports together may take.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use evenkeel_common::length;
+use evenkeel_common::{Configuration, HBaseError, Result};
+use evenkeel_rpc::{Budget, InputBudget, RpcMetrics, RpcServer, RpcServerConfig};
+use evenkeel_zookeeper::ConnectionBudgets;
+
+use crate::bad;
+use crate::connections::{self, ConnectionLimits};
+use crate::settings::{self, Settings};
+
+/// What connections of all ports share.
+pub struct Shared {
+    /// Bytes of requests and replies.
+    pub budgets: ConnectionBudgets,
+    /// Connections of each port at most.
+    pub limits: ConnectionLimits,
+    /// Calls of all RPC ports: clients send those for the RegionServer to any.
+    pub rpc_metrics: Arc<RpcMetrics>,
+}
+
+impl Shared {
+    /// Reads the settings, and raises the limit of open files.
+    ///
+    /// # Errors
+    /// One line that names the key, its value and what was expected.
+    pub fn new(settings: &Settings, conf: &Configuration) -> Result<Self> {
+        let memory = &settings.memory;
+        // An eighth is for what is counted late: small replies, and those that are made at the same
+        // time.
+        let replies = Budget::new(memory.replies / 8 * 7);
+        let budgets = ConnectionBudgets {
+            input: InputBudget::of(memory.requests),
+            requests: Budget::new(memory.requests),
+            replies,
+        };
+        let limits = ConnectionLimits::new(conf, connections::raise_descriptors(), memory.reserve)?;
+        let rpc_metrics = Arc::new(RpcMetrics::new(settings.ledger, settings.slow_log));
+        Ok(Self { budgets, limits, rpc_metrics })
+    }
+}
+
+/// An RPC port to take.
+pub struct RpcPort {
+    /// What answers there, for messages.
+    pub what: &'static str,
+    /// Its number.
+    pub port: u16,
+    /// The key that sets it.
+    pub key: &'static str,
+    /// Threads of its connections.
+    pub threads: usize,
+    /// Connections at most.
+    pub connections_max: usize,
+}
+
+/// The id of the cluster, which a client may ask for before all else; `None` while it is unknown.
+pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+impl RpcPort {
+    /// The RegionServer's: a thread for each core.
+    pub fn of_regionserver(settings: &Settings, shared: &Shared) -> Self {
+        Self {
+            what: "RegionServer",
+            port: settings.regionserver_port,
+            key: "hbase.regionserver.port",
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            connections_max: shared.limits.regionserver,
+        }
+    }
+
+    /// Takes the port: it listens and does not answer yet.
+    ///
+    /// # Errors
+    /// One line that names the port that is taken, and its key.
+    pub fn bind(
+        self,
+        settings: &Settings,
+        conf: &Configuration,
+        shared: &Shared,
+        cluster_id: ClusterId,
+    ) -> Result<RpcServer> {
+        let mut config = rpc_config(settings, conf, self.port, &shared.budgets)?;
+        config.connection_threads = self.threads;
+        config.connections_max = self.connections_max;
+        config.metrics = Arc::clone(&shared.rpc_metrics);
+        config.cluster_id = cluster_id;
+        RpcServer::bind(config).map_err(taken(self.what, self.port, self.key))
+    }
+}
+
+/// The error of a port that cannot be listened on.
+pub fn taken(what: &'static str, port: u16, key: &'static str) -> impl FnOnce(std::io::Error) -> HBaseError {
+    move |e| HBaseError::io(format!("{what}: cannot listen on port {port} ({key}): {e}"))
+}
+
+/// What all RPC ports have in common.
+fn rpc_config(
+    settings: &Settings,
+    conf: &Configuration,
+    port: u16,
+    budgets: &ConnectionBudgets,
+) -> Result<RpcServerConfig> {
+    let mut config = RpcServerConfig::at(SocketAddr::new(settings.bind_address, port));
+    config.server_name = format!("{}:{port}", settings.host);
+    // A request that never finds room is refused for good.
+    let found_bytes_max = InputBudget::max_of(settings.memory.requests);
+    let request_bytes_max = conf.get_size_or("hbase.ipc.max.request.size", 256 << 20).map_err(bad)?;
+    config.request_bytes_max = length::index(request_bytes_max.max(1).unsigned_abs().min(found_bytes_max));
+    config.inflight_bytes_max = settings.memory.requests;
+    config.inflight = Some(Arc::clone(&budgets.requests));
+    config.input = Some(Arc::clone(&budgets.input));
+    config.unsent = Arc::clone(&budgets.replies);
+    config.unsent_bytes_fatal = settings.memory.replies / 16 * 15;
+    let watermark = |key: &str, default: usize| {
+        let bytes = conf.get_i64_or(key, 0).map_err(bad)?;
+        Ok::<_, HBaseError>(usize::try_from(bytes).ok().filter(|bytes| *bytes > 0).unwrap_or(default))
+    };
+    config.connection_unsent_bytes_max =
+        watermark("hbase.server.netty.writable.watermark.high", config.connection_unsent_bytes_max)?;
+    config.connection_unsent_bytes_fatal =
+        watermark("hbase.server.netty.writable.watermark.fatal", config.connection_unsent_bytes_fatal)?
+            .max(config.connection_unsent_bytes_max);
+    settings::set_sockets(conf, &mut config)?;
+    connections::set_connections(conf, &mut config)?;
+    Ok(config)
+}

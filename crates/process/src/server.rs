@@ -1,0 +1,221 @@
+//! [`Process`] and [`Storage`]: what every step of a start needs, and what regions are opened with.
+
+use std::sync::{Arc, OnceLock};
+
+use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::length;
+use evenkeel_common::thread::Supervisor;
+use evenkeel_common::{Configuration, HBaseError, Result, ServerName, buffer_pool};
+use evenkeel_fs::FileSystem;
+use evenkeel_info_server::platform::PlatformBeans;
+use evenkeel_metrics::Registry;
+use evenkeel_region::region::RegionEnv;
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_regionserver::background::BackgroundConfig;
+use evenkeel_regionserver::metrics::source::{ServerSource, SourceNames};
+use evenkeel_regionserver::{Background, RegionServer, ServerHooks};
+use evenkeel_rpc::{Executor, ExecutorConfig, RpcServerHandle};
+use evenkeel_wal::Wal;
+
+use crate::wals::{Online, WalEvents, Wals};
+use crate::{Failure, Settings, StopRequest, bad, ignored, security};
+
+/// What every step of a start needs.
+pub struct Process {
+    /// Where everything is stored.
+    pub fs: Arc<dyn FileSystem>,
+    /// All settings.
+    pub conf: Arc<Configuration>,
+    /// Those that a process reads at its start.
+    pub settings: Settings,
+    /// Wall-clock time.
+    pub clock: Arc<dyn Clock>,
+    /// Asks this process to stop.
+    pub stop: StopRequest,
+    /// Why the server cannot go on, once it cannot.
+    pub failure: Failure,
+    /// Ends the server when one of its threads has died.
+    pub supervisor: Supervisor,
+}
+
+impl Process {
+    /// Reads the settings and refuses those that ask for what there is not.
+    ///
+    /// # Errors
+    /// One line that names the setting, its value and what was expected.
+    pub fn new(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
+        security::refuse_what_is_missing(&conf)?;
+        let settings = Settings::from(&conf)?;
+        ignored::warn(&conf);
+        if let Some(exposure) = security::exposure(settings.bind_address) {
+            tracing::warn!("{exposure}");
+        }
+        tracing::info!("{}", settings.memory.line());
+        buffer_pool::set_capacity(length::index(settings.memory.buffer_pool));
+        let failure = Arc::new(OnceLock::new());
+        let supervisor = supervisor(&failure, &stop);
+        let clock = Arc::new(SystemClock);
+        Ok(Self { fs, conf: Arc::new(conf), settings, clock, stop, failure, supervisor })
+    }
+
+    /// The nonces of a server that has none yet.
+    pub fn nonces(&self) -> Arc<NonceManager> {
+        let settings = &self.settings;
+        let nonces = NonceManager::new(Arc::clone(&self.clock), settings.nonce_grace_ms);
+        Arc::new(nonces.within(settings.nonce_bytes_max(), settings.nonce_kept_ms))
+    }
+}
+
+/// Ends the server when one of its threads has died.
+fn supervisor(failure: &Failure, stop: &StopRequest) -> Supervisor {
+    let (failure, stop) = (Arc::clone(failure), Arc::clone(stop));
+    Supervisor::new(move |death| {
+        drop(failure.set(death.to_string()));
+        stop(&death.to_string());
+    })
+}
+
+/// What regions are opened with.
+pub struct Storage {
+    /// The write-ahead logs of this life.
+    pub wals: Wals,
+    /// Flush and compaction threads.
+    pub background: Arc<Background>,
+    /// What stores share.
+    pub stores: StoreEnv,
+    /// What regions of tables are opened with.
+    pub user_env: Arc<RegionEnv>,
+    /// What hbase:meta is opened with.
+    pub meta_env: Arc<RegionEnv>,
+    /// The RegionServer, once there is one.
+    pub online: Online,
+}
+
+impl Storage {
+    /// Opens logs and caches for a server of this name, and starts the background threads.
+    ///
+    /// # Errors
+    /// `IOException` from the file system; one line about a setting that cannot be used.
+    pub fn open(process: &Process, name: &ServerName, nonces: &Arc<NonceManager>) -> Result<Self> {
+        let Process { fs, conf, settings, clock, .. } = process;
+        let background = BackgroundConfig::from(conf).map_err(bad)?;
+        let background =
+            Background::start(&BackgroundConfig { supervisor: process.supervisor.clone(), ..background })?;
+        let online = Online::default();
+        let events = WalEvents {
+            online: Arc::clone(&online),
+            failure: Arc::clone(&process.failure),
+            stop: Arc::clone(&process.stop),
+        };
+        let wals = Wals::open(fs, (settings, conf), name, clock, events)?;
+        let stores = StoreEnv {
+            fs: Arc::clone(fs),
+            root: settings.root.clone(),
+            cache: settings.block_cache.open()?,
+            clock: Arc::clone(clock),
+            chunks: settings.chunks.pool(),
+            config: StoreConfig::from_configuration(conf).map_err(bad)?,
+            compaction_throughput: Arc::clone(background.compaction_throughput()),
+            metrics: Arc::default(),
+        };
+        background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
+        let operation_times = Arc::default();
+        let env = |wal: &Arc<Wal>| {
+            Arc::new(RegionEnv {
+                stores: stores.clone(),
+                wal: Arc::clone(wal),
+                config: settings.region.clone(),
+                server: name.clone(),
+                nonces: Arc::clone(nonces),
+                events: background.clone(),
+                operation_times: Arc::clone(&operation_times),
+            })
+        };
+        let (user_env, meta_env) = (env(&wals.user), env(&wals.meta));
+        Ok(Self { wals, background, stores, user_env, meta_env, online })
+    }
+}
+
+/// What operators ask of a process, as far as it is the same for all of them.
+pub struct Hooks {
+    /// The logs that are rolled.
+    pub wals: Wals,
+    /// Asks this process to stop.
+    pub stop: StopRequest,
+}
+
+impl ServerHooks for Hooks {
+    fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
+        self.wals.user.roll()?;
+        self.wals.meta.roll()?;
+        Ok(Vec::new())
+    }
+
+    fn stop(&self, reason: &str) {
+        (self.stop)(reason);
+    }
+
+    fn update_configuration(&self) -> Result<()> {
+        Err(HBaseError::do_not_retry("settings are read at start only"))
+    }
+}
+
+/// What answers calls.
+#[derive(Clone, Copy)]
+pub struct Answering<'a> {
+    /// The RegionServer's port.
+    pub rpc: &'a RpcServerHandle,
+    /// Its handlers.
+    pub executor: &'a Arc<Executor>,
+}
+
+/// The sources of metrics of a process; none before its RegionServer answers.
+pub fn registry(
+    process: &Process,
+    storage: &Storage,
+    regionserver: &Arc<RegionServer>,
+    answering: Option<Answering<'_>>,
+    names: SourceNames,
+) -> Arc<Registry> {
+    let registry = Registry::new();
+    let settings = &process.settings;
+    let Some(Answering { rpc, executor }) = answering else { return registry };
+    registry.register(Arc::new(ServerSource {
+        server: Arc::downgrade(regionserver),
+        env: Arc::clone(&storage.user_env),
+        wals: vec![Arc::clone(&storage.wals.user), Arc::clone(&storage.wals.meta)],
+        rpc: rpc.monitor(),
+        executor: Arc::clone(executor),
+        clock: Arc::clone(&process.clock),
+        names,
+        memory_bytes_max: settings.memory.sum(),
+    }));
+    registry.register(Arc::new(PlatformBeans::new(Arc::clone(&process.clock), settings.host.clone())));
+    registry
+}
+
+/// The handlers of a server's calls.
+///
+/// # Errors
+/// One line that names the key, its value and what was expected.
+pub fn executor_config(
+    conf: &Configuration,
+    name: &ServerName,
+    supervisor: &Supervisor,
+) -> Result<ExecutorConfig> {
+    let count = |key: &str, default: u64| {
+        Ok::<_, HBaseError>(length::index(conf.get_u64_or(key, default).map_err(bad)?.max(1)))
+    };
+    let general_handlers = count("hbase.regionserver.handler.count", 30)?;
+    Ok(ExecutorConfig {
+        server_name: name.host_port(),
+        general_handlers,
+        priority_handlers: count("hbase.regionserver.metahandler.count", 20)?,
+        scan_handlers: general_handlers,
+        write_handlers: general_handlers,
+        queue_calls_max: count("hbase.ipc.server.max.callqueue.length", 10 * general_handlers as u64)?,
+        supervisor: supervisor.clone(),
+        ..ExecutorConfig::default()
+    })
+}
