@@ -1,0 +1,47 @@
+//! Blocks: the data transfer protocol of DataNodes, version 28.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `located` | a block and its DataNodes, as the NameNode gives them |
+//! | `output` | a block that is written: to each of its DataNodes, or through a chain of them |
+//! | `packet` | packets and their checksums |
+//! | `peer` | the connection to one DataNode of a block that is written |
+//! | `reader` | ranges of a block, into the caller's memory |
+
+pub(crate) mod located;
+pub(crate) mod output;
+pub(crate) mod packet;
+pub(crate) mod peer;
+pub(crate) mod reader;
+
+use crate::hadoop::hdfs::{BaseHeaderProto, ClientOperationHeaderProto, ExtendedBlockProto};
+use crate::wire::put_delimited;
+
+/// The version of the protocol, before each operation.
+const VERSION: [u8; 2] = [0, 28];
+
+/// Codes of operations.
+pub(crate) mod op {
+    pub(crate) const WRITE_BLOCK: u8 = 80;
+    pub(crate) const READ_BLOCK: u8 = 81;
+}
+
+/// The bytes of an operation.
+pub(crate) fn operation(code: u8, message: &impl prost::Message) -> Vec<u8> {
+    let mut out = VERSION.to_vec();
+    out.push(code);
+    put_delimited(&mut out, message);
+    out
+}
+
+/// The header of every operation of a client.
+pub(crate) fn client_header(
+    block: &ExtendedBlockProto,
+    token: &crate::hadoop::common::TokenProto,
+    client_name: &str,
+) -> ClientOperationHeaderProto {
+    ClientOperationHeaderProto {
+        base_header: BaseHeaderProto { block: block.clone(), token: Some(token.clone()) },
+        client_name: client_name.to_owned(),
+    }
+}

@@ -1,0 +1,459 @@
+//! A block that is written.
+//!
+//! In the *fan-out* form each DataNode of the block is the only one of its own pipeline, and the same
+//! packets go to all at once: an acknowledgement means that a DataNode has written the bytes to its
+//! kernel, or has fsynced them. In the *chain* form they go through the first DataNode, which costs
+//! the writer's network a third.
+//!
+//! Packets are sent without waiting for those before. [`BlockOutput::acked`] moves when **every**
+//! DataNode has acknowledged a packet.
+//!
+//! # Invariants
+//! * Sequence numbers are dense; acknowledgements come in their order, from each DataNode.
+//! * A packet begins on a chunk boundary: the bytes of an incomplete chunk are sent again with those
+//!   that follow.
+//! * A sync of bytes that were sent before is an *empty* packet: a DataNode does not fsync for a
+//!   packet that repeats bytes.
+//! * After the first failure of any DataNode the output is broken: its connections are closed, and
+//!   every later call fails. It never goes on with the others.
+//! * Memory: unacknowledged bytes are at most [`IN_FLIGHT_BYTES_MAX`] and one append.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use evenkeel_common::{clock, thread};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::Settings;
+use crate::block::packet::{self, CHUNK_BYTES, put_packet};
+use crate::block::peer::{Peer, PeerError};
+use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockProto};
+
+/// Unacknowledged bytes beyond which a writer waits.
+pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
+
+/// Packets beyond which a writer waits.
+const IN_FLIGHT_PACKETS_MAX: usize = 4096;
+
+/// How the DataNodes of a block are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// One connection to each.
+    FanOut,
+    /// One connection to the first, which passes the packets on.
+    Chain,
+}
+
+/// How durable flushed bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Each DataNode has given the bytes to its kernel: they survive the death of processes.
+    Flushed,
+    /// Each DataNode has fsynced them: they survive a loss of power.
+    Synced,
+}
+
+/// A packet that not all DataNodes have acknowledged.
+#[derive(Debug)]
+struct InFlight {
+    /// The end of its data within the block.
+    end: u64,
+    bytes: usize,
+    since: Instant,
+    first_ack: Option<Instant>,
+}
+
+/// A DataNode that acknowledged a packet much later than another one.
+#[derive(Clone, Debug)]
+pub(crate) struct SlowAck {
+    pub(crate) location: usize,
+    pub(crate) took: Duration,
+    pub(crate) bytes: usize,
+}
+
+/// A block that is written: see the module documentation.
+#[derive(Debug)]
+pub(crate) struct BlockOutput {
+    block: LocatedBlockProto,
+    peers: Vec<Peer>,
+    /// Bytes from the last chunk boundary that was sent, or all after it.
+    buffer: Vec<u8>,
+    /// The offset of `buffer` in the block.
+    buffer_start: u64,
+    /// The end of the bytes that were put into packets.
+    sent: u64,
+    acked: u64,
+    next_seqno: i64,
+    /// The packets from the oldest unacknowledged one.
+    in_flight: VecDeque<InFlight>,
+    in_flight_bytes: usize,
+    last_sent: Instant,
+    ack_timeout: Duration,
+    /// The last packet was sent: a DataNode that has acknowledged it closes its connection.
+    is_finishing: bool,
+    failure: Option<String>,
+    failed: Vec<usize>,
+    slow: Vec<SlowAck>,
+}
+
+impl BlockOutput {
+    /// Creates the block on all its locations.
+    ///
+    /// # Errors
+    /// The locations that failed.
+    pub(crate) fn open(
+        block: LocatedBlockProto,
+        layout: Layout,
+        client_name: &str,
+        settings: &Settings,
+    ) -> Result<Self, Vec<PeerError>> {
+        let peers = match layout {
+            Layout::FanOut => open_all(&block, client_name, settings)?,
+            Layout::Chain => {
+                let peer = Peer::open(&block, 0, block.locs.len(), client_name, settings);
+                vec![peer.map_err(|e| vec![e])?]
+            }
+        };
+        Ok(Self {
+            block,
+            peers,
+            buffer: Vec::new(),
+            buffer_start: 0,
+            sent: 0,
+            acked: 0,
+            next_seqno: 0,
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
+            last_sent: clock::monotonic(),
+            ack_timeout: settings.ack_timeout,
+            is_finishing: false,
+            failure: None,
+            failed: Vec::new(),
+            slow: Vec::new(),
+        })
+    }
+
+    /// The block with the length that all DataNodes have acknowledged.
+    pub(crate) fn block(&self) -> ExtendedBlockProto {
+        ExtendedBlockProto { num_bytes: Some(self.acked), ..self.block.b.clone() }
+    }
+
+    /// Bytes appended, sent or not.
+    pub(crate) fn position(&self) -> u64 {
+        self.buffer_start + self.buffer.len() as u64
+    }
+
+    /// Bytes that every DataNode has acknowledged.
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// The DataNodes of the block.
+    pub(crate) fn locations(&self) -> &[DatanodeInfoProto] {
+        &self.block.locs
+    }
+
+    /// The DataNodes that broke the output.
+    pub(crate) fn failed(&self) -> Vec<DatanodeInfoProto> {
+        self.failed.iter().filter_map(|&location| self.block.locs.get(location).cloned()).collect()
+    }
+
+    /// Slow acknowledgements since the last call.
+    pub(crate) fn take_slow(&mut self) -> Vec<SlowAck> {
+        std::mem::take(&mut self.slow)
+    }
+
+    /// Appends bytes to the buffer.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Sends whole packets of `data_bytes`, a multiple of the chunk size, as long as there are
+    /// enough unsent bytes; waits while too many are unacknowledged.
+    pub(crate) fn send_full(&mut self, data_bytes: usize) -> io::Result<()> {
+        while self.buffer.len() >= data_bytes {
+            self.send_data(data_bytes, false)?;
+        }
+        Ok(())
+    }
+
+    /// Sends all appended bytes. Returns the sequence number after the last packet: when it is
+    /// acknowledged, all bytes are durable as asked.
+    pub(crate) fn send(&mut self, durability: Durability) -> io::Result<i64> {
+        self.check()?;
+        let sync = durability == Durability::Synced;
+        while self.buffer.len() > packet::DATA_BYTES_MAX {
+            self.send_data(packet::DATA_BYTES_MAX, false)?;
+        }
+        if self.position() > self.sent {
+            self.send_data(self.buffer.len(), sync)?;
+        } else if sync {
+            self.send_packet(self.sent, 0, false, true)?;
+        }
+        Ok(self.next_seqno)
+    }
+
+    /// Waits until all packets before `seqno` are acknowledged by every DataNode.
+    pub(crate) fn wait(&mut self, seqno: i64) -> io::Result<()> {
+        while self.acked_seqno() < seqno {
+            self.check()?;
+            self.pump(self.ack_timeout)?;
+        }
+        // What was acknowledged before a failure is durable.
+        Ok(())
+    }
+
+    /// Sends the rest and the last packet, and waits until every DataNode has finished the block.
+    pub(crate) fn finish(&mut self, durability: Durability) -> io::Result<()> {
+        self.send(Durability::Flushed)?;
+        let sync = durability == Durability::Synced;
+        self.is_finishing = true;
+        self.send_packet(self.sent, 0, true, sync)?;
+        self.wait(self.next_seqno)?;
+        self.peers.clear();
+        Ok(())
+    }
+
+    /// Takes what has arrived and sends what waits, without waiting; sends a heartbeat if nothing
+    /// was sent for `idle`.
+    pub(crate) fn tick(&mut self, idle: Duration) -> io::Result<()> {
+        self.check()?;
+        self.pump(Duration::ZERO)?;
+        if self.last_sent.elapsed() >= idle {
+            let mut bytes = Vec::new();
+            put_packet(&mut bytes, 0, packet::HEARTBEAT, b"", false, false);
+            self.send_all(&Bytes::from(bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Breaks the output and closes its connections.
+    pub(crate) fn abandon(&mut self, why: &str) {
+        self.failure.get_or_insert_with(|| why.to_owned());
+        self.peers.clear();
+    }
+
+    /// The reason why the output is broken.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match &self.failure {
+            None => Ok(()),
+            Some(why) => Err(io::Error::new(io::ErrorKind::BrokenPipe, why.clone())),
+        }
+    }
+
+    fn acked_seqno(&self) -> i64 {
+        self.next_seqno - i64::try_from(self.in_flight.len()).unwrap_or(i64::MAX)
+    }
+
+    /// Sends the first `len` bytes of the buffer and drops its complete chunks.
+    fn send_data(&mut self, len: usize, sync: bool) -> io::Result<()> {
+        self.sent = self.buffer_start + len as u64;
+        self.send_packet(self.buffer_start, len, false, sync)?;
+        let complete = len - len % CHUNK_BYTES;
+        self.buffer.drain(..complete);
+        self.buffer_start += complete as u64;
+        Ok(())
+    }
+
+    fn send_packet(&mut self, offset: u64, len: usize, is_last: bool, sync: bool) -> io::Result<()> {
+        self.wait_for_room()?;
+        let mut bytes = Vec::new();
+        let data = self.buffer.get(..len).unwrap_or_default();
+        put_packet(&mut bytes, offset, self.next_seqno, data, is_last, sync);
+        let now = clock::monotonic();
+        self.in_flight.push_back(InFlight {
+            end: self.sent,
+            bytes: bytes.len(),
+            since: now,
+            first_ack: None,
+        });
+        self.in_flight_bytes += bytes.len();
+        self.next_seqno += 1;
+        self.send_all(&Bytes::from(bytes))
+    }
+
+    fn wait_for_room(&mut self) -> io::Result<()> {
+        loop {
+            self.check()?;
+            let is_full =
+                self.in_flight_bytes >= IN_FLIGHT_BYTES_MAX || self.in_flight.len() >= IN_FLIGHT_PACKETS_MAX;
+            if !is_full {
+                return Ok(());
+            }
+            self.pump(self.ack_timeout)?;
+        }
+    }
+
+    fn send_all(&mut self, bytes: &Bytes) -> io::Result<()> {
+        self.last_sent = clock::monotonic();
+        let failures: Vec<PeerError> =
+            self.peers.iter_mut().filter_map(|peer| peer.send(bytes.clone()).err()).collect();
+        self.fail_with(failures)
+    }
+
+    /// Waits until a socket is ready, at most `wait` and until the oldest packet's deadline, and
+    /// handles what is ready.
+    fn pump(&mut self, wait: Duration) -> io::Result<()> {
+        let wait = match self.in_flight.front() {
+            Some(oldest) => wait.min(self.ack_timeout.saturating_sub(oldest.since.elapsed())),
+            None => wait,
+        };
+        let ready = self.poll(wait)?;
+        let mut failures = Vec::new();
+        for (index, flags) in ready {
+            if let Err(e) = self.handle(index, flags) {
+                failures.push(e);
+            }
+        }
+        self.retire();
+        self.fail_with(failures)?;
+        self.check_deadline()
+    }
+
+    fn poll(&self, wait: Duration) -> io::Result<Vec<(usize, PollFlags)>> {
+        let interest = |peer: &Peer| match peer.has_unsent() {
+            true => PollFlags::IN | PollFlags::OUT,
+            false => PollFlags::IN,
+        };
+        let open = self.peers.iter().enumerate().filter(|(_, peer)| !self.is_done(peer));
+        let (indexes, mut fds): (Vec<usize>, Vec<PollFd<'_>>) =
+            open.map(|(index, peer)| (index, PollFd::new(peer.socket(), interest(peer)))).unzip();
+        let timeout = Timespec::try_from(wait).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
+            Err(e) => return Err(e.into()),
+        }
+        let ready = indexes.into_iter().zip(fds.iter().map(PollFd::revents));
+        Ok(ready.filter(|(_, flags)| !flags.is_empty()).collect())
+    }
+
+    /// True if the DataNode has acknowledged the last packet of the block.
+    fn is_done(&self, peer: &Peer) -> bool {
+        self.is_finishing && peer.next_ack == self.next_seqno
+    }
+
+    fn handle(&mut self, index: usize, flags: PollFlags) -> Result<(), PeerError> {
+        let Some(peer) = self.peers.get_mut(index) else { return Ok(()) };
+        if flags.contains(PollFlags::OUT) {
+            peer.send_queued()?;
+        }
+        if flags == PollFlags::OUT {
+            return Ok(());
+        }
+        let first = peer.next_ack;
+        let outcome = peer.receive();
+        let (location, next, is_closed) = (peer.location, peer.next_ack, peer.is_closed());
+        let fail = |error: io::Error| Err(PeerError { location, error });
+        if next > self.next_seqno {
+            return fail(io::Error::other(format!("ack {} of a packet that was not sent", next - 1)));
+        }
+        self.note_acks(location, first, next);
+        outcome?;
+        if is_closed && !(self.is_finishing && next == self.next_seqno) {
+            return fail(io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection"));
+        }
+        Ok(())
+    }
+
+    /// Notes the times of the acknowledgements of packets `first..next` by one DataNode.
+    fn note_acks(&mut self, location: usize, first: i64, next: i64) {
+        let (now, oldest) = (clock::monotonic(), self.acked_seqno());
+        for seqno in first..next {
+            let index = usize::try_from(seqno - oldest).ok();
+            let Some(packet) = index.and_then(|index| self.in_flight.get_mut(index)) else { continue };
+            let took = now.duration_since(packet.since);
+            match packet.first_ack {
+                None => packet.first_ack = Some(now),
+                // A DataNode is slow only beside one that was much faster: otherwise the pause was ours.
+                Some(first) if now.duration_since(first) > took / 2 => {
+                    self.slow.push(SlowAck { location, took, bytes: packet.bytes });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Drops the packets that every DataNode has acknowledged.
+    fn retire(&mut self) {
+        let Some(all_acked) = self.peers.iter().map(|peer| peer.next_ack).min() else { return };
+        while self.acked_seqno() < all_acked {
+            let Some(packet) = self.in_flight.pop_front() else { return };
+            self.acked = packet.end;
+            self.in_flight_bytes -= packet.bytes;
+        }
+    }
+
+    fn check_deadline(&mut self) -> io::Result<()> {
+        let Some(oldest) = self.in_flight.front() else { return Ok(()) };
+        if oldest.since.elapsed() < self.ack_timeout {
+            return Ok(());
+        }
+        let acked = self.acked_seqno();
+        let late = self.peers.iter().filter(|peer| peer.next_ack <= acked).map(|peer| PeerError {
+            location: peer.location,
+            error: io::Error::new(io::ErrorKind::TimedOut, format!("packet {acked} was not acknowledged")),
+        });
+        let late = late.collect();
+        self.fail_with(late)
+    }
+
+    /// Breaks the output if there are failures.
+    fn fail_with(&mut self, failures: Vec<PeerError>) -> io::Result<()> {
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let reasons: Vec<String> = failures.iter().map(|failure| self.describe(failure)).collect();
+        self.failed.extend(failures.iter().map(|failure| failure.location));
+        self.failure.get_or_insert_with(|| reasons.join("; "));
+        self.peers.clear();
+        self.check()
+    }
+
+    fn describe(&self, failure: &PeerError) -> String {
+        let node = self.block.locs.get(failure.location);
+        let node =
+            node.map_or_else(|| "?".into(), |info| format!("{}:{}", info.id.ip_addr, info.id.xfer_port));
+        format!("DataNode {node}: {}", failure.error)
+    }
+}
+
+/// Opens a connection to each location, all at once.
+fn open_all(
+    block: &LocatedBlockProto,
+    client_name: &str,
+    settings: &Settings,
+) -> Result<Vec<Peer>, Vec<PeerError>> {
+    let open = |location: usize| Peer::open(block, location, 1, client_name, settings);
+    let opened: Vec<Result<Peer, PeerError>> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..block.locs.len())
+            .map(|at| (at, thread::spawn_scoped(scope, "hdfs-connect", move || open(at))))
+            .collect();
+        let mut opened = vec![open(0)];
+        for (location, handle) in others {
+            let joined = handle.map_err(|e| PeerError { location, error: e }).and_then(|handle| {
+                handle.join().unwrap_or_else(|_| {
+                    Err(PeerError { location, error: io::Error::other("connecting panicked") })
+                })
+            });
+            opened.push(joined);
+        }
+        opened
+    });
+    let (mut peers, mut failures) = (Vec::new(), Vec::new());
+    for outcome in opened {
+        match outcome {
+            Ok(peer) => peers.push(peer),
+            Err(e) => failures.push(e),
+        }
+    }
+    if failures.is_empty() { Ok(peers) } else { Err(failures) }
+}

@@ -1,0 +1,230 @@
+//! The connection to one DataNode of a block that is written.
+//!
+//! The socket does not block: unsent bytes wait in a queue, received bytes until an acknowledgement
+//! is complete. Acknowledgements must come in the order of the packets, one for each, with one
+//! status for each DataNode behind the connection.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+use bytes::Bytes;
+
+use crate::Settings;
+use crate::block::located::transfer_address;
+use crate::block::{client_header, op, operation, packet};
+use crate::hadoop::hdfs::{
+    BlockOpResponseProto, CachingStrategyProto, DatanodeInfoProto, LocatedBlockProto, OpWriteBlockProto,
+    PipelineAckProto, Status,
+};
+use crate::rpc::connect;
+use crate::wire::{read_delimited, try_take_delimited};
+
+/// The stage of a block that is being created.
+const PIPELINE_SETUP_CREATE: u32 = 6;
+
+/// The largest acknowledgement, in bytes: a sequence number and a few statuses.
+const ACK_BYTES_MAX: usize = 4096;
+
+/// The bits of a flag that are a status; the others say how busy a DataNode is.
+const STATUS_MASK: u32 = 0xf;
+
+/// A failure of one DataNode.
+#[derive(Debug)]
+pub(crate) struct PeerError {
+    /// Its index among the block's locations.
+    pub(crate) location: usize,
+    pub(crate) error: io::Error,
+}
+
+/// A connection to a DataNode: the last of a chain of its own, or the first of a longer one.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    socket: TcpStream,
+    /// The index of its DataNode among the block's locations.
+    pub(crate) location: usize,
+    /// DataNodes of the chain that begins here.
+    chain: usize,
+    unsent: VecDeque<Bytes>,
+    received: Vec<u8>,
+    /// The sequence number of the next acknowledgement.
+    pub(crate) next_ack: i64,
+    /// The DataNode has closed the connection, or it broke; there is nothing more to receive.
+    is_closed: bool,
+}
+
+impl Peer {
+    /// Connects to the DataNode at index `location` and creates the block on it, and on the
+    /// `chain - 1` locations that follow it.
+    ///
+    /// # Errors
+    /// The location that failed, and how: with a chain, the DataNode says which one it was.
+    pub(crate) fn open(
+        block: &LocatedBlockProto,
+        location: usize,
+        chain: usize,
+        client_name: &str,
+        settings: &Settings,
+    ) -> Result<Self, PeerError> {
+        let at = |error: io::Error| PeerError { location, error };
+        let first = block.locs.get(location).ok_or_else(|| at(io::ErrorKind::NotFound.into()))?;
+        let address = transfer_address(&first.id, settings.use_datanode_hostname);
+        let mut socket = connect(&address, settings.connect_timeout).map_err(at)?;
+        let request = write_request(block, location, chain, client_name);
+        let answer = request_block(&mut socket, &request, settings).map_err(at)?;
+        if answer.status() != Status::Success {
+            let bad = answer.first_bad_link().to_owned();
+            let location = location_of(block, &bad).unwrap_or(location);
+            let what = format!("{}: {}", answer.status().as_str_name(), answer.message());
+            return Err(PeerError { location, error: io::Error::other(what) });
+        }
+        socket.set_nonblocking(true).map_err(at)?;
+        let (unsent, received) = (VecDeque::new(), Vec::new());
+        Ok(Self { socket, location, chain, unsent, received, next_ack: 0, is_closed: false })
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Queues bytes and sends what the socket takes.
+    pub(crate) fn send(&mut self, bytes: Bytes) -> Result<(), PeerError> {
+        self.unsent.push_back(bytes);
+        self.send_queued()
+    }
+
+    /// Sends what the socket takes.
+    pub(crate) fn send_queued(&mut self) -> Result<(), PeerError> {
+        let location = self.location;
+        while let Some(front) = self.unsent.front_mut() {
+            match self.socket.write(front) {
+                Ok(n) if n == front.len() => drop(self.unsent.pop_front()),
+                Ok(0) => return Err(PeerError { location, error: io::ErrorKind::WriteZero.into() }),
+                Ok(n) => *front = front.slice(n..),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(PeerError { location, error }),
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the connection has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Takes the acknowledgements that have arrived, also those before the end of the connection.
+    pub(crate) fn receive(&mut self) -> Result<(), PeerError> {
+        let mut buffer = [0; 1024];
+        while self.received.len() < ACK_BYTES_MAX {
+            match self.socket.read(&mut buffer) {
+                Ok(n) if n > 0 => self.received.extend_from_slice(buffer.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => {
+                    self.is_closed = true;
+                    break;
+                }
+            }
+        }
+        self.take_acks()
+    }
+
+    fn take_acks(&mut self) -> Result<(), PeerError> {
+        let received = std::mem::take(&mut self.received);
+        let mut rest = &received[..];
+        let location = self.location;
+        let next = |rest: &mut &[u8]| try_take_delimited(rest).map_err(|error| PeerError { location, error });
+        while let Some(ack) = next(&mut rest)? {
+            self.accept(&ack)?;
+        }
+        if rest.len() >= ACK_BYTES_MAX {
+            let what = format!("an acknowledgement of more than {ACK_BYTES_MAX} bytes");
+            return Err(PeerError { location, error: io::Error::new(io::ErrorKind::InvalidData, what) });
+        }
+        self.received = rest.to_vec();
+        Ok(())
+    }
+
+    /// Checks one acknowledgement, and counts that of the next packet.
+    fn accept(&mut self, ack: &PipelineAckProto) -> Result<(), PeerError> {
+        let fail = |index: usize, what: String| PeerError {
+            location: self.location + index,
+            error: io::Error::other(what),
+        };
+        let statuses: Vec<i32> = statuses_of(ack);
+        if let Some(index) = statuses.iter().position(|&status| status != i32::from(Status::Success)) {
+            let name =
+                statuses.get(index).and_then(|&s| Status::try_from(s).ok()).map_or("?", |s| s.as_str_name());
+            return Err(fail(index, format!("packet {} was answered with {name}", ack.seqno)));
+        }
+        if ack.seqno == packet::HEARTBEAT {
+            return Ok(());
+        }
+        if ack.seqno != self.next_ack || statuses.len() != self.chain {
+            let wanted = self.next_ack;
+            return Err(fail(0, format!("ack {} of {} nodes, {wanted} expected", ack.seqno, statuses.len())));
+        }
+        self.next_ack += 1;
+        Ok(())
+    }
+}
+
+/// The status of each DataNode of the chain: from the flags if there are any.
+fn statuses_of(ack: &PipelineAckProto) -> Vec<i32> {
+    if ack.flag.is_empty() {
+        return ack.reply.clone();
+    }
+    ack.flag.iter().map(|flag| i32::try_from(flag & STATUS_MASK).unwrap_or(-1)).collect()
+}
+
+fn request_block(
+    socket: &mut TcpStream,
+    request: &OpWriteBlockProto,
+    settings: &Settings,
+) -> io::Result<BlockOpResponseProto> {
+    socket.set_write_timeout(Some(settings.ack_timeout))?;
+    socket.set_read_timeout(Some(settings.ack_timeout))?;
+    socket.write_all(&operation(op::WRITE_BLOCK, request))?;
+    read_delimited(socket)
+}
+
+fn write_request(
+    block: &LocatedBlockProto,
+    location: usize,
+    chain: usize,
+    client_name: &str,
+) -> OpWriteBlockProto {
+    let behind = location + 1..location + chain;
+    let targets: Vec<DatanodeInfoProto> = block.locs.get(behind.clone()).unwrap_or_default().to_vec();
+    let target_storage_types = block.storage_types.get(behind).unwrap_or_default().to_vec();
+    OpWriteBlockProto {
+        header: client_header(&block.b, &block.block_token, client_name),
+        targets,
+        source: None,
+        stage: PIPELINE_SETUP_CREATE,
+        pipeline_size: u32::try_from(chain).unwrap_or(1),
+        min_bytes_rcvd: 0,
+        max_bytes_rcvd: 0,
+        latest_generation_stamp: 0,
+        requested_checksum: packet::CRC32C,
+        caching_strategy: Some(CachingStrategyProto { drop_behind: Some(chain == 1), readahead: None }),
+        storage_type: block.storage_types.get(location).copied(),
+        target_storage_types,
+        storage_id: None,
+        target_storage_ids: Vec::new(),
+    }
+}
+
+/// The location that `firstBadLink` names.
+fn location_of(block: &LocatedBlockProto, link: &str) -> Option<usize> {
+    let is_it = |info: &DatanodeInfoProto| {
+        [false, true].into_iter().any(|by_name| transfer_address(&info.id, by_name) == link)
+    };
+    (!link.is_empty()).then(|| block.locs.iter().position(is_it)).flatten()
+}

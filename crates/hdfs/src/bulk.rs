@@ -1,0 +1,180 @@
+//! [`BulkWriter`]: a file of any length, through a chain of DataNodes.
+//!
+//! Packets of [`PACKET_DATA_BYTES`] go to the first DataNode of a block, which passes them on, so
+//! that the writer's network carries each byte once. The next block is allocated when one is full;
+//! its creation avoids DataNodes that fail, like that of a log. A failure within a block fails the
+//! file: a flush or a compaction is done again, and the file is given up.
+//!
+//! A file that is dropped without [`BulkWriter::close`] is given up as well. Until it is closed the
+//! NameNode shows at most the length of its finished blocks.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::block::output::{Durability, Layout};
+use crate::client::Shared;
+use crate::error::Result;
+use crate::hadoop::hdfs::ExtendedBlockProto;
+use crate::lease::{OpenFile, SharedOutput};
+use crate::log::{Target, complete, open_block};
+use crate::namenode::NewFile;
+
+/// Data of one packet: 126 chunks, as Hadoop's client has them in packets of 64 KiB.
+pub(crate) const PACKET_DATA_BYTES: usize = 126 * 512;
+
+/// A bulk file that is written: see the module documentation.
+#[derive(Debug)]
+pub struct BulkWriter {
+    shared: Arc<Shared>,
+    path: String,
+    file_id: u64,
+    block_bytes: u64,
+    /// Bytes in finished blocks.
+    finished_bytes: u64,
+    /// The last finished block.
+    previous: Option<ExtendedBlockProto>,
+    output: Option<SharedOutput>,
+    is_ended: bool,
+    _lease: OpenFile,
+}
+
+impl BulkWriter {
+    pub(crate) fn create(shared: Arc<Shared>, path: &str, file: NewFile) -> Result<Self> {
+        let lease = OpenFile::new(Arc::clone(&shared));
+        let file_id = shared.namenode.create(path, file)?.file_id();
+        Ok(Self {
+            shared,
+            path: path.to_owned(),
+            file_id,
+            block_bytes: file.block_bytes.max(1),
+            finished_bytes: 0,
+            previous: None,
+            output: None,
+            is_ended: false,
+            _lease: lease,
+        })
+    }
+
+    /// Bytes appended.
+    pub fn position(&self) -> u64 {
+        self.finished_bytes + self.output.as_ref().map_or(0, |output| output.lock().position())
+    }
+
+    /// Appends bytes and sends complete packets; waits while too many are unacknowledged.
+    ///
+    /// # Errors
+    /// The block broke, or no DataNode takes the next one; the file is then given up.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
+        let appended = self.append_blocks(bytes);
+        self.checked(appended)
+    }
+
+    fn append_blocks(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let output = self.open_output()?;
+            let mut block = output.lock();
+            let room = self.block_bytes.saturating_sub(block.position());
+            let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+            let (now, later) = bytes.split_at_checked(len).unwrap_or((bytes, &[]));
+            block.append(now)?;
+            block.send_full(PACKET_DATA_BYTES)?;
+            let is_full = block.position() >= self.block_bytes;
+            drop(block);
+            bytes = later;
+            if is_full {
+                self.finish_block(Durability::Synced)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes all appended bytes as durable as asked. Full blocks were finished with a sync.
+    ///
+    /// # Errors
+    /// As [`BulkWriter::append`].
+    pub fn flush(&mut self, durability: Durability) -> io::Result<()> {
+        self.check()?;
+        let Some(output) = self.output.clone() else { return Ok(()) };
+        let mut block = output.lock();
+        let flushed = block.send(durability).and_then(|seqno| block.wait(seqno));
+        drop(block);
+        self.checked(flushed)
+    }
+
+    /// Finishes the last block and closes the file. Returns its length.
+    ///
+    /// # Errors
+    /// As [`BulkWriter::append`], or an error of the NameNode; the file is then given up.
+    pub fn close(mut self, durability: Durability) -> io::Result<u64> {
+        self.check()?;
+        let finished = self.finish_block(durability);
+        self.checked(finished)?;
+        let completed = complete(&self.shared, &self.path, self.file_id, self.previous.as_ref());
+        self.checked(completed.map_err(Into::into))?;
+        self.is_ended = true;
+        Ok(self.finished_bytes)
+    }
+
+    fn open_output(&mut self) -> io::Result<SharedOutput> {
+        if let Some(output) = &self.output {
+            return Ok(Arc::clone(output));
+        }
+        let target = Target { path: &self.path, file_id: self.file_id, previous: self.previous.as_ref() };
+        let output = Arc::new(Mutex::new(open_block(&self.shared, target, Layout::Chain)?));
+        self.shared.leases.add_output(&output);
+        self.output = Some(Arc::clone(&output));
+        Ok(output)
+    }
+
+    fn finish_block(&mut self, durability: Durability) -> io::Result<()> {
+        let Some(output) = self.output.clone() else { return Ok(()) };
+        let mut block = output.lock();
+        block.finish(durability)?;
+        self.finished_bytes += block.acked();
+        self.previous = Some(block.block());
+        self.output = None;
+        Ok(())
+    }
+
+    /// # Errors
+    /// The file was given up.
+    fn check(&self) -> io::Result<()> {
+        if !self.is_ended {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::BrokenPipe, format!("{} was given up", self.path)))
+    }
+
+    fn checked<T>(&mut self, outcome: io::Result<T>) -> io::Result<T> {
+        if outcome.is_err() {
+            self.give_up();
+        }
+        outcome
+    }
+
+    fn give_up(&mut self) {
+        if std::mem::replace(&mut self.is_ended, true) {
+            return;
+        }
+        tracing::warn!(path = self.path, "a bulk file ends without being closed");
+        if let Some(output) = self.output.clone() {
+            let mut output = output.lock();
+            let why = output.failure().unwrap_or("given up by its writer").to_owned();
+            output.failed().iter().for_each(|node| self.shared.excluded.add(node, &why));
+            output.abandon(&why);
+        }
+        self.shared.give_up(self.path.clone(), self.file_id);
+    }
+}
+
+impl Drop for BulkWriter {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! DataNodes that new blocks avoid.
+//!
+//! After its death a DataNode is offered by the NameNode for minutes, until its heartbeats are
+//! missed. One that refused a connection or broke a block is therefore excluded for
+//! [`EXCLUSION`]; one that acknowledged [`SLOW_ACKS`] packets slowly within [`SLOW_WINDOW`] as well.
+//! At most [`EXCLUDED_MAX`] are excluded at a time, and none when the NameNode finds no other.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_common::clock;
+use parking_lot::Mutex;
+
+use crate::block::output::SlowAck;
+use crate::hadoop::hdfs::DatanodeInfoProto;
+
+/// How long a DataNode is avoided. A NameNode declares one dead after 10.5 minutes.
+pub(crate) const EXCLUSION: Duration = Duration::from_secs(300);
+
+/// DataNodes avoided at a time; the oldest is forgotten first.
+pub(crate) const EXCLUDED_MAX: usize = 3;
+
+/// Slow acknowledgements until a DataNode is avoided.
+const SLOW_ACKS: usize = 3;
+
+/// The time within which they count.
+const SLOW_WINDOW: Duration = Duration::from_secs(600);
+
+/// Smaller packets are judged by their time, larger ones by their speed.
+const SPEED_BYTES_MIN: usize = 64 << 10;
+
+/// A small packet that takes longer is slow.
+const SLOW_TIME: Duration = Duration::from_secs(6);
+
+/// A large packet below this speed is slow, in bytes per second.
+const SLOW_BYTES_PER_SECOND: f64 = 20.0 * 1024.0;
+
+/// The DataNodes that a client avoids.
+#[derive(Debug, Default)]
+pub(crate) struct Excluded {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// With the end of their exclusion, the oldest first.
+    nodes: Vec<(DatanodeInfoProto, Instant)>,
+    /// Slow acknowledgements by the id of the DataNode, the oldest first.
+    slow: Vec<(String, Instant)>,
+}
+
+impl Excluded {
+    /// Avoids a DataNode from now on.
+    pub(crate) fn add(&self, node: &DatanodeInfoProto, why: &str) {
+        let mut inner = self.inner.lock();
+        inner.nodes.retain(|(known, _)| known.id.datanode_uuid != node.id.datanode_uuid);
+        if inner.nodes.len() >= EXCLUDED_MAX {
+            inner.nodes.remove(0);
+        }
+        inner.nodes.push((node.clone(), clock::monotonic() + EXCLUSION));
+        tracing::warn!(datanode = %node.id.ip_addr, port = node.id.xfer_port, why, "DataNode avoided");
+    }
+
+    /// Notes acknowledgements that came much later than those of other DataNodes.
+    pub(crate) fn note_slow(&self, locations: &[DatanodeInfoProto], acks: &[SlowAck]) {
+        for ack in acks.iter().filter(|ack| is_slow(ack)) {
+            let Some(node) = locations.get(ack.location) else { continue };
+            if self.count_slow(&node.id.datanode_uuid) >= SLOW_ACKS {
+                self.add(node, "slow acknowledgements");
+            }
+        }
+    }
+
+    fn count_slow(&self, id: &str) -> usize {
+        let now = clock::monotonic();
+        let slow = &mut self.inner.lock().slow;
+        slow.retain(|(_, at)| now.duration_since(*at) < SLOW_WINDOW);
+        slow.push((id.to_owned(), now));
+        slow.iter().filter(|(other, _)| other == id).count()
+    }
+
+    /// The DataNodes to avoid now.
+    pub(crate) fn list(&self) -> Vec<DatanodeInfoProto> {
+        let now = clock::monotonic();
+        let mut inner = self.inner.lock();
+        inner.nodes.retain(|(_, until)| *until > now);
+        inner.nodes.iter().map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Avoids none, since there are no others.
+    pub(crate) fn clear(&self) {
+        self.inner.lock().nodes.clear();
+    }
+}
+
+fn is_slow(ack: &SlowAck) -> bool {
+    if ack.bytes < SPEED_BYTES_MIN {
+        return ack.took > SLOW_TIME;
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a speed")]
+    let bytes = ack.bytes as f64;
+    bytes / ack.took.as_secs_f64().max(1e-9) < SLOW_BYTES_PER_SECOND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hadoop::hdfs::DatanodeIdProto;
+
+    fn node(name: &str) -> DatanodeInfoProto {
+        let id = DatanodeIdProto { datanode_uuid: name.into(), ..Default::default() };
+        DatanodeInfoProto { id, ..Default::default() }
+    }
+
+    fn names(excluded: &Excluded) -> Vec<String> {
+        excluded.list().into_iter().map(|node| node.id.datanode_uuid).collect()
+    }
+
+    #[test]
+    fn the_oldest_exclusion_yields() {
+        let excluded = Excluded::default();
+        ["a", "b", "c", "a", "d"].iter().for_each(|name| excluded.add(&node(name), "test"));
+        assert_eq!(names(&excluded), ["c", "a", "d"]);
+        excluded.clear();
+        assert!(names(&excluded).is_empty());
+    }
+
+    #[test]
+    fn three_slow_acknowledgements_exclude() {
+        let excluded = Excluded::default();
+        let locations = [node("a"), node("b")];
+        let ack = |took, bytes| SlowAck { location: 1, took, bytes };
+        let slow = ack(Duration::from_secs(7), 100);
+        excluded.note_slow(&locations, &[slow.clone(), slow.clone(), ack(Duration::from_secs(5), 100)]);
+        excluded.note_slow(&locations, &[ack(Duration::from_secs(1), 1 << 20)]);
+        assert!(names(&excluded).is_empty());
+        excluded.note_slow(&locations, &[ack(Duration::from_secs(60), 1 << 20)]);
+        assert_eq!(names(&excluded), ["b"]);
+    }
+}

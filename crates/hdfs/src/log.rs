@@ -1,0 +1,309 @@
+//! [`LogWriter`]: a log of one block, on all DataNodes at once.
+//!
+//! Bytes are appended to a buffer. A flush sends them to every DataNode in one packet and ends when
+//! each has acknowledged it: after [`Durability::Flushed`] they are in the kernel of every DataNode,
+//! after [`Durability::Synced`] on every disk. Flushes are pipelined: [`LogWriter::start_flush`]
+//! sends, [`LogWriter::wait`] waits, and any number may be under way.
+//!
+//! **Failure.** A bad status, a closed connection, or a packet without an acknowledgement for
+//! `Settings::ack_timeout` breaks the log: every flush that is not acknowledged fails, the
+//! DataNode at fault is avoided by the next log, and the lease of the file is recovered in the
+//! background. The log is never continued on the other DataNodes: lease recovery cuts a block to its
+//! shortest replica, which would be that of the one left behind. The caller writes what was not
+//! acknowledged to a new log.
+//!
+//! **Creation.** A DataNode that cannot be reached is avoided, the block is given back and another
+//! one allocated for the same file, at most `Settings::create_attempts_max` times. A block may have
+//! fewer DataNodes than the file has replicas: [`LogWriter::replicas`].
+//!
+//! **End.** [`LogWriter::close`] finishes the block and closes the file, whose length is known from
+//! then on. A log that is dropped without it is given up like a broken one. Until a file is closed
+//! the NameNode shows the length 0.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::block::output::{BlockOutput, Layout};
+use crate::client::Shared;
+use crate::error::{HdfsError, Result};
+use crate::hadoop::hdfs::{ExtendedBlockProto, LocatedBlockProto};
+use crate::lease::{OpenFile, SharedOutput};
+use crate::namenode::NewFile;
+
+pub use crate::block::output::Durability;
+
+/// Questions until the NameNode has the reports of enough replicas of the last block.
+const COMPLETE_ATTEMPTS: u32 = 12;
+
+/// The pause after the first of them, doubled each time up to [`COMPLETE_PAUSE_MAX`].
+const COMPLETE_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest pause between questions.
+const COMPLETE_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The pause after a failed creation of a block, times the number of failures.
+const CREATE_PAUSE: Duration = Duration::from_millis(100);
+
+/// A flush that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlushId(i64);
+
+/// A log that is written: see the module documentation.
+#[derive(Debug)]
+pub struct LogWriter {
+    shared: Arc<Shared>,
+    path: String,
+    file_id: u64,
+    output: SharedOutput,
+    /// The file is closed or given up.
+    is_ended: bool,
+    _lease: OpenFile,
+}
+
+impl LogWriter {
+    pub(crate) fn create(shared: Arc<Shared>, path: &str, file: NewFile) -> Result<Self> {
+        let lease = OpenFile::new(Arc::clone(&shared));
+        let file_id = shared.namenode.create(path, file)?.file_id();
+        let target = Target { path, file_id, previous: None };
+        let output = match open_block(&shared, target, Layout::FanOut) {
+            Ok(output) => output,
+            Err(e) => {
+                shared.give_up(path.to_owned(), file_id);
+                return Err(e);
+            }
+        };
+        let wanted = usize::from(file.replication);
+        if output.locations().len() < wanted {
+            tracing::warn!(
+                path,
+                replicas = output.locations().len(),
+                wanted,
+                "a log has fewer replicas than asked for"
+            );
+        }
+        let output = Arc::new(Mutex::new(output));
+        shared.leases.add_output(&output);
+        Ok(Self { shared, path: path.to_owned(), file_id, output, is_ended: false, _lease: lease })
+    }
+
+    /// The NameNode's id of the file: the same after a rename.
+    pub fn file_id(&self) -> u64 {
+        self.file_id
+    }
+
+    /// The DataNodes that have the log. The log should be rolled when they are fewer than wanted.
+    pub fn replicas(&self) -> usize {
+        self.output.lock().locations().len()
+    }
+
+    /// `host:port` of those DataNodes.
+    pub fn datanodes(&self) -> Vec<String> {
+        let output = self.output.lock();
+        let address = |node: &crate::hadoop::hdfs::DatanodeInfoProto| {
+            crate::block::located::transfer_address(&node.id, false)
+        };
+        output.locations().iter().map(address).collect()
+    }
+
+    /// Bytes appended.
+    pub fn position(&self) -> u64 {
+        self.output.lock().position()
+    }
+
+    /// Bytes that every DataNode has acknowledged.
+    pub fn acked(&self) -> u64 {
+        self.output.lock().acked()
+    }
+
+    /// Appends bytes, which stay in a buffer until the next flush.
+    ///
+    /// # Errors
+    /// `BrokenPipe` with the reason after the log broke.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.output.lock().append(bytes)
+    }
+
+    /// Sends all appended bytes; [`LogWriter::wait`] says when they are durable.
+    ///
+    /// # Errors
+    /// As [`LogWriter::append`].
+    pub fn start_flush(&mut self, durability: Durability) -> io::Result<FlushId> {
+        let sent = self.output.lock().send(durability);
+        self.checked(sent).map(FlushId)
+    }
+
+    /// Waits until a flush, and so all before it, is acknowledged by every DataNode.
+    ///
+    /// # Errors
+    /// The log broke before that; see the module documentation.
+    pub fn wait(&mut self, flush: FlushId) -> io::Result<()> {
+        let waited = self.output.lock().wait(flush.0);
+        self.note_slow();
+        self.checked(waited)
+    }
+
+    /// Makes all appended bytes durable.
+    ///
+    /// # Errors
+    /// As [`LogWriter::wait`].
+    pub fn flush(&mut self, durability: Durability) -> io::Result<()> {
+        let flush = self.start_flush(durability)?;
+        self.wait(flush)
+    }
+
+    /// Makes all bytes durable and closes the file. Returns its length.
+    ///
+    /// # Errors
+    /// As [`LogWriter::wait`], or an error of the NameNode; the file is then given up.
+    pub fn close(mut self, durability: Durability) -> io::Result<u64> {
+        let finished = self.output.lock().finish(durability);
+        self.checked(finished)?;
+        let (block, len) = {
+            let output = self.output.lock();
+            (output.block(), output.acked())
+        };
+        complete(&self.shared, &self.path, self.file_id, Some(&block))?;
+        self.is_ended = true;
+        Ok(len)
+    }
+
+    /// Gives the file up: its connections are closed, and its lease is recovered in the background.
+    /// Returns the bytes that are certain to be in it; bytes sent after them may be as well.
+    pub fn abandon(mut self) -> u64 {
+        self.give_up();
+        self.acked()
+    }
+
+    fn note_slow(&self) {
+        let mut output = self.output.lock();
+        let slow = output.take_slow();
+        if !slow.is_empty() {
+            self.shared.excluded.note_slow(output.locations(), &slow);
+        }
+    }
+
+    /// Has the DataNodes avoided that broke the log.
+    fn checked<T>(&mut self, outcome: io::Result<T>) -> io::Result<T> {
+        if outcome.is_err() {
+            self.give_up();
+        }
+        outcome
+    }
+
+    fn give_up(&mut self) {
+        if std::mem::replace(&mut self.is_ended, true) {
+            return;
+        }
+        let mut output = self.output.lock();
+        let why = output.failure().unwrap_or("given up by its writer").to_owned();
+        tracing::warn!(path = self.path, why, "a log ends without being closed");
+        for node in output.failed() {
+            self.shared.excluded.add(&node, &why);
+        }
+        output.abandon(&why);
+        drop(output);
+        self.shared.give_up(self.path.clone(), self.file_id);
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// A file that needs its next block.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) file_id: u64,
+    /// The block before it, with its final length.
+    pub(crate) previous: Option<&'a ExtendedBlockProto>,
+}
+
+/// Allocates a block and opens it on its DataNodes, avoiding those that fail.
+///
+/// # Errors
+/// An exception of the NameNode; the last failure of a DataNode after too many attempts.
+pub(crate) fn open_block(shared: &Shared, target: Target<'_>, layout: Layout) -> Result<BlockOutput> {
+    let mut failures = 0;
+    loop {
+        let (block, mut failure) = match allocate(shared, target) {
+            Ok(block) => match try_block(shared, &block, layout) {
+                Ok(output) => return Ok(output),
+                Err(failure) => (Some(block), failure),
+            },
+            Err(e) if is_transient(&e) => {
+                shared.excluded.clear();
+                (None, e)
+            }
+            Err(e) => return Err(e),
+        };
+        failures += 1;
+        if let Some(block) = block {
+            let given_back = shared.namenode.abandon_block(target.path, target.file_id, &block.b);
+            failure = given_back.err().unwrap_or(failure);
+            if failure.remote().is_some() {
+                return Err(failure);
+            }
+        }
+        if failures >= shared.settings.create_attempts_max {
+            return Err(failure);
+        }
+        std::thread::sleep(CREATE_PAUSE * failures);
+    }
+}
+
+fn is_transient(error: &HdfsError) -> bool {
+    error.remote().is_some_and(|e| e.is_without_target() || e.is_not_replicated_yet())
+}
+
+fn allocate(shared: &Shared, target: Target<'_>) -> Result<LocatedBlockProto> {
+    let excluded = shared.excluded.list();
+    shared.namenode.add_block(target.path, target.file_id, target.previous, &excluded)
+}
+
+fn try_block(shared: &Shared, block: &LocatedBlockProto, layout: Layout) -> Result<BlockOutput> {
+    if block.locs.is_empty() {
+        return Err(HdfsError::protocol("a block without locations"));
+    }
+    let opened = BlockOutput::open(block.clone(), layout, shared.namenode.client_name(), &shared.settings);
+    opened.map_err(|failures| {
+        let mut last = None;
+        for failure in failures {
+            if let Some(node) = block.locs.get(failure.location) {
+                shared.excluded.add(node, &failure.error.to_string());
+            }
+            last = Some(failure.error);
+        }
+        HdfsError::Transport(last.unwrap_or_else(|| io::Error::other("no DataNode")))
+    })
+}
+
+/// Closes a file on the NameNode: asks until enough replicas of the last block are reported.
+///
+/// # Errors
+/// An exception of the NameNode; `TimedOut` when the replicas are not reported in time.
+pub(crate) fn complete(
+    shared: &Shared,
+    path: &str,
+    file_id: u64,
+    last: Option<&ExtendedBlockProto>,
+) -> Result<()> {
+    let mut pause = COMPLETE_PAUSE;
+    for _ in 0..COMPLETE_ATTEMPTS {
+        if shared.namenode.complete(path, file_id, last)? {
+            return Ok(());
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(COMPLETE_PAUSE_MAX);
+    }
+    let what = format!("the replicas of {path} were not reported in time");
+    Err(HdfsError::Transport(io::Error::new(io::ErrorKind::TimedOut, what)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! The log against scripted DataNodes.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::fake::{Ack, Behavior, FakeCluster, Written, status};
+use crate::hadoop::hdfs::Status;
+use crate::{Durability, HdfsError};
+
+fn written(cluster: &FakeCluster) -> Written {
+    Written { log: cluster.log(), bytes: Vec::new() }
+}
+
+/// Answers `action` to the packet with this number, and success to all others.
+fn on_packet(seqno: i64, action: Ack) -> Behavior {
+    let ack = move |packet: &crate::fake::Packet| match packet.header.seqno == seqno {
+        true => action,
+        false => Ack::Success,
+    };
+    Behavior { ack: Box::new(ack), ..Behavior::default() }
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn every_datanode_gets_the_same_bytes() {
+    let cluster = FakeCluster::healthy(3);
+    let mut written = written(&cluster);
+    for len in [1, 511, 512, 513, 65536, 100, 0, 13 << 20, 7] {
+        written.flush(len).expect("flushed");
+        assert_eq!(written.log.acked(), written.bytes.len() as u64, "after {len}");
+    }
+    assert!(!cluster.file.lock().is_closed);
+    let Written { log, bytes } = written;
+    assert_eq!(log.close(Durability::Flushed).expect("closed"), bytes.len() as u64);
+    assert!(cluster.file.lock().is_closed);
+    for node in cluster.datanodes.iter() {
+        assert!(node.bytes(1000) == bytes);
+        let packets = node.packets();
+        assert!(packets.iter().enumerate().all(|(i, packet)| packet.header.seqno == i as i64));
+        assert_eq!(packets.iter().filter(|packet| packet.header.is_last).count(), 1);
+        let request = &node.requests()[0];
+        assert_eq!((request.targets.len(), request.pipeline_size, request.stage), (0, 1, 6));
+    }
+}
+
+#[test]
+fn a_sync_of_flushed_bytes_is_an_empty_packet() {
+    let cluster = FakeCluster::healthy(2);
+    let mut written = written(&cluster);
+    written.flush(700).expect("flushed");
+    written.log.flush(Durability::Synced).expect("synced");
+    written.append(5).expect("appended");
+    written.log.flush(Durability::Synced).expect("synced");
+    let packets = cluster.datanodes[1].packets();
+    let shape = packets.iter().map(|p| (p.header.offset, p.data.len(), p.header.sync));
+    assert_eq!(shape.collect::<Vec<_>>(), [(0, 700, false), (700, 0, true), (512, 193, true)]);
+}
+
+#[test]
+fn a_flush_waits_for_every_datanode() {
+    let slow = Behavior {
+        ack: Box::new(|_| {
+            std::thread::sleep(Duration::from_millis(150));
+            Ack::Success
+        }),
+        ..Behavior::default()
+    };
+    let cluster = FakeCluster::start(vec![Behavior::default(), slow, Behavior::default()]);
+    let mut written = written(&cluster);
+    let start = Instant::now();
+    written.flush(100).expect("flushed");
+    assert!(start.elapsed() >= Duration::from_millis(150));
+}
+
+#[test]
+fn flushes_are_pipelined() {
+    let cluster = FakeCluster::healthy(3);
+    let mut written = written(&cluster);
+    let mut last = None;
+    for len in 1..=1000 {
+        written.append(len % 700).expect("appended");
+        last = Some(written.log.start_flush(Durability::Flushed).expect("sent"));
+    }
+    written.log.wait(last.expect("one")).expect("flushed");
+    assert_eq!(written.log.acked(), written.bytes.len() as u64);
+    assert!(cluster.datanodes[2].bytes(1000) == written.bytes);
+}
+
+#[test]
+fn any_failure_of_one_datanode_breaks_the_log() {
+    let actions = [
+        Ack::Fail(Status::Error),
+        Ack::Fail(Status::ErrorChecksum),
+        Ack::Fail(Status::OobRestart),
+        Ack::Seqno(7),
+        Ack::Seqno(0),
+        Ack::Garbage,
+        Ack::Half,
+        Ack::Close,
+        Ack::Silence,
+    ];
+    for action in actions {
+        let cluster =
+            FakeCluster::start(vec![Behavior::default(), on_packet(1, action), Behavior::default()]);
+        let mut written = Written { log: cluster.impatient_log(), bytes: Vec::new() };
+        written.flush(600).expect("the first");
+        let start = Instant::now();
+        let error = written.flush(600).expect_err("broken");
+        assert!(start.elapsed() < Duration::from_secs(15), "{action:?}: {:?}", start.elapsed());
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{action:?}: {error}");
+        assert_eq!(written.log.acked(), 600, "{action:?}");
+        assert!(written.log.append(b"x").is_err(), "{action:?}: it never goes on");
+        assert!(written.log.flush(Durability::Flushed).is_err(), "{action:?}");
+        eventually("the lease is recovered", || cluster.file.lock().is_closed);
+    }
+}
+
+#[test]
+fn acknowledgements_may_come_in_pieces() {
+    let pieces = || Behavior { ack: Box::new(|_| Ack::InPieces), ..Behavior::default() };
+    let cluster = FakeCluster::start(vec![pieces(), pieces()]);
+    let mut written = written(&cluster);
+    (0..5).for_each(|_| written.flush(300).expect("flushed"));
+    let Written { log, .. } = written;
+    assert_eq!(log.close(Durability::Synced).expect("closed"), 1500);
+}
+
+#[test]
+fn what_was_acknowledged_before_the_end_of_a_connection_counts() {
+    let cluster = FakeCluster::start(vec![on_packet(0, Ack::ThenClose), Behavior::default()]);
+    let mut written = written(&cluster);
+    let first = written.flush(100);
+    // The end may be seen with the acknowledgement or after it.
+    assert!(first.is_ok() || written.log.acked() == 100, "{first:?}");
+    assert!(written.flush(100).is_err());
+    assert_eq!(written.log.acked(), 100);
+}
+
+#[test]
+fn a_datanode_that_refuses_is_avoided() {
+    let refusing = || Behavior { answer: Some(status(Status::Error)), ..Behavior::default() };
+    let silent = || Behavior { answer: None, ..Behavior::default() };
+    for bad in [refusing(), silent()] {
+        let cluster = FakeCluster::start(vec![Behavior::default(), bad, Behavior::default()]);
+        let mut written = written(&cluster);
+        assert_eq!(written.log.replicas(), 2);
+        written.flush(10).expect("flushed");
+        assert_eq!(cluster.file.lock().abandoned, 1, "the block was given back");
+        assert_eq!(cluster.namenode.methods().iter().filter(|name| *name == "create").count(), 1);
+    }
+}
+
+#[test]
+fn the_next_log_avoids_the_datanode_that_broke_the_last() {
+    let cluster =
+        FakeCluster::start(vec![Behavior::default(), on_packet(0, Ack::Close), Behavior::default()]);
+    let client = cluster.client();
+    let mut log = client.create_log("/log", client.new_file()).expect("created");
+    log.append(b"entry").expect("appended");
+    assert!(log.flush(Durability::Flushed).is_err());
+    let next = client.create_log("/next", client.new_file()).expect("created");
+    let bad = format!("127.0.0.1:{}", cluster.datanodes[1].port);
+    assert_eq!(next.datanodes().len(), 2);
+    assert!(!next.datanodes().contains(&bad));
+}
+
+#[test]
+fn exclusions_yield_when_there_is_no_other_datanode() {
+    let attempts = AtomicUsize::new(0);
+    let cluster = FakeCluster::healthy(1);
+    cluster.datanodes[0].behave(Behavior { answer: Some(status(Status::Error)), ..Behavior::default() });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("it was tried", || cluster.datanodes[0].connections() > 0);
+            cluster.datanodes[0].behave(Behavior::default());
+            attempts.store(cluster.datanodes[0].connections(), Ordering::SeqCst);
+        });
+        let mut written = written(&cluster);
+        written.flush(10).expect("flushed");
+    });
+    assert!(attempts.load(Ordering::SeqCst) > 0);
+}
+
+#[test]
+fn without_any_datanode_the_creation_fails_with_a_reason() {
+    let cluster = FakeCluster::healthy(0);
+    let client = cluster.client();
+    let file = client.new_file();
+    let settings = crate::Settings { create_attempts_max: 3, ..cluster.settings() };
+    let client = crate::HdfsClient::new(settings).expect("threads");
+    let error = client.create_log("/log", file).expect_err("no DataNode");
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    assert!(matches!(error, HdfsError::Remote(_)));
+}
+
+#[test]
+fn complete_is_asked_until_it_is_true() {
+    let cluster = FakeCluster::healthy(1);
+    cluster.file.lock().incomplete = 4;
+    let mut written = written(&cluster);
+    written.flush(10).expect("flushed");
+    let Written { log, .. } = written;
+    assert_eq!(log.close(Durability::Flushed).expect("closed"), 10);
+    assert_eq!(cluster.namenode.methods().iter().filter(|name| *name == "complete").count(), 5);
+}
+
+#[test]
+fn a_dropped_log_is_recovered() {
+    let cluster = FakeCluster::healthy(1);
+    let client = cluster.client();
+    let mut log = client.create_log("/log", client.new_file()).expect("created");
+    log.append(b"entry").expect("appended");
+    log.flush(Durability::Flushed).expect("flushed");
+    drop(log);
+    assert_eq!(client.broken_files(), ["/log"]);
+    eventually("it is recovered", || client.broken_files().is_empty());
+    assert!(cluster.file.lock().is_closed);
+}
+
+#[test]
+fn an_empty_log_is_closed() {
+    let cluster = FakeCluster::healthy(2);
+    let log = cluster.log();
+    assert_eq!(log.close(Durability::Flushed).expect("closed"), 0);
+}

@@ -1,0 +1,260 @@
+//! Hadoop RPC, IPC version 9, with simple authentication.
+//!
+//! A [`RpcClient`] has one identity: 16 random bytes and a counter of calls. A call keeps both when
+//! it is repeated on another connection or on another NameNode, so that the server's retry cache
+//! answers with the first outcome. Thus every call may be repeated here: those that are not
+//! idempotent by themselves (`create`, `rename2`, `delete`) are in that cache.
+//!
+//! A connection carries one call at a time. Idle connections are kept for the next call, at most
+//! [`IDLE_CONNECTIONS_MAX`] of them for [`IDLE_MAX`]; threads that call at the same time use one
+//! each. So no thread has to read for others, and a call that has timed out takes its connection
+//! with it.
+//!
+//! | outcome | reaction |
+//! |---|---|
+//! | `StandbyException`; a refused or failed connect; a broken connection; no answer in time | the next NameNode |
+//! | `RetriableException` | the same NameNode, after a pause |
+//! | a kept connection that turns out to be closed | the same NameNode, a new connection, at once |
+//! | any other exception | the caller gets it |
+//!
+//! | module | contents |
+//! |---|---|
+//! | `connection` | one connection: handshake, frames |
+
+mod connection;
+
+pub(crate) use connection::connect;
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_common::clock;
+use parking_lot::Mutex;
+use prost::Message;
+
+use crate::Settings;
+use crate::error::{HdfsError, Result};
+use connection::{CallId, Connection};
+
+/// The protocol of NameNodes for clients.
+pub const CLIENT_PROTOCOL: &str = "org.apache.hadoop.hdfs.protocol.ClientProtocol";
+
+/// The protocol of DataNodes for clients.
+pub const DATANODE_PROTOCOL: &str = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol";
+
+/// Idle connections kept for each server.
+pub const IDLE_CONNECTIONS_MAX: usize = 8;
+
+/// How long an idle connection is kept. A server closes them after about twice that.
+pub const IDLE_MAX: Duration = Duration::from_secs(8);
+
+/// A client of one protocol on one server, or on the servers of a pair.
+#[derive(Debug)]
+pub struct RpcClient {
+    protocol: &'static str,
+    user: String,
+    client_id: [u8; 16],
+    next_call: AtomicU32,
+    servers: Vec<RpcServer>,
+    /// The server that answered last.
+    active: AtomicUsize,
+    limits: Limits,
+}
+
+/// The deadlines and repetitions of a client.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    connect: Duration,
+    call: Duration,
+    attempts: u32,
+    pause: Duration,
+    pause_max: Duration,
+}
+
+/// One server and its idle connections, the newest last.
+#[derive(Debug)]
+struct RpcServer {
+    address: String,
+    idle: Mutex<Vec<(Connection, Instant)>>,
+}
+
+/// A call that failed on one server.
+struct Failure {
+    error: HdfsError,
+    /// The connection had been idle: the server may have closed it before the call.
+    was_idle: bool,
+}
+
+impl RpcClient {
+    /// A client of the NameNodes of `settings`.
+    pub fn of_namenodes(settings: &Settings) -> Self {
+        Self::new(CLIENT_PROTOCOL, settings.user.clone(), settings.namenodes.clone(), settings)
+    }
+
+    /// A client of one DataNode's `ipcPort`; `user` is the block's name.
+    pub fn of_datanode(address: String, user: String, settings: &Settings) -> Self {
+        let mut client = Self::new(DATANODE_PROTOCOL, user, vec![address], settings);
+        client.limits.attempts = 1;
+        client
+    }
+
+    fn new(protocol: &'static str, user: String, addresses: Vec<String>, settings: &Settings) -> Self {
+        let servers = addresses.into_iter().map(|address| RpcServer { address, idle: Mutex::default() });
+        Self {
+            protocol,
+            user,
+            client_id: (u128::from(random_u64()) << 64 | u128::from(random_u64())).to_be_bytes(),
+            next_call: AtomicU32::new(0),
+            servers: servers.collect(),
+            active: AtomicUsize::new(0),
+            limits: Limits {
+                connect: settings.connect_timeout,
+                call: settings.call_timeout,
+                attempts: settings.attempts_max,
+                pause: settings.retry_pause,
+                pause_max: settings.retry_pause_max,
+            },
+        }
+    }
+
+    /// Calls `method`, again and on other servers where the outcome allows it.
+    ///
+    /// # Errors
+    /// The exception that the server answered with, or [`HdfsError::Transport`] when no server
+    /// answered within the repetitions: the outcome of a change is then unknown.
+    pub fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A> {
+        let call = self.next_call.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
+        let mut pauses = Pauses::new(self.limits.pause, self.limits.pause_max);
+        let mut retry = 0;
+        loop {
+            let at = self.active.load(Ordering::Relaxed);
+            let id = CallId { client: self.client_id, call, retry };
+            let failure = match self.call_once(at, id, method, request) {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let reaction = reaction_to(&failure);
+            if reaction == Reaction::Fail || retry >= self.limits.attempts {
+                return Err(failure.error);
+            }
+            tracing::debug!(method, retry, error = %failure.error, "a call is repeated");
+            if reaction == Reaction::NextServer {
+                self.leave(at);
+            }
+            if reaction != Reaction::SameServerAtOnce {
+                pauses.pause(reaction == Reaction::NextServer && self.servers.len() > 1);
+            }
+            retry += 1;
+        }
+    }
+
+    /// Makes the server after `at` the one to ask, unless another thread has done so.
+    fn leave(&self, at: usize) {
+        let next = (at + 1) % self.servers.len().max(1);
+        let _ = self.active.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn call_once<A: Message + Default>(
+        &self,
+        at: usize,
+        id: CallId,
+        method: &str,
+        request: &impl Message,
+    ) -> std::result::Result<A, Failure> {
+        let fresh = |error: HdfsError| Failure { error, was_idle: false };
+        let server = self.servers.get(at).ok_or_else(|| fresh(no_server()))?;
+        let kept = server.take_idle();
+        let was_idle = kept.is_some();
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => Connection::open(&server.address, self.limits.connect).map_err(|e| fresh(e.into()))?,
+        };
+        let deadline = clock::monotonic() + self.limits.call;
+        let call = connection.call(self.protocol, &self.user, id, method, request, deadline);
+        let answer = call.map_err(|error| Failure { error, was_idle });
+        if answer.is_ok() || connection.is_usable() {
+            server.keep(connection);
+        }
+        answer
+    }
+}
+
+impl RpcServer {
+    fn take_idle(&self) -> Option<Connection> {
+        let now = clock::monotonic();
+        let mut idle = self.idle.lock();
+        idle.retain(|(_, since)| now.duration_since(*since) < IDLE_MAX);
+        idle.pop().map(|(connection, _)| connection)
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_CONNECTIONS_MAX {
+            idle.push((connection, clock::monotonic()));
+        }
+    }
+}
+
+fn no_server() -> HdfsError {
+    HdfsError::Transport(std::io::Error::new(std::io::ErrorKind::InvalidInput, "no NameNode is configured"))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reaction {
+    Fail,
+    SameServerAtOnce,
+    SameServer,
+    NextServer,
+}
+
+fn reaction_to(failure: &Failure) -> Reaction {
+    match &failure.error {
+        HdfsError::Remote(exception) if exception.is_standby() => Reaction::NextServer,
+        HdfsError::Remote(exception) if exception.is_retriable() => Reaction::SameServer,
+        HdfsError::Remote(_) | HdfsError::Protocol(_) => Reaction::Fail,
+        HdfsError::Transport(e) if e.kind() == std::io::ErrorKind::InvalidInput => Reaction::Fail,
+        HdfsError::Transport(e) if failure.was_idle && !is_timeout(e) => Reaction::SameServerAtOnce,
+        HdfsError::Transport(_) => Reaction::NextServer,
+    }
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock)
+}
+
+/// Pauses between repetitions: doubled each time up to a limit, times 0.5 to 1.5 at random.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    next: Duration,
+    max: Duration,
+    count: u32,
+}
+
+impl Pauses {
+    pub(crate) fn new(first: Duration, max: Duration) -> Self {
+        Self { next: first, max, count: 0 }
+    }
+
+    /// Waits, but not for the first failover: the other server may be asked at once.
+    pub(crate) fn pause(&mut self, is_failover: bool) {
+        self.count += 1;
+        if is_failover && self.count == 1 {
+            return;
+        }
+        let factor = random_u64() % 1000 + 500;
+        let micros = self.next.as_micros() * u128::from(factor) / 1000;
+        std::thread::sleep(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)));
+        self.next = (self.next * 2).min(self.max);
+    }
+}
+
+/// A number that no other process has: the standard library takes the keys of its hash maps from the
+/// system's random numbers.
+pub(crate) fn random_u64() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests;

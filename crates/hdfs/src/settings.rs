@@ -1,0 +1,276 @@
+//! [`Settings`]: what `core-site.xml` and `hdfs-site.xml` say, under Hadoop's names.
+//!
+//! | key | default | |
+//! |---|---|---|
+//! | `fs.defaultFS` | | a URI: `hdfs://host:port`, or `hdfs://nameservice` |
+//! | `dfs.nameservices`, `dfs.ha.namenodes.<ns>`, `dfs.namenode.rpc-address.<ns>.<nn>` | | the NameNodes of a name service |
+//! | `dfs.client.failover.max.attempts` | 15 | repetitions of one call |
+//! | `dfs.client.failover.sleep.base.millis`, `.max.millis` | 500, 15000 | pauses between them, doubled each time |
+//! | `ipc.client.connect.timeout` | 2000 | milliseconds; Hadoop's 20 s are too long for a log |
+//! | `ipc.client.rpc-timeout.ms` | 15000 | of one call on one NameNode; Hadoop has 120 s |
+//! | `dfs.replication`, `dfs.blocksize` | 3, 128 MiB | of new files |
+//! | `dfs.client.socket-timeout` | 60000 | of a read of a DataNode, in milliseconds |
+//! | `dfs.client.use.datanode.hostname` | false | connects to DataNodes by name |
+//! | `dfs.client.hedged.read.threadpool.size` | 0 | hedged reads at a time; 0: none |
+//! | `dfs.client.hedged.read.threshold.millis` | 500 | until a second replica is asked |
+//!
+//! Durations of `ipc.client.*` and `dfs.client.*` may have Hadoop's unit suffixes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_common::{ConfigError, Configuration, TimeUnit};
+
+use crate::error::{HdfsError, Result};
+
+/// The port of a NameNode in a URI without one.
+pub const NAMENODE_PORT: u16 = 8020;
+
+/// The settings of one client, for one name service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `host:port` of the NameNodes of the name service, in the order in which they are asked.
+    pub namenodes: Vec<String>,
+    /// The user whose files these are.
+    pub user: String,
+    /// How often one call is repeated.
+    pub attempts_max: u32,
+    /// The pause before the second repetition; doubled from then on.
+    pub retry_pause: Duration,
+    /// The longest pause between repetitions.
+    pub retry_pause_max: Duration,
+    /// The timeout of a connect, to NameNodes and DataNodes.
+    pub connect_timeout: Duration,
+    /// The timeout of one call on one NameNode.
+    pub call_timeout: Duration,
+    /// The timeout of one read or write on a DataNode's socket.
+    pub socket_timeout: Duration,
+    /// Replicas of a new file.
+    pub replication: u16,
+    /// Bytes of a block of a new file.
+    pub block_bytes: u64,
+    /// Whether DataNodes are reached by their host name instead of their address.
+    pub use_datanode_hostname: bool,
+    /// How many hedged reads may be under way at a time; 0 switches them off.
+    pub hedged_reads_max: usize,
+    /// How long the first replica may take to answer before a second one is asked.
+    pub hedged_threshold: Duration,
+    /// How long a packet of a log may stay without an acknowledgement.
+    pub ack_timeout: Duration,
+    /// How often the creation of a block is tried.
+    pub create_attempts_max: u32,
+    /// How long after a file broke its lease is recovered.
+    pub recovery_delay: Duration,
+}
+
+impl Settings {
+    /// The defaults, for NameNodes at these `host:port`s.
+    pub fn of_namenodes(namenodes: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            namenodes: namenodes.into_iter().map(Into::into).collect(),
+            user: user(),
+            attempts_max: 15,
+            retry_pause: Duration::from_millis(500),
+            retry_pause_max: Duration::from_secs(15),
+            connect_timeout: Duration::from_secs(2),
+            call_timeout: Duration::from_secs(15),
+            socket_timeout: Duration::from_secs(60),
+            replication: 3,
+            block_bytes: 128 << 20,
+            use_datanode_hostname: false,
+            hedged_reads_max: 0,
+            hedged_threshold: Duration::from_millis(500),
+            ack_timeout: Duration::from_secs(10),
+            create_attempts_max: 10,
+            recovery_delay: Duration::from_secs(35),
+        }
+    }
+
+    /// Reads `core-site.xml` and `hdfs-site.xml` of a directory, those that are there, under the
+    /// values of `conf`.
+    ///
+    /// # Errors
+    /// If a file cannot be read or parsed.
+    pub fn site_files(conf: &mut Configuration, dir: &Path) -> std::result::Result<(), ConfigError> {
+        for name in ["core-site.xml", "hdfs-site.xml"] {
+            let path = dir.join(name);
+            if path.is_file() {
+                conf.add_resource(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings for the name service of `uri`, such as `hdfs://ns/hbase`; `fs.defaultFS` stands
+    /// in for a URI without an authority.
+    ///
+    /// # Errors
+    /// If the URI is not one of HDFS, its name service has no NameNodes, or a value is malformed.
+    pub fn for_uri(conf: &Configuration, uri: &str) -> Result<Self> {
+        let authority = match authority_of(uri)? {
+            Some(authority) => authority,
+            None => default_authority(conf)?,
+        };
+        let mut settings = Self::of_namenodes(namenodes(conf, &authority)?);
+        settings.read(conf).map_err(|e| invalid(e.to_string()))?;
+        Ok(settings)
+    }
+
+    fn read(&mut self, conf: &Configuration) -> std::result::Result<(), ConfigError> {
+        let ms = |key: &str, default: Duration| {
+            let default_ms = i64::try_from(default.as_millis()).unwrap_or(i64::MAX);
+            let value = conf.get_time_or(key, TimeUnit::Milliseconds, default_ms)?;
+            u64::try_from(value)
+                .map(Duration::from_millis)
+                .map_err(|_| conf.unusable(key, "a time of 0 or more"))
+        };
+        self.retry_pause = ms("dfs.client.failover.sleep.base.millis", self.retry_pause)?;
+        self.retry_pause_max = ms("dfs.client.failover.sleep.max.millis", self.retry_pause_max)?;
+        self.connect_timeout = ms("ipc.client.connect.timeout", self.connect_timeout)?;
+        self.call_timeout = ms("ipc.client.rpc-timeout.ms", self.call_timeout)?;
+        self.socket_timeout = ms("dfs.client.socket-timeout", self.socket_timeout)?;
+        self.hedged_threshold = ms("dfs.client.hedged.read.threshold.millis", self.hedged_threshold)?;
+        let count = |key: &str, default: u64| conf.get_u64_or(key, default);
+        self.attempts_max = small(count("dfs.client.failover.max.attempts", self.attempts_max.into())?);
+        let hedged = count("dfs.client.hedged.read.threadpool.size", 0)?;
+        self.hedged_reads_max = usize::try_from(hedged).unwrap_or(usize::MAX);
+        let replication = count("dfs.replication", self.replication.into())?;
+        self.replication = u16::try_from(replication)
+            .ok()
+            .filter(|&replicas| replicas > 0)
+            .ok_or_else(|| conf.unusable("dfs.replication", "1 to 65535"))?;
+        if let Some(text) = conf.get_trimmed("dfs.blocksize")? {
+            self.block_bytes = bytes_of(&text).ok_or_else(|| conf.unusable("dfs.blocksize", "a size"))?;
+        }
+        self.use_datanode_hostname = conf.get_bool_or("dfs.client.use.datanode.hostname", false)?;
+        Ok(())
+    }
+}
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+fn invalid(what: impl Into<String>) -> HdfsError {
+    HdfsError::Transport(std::io::Error::new(std::io::ErrorKind::InvalidInput, what.into()))
+}
+
+/// The user that Hadoop's simple authentication would find.
+fn user() -> String {
+    let of = |variable: &str| std::env::var(variable).ok().filter(|name| !name.is_empty());
+    of("HADOOP_USER_NAME").or_else(|| of("USER")).or_else(|| of("LOGNAME")).unwrap_or_else(|| "hbase".into())
+}
+
+/// A size with an optional suffix of Hadoop: `k`, `m`, `g`, `t`, `p`, `e`, powers of 1024.
+fn bytes_of(text: &str) -> Option<u64> {
+    let lower = text.trim().to_ascii_lowercase();
+    let (digits, shift) = match lower.strip_suffix(['k', 'm', 'g', 't', 'p', 'e']) {
+        None => (lower.as_str(), 0),
+        Some(digits) => {
+            let power = lower.chars().last().and_then(|suffix| "kmgtpe".find(suffix))?;
+            (digits, 10 * (power + 1))
+        }
+    };
+    let count: u64 = digits.trim().parse().ok()?;
+    let bytes = u128::from(count) << shift;
+    u64::try_from(bytes).ok().filter(|&bytes| bytes > 0)
+}
+
+/// The authority of a URI of HDFS; none for a bare path or `hdfs:///path`.
+fn authority_of(uri: &str) -> Result<Option<String>> {
+    if uri.starts_with('/') {
+        return Ok(None);
+    }
+    let rest = uri.strip_prefix("hdfs://").ok_or_else(|| invalid(format!("{uri} is no URI of HDFS")))?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    Ok(Some(authority.to_owned()).filter(|authority| !authority.is_empty()))
+}
+
+fn default_authority(conf: &Configuration) -> Result<String> {
+    let key = "fs.defaultFS";
+    let uri = conf.get_trimmed(key).map_err(|e| invalid(e.to_string()))?;
+    let uri = uri.ok_or_else(|| invalid(format!("{key} is not set, and the path names no NameNode")))?;
+    authority_of(&uri)?.ok_or_else(|| invalid(format!("{key} {uri} names no NameNode")))
+}
+
+/// The path of a URI: what follows scheme and authority, `/` if nothing does.
+pub fn path_of(uri: &str) -> &str {
+    let rest = uri.strip_prefix("hdfs://").unwrap_or(uri);
+    rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/")
+}
+
+/// The `host:port`s of a name service, or of the one NameNode that the authority names.
+fn namenodes(conf: &Configuration, authority: &str) -> Result<Vec<String>> {
+    let text = |key: String| conf.get_trimmed(&key).map_err(|e| invalid(e.to_string()));
+    let with_port = |address: String| match address.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => address,
+        _ => format!("{address}:{NAMENODE_PORT}"),
+    };
+    let services = text("dfs.nameservices".into())?.unwrap_or_default();
+    if !services.split(',').any(|service| service.trim() == authority) {
+        return Ok(vec![with_port(authority.to_owned())]);
+    }
+    let Some(ids) = text(format!("dfs.ha.namenodes.{authority}"))? else {
+        let key = format!("dfs.namenode.rpc-address.{authority}");
+        let address = text(key.clone())?.ok_or_else(|| invalid(format!("{key} is not set")))?;
+        return Ok(vec![with_port(address)]);
+    };
+    let ids = ids.split(',').map(str::trim).filter(|id| !id.is_empty());
+    ids.map(|id| {
+        let key = format!("dfs.namenode.rpc-address.{authority}.{id}");
+        text(key.clone())?.map(with_port).ok_or_else(|| invalid(format!("{key} is not set")))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf(pairs: &[(&str, &str)]) -> Configuration {
+        let mut conf = Configuration::new();
+        pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+        conf
+    }
+
+    #[test]
+    fn a_uri_names_its_namenode() {
+        let settings = Settings::for_uri(&conf(&[]), "hdfs://nn.example:9000/hbase").expect("read");
+        assert_eq!(settings.namenodes, ["nn.example:9000"]);
+        let settings = Settings::for_uri(&conf(&[]), "hdfs://nn.example/hbase").expect("read");
+        assert_eq!(settings.namenodes, ["nn.example:8020"]);
+        assert_eq!(path_of("hdfs://nn.example:9000/hbase/x"), "/hbase/x");
+        assert_eq!(path_of("hdfs://nn.example:9000"), "/");
+        assert_eq!(path_of("/hbase"), "/hbase");
+        assert!(Settings::for_uri(&conf(&[]), "s3://bucket/hbase").is_err());
+        assert!(Settings::for_uri(&conf(&[]), "/hbase").is_err(), "without fs.defaultFS");
+    }
+
+    #[test]
+    fn a_name_service_names_its_namenodes_in_order() {
+        let conf = conf(&[
+            ("fs.defaultFS", "hdfs://ek"),
+            ("dfs.nameservices", "other, ek"),
+            ("dfs.ha.namenodes.ek", "nn1, nn2"),
+            ("dfs.namenode.rpc-address.ek.nn1", "a:8020"),
+            ("dfs.namenode.rpc-address.ek.nn2", "b"),
+            ("dfs.blocksize", "64m"),
+            ("dfs.client.socket-timeout", "5s"),
+            ("dfs.replication", "2"),
+        ]);
+        let settings = Settings::for_uri(&conf, "/hbase").expect("read");
+        assert_eq!(settings.namenodes, ["a:8020", "b:8020"]);
+        assert_eq!((settings.block_bytes, settings.replication), (64 << 20, 2));
+        assert_eq!(settings.socket_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn sizes_have_hadoops_suffixes() {
+        assert_eq!(bytes_of("134217728"), Some(128 << 20));
+        assert_eq!(bytes_of("128M"), Some(128 << 20));
+        assert_eq!(bytes_of("1g"), Some(1 << 30));
+        assert_eq!(bytes_of("16e"), None);
+        assert_eq!(bytes_of("0"), None);
+        assert_eq!(bytes_of("m"), None);
+    }
+}
