@@ -77,6 +77,7 @@ struct Sources {
     command_line: HashMap<String, String>,
     resources: HashMap<String, Property>,
     system_properties: HashMap<String, String>,
+    directory: Option<PathBuf>,
 }
 
 /// One property of a resource.
@@ -146,11 +147,23 @@ impl Configuration {
             || std::env::var_os(CONF_DIR_VARIABLE).filter(|d| !d.is_empty()).map(PathBuf::from);
         if let Some(dir) = config_dir.map(Path::to_path_buf).or_else(from_environment) {
             conf.add_resource(&dir.join(SITE_FILE))?;
+            conf.set_directory(dir);
         }
         for (key, value) in defines {
             conf.set(key, value);
         }
         Ok(conf)
+    }
+
+    /// The directory of the configuration's files, which may have others than `hbase-site.xml`;
+    /// `None` if only defaults and the command line apply.
+    pub fn directory(&self) -> Option<&Path> {
+        self.sources.directory.as_deref()
+    }
+
+    /// Sets the directory of the configuration's files. Reads nothing.
+    pub fn set_directory(&mut self, directory: impl Into<PathBuf>) {
+        Arc::make_mut(&mut self.sources).directory = Some(directory.into());
     }
 
     /// Adds the properties of a file in Hadoop's XML format. The module documentation explains

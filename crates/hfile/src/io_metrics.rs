@@ -7,10 +7,10 @@
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_block_cache::CacheHint;
-use evenkeel_metrics::waits::{self, Cause};
+use evenkeel_metrics::waits;
 use evenkeel_metrics::{Counter, Histogram, Ranges, Record};
 
 use crate::block::checksum_failures_count;
@@ -60,13 +60,15 @@ impl IoMetrics {
         self.slow_read_ms.store(ms.unwrap_or(u64::MAX), Relaxed);
     }
 
-    pub(crate) fn read(&self, pattern: ReadPattern, took: Duration) {
+    /// Counts a read of `file` that began at `began_at` and ends now.
+    pub(crate) fn read(&self, pattern: ReadPattern, file: &str, began_at: Instant) {
+        let took = began_at.elapsed();
         let times = match pattern {
             ReadPattern::Stream => &self.read_time,
             ReadPattern::Positioned => &self.pread_time,
         };
         times.record_time(took);
-        waits::note(Cause::BlockRead, took);
+        waits::note_read(file, began_at, took);
         if took.as_millis() > u128::from(self.slow_read_ms.load(Relaxed)) {
             self.slow_reads.add(1);
         }

@@ -113,6 +113,11 @@ impl Master {
         Ok(())
     }
 
+    /// Regions whose open failed and is tried again.
+    pub(super) fn regions_that_did_not_open(&self) -> usize {
+        self.assignment.failed.lock().len()
+    }
+
     /// Ends the thread.
     pub(super) fn stop_assignment(&self) {
         let Some(AssignmentThread { wake, handle }) = self.assignment.thread.lock().take() else { return };

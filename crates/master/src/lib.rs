@@ -33,6 +33,7 @@
 //! | [`snapshot`] | snapshots of tables |
 //! | [`connection`] | what the RegionServer of this process tells the master |
 //! | `status` | the status of the cluster |
+//! | [`metrics`] | the master's beans |
 //! | [`service`] | MasterService |
 
 #![forbid(unsafe_code)]
@@ -47,6 +48,7 @@ pub mod chore;
 pub mod cleaner;
 pub mod connection;
 pub mod meta;
+pub mod metrics;
 pub mod namespaces;
 mod orphans;
 pub mod procedures;

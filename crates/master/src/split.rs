@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, KeyBuf, RegionInfo, Result, TableName, clock};
 use evenkeel_fs::CreateOptions;
+use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
@@ -51,6 +52,7 @@ impl Master {
             let _lock = master.lock_table(region.info().table())?;
             let region = master.online(&encoded)?;
             let started = clock::monotonic();
+            let _activity = activity::begin(ActivityKind::Split, region.info().name_text());
             let daughters = master.split_now(&region, row)?;
             region.store_metrics().split_done(region.info().table(), started.elapsed());
             Ok(daughters)
@@ -152,6 +154,7 @@ impl Master {
         let (Some(first), Some(last)) = (parents.first(), parents.last()) else { return Ok(Vec::new()) };
         let (start, end) = (first.info().start_key().clone(), last.info().end_key().clone());
         let table = first.info().table();
+        let _activity = activity::begin(ActivityKind::Merge, first.info().name_text());
         let merged = RegionInfo::new(table.clone(), start, end, self.new_region_ids(1));
         parents.iter().try_for_each(compact_to_own_files)?;
         let ancestors = self.ancestors(parents)?;

@@ -11,6 +11,11 @@
 //! minute. If all requests are slow, the lock is taken by each; a request that does not get it at
 //! once is not kept, and counted as left out.
 //!
+//! # What the server was doing
+//! A request that is kept takes along the [activities](crate::activity) beside which it ran and the
+//! [conditions](crate::conditions) around it. Time that nothing explains is divided by them into
+//! computing and waiting for a processor ([`Ledger::look_around`]).
+//!
 //! # Bounds
 //! Two rings of [`LedgerConfig::kept`] requests, whose texts [were cut](RequestDetail::cut) to
 //! [`TEXT_BYTES_MAX`] bytes.
@@ -23,8 +28,10 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 use parking_lot::Mutex;
 
+use crate::activity::{self, ActivityKind};
+use crate::conditions::{ConditionHistory, Conditions, EXAMINED_MIN};
 use crate::histogram::{Histogram, time_units};
-use crate::waits::{Cause, Waits};
+use crate::waits::{self, Cause, SlowRead, Waits};
 
 /// The longest text of a request that is kept.
 pub const TEXT_BYTES_MAX: usize = 1024;
@@ -32,6 +39,8 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 pub const ROW_BYTES_MAX: usize = 64;
 /// The slowest requests that are kept of a minute.
 const SLOWEST_OF_MINUTE: usize = 10;
+/// Lines of slow requests in the log in a second.
+const LINES_MAX: u32 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What is kept.
@@ -84,6 +93,34 @@ pub struct ActionCounts {
     pub service_calls: u32,
 }
 
+/// An activity of the server while a request ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActivityBeside {
+    /// What it is.
+    pub kind: ActivityKind,
+    /// Of which region, file or table.
+    pub subject: String,
+    /// How much of the request's time it took.
+    pub overlap: Duration,
+    /// How long it took, so far if it ran on.
+    pub took: Duration,
+    /// Whether it ran on when the request ended.
+    pub runs: bool,
+    /// Why it failed; empty if it did not.
+    pub error: String,
+}
+
+/// What the server was doing while a request ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Flushes, compactions and the like, the longest overlap first.
+    pub activities: Vec<ActivityBeside>,
+    /// Processors, page faults, evictions.
+    pub conditions: Conditions,
+    /// The longest read of a file, if one took long.
+    pub slowest_read: Option<SlowRead>,
+}
+
 /// A request that has ended.
 #[derive(Clone, Debug)]
 pub struct SlowRequest {
@@ -109,6 +146,8 @@ pub struct SlowRequest {
     pub detail: RequestDetail,
     /// What the time went to; the sum is `queue_time + processing_time`.
     pub waits: Waits,
+    /// What the server was doing.
+    pub surroundings: Surroundings,
 }
 
 impl SlowRequest {
@@ -129,6 +168,15 @@ pub struct Ledger {
     left_out: AtomicU64,
     /// How long the slow requests waited for each cause.
     causes: [Histogram; Cause::ALL.len()],
+    conditions: ConditionHistory,
+    lines: Mutex<LinesOfSecond>,
+}
+
+/// How many lines the log has of the second that began then.
+#[derive(Debug)]
+struct LinesOfSecond {
+    began_at: Instant,
+    lines: u32,
 }
 
 #[derive(Debug)]
@@ -164,7 +212,40 @@ impl Ledger {
             slow: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
             causes: std::array::from_fn(|_| Histogram::default()),
+            conditions: ConditionHistory::default(),
+            lines: Mutex::new(LinesOfSecond { began_at: clock::monotonic(), lines: 0 }),
         }
+    }
+
+    /// The samples of the machine and the process. To be taken each second.
+    pub fn conditions(&self) -> &ConditionHistory {
+        &self.conditions
+    }
+
+    /// Looks at what the server was doing since `received_at`, for a request that ends now on this
+    /// thread and took `total`; and gives the part of that time that `waits` does not explain its
+    /// causes.
+    pub fn look_around(&self, received_at: Instant, total: Duration, waits: &mut Waits) -> Surroundings {
+        let now = clock::monotonic();
+        let unexplained = total.saturating_sub(waits.sum());
+        let conditions = match total < EXAMINED_MIN {
+            true => Conditions::default(),
+            false => self.conditions.since(received_at),
+        };
+        let (computed, waited) = conditions.divide(unexplained);
+        waits.note(Cause::Computing, computed);
+        waits.note(Cause::Processor, waited);
+        waits.note(Cause::Unexplained, unexplained.saturating_sub(computed + waited));
+        let activities = activity::during(received_at, now).into_iter().map(|activity| ActivityBeside {
+            overlap: activity.overlap(received_at, now),
+            took: activity.ended_at.unwrap_or(now).saturating_duration_since(activity.began_at),
+            runs: activity.ended_at.is_none(),
+            kind: activity.kind,
+            subject: activity.subject,
+            error: activity.error,
+        });
+        let activities = activities.collect();
+        Surroundings { activities, conditions, slowest_read: waits::slowest_read(received_at) }
     }
 
     /// Whether a request that took so long is kept.
@@ -195,6 +276,19 @@ impl Ledger {
         }
         let bar = rings.add_to_minute(request, clock::monotonic(), self.config.kept);
         self.bar_ns.store(ns(bar.min(self.config.slow)), Relaxed);
+    }
+
+    /// Whether a request is slow and gets a line of the log: [`LINES_MAX`] a second do.
+    pub fn takes_line(&self, request: &SlowRequest) -> bool {
+        if request.total_time() < self.config.slow {
+            return false;
+        }
+        let (now, mut second) = (clock::monotonic(), self.lines.lock());
+        if now >= second.began_at + Duration::from_secs(1) {
+            *second = LinesOfSecond { began_at: now, lines: 0 };
+        }
+        second.lines += 1;
+        second.lines <= LINES_MAX
     }
 
     /// Starts a new minute if the old one is over, so that the bar of a busy minute does not hold
@@ -298,6 +392,7 @@ mod tests {
                 ..RequestDetail::default()
             },
             waits,
+            surroundings: Surroundings::default(),
         }
     }
 
@@ -325,6 +420,14 @@ mod tests {
     }
 
     #[test]
+    fn the_log_has_some_slow_requests_of_a_second() {
+        let ledger = Ledger::default();
+        assert!(!ledger.takes_line(&request(99)));
+        let told = (0..100).filter(|_| ledger.takes_line(&request(100))).count();
+        assert!((10..=20).contains(&told), "{told}");
+    }
+
+    #[test]
     fn a_new_minute_begins_with_no_bar() {
         let ledger = Ledger::default();
         (1..=20).for_each(|ms| ledger.keep(request(ms)));
@@ -333,6 +436,26 @@ mod tests {
         assert_eq!(times(&ledger.slowest_requests()), (11..=20).rev().collect::<Vec<_>>());
         ledger.keep(request(2));
         assert_eq!(times(&ledger.slowest_requests())[0], 2);
+    }
+
+    #[test]
+    fn a_request_is_told_what_ran_beside_it_and_all_its_time_has_a_cause() {
+        let ledger = Ledger::default();
+        ledger.conditions().sample();
+        let (received_at, total) = (clock::monotonic(), Duration::from_millis(20));
+        let flush = activity::begin(ActivityKind::Flush, "of the ledger's test");
+        std::thread::sleep(total);
+        let mut waits = Waits::NONE;
+        waits.note(Cause::RowLock, Duration::from_millis(5));
+        let around = ledger.look_around(received_at, total, &mut waits);
+        drop(flush);
+        assert_eq!(waits.sum(), total);
+        // On a busy machine the thread also waited for a processor after its sleep.
+        let unexplained = waits.of(Cause::Unexplained) + waits.of(Cause::Processor);
+        assert!(unexplained > total / 2, "it slept: {waits:?}");
+        let beside = around.activities.iter().find(|a| a.subject == "of the ledger's test").unwrap();
+        assert!(beside.runs && beside.overlap >= total && beside.kind == ActivityKind::Flush);
+        assert!(around.conditions.window >= total);
     }
 
     #[test]

@@ -3,10 +3,13 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`activity`] | what the server does besides requests |
+//! | [`conditions`] | processors taken away, page faults and evictions around a slow request |
 //! | [`sparse`] | distributions of what is rare |
 //! | [`striped`] | a value for each of some threads: no core waits for another to count |
 //! | [`counter`] | counts since the start |
 //! | [`histogram`] | distributions of times and sizes |
+//! | [`meter`] | the rate of a count over the last minutes |
 //! | [`waits`] | what a request's time went to |
 //! | [`ledger`] | the slow requests of the last while |
 //! | [`slow_log`] | HBase's log of slow and large responses |
@@ -21,9 +24,12 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
+pub mod activity;
+pub mod conditions;
 pub mod counter;
 pub mod histogram;
 pub mod ledger;
+pub mod meter;
 pub mod record;
 pub mod registry;
 pub mod sink;
@@ -35,6 +41,7 @@ pub mod waits;
 pub use self::counter::{Counter, Counters};
 pub use self::histogram::{Histogram, HistogramSnapshot, Interval};
 pub use self::ledger::{Ledger, LedgerConfig, RequestDetail, SlowRequest};
+pub use self::meter::{Meter, MeterRates};
 pub use self::record::{Metric, Origin, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
 pub use self::slow_log::{SlowLog, SlowLogConfig};

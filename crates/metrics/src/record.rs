@@ -189,13 +189,17 @@ impl Record {
     }
 
     /// Adds the metrics into which HBase takes a histogram apart: the count of all values, and the
-    /// distribution of the values of an interval.
+    /// distribution of the values of an interval. As in HBase (MutableHistogram), names begin with
+    /// an upper case letter whatever `name` does (`queueCallTime` is `QueueCallTime_num_ops`), and
+    /// descriptions with a lower case one.
     pub fn histogram(&mut self, name: &str, description: &str, ranges: Ranges, of: &Interval) -> &mut Self {
         let unit = match ranges {
             Ranges::Time | Ranges::Millis => TIME_UNITS_PER_MS,
             Ranges::None | Ranges::Size => 1,
         };
-        let text = || description.to_owned();
+        let name = &*with_first(name, char::to_ascii_uppercase);
+        let description = with_first(description, char::to_ascii_lowercase);
+        let text = || description.clone();
         self.counter(format!("{name}_num_ops"), text(), of.total);
         let values = &of.values;
         self.gauge(format!("{name}_min"), text(), values.min() / unit);
@@ -227,4 +231,10 @@ impl Record {
             self.counter(format!("{name}_{kind}_{low}-inf"), "", values.count() - below);
         }
     }
+}
+
+/// A text whose first letter was changed, if it is an ASCII letter.
+fn with_first(text: &str, change: fn(&char) -> char) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| change(&first)).into_iter().chain(chars).collect()
 }

@@ -12,6 +12,7 @@
 //! | [`periodic`] | sinks that write at a period, each on a thread of its own |
 //! | [`prometheus`] | the text of `/prometheus` |
 //! | [`properties`] | `hadoop-metrics2.properties` |
+//! | [`slow_requests`] | the ledger as JSON, and as lines of the log |
 //!
 //! A sink reads records and never changes one. The first record of a name decides where two say
 //! something different about it.
@@ -26,6 +27,7 @@ pub mod object_name;
 pub mod periodic;
 pub mod prometheus;
 pub mod properties;
+pub mod slow_requests;
 
 pub use self::jmx::JmxQuery;
 pub use self::periodic::{PeriodicSinks, Sink};

@@ -159,6 +159,7 @@ mod tests {
             error: "",
             detail: RequestDetail::default(),
             waits: Waits::NONE,
+            surroundings: Default::default(),
         }
     }
 

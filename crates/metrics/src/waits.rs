@@ -9,13 +9,19 @@
 //!
 //! # What is counted
 //! Only what takes long once in a while is timed: reading a block, a lock that is not free, the
-//! log. The rest of a request's time is computing. [`Cause::Unexplained`] is the time that no part
-//! names: a slow request with much of it was preempted, or waits in a place that is not timed yet.
+//! log. The rest is divided when a slow request is kept, by what the kernel says of its thread
+//! ([`conditions`](crate::conditions)): it computed, or had no processor. [`Cause::Unexplained`] is
+//! the time that is neither: a wait in a place that is not timed.
+//!
+//! A read that took [`SLOW_READ`] is noted with its file ([`note_read`]), and the longest of a
+//! thread is [kept](slowest_read) for the request that ends next on it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
+
+use crate::activity::{self, ActivityKind};
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +33,10 @@ pub enum Cause {
     RowLock,
     /// For a flush or a close to let go of the region's lock.
     RegionLock,
-    /// A block read from a file, with its checksum.
+    /// A block read from a file, with its checksum, by its own thread or another one.
     BlockRead,
+    /// A block decompressed.
+    Decompress,
     /// Room in the log's queue.
     LogQueue,
     /// The log: the group commit that made the write durable, and the writes before it.
@@ -37,21 +45,31 @@ pub enum Cause {
     EarlierWrites,
     /// The write throttle, which holds replies back while MemStores are full.
     Throttle,
+    /// The client to take its reply from the socket.
+    Socket,
+    /// A processor, which others had: other processes, threads of this one, or the hypervisor.
+    Processor,
+    /// Nothing: it computed. Decoding, MemStore, filters and the encoding of the reply are this.
+    Computing,
     /// Time that no part explains.
     Unexplained,
 }
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Thread,
         Self::RowLock,
         Self::RegionLock,
         Self::BlockRead,
+        Self::Decompress,
         Self::LogQueue,
         Self::LogSync,
         Self::EarlierWrites,
         Self::Throttle,
+        Self::Socket,
+        Self::Processor,
+        Self::Computing,
         Self::Unexplained,
     ];
 
@@ -62,10 +80,14 @@ impl Cause {
             Self::RowLock => "rowLock",
             Self::RegionLock => "regionLock",
             Self::BlockRead => "blockRead",
+            Self::Decompress => "decompress",
             Self::LogQueue => "logQueue",
             Self::LogSync => "logSync",
             Self::EarlierWrites => "earlierWrites",
             Self::Throttle => "throttle",
+            Self::Socket => "socket",
+            Self::Processor => "processor",
+            Self::Computing => "computing",
             Self::Unexplained => "unexplained",
         }
     }
@@ -126,6 +148,45 @@ pub fn note(cause: Cause, time: Duration) {
     noted.note(cause, time);
     NOTED.set(noted);
     HAS_NOTED.set(true);
+}
+
+/// Reads that take so long are noted with their file.
+pub const SLOW_READ: Duration = Duration::from_millis(5);
+
+/// A read of a file that took long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowRead {
+    /// The file.
+    pub file: String,
+    /// How long it took.
+    pub took: Duration,
+    ended_at: Instant,
+}
+
+thread_local!(static SLOWEST_READ: RefCell<Option<SlowRead>> = const { RefCell::new(None) });
+
+/// Notes that this thread read a block of `file`, from `began_at` until now.
+pub fn note_read(file: &str, began_at: Instant, took: Duration) {
+    note(Cause::BlockRead, took);
+    if took >= SLOW_READ {
+        note_slow_read(file, began_at, took);
+    }
+}
+
+#[cold]
+fn note_slow_read(file: &str, began_at: Instant, took: Duration) {
+    activity::note(ActivityKind::SlowRead, file, began_at);
+    SLOWEST_READ.with_borrow_mut(|slowest| {
+        if slowest.as_ref().is_none_or(|other| other.took < took) {
+            *slowest = Some(SlowRead { file: file.to_owned(), took, ended_at: began_at + took });
+        }
+    });
+}
+
+/// Takes the longest read of this thread that was noted, if it ended after `since`: an earlier one
+/// was another request's.
+pub fn slowest_read(since: Instant) -> Option<SlowRead> {
+    SLOWEST_READ.take().filter(|read| read.ended_at >= since)
 }
 
 /// Notes waits that another thread had noted.
@@ -192,6 +253,22 @@ mod tests {
         assert_eq!(waits.sum(), Duration::from_millis(8));
         assert_eq!(waits.by_length()[1], (Cause::RowLock, Duration::from_millis(1)));
         assert_eq!(take(), None);
+    }
+
+    #[test]
+    fn the_longest_read_of_a_request_has_its_file() {
+        let before = clock::monotonic();
+        note_read("fast", before, SLOW_READ / 2);
+        assert_eq!(slowest_read(before), None);
+        for (file, times) in [("a", 1), ("b", 3), ("c", 2)] {
+            note_read(file, before, SLOW_READ * times);
+        }
+        let read = slowest_read(before).unwrap();
+        assert_eq!((read.file.as_str(), read.took), ("b", SLOW_READ * 3));
+        assert_eq!(slowest_read(before), None, "it was taken");
+        note_read("a", before, SLOW_READ);
+        assert_eq!(slowest_read(before + 2 * SLOW_READ), None, "it was before");
+        assert_eq!(take().unwrap().of(Cause::BlockRead), SLOW_READ * 15 / 2);
     }
 
     #[test]

@@ -10,13 +10,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::thread::Supervisor;
 use evenkeel_common::{Configuration, Result};
-use evenkeel_info_server::{InfoServer, InfoServerHandle, LogLevels, Routes, StandardPages};
+use evenkeel_info_server::{
+    InfoServer, InfoServerHandle, LogLevels, Request, Response, Routes, StandardPages,
+};
 use evenkeel_metrics::Registry;
+use evenkeel_metrics::sink::{PeriodicSinks, slow_requests};
+use evenkeel_rpc::RpcMetrics;
 
-use crate::bad;
 use crate::settings::Settings;
+use crate::{bad, metrics_sinks};
 
 /// Whether another port is taken where the one that is set is taken.
 const AUTO: &str = "hbase.regionserver.info.port.auto";
@@ -112,6 +117,8 @@ pub struct InfoParts {
     pub log_levels: Arc<dyn LogLevels>,
     /// The server's host name.
     pub hostname: String,
+    /// The calls of the RPC ports, with the slow ones.
+    pub rpc_metrics: Arc<RpcMetrics>,
 }
 
 impl InfoParts {
@@ -125,12 +132,21 @@ impl InfoParts {
             readiness: Arc::new(Vec::new),
             home: home.to_owned(),
         };
-        pages.routes()
+        let rpc_metrics = Arc::clone(&self.rpc_metrics);
+        let slow = move |_: &Request| {
+            let document = slow_requests::document(&rpc_metrics.ledger);
+            Response::ok("application/json;charset=utf-8", document)
+        };
+        pages.routes().page("/slow.json", Arc::new(slow))
     }
 }
 
-/// The info servers of a process. They end when this is dropped.
-pub struct InfoServers(Vec<InfoServerHandle>);
+/// The info servers of a process, and the sinks that take its metrics elsewhere. They end when this
+/// is dropped.
+pub struct InfoServers {
+    servers: Vec<InfoServerHandle>,
+    _sinks: PeriodicSinks,
+}
 
 impl InfoServers {
     /// Starts to answer. `pages` are added to both ports.
@@ -143,14 +159,16 @@ impl InfoServers {
         pages: impl Fn(Routes) -> Routes,
         supervisor: &Supervisor,
     ) -> Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let sinks = metrics_sinks::start(&parts.conf, &parts.registry, &parts.hostname, &clock)?;
         let ports = [(ports.regionserver, "/jmx"), (ports.master, "/jmx")];
         let servers = ports.into_iter().filter_map(|(port, home)| Some((port?, home)));
         let started = servers.map(|(port, home)| port.serve(pages(parts.routes(home)), supervisor));
-        Ok(Self(started.collect::<std::io::Result<_>>()?))
+        Ok(Self { servers: started.collect::<std::io::Result<_>>()?, _sinks: sinks })
     }
 
     /// Where they listen.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.0.iter().map(InfoServerHandle::address)
+        self.servers.iter().map(InfoServerHandle::address)
     }
 }

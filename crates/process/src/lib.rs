@@ -12,6 +12,7 @@
 //! | [`memory_plan`] | what each part may take of `evenkeel.memory.size` |
 //! | [`memory_trim`] | memory that a quiet server no longer needs |
 //! | [`memory_use`] | what each part takes now |
+//! | [`metrics_sinks`] | the sinks of `hadoop-metrics2.properties` |
 //! | [`ports`] | an RPC port, and what the connections of all ports share |
 //! | [`security`] | settings that ask for security, and an address beyond loopback |
 //! | [`server`] | the process itself, and what its regions are opened with |
@@ -29,6 +30,7 @@ pub mod info;
 pub mod memory_plan;
 pub mod memory_trim;
 pub mod memory_use;
+pub mod metrics_sinks;
 pub mod ports;
 pub mod security;
 pub mod server;

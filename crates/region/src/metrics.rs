@@ -6,13 +6,13 @@
 //! once there are [`TABLES_MAX`].
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use evenkeel_common::TableName;
-use evenkeel_metrics::{Ranges, Record, SparseHistogram};
+use evenkeel_common::{TableName, clock};
+use evenkeel_metrics::{Interval, Meter, MeterRates, Ranges, Record, SparseHistogram};
 use parking_lot::Mutex;
 
 /// The tables from which on those are removed that no region uses.
@@ -22,6 +22,9 @@ pub const TABLES_MAX: usize = 1000;
 #[derive(Debug, Default)]
 pub struct StoreMetrics {
     server: TableMetrics,
+    /// Microseconds, as HBase's timers have.
+    bulk_load_us: SparseHistogram,
+    bulk_loads: OnceLock<Meter>,
     tables: Mutex<BTreeMap<TableName, Arc<TableMetrics>>>,
 }
 
@@ -41,6 +44,18 @@ impl StoreMetrics {
             tables.retain(|_, metrics| Arc::strong_count(metrics) > 1);
         }
         Arc::clone(tables.entry(table.clone()).or_default())
+    }
+
+    /// Counts a bulk load that was made.
+    pub(crate) fn bulk_loaded(&self, took: Duration) {
+        self.bulk_load_us.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// The times of bulk loads in microseconds, and their rates since this was first asked.
+    pub fn bulk_loads(&self) -> (Interval, MeterRates) {
+        let (times, now) = (self.bulk_load_us.interval(), clock::monotonic());
+        let rates = self.bulk_loads.get_or_init(|| Meter::new(now)).rates(times.total, now);
+        (times, rates)
     }
 
     /// Counts a split that was asked for.

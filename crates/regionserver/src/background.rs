@@ -66,6 +66,7 @@ use evenkeel_common::config::ConfigError;
 use evenkeel_common::priority::{self, BACKGROUND_NICE, REDUCED_NICE};
 use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarted};
 use evenkeel_common::{Configuration, Result, TimeUnit};
+use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
 use evenkeel_region::store::{BackgroundPriority, CompactionThroughputController, ThroughputController};
@@ -514,6 +515,11 @@ impl Background {
         (self.shared.flushes.len(), compactions + deferred)
     }
 
+    /// Whether a flush has failed and will be asked for again.
+    pub fn has_flushes_to_retry(&self) -> bool {
+        !self.shared.flush_retries.lock().is_empty()
+    }
+
     /// Flushes that failed.
     pub fn flush_failures(&self) -> u64 {
         self.shared.flush_failures.load(Ordering::Relaxed)
@@ -715,6 +721,7 @@ impl Shared {
 
     fn compact(&self, compaction: &Compaction) {
         let Compaction { region, family, major } = compaction;
+        let activity = activity::begin(ActivityKind::Compaction, region.info().name_text());
         let outcome = region.compact_in_background(family.as_deref(), *major, &UntilFilesPileUp(self));
         if outcome.is_ok() {
             self.compaction_pauses.lock().remove(region.info().encoded_name());
@@ -722,6 +729,7 @@ impl Shared {
         match outcome {
             Err(_) if region.is_closed() => {}
             Err(error) => {
+                activity.fail(&error);
                 let (failures, pause) = self.note_failed_compaction(region);
                 tracing::error!(
                     region = %region.info().name_text(), %error, failures, ?pause,

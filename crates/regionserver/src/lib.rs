@@ -204,6 +204,8 @@ impl RegionServer {
             parts.config;
         let memory = Arc::new(MemStoreGauge::new(low, limit).over(parts.chunks).with_nonces(parts.nonces));
         parts.background.watch(&memory);
+        let cache = Arc::clone(&parts.cache);
+        parts.rpc_metrics.ledger.conditions().count_evictions(move || cache.stats().evictions);
         Arc::new(Self {
             memory,
             regions: OnlineRegions::new(parts.name.clone(), parts.clock.clone()),

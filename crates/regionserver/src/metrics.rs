@@ -8,6 +8,7 @@
 //! | [`jvm`] | JvmMetrics: memory and threads of the process |
 //! | [`ledger`] | sub=Ledger: what slow requests waited for |
 //! | [`memory`] | sub=Memory |
+//! | `rates` | meters of sub=Server |
 //! | [`regions`] | sub=Regions |
 //! | [`requests`] | counts and times of requests, of sub=Server |
 //! | [`source`] | [`ServerSource`](source::ServerSource): all records |
@@ -25,6 +26,7 @@ pub mod ipc;
 pub mod jvm;
 pub mod ledger;
 pub mod memory;
+mod rates;
 pub mod regions;
 pub mod requests;
 pub mod source;

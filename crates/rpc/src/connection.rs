@@ -52,9 +52,17 @@ pub(crate) struct Inbox {
     metrics: Arc<RpcMetrics>,
 }
 
+/// The answer of a detached call.
+pub(crate) struct Answer {
+    bytes: Gather,
+    /// Bytes of the request.
+    frame_bytes: usize,
+    method: &'static str,
+}
+
 #[derive(Default)]
 struct InboxState {
-    answers: Vec<(Gather, usize)>,
+    answers: Vec<Answer>,
     waker: Option<Waker>,
 }
 
@@ -80,10 +88,10 @@ impl Inbox {
 
     /// Leaves the answer of one call (empty if it needs none), for which room was taken, and wakes
     /// the connection.
-    pub fn push(&self, answer: Gather, frame_bytes: usize) {
+    pub fn push(&self, bytes: Gather, frame_bytes: usize, method: &'static str) {
         let waker = {
             let mut state = self.state.lock();
-            state.answers.push((answer, frame_bytes));
+            state.answers.push(Answer { bytes, frame_bytes, method });
             state.waker.take()
         };
         if let Some(waker) = waker {
@@ -99,7 +107,7 @@ impl Inbox {
     }
 
     /// Takes what is there; leaves `waker` to be woken by the next answer if there is nothing.
-    fn take(&self, waker: &Waker, into: &mut Vec<(Gather, usize)>) -> bool {
+    fn take(&self, waker: &Waker, into: &mut Vec<Answer>) -> bool {
         let mut state = self.state.lock();
         if state.answers.is_empty() {
             if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -136,6 +144,10 @@ pub(crate) struct Outgoing {
     counted_bytes: Cell<usize>,
     /// When the client last took bytes and left some.
     stalled_at: Cell<Instant>,
+    /// Since when the client does not take all that there is.
+    blocked_at: Cell<Option<Instant>>,
+    /// The method of the last large reply.
+    large_reply: Cell<&'static str>,
     /// What the watch wants of the connection's task.
     wanted: Cell<Wanted>,
     /// When bytes last came.
@@ -172,6 +184,8 @@ impl Outgoing {
             outbox: RefCell::new(Gather::new()),
             counted_bytes: Cell::new(0),
             stalled_at: Cell::new(now),
+            blocked_at: Cell::new(None),
+            large_reply: Cell::new(""),
             wanted: Cell::new(Wanted::Nothing),
             read_at: Cell::new(now),
             busy_at: Cell::new(now),
@@ -232,6 +246,32 @@ impl Outgoing {
             self.count_unsent(unsent);
         }
         unsent.saturating_sub(before)
+    }
+
+    /// Remembers the method of a reply that may fill the socket, for the ledger.
+    #[inline]
+    pub fn note_large_reply(&self, method: &'static str, bytes: usize) {
+        if bytes > UNCOUNTED_BYTES_MAX {
+            self.large_reply.set(method);
+        }
+    }
+
+    /// Notes whether the client has taken all that there was, and tells the ledger how long it took
+    /// if it did not at once.
+    #[inline]
+    fn note_flushed(&self, unsent: usize) {
+        match self.blocked_at.get() {
+            None if unsent == 0 => {}
+            None => self.blocked_at.set(Some(clock::monotonic())),
+            Some(since) if unsent == 0 => self.note_unblocked(since),
+            Some(_) => {}
+        }
+    }
+
+    #[cold]
+    fn note_unblocked(&self, since: Instant) {
+        self.blocked_at.set(None);
+        self.worker.metrics().record_slow_reader(self.large_reply.get(), &self.info, since);
     }
 
     /// Makes the server's budget know what the outbox holds.

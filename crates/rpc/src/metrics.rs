@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{Binary, ErrorKind};
 use evenkeel_metrics::ledger::{ActionCounts, Ledger, RequestDetail, SlowRequest};
+use evenkeel_metrics::sink::slow_requests::{causes_line, server_line};
 use evenkeel_metrics::slow_log::Excess;
 use evenkeel_metrics::waits::{Cause, Waits};
 use evenkeel_metrics::{Counters, Histogram, LedgerConfig, SlowLog, SlowLogConfig};
@@ -119,14 +120,47 @@ impl RpcMetrics {
         }
     }
 
+    /// Keeps what a client that took its replies late made of the last large one, or of several
+    /// small ones: from `since` until now they waited in the server.
+    pub(crate) fn record_slow_reader(&self, method: &'static str, info: &ConnectionInfo, since: Instant) {
+        let took = since.elapsed();
+        if !self.ledger.wants(took) {
+            return;
+        }
+        let mut waits = Waits::NONE;
+        waits.note(Cause::Socket, took);
+        let surroundings = self.ledger.look_around(since, took, &mut waits);
+        let request = SlowRequest {
+            method,
+            received_ms: now_ms() - i64::try_from(took.as_millis()).unwrap_or(i64::MAX),
+            queue_time: Duration::ZERO,
+            processing_time: took,
+            request_bytes: 0,
+            reply_bytes: 0,
+            client: info.peer.to_string(),
+            user: info.user.clone().unwrap_or_default(),
+            error: "",
+            detail: RequestDetail {
+                text: "replies not taken by the client".to_owned(),
+                ..Default::default()
+            },
+            waits,
+            surroundings,
+        };
+        if self.ledger.takes_line(&request) {
+            tell(&request);
+        }
+        self.ledger.keep(request);
+    }
+
     #[cold]
     fn keep(&self, call: AnsweredCall<'_>, mut detail: RequestDetail, is_long: bool) {
         detail.cut();
         let (queue_time, processing_time) = (call.times.queue_time(), call.times.processing_time());
         let mut waits = call.waits;
         waits.note(Cause::Thread, queue_time);
-        let unexplained = (queue_time + processing_time).saturating_sub(waits.sum());
-        waits.note(Cause::Unexplained, unexplained);
+        let total = queue_time + processing_time;
+        let surroundings = self.ledger.look_around(call.times.received_at, total, &mut waits);
         let age = call.times.received_at.elapsed();
         let request = SlowRequest {
             method: call.method,
@@ -140,9 +174,12 @@ impl RpcMetrics {
             error: call.error.map_or("", ErrorKind::class_name),
             detail,
             waits,
+            surroundings,
         };
-        if let Some(excess) = self.slow_log.keep(&request) {
-            warn(&request, excess);
+        match self.slow_log.keep(&request) {
+            Some(excess) => warn(&request, excess),
+            None if self.ledger.takes_line(&request) => tell(&request),
+            None => {}
         }
         if is_long {
             self.ledger.keep(request);
@@ -152,8 +189,6 @@ impl RpcMetrics {
 
 /// HBase's line for a slow or large response.
 fn warn(request: &SlowRequest, excess: Excess) {
-    let waits: Vec<_> = request.waits.by_length();
-    let waits = waits.iter().map(|(cause, time)| format!("{} {time:.1?}", cause.name()));
     let ActionCounts { gets, mutations, service_calls } = request.detail.actions;
     tracing::warn!(
         method = request.method,
@@ -169,9 +204,26 @@ fn warn(request: &SlowRequest, excess: Excess) {
         processing_time = ?request.processing_time,
         response_bytes = request.reply_bytes,
         error = request.error,
-        waits = waits.collect::<Vec<_>>().join(", "),
+        waits = causes_line(&request.waits),
+        server = server_line(request),
         "(response{})",
         excess.tag()
+    );
+}
+
+/// The line of a slow request that is not slow enough for HBase's.
+fn tell(request: &SlowRequest) {
+    tracing::info!(
+        method = request.method,
+        client = request.client,
+        user = request.user,
+        region = request.detail.region,
+        row = %Binary(&request.detail.row),
+        detail = request.detail.text,
+        total_time = ?request.total_time(),
+        causes = causes_line(&request.waits),
+        server = server_line(request),
+        "slow request"
     );
 }
 

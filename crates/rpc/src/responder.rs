@@ -192,6 +192,7 @@ impl Responder {
             detail,
         );
         worker.next_call_begins(times.answered_at);
+        self.connection.note_large_reply(self.head.method, reply_bytes);
         self.connection.call_ended(self.head.frame_bytes);
         times
     }
@@ -300,7 +301,7 @@ impl DetachedResponder {
             (answer.len(), error),
             detail,
         );
-        self.inbox.push(answer, self.head.frame_bytes);
+        self.inbox.push(answer, self.head.frame_bytes, self.head.method);
         times
     }
 }
@@ -334,7 +335,7 @@ impl Respond for DetachedResponder {
 
     fn silently_dropped(mut self) {
         self.open = false;
-        self.inbox.push(Gather::new(), self.head.frame_bytes);
+        self.inbox.push(Gather::new(), self.head.frame_bytes, self.head.method);
     }
 }
 

@@ -33,9 +33,11 @@ use evenkeel_info_server::LogLevels;
 use evenkeel_master::chore::MasterChore;
 use evenkeel_master::connection::EmbeddedConnection;
 use evenkeel_master::meta::{MetaTable, TableState};
+use evenkeel_master::metrics::MasterSource;
 use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::service::MasterService;
 use evenkeel_master::{Master, MasterParts, Table, descriptors, mirrored, reconcile, recovery, regions};
+use evenkeel_metrics::Registry;
 use evenkeel_process::info::{InfoParts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
@@ -309,8 +311,11 @@ fn serve(
     let answering = rpc.last().map(|rpc| Answering { rpc, executor: &executor });
     let zookeeper_quorum = format!("{}:{}", settings.host, settings.zookeeper_port);
     let names = SourceNames { zookeeper_quorum, cluster_id: identity.cluster_id.clone() };
+    let registry = registry(process, storage, regionserver, answering, names.clone());
+    register_master(&registry, master, rpc.first().map(|rpc| Answering { rpc, executor: &executor }), names);
     let info_parts = InfoParts {
-        registry: registry(process, storage, regionserver, answering, names),
+        registry,
+        rpc_metrics: Arc::clone(&ports.shared.rpc_metrics),
         conf: (**conf).clone(),
         log_levels,
         hostname: settings.host.clone(),
@@ -328,6 +333,22 @@ fn serve(
     let (cache, chunks): (&Arc<dyn BlockCache>, _) = (&storage.stores.cache, &storage.stores.chunks);
     let memory_trim = MemoryTrim::start(settings.memory_trim_period, regionserver, cache, chunks)?;
     Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, info })
+}
+
+/// Adds the metrics of the master, whose port is the first.
+fn register_master(
+    registry: &Registry,
+    master: &Arc<Master>,
+    answering: Option<Answering<'_>>,
+    names: SourceNames,
+) {
+    let Some(Answering { rpc, executor }) = answering else { return };
+    registry.register(Arc::new(MasterSource {
+        master: Arc::downgrade(master),
+        rpc: rpc.monitor(),
+        executor: Arc::clone(executor),
+        zookeeper_quorum: names.zookeeper_quorum,
+    }));
 }
 
 fn janitor_period(conf: &Configuration) -> Result<Duration> {

@@ -26,6 +26,7 @@ use evenkeel_block_cache::{
 use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, turns};
 use evenkeel_common::{clock, length};
 use evenkeel_fs::{RandomAccessFile, StorageChecksum};
+use evenkeel_metrics::waits::{self, Cause};
 
 use crate::block::checksum::verify;
 use crate::block::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
@@ -298,7 +299,7 @@ impl BlockReader {
     fn read_bytes(&self, offset: u64, bytes: &mut [u8], attempt: &ReadAttempt) -> Result<(), ReadFailure> {
         let started = clock::monotonic();
         self.read_untimed(offset, bytes, attempt)?;
-        io_metrics::get().read(attempt.pattern, started.elapsed());
+        io_metrics::get().read(attempt.pattern, &self.name, started);
         Ok(())
     }
 
@@ -348,7 +349,8 @@ impl BlockReader {
         if wanted > self.block_bytes_max || wanted / expansion_max(self.compression) > stored.len() {
             return Err(too_large(stored.len(), wanted));
         }
-        let body = decompress(self.compression, stored, wanted).filter(|body| body.len() == wanted);
+        let body = waits::time(Cause::Decompress, || decompress(self.compression, stored, wanted));
+        let body = body.filter(|body| body.len() == wanted);
         body.ok_or_else(|| {
             format!("the body does not decompress by {} to {wanted} bytes", self.compression.name())
         })

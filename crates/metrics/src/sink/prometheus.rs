@@ -13,6 +13,7 @@
 //! that HBase writes, and in its order.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use crate::record::{Metric, Record, Value};
 use crate::sink::number::value_text;
@@ -28,7 +29,7 @@ pub struct PrometheusQuery<'a> {
 
 /// The samples of one name.
 struct Family<'a> {
-    name: String,
+    name: Rc<str>,
     metric: &'a Metric,
     /// The number of the labels, and the value.
     samples: Vec<(usize, Value)>,
@@ -38,11 +39,9 @@ struct Family<'a> {
 #[derive(Default)]
 struct Families<'a> {
     families: Vec<Family<'a>>,
-    numbers: HashMap<String, usize>,
+    numbers: HashMap<Rc<str>, usize>,
     labels: Vec<String>,
     label_numbers: HashMap<String, usize>,
-    /// The family and the labels of each sample.
-    seen: HashSet<(usize, usize)>,
 }
 
 impl PrometheusQuery<'_> {
@@ -73,13 +72,14 @@ impl<'a> Families<'a> {
     }
 
     fn add(&mut self, name: String, metric: &'a Metric, labels: usize) {
-        let next = self.families.len();
-        let number = *self.numbers.entry(name.clone()).or_insert(next);
+        let (next, name) = (self.families.len(), Rc::<str>::from(name));
+        let number = *self.numbers.entry(Rc::clone(&name)).or_insert(next);
         if number == next {
-            self.families.push(Family { name, metric, samples: Vec::new() });
+            self.families.push(Family { name, metric, samples: Vec::with_capacity(1) });
         }
-        if self.seen.insert((number, labels))
-            && let Some(family) = self.families.get_mut(number)
+        // A name has as many samples as records have it: one, mostly.
+        if let Some(family) = self.families.get_mut(number)
+            && family.samples.iter().all(|(known, _)| *known != labels)
         {
             family.samples.push((labels, metric.value));
         }
@@ -156,23 +156,37 @@ fn legal_name(name: String) -> String {
 /// The name of a metric in Prometheus; the module documentation has the rule. Letters are ASCII, as
 /// in HBase's pattern; others divide.
 pub fn prometheus_name(record: &str, metric: &str) -> String {
-    let mut letters = metric.chars();
-    let first = letters.next().into_iter().flat_map(char::to_uppercase);
-    let mut chars = record.chars().chain(first).chain(letters).peekable();
     let mut name = String::with_capacity(record.len() + metric.len() + 16);
-    let mut before = ' ';
-    while let Some(c) = chars.next() {
-        let mut is_before_lower = || chars.peek().is_some_and(char::is_ascii_lowercase);
-        let begins_word = c.is_ascii_uppercase()
-            && (before.is_ascii_lowercase() || (before.is_ascii_uppercase() && is_before_lower()));
+    let (first, rest) = metric.as_bytes().split_at(metric.len().min(1));
+    let mut before = b' ';
+    let record = record.as_bytes();
+    let after_first = rest.first().copied();
+    let first = first.first().map(u8::to_ascii_uppercase);
+    push_words(record, first, &mut before, &mut name);
+    push_words(first.as_slice(), after_first, &mut before, &mut name);
+    push_words(rest, None, &mut before, &mut name);
+    name.truncate(name.trim_end_matches('_').len());
+    legal_name(name)
+}
+
+/// Appends the words of a part of a name, which `before` precedes and `after` follows.
+fn push_words(part: &[u8], after: Option<u8>, before: &mut u8, name: &mut String) {
+    let following = part.iter().skip(1).copied().map(Some).chain([after]);
+    for (&byte, next) in part.iter().zip(following) {
+        // The first byte of a letter that is not ASCII stands for all of it.
+        if byte & 0xc0 == 0x80 {
+            continue;
+        }
+        let is_before_lower = next.is_some_and(|next| next.is_ascii_lowercase());
+        let begins_word = byte.is_ascii_uppercase()
+            && (before.is_ascii_lowercase() || (before.is_ascii_uppercase() && is_before_lower));
         if begins_word {
             name.push('_');
         }
         // A run of `_` divides once.
-        if c != '_' || before != '_' {
-            name.push(word_char(c));
+        if byte != b'_' || *before != b'_' {
+            name.push(word_char(char::from(byte)));
         }
-        before = c;
+        *before = byte;
     }
-    legal_name(name.trim_end_matches('_').to_owned())
 }

@@ -4,6 +4,7 @@ mod grammar;
 mod jmx;
 mod periodic;
 mod prometheus;
+mod slow_requests;
 
 use crate::record::{Ranges, Record};
 use crate::{Histogram, Interval};

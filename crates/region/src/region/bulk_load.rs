@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, clock};
 use evenkeel_protocol::pb;
 use evenkeel_wal::markers::Marker;
 use md5::{Digest, Md5};
@@ -124,12 +124,15 @@ impl Region {
         if left.is_empty() {
             return Ok(BulkLoadOutcome::Loaded);
         }
-        let mut prepared = Vec::new();
+        let (mut prepared, began_at) = (Vec::new(), clock::monotonic());
         let outcome = prepare(&left, &mut prepared).and_then(|()| self.commit_load(load, &mut prepared));
         if outcome.is_err() && matches!(*self.unfinished.lock(), UnfinishedLoad::Nothing) {
             discard_copies(&prepared);
         }
-        outcome.map(|()| BulkLoadOutcome::Loaded)
+        outcome.map(|()| {
+            self.env.stores.metrics.bulk_loaded(began_at.elapsed());
+            BulkLoadOutcome::Loaded
+        })
     }
 
     fn check_serving(&self) -> Result<()> {

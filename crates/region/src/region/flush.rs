@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use evenkeel_common::Result;
 use evenkeel_common::thread::catch;
+use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -145,6 +146,7 @@ impl Region {
         }
         let _unless_done = AbortOnPanic(self);
         let started = clock::monotonic();
+        let activity = activity::begin(ActivityKind::Flush, self.info.name_text());
         let (seq_id, oldest_edit_ms) = self.take_snapshots(number);
         self.mvcc.wait_for(seq_id);
         let size: MemStoreSize = self.stores.iter().map(|store| store.snapshot_size()).sum();
@@ -161,6 +163,7 @@ impl Region {
                 Ok(FlushOutcome { flushed: true, seq_id })
             }
             Err(error) => {
+                activity.fail(&error);
                 tracing::error!(region = %self.info.name_text(), seq_id, %error, "flush failed; cells stay in memory");
                 self.abort_snapshots(seq_id, number);
                 self.oldest_edit_ms.fetch_min(oldest_edit_ms, Ordering::Relaxed);

@@ -133,7 +133,7 @@ fn flushes_and_compactions_are_counted_for_the_region_the_table_and_the_server()
         let mut record = Record::new("Server", "regionserver", "name=RegionServer,sub=Server");
         of.append_to(&mut record, "t_");
         of.append_cells_to(&mut record);
-        let ops = ["t_flushTime_num_ops", "t_compactionTime_num_ops", "t_majorCompactionInputSize_num_ops"];
+        let ops = ["T_flushTime_num_ops", "T_compactionTime_num_ops", "T_majorCompactionInputSize_num_ops"];
         assert_eq!(ops.map(|name| counter(&record, name)), [2, 1, 1]);
         assert_eq!(counter(&record, "t_compactedInputBytes"), load.store_file_bytes);
         assert_eq!(counter(&record, "t_majorCompactedOutputBytes"), region.load().store_file_bytes);

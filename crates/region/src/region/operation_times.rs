@@ -10,9 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_common::TableName;
+use evenkeel_common::{TableName, clock};
 use evenkeel_metrics::histogram::{Histogram, HistogramSnapshot, Interval, Intervals, time_units};
+use evenkeel_metrics::{Meter, MeterRates};
 use parking_lot::Mutex;
+
+/// The tables from which on the meters of those are dropped that have no open region.
+const METERS_MAX: usize = 1000;
 
 /// The operations that HBase times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +144,8 @@ type Sums = [HistogramSnapshot; Operation::ALL.len() + 1];
 #[derive(Debug, Default)]
 pub struct TableOperationTimes {
     state: Mutex<Tables>,
+    /// Of reads and writes: of the server (`None`) and of tables.
+    meters: Mutex<BTreeMap<Option<TableName>, [Meter; 2]>>,
     intervals: [Intervals; Operation::ALL.len() + 1],
 }
 
@@ -162,6 +168,20 @@ impl TableOperationTimes {
         let mut state = self.state.lock();
         state.forget_closed();
         state.open.iter().map(|(table, times)| (table.clone(), Arc::clone(times))).collect()
+    }
+
+    /// The rates of the reads and the writes of a table, or of the server, whose counts are given.
+    /// The first call begins to measure.
+    pub fn rates(&self, table: Option<&TableName>, counts: [u64; 2]) -> [MeterRates; 2] {
+        let now = clock::monotonic();
+        let mut meters = self.meters.lock();
+        if meters.len() > METERS_MAX {
+            let state = self.state.lock();
+            meters.retain(|table, _| table.as_ref().is_none_or(|table| state.open.contains_key(table)));
+        }
+        let [reads, writes] =
+            meters.entry(table.cloned()).or_insert_with(|| [Meter::new(now), Meter::new(now)]);
+        [reads.rates(counts[0], now), writes.rates(counts[1], now)]
     }
 
     /// All times of an operation since the start, of all tables.

@@ -9,12 +9,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_common::allocator;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
+use evenkeel_metrics::activity::{self, ActivityKind, RunningActivity};
 use evenkeel_region::region::Region;
+use parking_lot::Mutex;
 
 use crate::RegionServer;
 use crate::background::notifier::Notifier;
@@ -24,6 +26,10 @@ use crate::statistics;
 
 /// How often the chore looks.
 const PERIOD: Duration = Duration::from_millis(200);
+
+/// How often regions are looked at while nothing is written, flushed or compacted: with many of
+/// them it takes milliseconds.
+const QUIET_PERIOD: Duration = Duration::from_secs(2);
 
 /// The shortest time between two checks of unflushed bytes, however often it is notified.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
@@ -47,7 +53,7 @@ impl Chore {
         let run = move || {
             while !is_stopped.load(Ordering::Acquire) {
                 // A round that panics is logged, and the next one is another try.
-                catch_and_log("the chore", || server.run_chore());
+                catch_and_log("the chore", || server.run_round());
                 let next = clock::monotonic() + PERIOD;
                 let is_before = || clock::monotonic() < next && !is_stopped.load(Ordering::Acquire);
                 while is_before() && server.background.notifier().wait(next) {
@@ -97,8 +103,13 @@ pub struct Schedule {
     flushes_ms: AtomicI64,
     statistics_ms: AtomicI64,
     ledger_ms: AtomicI64,
+    conditions_ms: AtomicI64,
     report_ms: AtomicI64,
     reported: Reported,
+    /// When all regions were last looked at, and the unflushed bytes after that.
+    looked: Mutex<Option<(Instant, u64)>>,
+    /// While replies to writes are held.
+    watermark: Mutex<Option<RunningActivity>>,
 }
 
 /// What the last report to the master said.
@@ -116,6 +127,9 @@ const FLUSHED_PART: u64 = 8;
 const FLUSH_CHECK_MS: i64 = 10_000;
 /// How often the ledger of slow requests looks whether a minute is over.
 const LEDGER_TICK_MS: i64 = 5_000;
+/// How often the ledger's samples are taken
+/// ([`SAMPLE_PERIOD`](evenkeel_metrics::conditions::SAMPLE_PERIOD)).
+const CONDITIONS_MS: i64 = 1_000;
 
 /// How long edits of hbase's own tables stay unflushed, whatever is set
 /// (`HRegion.SYSTEM_CACHE_FLUSH_INTERVAL`).
@@ -135,14 +149,40 @@ fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
 }
 
 impl RegionServer {
+    /// Looks at what a round of the thread has to: at regions only if that can tell something new.
+    fn run_round(&self) {
+        let now = clock::monotonic();
+        let looked = *self.schedule.looked.lock();
+        let is_quiet = looked.is_some_and(|(at, bytes)| {
+            now < at + QUIET_PERIOD && bytes == self.memory.bytes() && self.is_background_idle()
+        });
+        match is_quiet {
+            true => self.look_at_clocks(self.clock.now_ms()),
+            false => {
+                self.run_chore();
+                *self.schedule.looked.lock() = Some((now, self.memory.bytes()));
+            }
+        }
+    }
+
+    fn is_background_idle(&self) -> bool {
+        let background = &self.background;
+        !self.may_throttle()
+            && background.flushers().1 == 0
+            && background.queued() == (0, 0)
+            && !background.has_flushes_to_retry()
+    }
+
     /// Looks once at everything that depends on time.
     pub fn run_chore(&self) {
-        self.memory.expire_nonces();
-        let expired = self.scanners.expire();
-        if expired > 0 {
-            tracing::info!(expired, "scanner leases ran out");
-        }
-        let (regions, now_ms) = (self.regions.all(), self.clock.now_ms());
+        let now_ms = self.clock.now_ms();
+        self.look_at_clocks(now_ms);
+        self.look_at_regions(now_ms);
+    }
+
+    /// What grows with the number of regions.
+    fn look_at_regions(&self, now_ms: i64) {
+        let regions = self.regions.all();
         self.check_memstores(&regions);
         self.end_holders_of_flushed(&regions);
         self.background.compactions_are_wanted(compaction_pressure(&regions));
@@ -159,6 +199,15 @@ impl RegionServer {
         if is_due(&self.schedule.flushes_ms, now_ms, FLUSH_CHECK_MS) {
             self.flush_old_or_many_edits(&regions, now_ms);
         }
+    }
+
+    /// What does not.
+    fn look_at_clocks(&self, now_ms: i64) {
+        self.memory.expire_nonces();
+        let expired = self.scanners.expire();
+        if expired > 0 {
+            tracing::info!(expired, "scanner leases ran out");
+        }
         let period_ms = self.config.cache_statistics_ms;
         if period_ms > 0 && is_due(&self.schedule.statistics_ms, now_ms, period_ms) {
             log_statistics("block cache", statistics::line(&self.cache.stats()));
@@ -166,6 +215,9 @@ impl RegionServer {
         }
         if is_due(&self.schedule.ledger_ms, now_ms, LEDGER_TICK_MS) {
             self.rpc_metrics.ledger.tick();
+        }
+        if is_due(&self.schedule.conditions_ms, now_ms, CONDITIONS_MS) {
+            self.rpc_metrics.ledger.conditions().sample();
         }
         let interval_ms = self.master.report_interval().map(|interval| interval.as_millis());
         let interval_ms = interval_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
@@ -191,8 +243,32 @@ impl RegionServer {
         self.throttling.store(throttling, Ordering::Relaxed);
         self.background
             .region_is_throttled(throttling && regions.iter().any(|region| region.memory_pressure() > 0.0));
+        self.note_watermark(regions);
         let (flushers, open) = self.background.flushers();
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
+    }
+
+    /// Tells the ledger while replies to writes are held.
+    fn note_watermark(&self, regions: &[Arc<Region>]) {
+        let mut watermark = self.schedule.watermark.lock();
+        match (self.may_throttle(), watermark.is_some()) {
+            (true, false) => {
+                *watermark = Some(activity::begin(ActivityKind::Watermark, self.watermark_subject(regions)));
+            }
+            (false, true) => *watermark = None,
+            _ => {}
+        }
+    }
+
+    /// What replies to writes are held for.
+    fn watermark_subject(&self, regions: &[Arc<Region>]) -> String {
+        if self.memory.is_throttling() {
+            return "unflushed bytes of the server".to_owned();
+        }
+        let neediest = regions.iter().max_by(|a, b| a.write_pressure().total_cmp(&b.write_pressure()));
+        let Some(region) = neediest else { return String::new() };
+        let what = if region.memory_pressure() > 0.0 { "unflushed bytes" } else { "store files" };
+        format!("{what} of {}", region.info().name_text())
     }
 
     /// Ends scanners that keep too much of what was flushed; see

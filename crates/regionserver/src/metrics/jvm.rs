@@ -25,8 +25,6 @@ pub struct ProcessFacts<'a> {
     pub process_name: &'a str,
     /// The memory that the process may take, in bytes.
     pub memory_bytes_max: u64,
-    /// Lines that were logged: fatal, error, warning, info.
-    pub logged: [u64; 4],
 }
 
 /// The record.
@@ -40,18 +38,8 @@ pub fn record(facts: ProcessFacts<'_>) -> Record {
         0,
     );
     append_threads(&mut record, Threads::read());
-    for ((name, description), lines) in LOGGED.into_iter().zip(facts.logged) {
-        record.counter(name, description, lines);
-    }
     record
 }
-
-const LOGGED: [(&str, &str); 4] = [
-    ("LogFatal", "Total number of fatal log events"),
-    ("LogError", "Total number of error log events"),
-    ("LogWarn", "Total number of warning log events"),
-    ("LogInfo", "Total number of info log events"),
-];
 
 fn append_memory(record: &mut Record, status: &Status, bytes_max: u64) {
     let mib = |kib: u64| kib as f64 / 1024.0;

@@ -32,7 +32,7 @@ const SLOW: [(&str, &str, Operation); 5] = [
 
 /// Counters of what there is not here yet, or is not counted: MOB files, hedged reads, pauses of a
 /// garbage collector.
-const ZERO: [&str; 26] = [
+const ZERO: [&str; 18] = [
     "cellsCountCompactedFromMob",
     "cellsCountCompactedToMob",
     "cellsSizeCompactedFromMob",
@@ -50,6 +50,11 @@ const ZERO: [&str; 26] = [
     "hedgedReadOpsInCurThread",
     "pauseInfoThresholdExceeded",
     "pauseWarnThresholdExceeded",
+    "blockBytesScannedCount",
+];
+
+/// The same, of gauges. Bytes read are HDFS's, and 0 on a local file system in HBase, too.
+const ZERO_GAUGES: [&str; 12] = [
     "mobFileCacheCount",
     "mobFileCacheHitPercent",
     "percentFilesLocalSecondaryRegions",
@@ -57,8 +62,11 @@ const ZERO: [&str; 26] = [
     "ByteBuffAllocatorPoolAllocationBytes",
     "ByteBuffAllocatorTotalBufferCount",
     "ByteBuffAllocatorUsedBufferCount",
-    "scannerLeaseExpiredCount",
     "splitQueueLength",
+    "totalBytesRead",
+    "localBytesRead",
+    "shortCircuitBytesRead",
+    "zeroCopyBytesRead",
 ];
 
 /// Appends the metrics.
@@ -69,6 +77,10 @@ pub fn append(record: &mut Record, server: &RegionServer, times: &TableOperation
     for name in ZERO {
         record.counter(name, "Always 0", 0);
     }
+    for name in ZERO_GAUGES {
+        record.gauge(name, "Always 0", 0);
+    }
+    record.real("ByteBuffAllocatorHeapAllocationRatio", "Always 0", 0.0);
     for name in ["percentFilesLocal", "percentFilesLocalPrimaryRegions"] {
         record.gauge(name, "The percent of HFiles that are stored on the local file system", 100);
     }
@@ -108,6 +120,11 @@ fn append_counts(record: &mut Record, server: &RegionServer) {
         record.counter(name, description, counters.of(kind));
     }
     record
+        .counter(
+            "scannerLeaseExpiredCount",
+            "Count of scanners which were expired due to scanner lease timeout",
+            server.scanners().leases_expired(),
+        )
         .gauge("activeScanners", "Gauge of currently active scanners", server.scanners().len() as u64)
         .gauge("regionServerStartTime", "RegionServer Start Time", server.name().start_code.unsigned_abs());
 }

@@ -14,7 +14,7 @@ use evenkeel_wal::Wal;
 
 use super::jvm::ProcessFacts;
 use super::{
-    block_cache, ipc, jvm, ledger, memory, regions, reports, requests, stores, table_requests, tables,
+    block_cache, ipc, jvm, ledger, memory, rates, regions, reports, requests, stores, table_requests, tables,
 };
 use crate::RegionServer;
 
@@ -60,11 +60,13 @@ impl Source for ServerSource {
             .tag("clusterId", self.names.cluster_id.clone());
         requests::append(&mut of_server, &server, &self.env.operation_times);
         stores::append(&mut of_server, &reports, &self.env.stores.metrics, &wals);
+        rates::append(&mut of_server, &reports, &self.env);
         block_cache::append(&mut of_server, &server.cache_levels());
         records.push(of_server);
         records.push(regions::record(&reports, self.clock.now_ms()));
-        records.push(tables::record(&reports, &self.env.stores.metrics));
-        records.extend(table_requests::records(&self.env.operation_times));
+        let sizes = tables::sizes(&reports);
+        records.push(tables::record(&sizes, &self.env.stores.metrics));
+        records.extend(table_requests::records(&self.env.operation_times, &sizes));
         let of_rpc = ("RegionServer", "regionserver");
         records.push(ipc::record(of_rpc, metrics, &self.rpc.stats(), &self.executor));
         records.push(evenkeel_wal::metrics::record(&wals));
@@ -72,11 +74,7 @@ impl Source for ServerSource {
         let memstore_bytes = reports.iter().map(|report| report.load.memstore_bytes).sum();
         records.push(memory::record(memstore_bytes, server.memstore_chunk_bytes(), &server.cache_stats()));
         records.push(ledger::record(&metrics.ledger));
-        let facts = ProcessFacts {
-            process_name: "RegionServer",
-            memory_bytes_max: self.memory_bytes_max,
-            logged: [0; 4],
-        };
+        let facts = ProcessFacts { process_name: "RegionServer", memory_bytes_max: self.memory_bytes_max };
         records.push(jvm::record(facts));
     }
 }

@@ -9,19 +9,24 @@ use evenkeel_region::metrics::StoreMetrics;
 use super::stores::Sizes;
 use super::{RegionReport, table_prefix, unsigned};
 
-/// The record.
-pub fn record(reports: &[RegionReport], metrics: &StoreMetrics) -> Record {
-    let mut record = Record::new("Tables", "regionserver", "name=RegionServer,sub=Tables");
+/// The sizes of each table.
+pub(super) fn sizes(reports: &[RegionReport]) -> BTreeMap<&TableName, Sizes> {
     let mut tables = BTreeMap::<&TableName, Sizes>::new();
     for report in reports {
         tables.entry(report.region.info().table()).or_default().add(report);
     }
+    tables
+}
+
+/// The record.
+pub(super) fn record(tables: &BTreeMap<&TableName, Sizes>, metrics: &StoreMetrics) -> Record {
+    let mut record = Record::new("Tables", "regionserver", "name=RegionServer,sub=Tables");
     record.gauge("numTables", "Number of tables in the metrics system", tables.len() as u64);
     for (table, sizes) in tables {
         let prefix = format!("{}_metric_", table_prefix(table));
-        append_requests(&mut record, &prefix, &sizes);
-        append_sizes(&mut record, &prefix, &sizes);
-        append_ages(&mut record, &prefix, &sizes);
+        append_requests(&mut record, &prefix, sizes);
+        append_sizes(&mut record, &prefix, sizes);
+        append_ages(&mut record, &prefix, sizes);
         metrics.of_table(table).append_to(&mut record, &prefix);
     }
     record

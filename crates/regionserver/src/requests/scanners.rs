@@ -46,7 +46,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use evenkeel_common::clock::Clock;
@@ -253,6 +253,8 @@ pub struct Scanners {
     lease_ms: i64,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    /// Leases that ran out since the start.
+    leases_expired: AtomicU64,
 }
 
 impl Scanners {
@@ -267,7 +269,14 @@ impl Scanners {
             users: Part::of(limits.scanners_max, limits.bytes_max),
             system: Part::of(usize::MAX, limits.system_bytes_max),
         };
-        Self { prefix, counter: AtomicU32::new(0), lease_ms, clock, state: Mutex::new(state) }
+        Self {
+            prefix,
+            counter: AtomicU32::new(0),
+            lease_ms,
+            clock,
+            state: Mutex::new(state),
+            leases_expired: AtomicU64::new(0),
+        }
     }
 
     /// An id for a scanner that is about to be opened. Never 0: some clients take that for no
@@ -390,7 +399,13 @@ impl Scanners {
         let dropped: Vec<_> = ids.iter().filter_map(|id| state.remove(*id)).collect();
         // Scanners let go of files when they are dropped: not under the lock.
         drop(state);
+        self.leases_expired.fetch_add(dropped.len() as u64, Ordering::Relaxed);
         dropped.len()
+    }
+
+    /// Leases that ran out since the start.
+    pub fn leases_expired(&self) -> u64 {
+        self.leases_expired.load(Ordering::Relaxed)
     }
 
     /// Ends waiting scanners that hold segments which only readers keep, the one that no call took

@@ -26,7 +26,7 @@ use super::batch::CallBatch;
 use super::frame::FrameReader;
 use super::handshake::{Established, handshake, linger};
 use super::input::{CONNECTION_HEADER_BYTES_MAX, HeldInput};
-use super::{Outgoing, Wanted};
+use super::{Answer, Outgoing, Wanted};
 use crate::gather::{Gather, SLICES_MAX};
 use crate::service::ServiceEntry;
 use crate::wire::Malformed;
@@ -113,7 +113,7 @@ pub(super) struct Connection {
     /// Nothing more is read; the connection ends once its answers are out.
     pub(super) closing: bool,
     /// Swapped with the inbox's.
-    answers: Vec<(Gather, usize)>,
+    answers: Vec<Answer>,
 }
 
 impl Connection {
@@ -311,6 +311,7 @@ impl Connection {
             self.outgoing.stalled_at.set(clock::monotonic());
         }
         self.outgoing.count_unsent(unsent);
+        self.outgoing.note_flushed(unsent);
         let config = self.worker.config();
         let is_too_much = unsent > 0 && config.unsent.used() > config.unsent_bytes_fatal;
         if is_too_much || unsent > config.connection_unsent_bytes_fatal {
@@ -326,6 +327,7 @@ impl Connection {
         self.outgoing.info().closed.store(true, Ordering::Relaxed);
         self.release_held();
         self.outgoing.count_unsent(0);
+        self.outgoing.note_flushed(0);
         self.outgoing.outbox.replace(Gather::default());
         let Connection { stream, frames, outgoing, mut answers, .. } = self;
         drop((stream, frames));
@@ -338,16 +340,17 @@ impl Connection {
 }
 
 /// Moves the answers of detached calls into the outbox, and makes later ones wake this task.
-fn take_answers(outgoing: &Outgoing, answers: &mut Vec<(Gather, usize)>, cx: &mut Context<'_>) {
+fn take_answers(outgoing: &Outgoing, answers: &mut Vec<Answer>, cx: &mut Context<'_>) {
     if !outgoing.waker.borrow().as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
         outgoing.waker.replace(Some(cx.waker().clone()));
     }
     outgoing.running.set(true);
     while outgoing.detached.get() > 0 && outgoing.inbox.take(cx.waker(), answers) {
-        for (answer, frame_bytes) in answers.drain(..) {
+        for Answer { bytes, frame_bytes, method } in answers.drain(..) {
             outgoing.detached.set(outgoing.detached.get().saturating_sub(1));
-            outgoing.inbox.uncount(&answer);
-            outgoing.answer(|out| out.append(answer));
+            outgoing.inbox.uncount(&bytes);
+            let reply_bytes = outgoing.answer(|out| out.append(bytes));
+            outgoing.note_large_reply(method, reply_bytes);
             outgoing.call_ended(frame_bytes);
         }
     }

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 use evenkeel_common::turns::{self, Turns};
 use evenkeel_common::{ErrorKind, HBaseError};
+use evenkeel_metrics::waits::{self, Cause};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::call::Call;
@@ -379,7 +380,7 @@ impl Turns for HandlerTurns {
         queue.append(&mut state, Next::Thread(Arc::clone(&sleeper)));
         state.running -= 1;
         queue.wake_next(state);
-        sleeper.sleep();
+        waits::time(Cause::Thread, || sleeper.sleep());
         self.began_at.set(clock::monotonic());
     }
 

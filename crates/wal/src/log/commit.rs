@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::bounded;
-use evenkeel_common::{HBaseError, Result};
+use evenkeel_common::{HBaseError, Result, clock};
+use evenkeel_metrics::activity::{self, ActivityKind};
 use parking_lot::{Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -146,9 +147,12 @@ impl Shared {
             if flushed {
                 self.metrics.written((batch.last + 1).saturating_sub(batch.first), output.took());
             }
+            // Before the waiters are told, for they tell the ledger.
+            self.note_if_slow(output);
             self.tell(&batch, SyncLevel::Flush);
             if wants_sync && flushed {
                 self.sync_batch(output, &batch);
+                self.note_if_slow(output);
             }
             self.watchdog.end();
         }
@@ -163,6 +167,16 @@ impl Shared {
             }
         }
         output.create_next_if_due(&self.config, &self.archiver);
+    }
+
+    /// Notes the writes and syncs of the commit in progress if they have taken long.
+    fn note_if_slow(&self, output: &Output) {
+        let took = output.took();
+        if took > self.config.slow_sync {
+            let now = clock::monotonic();
+            let began_at = now.checked_sub(took).unwrap_or(now);
+            activity::note(ActivityKind::SlowSync, output.path().display().to_string(), began_at);
+        }
     }
 
     /// Completes the waiters of a level within the batch being written.
@@ -409,6 +423,7 @@ impl Shared {
     }
 
     fn roll(&self, output: &mut Output) -> Result<()> {
+        let _activity = activity::begin(ActivityKind::LogRoll, output.path().display().to_string());
         let new_file = output.create_or_take().map_err(|error| self.roll_failed(output, &error))?;
         count(&self.counters.rolls);
         output.retry_truncations();

@@ -60,9 +60,9 @@ fn values_are_numbers_or_strings_as_in_the_servlet() {
     );
     has("\"percentFilesLocal\": 99.5,");
     has("\"l1CacheHitRatio\": \"NaN\",");
-    has("\"get_num_ops\": 1,");
-    has("\"get_99.9th_percentile\": 2,");
-    has("\"get_TimeRangeCount_1-3\": 1");
+    has("\"Get_num_ops\": 1,");
+    has("\"Get_99.9th_percentile\": 2,");
+    has("\"Get_TimeRangeCount_1-3\": 1");
     assert!(!text.contains("Young"), "a name with a blank is left out");
 }
 

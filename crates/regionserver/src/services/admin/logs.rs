@@ -181,6 +181,7 @@ mod tests {
             error: "",
             detail,
             waits: evenkeel_metrics::Waits::NONE,
+            surroundings: Default::default(),
         };
         payload(&request, Excess::SlowAndLarge)
     }

@@ -1,0 +1,249 @@
+//! [`Activity`]: what the server does besides requests, so that a slow request can say what it ran
+//! beside.
+//!
+//! A thread that flushes, compacts or rolls a log [begins](begin) an activity and ends it by
+//! dropping the guard. A disk that was slow is noted [when it is over](note). The ledger asks which
+//! activities [overlap](during) a slow request.
+//!
+//! The list is one of the process, as the threads and the disk are. It is locked when an activity
+//! begins or ends, and when a slow request is kept; no other request looks at it.
+//!
+//! # Bounds
+//! [`RUNNING_MAX`] that run, [`ENDED_MAX`] that have ended and as many slow reads and syncs,
+//! [`OVERLAPPING_MAX`] that a request is told. Texts are cut to [`TEXT_BYTES_MAX`] bytes. What runs
+//! beyond the bound is not listed.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use evenkeel_common::clock;
+use parking_lot::Mutex;
+
+/// Activities that run at a time and are listed.
+pub const RUNNING_MAX: usize = 256;
+/// Activities that have ended and are kept.
+pub const ENDED_MAX: usize = 256;
+/// Activities that one request is told; the longest are.
+pub const OVERLAPPING_MAX: usize = 8;
+/// How long after it a failure is still told.
+pub const FAILURE_LASTS: Duration = Duration::from_secs(60);
+/// The longest text that is kept of an activity.
+pub const TEXT_BYTES_MAX: usize = 200;
+
+/// What the server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivityKind {
+    /// A MemStore is written to files.
+    Flush,
+    /// Store files are merged.
+    Compaction,
+    /// A write-ahead log goes on in a new file.
+    LogRoll,
+    /// A region is split.
+    Split,
+    /// Two regions are merged.
+    Merge,
+    /// Replies to writes are held back, since unflushed bytes or files are near a limit.
+    Watermark,
+    /// A read of a file took long.
+    SlowRead,
+    /// A write or a sync of a log took long.
+    SlowSync,
+}
+
+impl ActivityKind {
+    /// Whether it is noted when it is over, and so often on a slow disk that it has a list of its
+    /// own.
+    fn is_of_disk(self) -> bool {
+        matches!(self, Self::SlowRead | Self::SlowSync)
+    }
+
+    /// Its name in pages and in the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flush => "flush",
+            Self::Compaction => "compaction",
+            Self::LogRoll => "logRoll",
+            Self::Split => "split",
+            Self::Merge => "merge",
+            Self::Watermark => "watermark",
+            Self::SlowRead => "slowRead",
+            Self::SlowSync => "slowSync",
+        }
+    }
+}
+
+/// One activity, as a request saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// What it is.
+    pub kind: ActivityKind,
+    /// Of which region, file or table.
+    pub subject: String,
+    /// When it began.
+    pub began_at: Instant,
+    /// When it ended; `None` while it runs.
+    pub ended_at: Option<Instant>,
+    /// Why it failed; empty if it did not, or runs.
+    pub error: String,
+}
+
+impl Activity {
+    /// How much of the time from `from` to `to` it took.
+    pub fn overlap(&self, from: Instant, to: Instant) -> Duration {
+        let end = self.ended_at.unwrap_or(to).min(to);
+        end.saturating_duration_since(self.began_at.max(from))
+    }
+
+    /// Whether it failed not long before `from`.
+    fn failed_before(&self, from: Instant) -> bool {
+        !self.error.is_empty() && self.ended_at.is_some_and(|ended_at| ended_at + FAILURE_LASTS > from)
+    }
+}
+
+#[derive(Debug)]
+struct Activities {
+    /// With the number of its guard.
+    running: Vec<(u64, Activity)>,
+    next_number: u64,
+    /// The oldest first.
+    ended: VecDeque<Activity>,
+    /// The same, of slow reads and syncs.
+    ended_of_disk: VecDeque<Activity>,
+}
+
+static ACTIVITIES: Mutex<Activities> = Mutex::new(Activities {
+    running: Vec::new(),
+    next_number: 0,
+    ended: VecDeque::new(),
+    ended_of_disk: VecDeque::new(),
+});
+
+/// An activity that runs until this is dropped.
+#[derive(Debug)]
+pub struct RunningActivity(Option<u64>);
+
+impl RunningActivity {
+    /// Says why it fails.
+    pub fn fail(&self, error: &dyn std::fmt::Display) {
+        let text = cut(error.to_string());
+        let mut activities = ACTIVITIES.lock();
+        let mine = activities.running.iter_mut().find(|(number, _)| Some(*number) == self.0);
+        mine.into_iter().for_each(|(_, activity)| activity.error.clone_from(&text));
+    }
+}
+
+impl Drop for RunningActivity {
+    fn drop(&mut self) {
+        let mut activities = ACTIVITIES.lock();
+        let place = activities.running.iter().position(|(number, _)| Some(*number) == self.0);
+        if let Some(place) = place {
+            let (_, mut activity) = activities.running.swap_remove(place);
+            activity.ended_at = Some(clock::monotonic());
+            activities.push_ended(activity);
+        }
+    }
+}
+
+impl Activities {
+    fn push_ended(&mut self, activity: Activity) {
+        let ended = if activity.kind.is_of_disk() { &mut self.ended_of_disk } else { &mut self.ended };
+        if ended.len() >= ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back(activity);
+    }
+}
+
+/// Begins an activity.
+pub fn begin(kind: ActivityKind, subject: impl Into<String>) -> RunningActivity {
+    let subject = cut(subject.into());
+    let began_at = clock::monotonic();
+    let mut activities = ACTIVITIES.lock();
+    if activities.running.len() >= RUNNING_MAX {
+        return RunningActivity(None);
+    }
+    let number = activities.next_number;
+    activities.next_number += 1;
+    let activity = Activity { kind, subject, began_at, ended_at: None, error: String::new() };
+    activities.running.push((number, activity));
+    RunningActivity(Some(number))
+}
+
+/// Notes something that took the time from `began_at` until now.
+pub fn note(kind: ActivityKind, subject: impl Into<String>, began_at: Instant) {
+    let subject = cut(subject.into());
+    let ended_at = Some(clock::monotonic());
+    let activity = Activity { kind, subject, began_at, ended_at, error: String::new() };
+    ACTIVITIES.lock().push_ended(activity);
+}
+
+/// The activities that took a part of the time from `from` to `to`, the longest part first; then
+/// those that failed within [`FAILURE_LASTS`] before, since what they should have done is missing.
+/// Of failures with the same subject the last one is told.
+pub fn during(from: Instant, to: Instant) -> Vec<Activity> {
+    let activities = ACTIVITIES.lock();
+    let running = activities.running.iter().map(|(_, activity)| activity);
+    let all = running.chain(&activities.ended).chain(&activities.ended_of_disk);
+    let mut found: Vec<_> =
+        all.filter(|a| !a.overlap(from, to).is_zero() || a.failed_before(from)).cloned().collect();
+    drop(activities);
+    found.sort_by_key(|activity| std::cmp::Reverse((activity.overlap(from, to), activity.began_at)));
+    let mut failures = Vec::new();
+    found.retain(|a| {
+        let is_known = failures.contains(&(a.kind, a.subject.clone()));
+        failures.extend((!a.error.is_empty()).then(|| (a.kind, a.subject.clone())));
+        a.error.is_empty() || !is_known
+    });
+    found.truncate(OVERLAPPING_MAX);
+    found
+}
+
+fn cut(mut text: String) -> String {
+    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of one test: others run beside it.
+    fn of(subject: &str, from: Instant) -> Vec<Activity> {
+        let all = during(from, clock::monotonic());
+        all.into_iter().filter(|activity| activity.subject == subject).collect()
+    }
+
+    #[test]
+    fn a_request_is_told_what_ran_beside_it() {
+        let before = clock::monotonic();
+        let flush = begin(ActivityKind::Flush, "beside");
+        std::thread::sleep(Duration::from_millis(2));
+        let found = of("beside", before);
+        assert_eq!((found.len(), found[0].ended_at), (1, None), "{found:?}");
+        flush.fail(&"no space");
+        drop(flush);
+        let after = clock::monotonic();
+        let found = of("beside", before);
+        assert_eq!(found[0].error, "no space");
+        assert!(found[0].ended_at.is_some() && found[0].overlap(before, after) >= Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(1));
+        let found = of("beside", after);
+        assert_eq!((found.len(), found[0].overlap(after, clock::monotonic())), (1, Duration::ZERO));
+        drop(begin(ActivityKind::Flush, "before"));
+        let after = clock::monotonic();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(of("before", after).is_empty(), "it had ended, and did not fail");
+    }
+
+    #[test]
+    fn what_is_over_is_noted_and_long_texts_are_cut() {
+        let before = clock::monotonic();
+        std::thread::sleep(Duration::from_millis(1));
+        let subject = "ä".repeat(TEXT_BYTES_MAX);
+        note(ActivityKind::SlowRead, subject, before);
+        let found = of(&"ä".repeat(TEXT_BYTES_MAX / 2), before);
+        assert_eq!(found[0].kind, ActivityKind::SlowRead);
+    }
+}

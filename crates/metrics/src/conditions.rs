@@ -1,0 +1,276 @@
+//! [`Conditions`]: processors that were taken away, page faults and evictions while a slow request
+//! ran; and how much of its time its thread computed or waited for a processor.
+//!
+//! # Source
+//! The kernel counts from the start (proc(5)): `/proc/stat` the stolen time of the machine,
+//! `/proc/self/stat` page faults, `/proc/self/task/N/schedstat` how long a thread ran and how long
+//! it was ready and had no processor. [`ConditionHistory::sample`] reads all of them each
+//! [`SAMPLE_PERIOD`]. A slow request reads them again when it has ended, and takes the difference
+//! to the last sample before it began.
+//!
+//! So the numbers are of a *window* that is up to a period longer than the request. A request's own
+//! share of its thread's time is an estimate: time that no wait explains is divided as the thread
+//! divided the window, and is never more than the window has of it.
+//!
+//! # Cost
+//! A sample reads one file a thread: 5 µs each. A slow request reads two files, and two more if
+//! nobody has read them for [`REUSE`]. Requests below [`EXAMINED_MIN`] read nothing.
+//!
+//! # Bounds
+//! [`SAMPLES_MAX`] samples, with 24 bytes a thread.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use evenkeel_common::clock;
+use parking_lot::Mutex;
+
+/// How often samples are taken.
+pub const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
+/// Samples that are kept: of the last minute.
+pub const SAMPLES_MAX: usize = 64;
+/// Shorter requests are not examined.
+pub const EXAMINED_MIN: Duration = Duration::from_millis(1);
+/// How old numbers of the whole process may be for a request that ends now.
+const REUSE: Duration = Duration::from_millis(20);
+/// The kernel's unit of the times of `/proc/stat` (USER_HZ, 100 on every Linux architecture that
+/// Rust has a standard library for).
+const TICK: Duration = Duration::from_millis(10);
+
+/// What the machine and the process went through in a window of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// The length of the window; zero if nothing is known.
+    pub window: Duration,
+    /// Time of all processors that the hypervisor gave to others.
+    pub stolen: Duration,
+    /// Time that all processors were busy, with this process or others.
+    pub busy: Duration,
+    /// Page faults of the process that needed no disk.
+    pub minor_faults: u64,
+    /// Page faults of the process that waited for a disk.
+    pub major_faults: u64,
+    /// Blocks evicted from the caches.
+    pub evictions: u64,
+    /// How long the request's thread ran.
+    pub thread_ran: Duration,
+    /// How long the request's thread was ready and had no processor.
+    pub thread_waited: Duration,
+}
+
+/// Counts since the start of the machine or the process.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessCounts {
+    stolen_ticks: u64,
+    busy_ticks: u64,
+    minor_faults: u64,
+    major_faults: u64,
+    evictions: u64,
+}
+
+/// How long a thread ran, and waited for a processor, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ThreadTimes {
+    ran_ns: u64,
+    waited_ns: u64,
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: Instant,
+    process: ProcessCounts,
+    /// By the kernel's number of the thread, ascending.
+    threads: Vec<(u64, ThreadTimes)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    samples: VecDeque<Sample>,
+    latest: Option<(Instant, ProcessCounts)>,
+}
+
+type EvictionCount = Box<dyn Fn() -> u64 + Send + Sync>;
+
+/// The samples. See the module's documentation.
+#[derive(Default)]
+pub struct ConditionHistory {
+    state: Mutex<State>,
+    evictions: OnceLock<EvictionCount>,
+}
+
+impl std::fmt::Debug for ConditionHistory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConditionHistory").finish_non_exhaustive()
+    }
+}
+
+impl ConditionHistory {
+    /// Says where the evictions of all caches since the start are counted. The first call counts.
+    pub fn count_evictions(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
+        drop(self.evictions.set(Box::new(count)));
+    }
+
+    /// Takes a sample. To be called each [`SAMPLE_PERIOD`].
+    pub fn sample(&self) {
+        let (at, process) = (clock::monotonic(), self.read_process());
+        let sample = Sample { at, process, threads: read_threads() };
+        let mut state = self.state.lock();
+        if state.samples.len() >= SAMPLES_MAX {
+            state.samples.pop_front();
+        }
+        state.samples.push_back(sample);
+        state.latest = Some((at, process));
+    }
+
+    /// The window around a request that began at `from` and ends now on this thread.
+    pub fn since(&self, from: Instant) -> Conditions {
+        let now = clock::monotonic();
+        // Another slow request, or a sample, is in the way: this one goes without.
+        let Some(mut state) = self.state.try_lock() else { return Conditions::default() };
+        let process = match state.latest {
+            Some((at, process)) if now < at + REUSE => process,
+            _ => self.read_process(),
+        };
+        state.latest = Some((now, process));
+        let before = state.samples.iter().rev().find(|sample| sample.at <= from);
+        let Some(before) = before.or(state.samples.front()) else { return Conditions::default() };
+        let (then, window) = (before.process, now.saturating_duration_since(before.at));
+        let (ran, waited) = thread_since(before);
+        Conditions {
+            window,
+            stolen: ticks(process.stolen_ticks.saturating_sub(then.stolen_ticks)),
+            busy: ticks(process.busy_ticks.saturating_sub(then.busy_ticks)),
+            minor_faults: process.minor_faults.saturating_sub(then.minor_faults),
+            major_faults: process.major_faults.saturating_sub(then.major_faults),
+            evictions: process.evictions.saturating_sub(then.evictions),
+            thread_ran: ran,
+            thread_waited: waited,
+        }
+    }
+
+    fn read_process(&self) -> ProcessCounts {
+        let machine = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let process = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let (busy_ticks, stolen_ticks) = parse_machine(&machine).unwrap_or_default();
+        let (minor_faults, major_faults) = parse_faults(&process).unwrap_or_default();
+        let evictions = self.evictions.get().map_or(0, |count| count());
+        ProcessCounts { stolen_ticks, busy_ticks, minor_faults, major_faults, evictions }
+    }
+}
+
+impl Conditions {
+    /// Divides time that nothing explains: how much of it the thread computed, and how much it
+    /// waited for a processor. What is left is neither.
+    pub fn divide(&self, unexplained: Duration) -> (Duration, Duration) {
+        let both = self.thread_ran + self.thread_waited;
+        if both.is_zero() {
+            return (Duration::ZERO, Duration::ZERO);
+        }
+        let of_both = unexplained.min(both);
+        let waited = of_both.mul_f64(self.thread_waited.as_secs_f64() / both.as_secs_f64());
+        (of_both.saturating_sub(waited), waited)
+    }
+}
+
+/// What this thread did since a sample.
+fn thread_since(before: &Sample) -> (Duration, Duration) {
+    let link = fs::read_link("/proc/thread-self").unwrap_or_default();
+    let number = link.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
+    let then = number.and_then(|number| {
+        let at = before.threads.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        before.threads.get(at).map(|(_, times)| *times)
+    });
+    let now = fs::read_to_string("/proc/thread-self/schedstat").ok().and_then(|text| parse_thread(&text));
+    let (Some(_), Some(now)) = (number, now) else { return Default::default() };
+    // A thread that is not in the sample has begun since.
+    let then = then.unwrap_or_default();
+    let since = |now: u64, then: u64| Duration::from_nanos(now.saturating_sub(then));
+    (since(now.ran_ns, then.ran_ns), since(now.waited_ns, then.waited_ns))
+}
+
+fn read_threads() -> Vec<(u64, ThreadTimes)> {
+    let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let threads = entries.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let text = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+        Some((number, parse_thread(&text)?))
+    });
+    let mut threads: Vec<_> = threads.collect();
+    threads.sort_unstable_by_key(|(number, _)| *number);
+    threads
+}
+
+/// Ticks that the processors were busy, and that were stolen. The first line is
+/// `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guests are in user and
+/// nice already.
+fn parse_machine(text: &str) -> Option<(u64, u64)> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, stolen, ..] = ticks[..] else { return None };
+    Some((user + nice + system + irq + softirq, stolen))
+}
+
+/// Minor and major faults: the 10th and the 12th field. The name, which may have any character,
+/// ends with the last parenthesis.
+fn parse_faults(text: &str) -> Option<(u64, u64)> {
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    let minor = fields.nth(7)?.parse().ok()?;
+    Some((minor, fields.nth(1)?.parse().ok()?))
+}
+
+/// `ran waited slices`.
+fn parse_thread(text: &str) -> Option<ThreadTimes> {
+    let mut numbers = text.split_whitespace();
+    let ran_ns = numbers.next()?.parse().ok()?;
+    Some(ThreadTimes { ran_ns, waited_ns: numbers.next()?.parse().ok()? })
+}
+
+fn ticks(count: u64) -> Duration {
+    TICK.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_texts_are_understood() {
+        let machine = "cpu  10 2 30 400 5 6 7 80 9 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(parse_machine(machine), Some((55, 80)));
+        let process = "7 (a) b) S 1 2 3 4 5 4194560 111 222 333 444 5 6";
+        assert_eq!(parse_faults(process), Some((111, 333)));
+        assert_eq!(parse_thread("5 6 7\n"), Some(ThreadTimes { ran_ns: 5, waited_ns: 6 }));
+        assert_eq!((parse_machine("cpu 1"), parse_faults("x"), parse_thread("1")), (None, None, None));
+    }
+
+    #[test]
+    fn a_thread_that_computes_is_told_so() {
+        let history = ConditionHistory::default();
+        history.count_evictions(|| 7);
+        assert_eq!(history.since(clock::monotonic()), Conditions::default(), "no sample yet");
+        history.sample();
+        let began_at = clock::monotonic();
+        let mut number = 0_u64;
+        while began_at.elapsed() < Duration::from_millis(30) {
+            number = std::hint::black_box(number.wrapping_mul(31) + 1);
+        }
+        let conditions = history.since(began_at);
+        assert!(conditions.window >= Duration::from_millis(30), "{conditions:?}");
+        let (computed, waited) = conditions.divide(Duration::from_millis(30));
+        assert!(computed > Duration::ZERO, "{conditions:?}");
+        // The kernel counts a thread's time at its ticks.
+        assert!(computed + waited >= Duration::from_millis(20), "{conditions:?}");
+        assert_eq!(conditions.evictions, 0);
+    }
+
+    #[test]
+    fn unexplained_time_is_divided_as_the_window_was() {
+        let ms = Duration::from_millis;
+        let conditions = Conditions { thread_ran: ms(100), thread_waited: ms(300), ..Conditions::default() };
+        assert_eq!(conditions.divide(ms(200)), (ms(50), ms(150)));
+        assert_eq!(conditions.divide(ms(1000)), (ms(100), ms(300)), "no more than there was");
+        assert_eq!(Conditions::default().divide(ms(5)), (ms(0), ms(0)));
+    }
+}

@@ -1,0 +1,48 @@
+//! The sinks of metrics that `hadoop-metrics2.properties` of the configuration directory asks for:
+//! files, Graphite, Ganglia.
+//!
+//! As in HBase, a sink that cannot be started is named in the log and left out; the server starts
+//! and the other sinks write. Without a configuration directory, or without the file in it, there
+//! is no sink.
+
+use std::sync::Arc;
+
+use evenkeel_common::clock::Clock;
+use evenkeel_common::{Configuration, HBaseError, Result};
+use evenkeel_metrics::Registry;
+use evenkeel_metrics::sink::properties::Properties;
+use evenkeel_metrics::sink::{PeriodicSinks, SinkSettings};
+
+/// Starts the sinks. They end when the result is dropped.
+///
+/// # Errors
+/// When a thread cannot be started.
+pub fn start(
+    conf: &Configuration,
+    registry: &Arc<Registry>,
+    hostname: &str,
+    clock: &Arc<dyn Clock>,
+) -> Result<PeriodicSinks> {
+    let settings = settings(conf);
+    for sink in &settings {
+        tracing::info!(name = sink.name, period = ?sink.period, to = ?sink.sink_type, "metrics sink");
+    }
+    PeriodicSinks::start(&settings, registry, hostname, clock)
+        .map_err(|error| HBaseError::io(format!("a thread of a metrics sink: {error}")))
+}
+
+fn settings(conf: &Configuration) -> Vec<SinkSettings> {
+    let Some(directory) = conf.directory() else { return Vec::new() };
+    match Properties::load(directory) {
+        Ok(properties) => {
+            let (sinks, problems) = properties.sinks();
+            problems.iter().for_each(|problem| tracing::warn!(problem, "a metrics sink is left out"));
+            sinks
+        }
+        Err(error) => {
+            let directory = directory.display();
+            tracing::warn!(%directory, %error, "hadoop-metrics2.properties cannot be read: no sinks");
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Meters of sub=Server: requests a second, and bulk loads.
+//!
+//! The rate of the last period is that between two reads, as a gauge; the averages over minutes are
+//! [`Meter`](evenkeel_metrics::Meter)'s.
+
+use evenkeel_metrics::{Ranges, Record};
+use evenkeel_region::region::RegionEnv;
+
+use super::RegionReport;
+use super::stores::Sizes;
+
+/// Appends the metrics.
+pub(super) fn append(record: &mut Record, reports: &[RegionReport], env: &RegionEnv) {
+    let sizes = Sizes::of(reports);
+    let [reads, writes] = env.operation_times.rates(None, [sizes.reads, sizes.writes]);
+    record.meter("ServerReadQueryPerSecond", "", &reads).meter("ServerWriteQueryPerSecond", "", &writes);
+    record
+        .real(
+            "readRequestRatePerSecond",
+            "Rate of answering the read requests by this region server per second.",
+            reads.last,
+        )
+        .real(
+            "writeRequestRatePerSecond",
+            "Rate of answering the mutation requests by this region server per second.",
+            writes.last,
+        );
+    let (times, rates) = env.stores.metrics.bulk_loads();
+    record.meter("Bulkload", "", &rates).histogram("Bulkload", "", Ranges::None, &times);
+}
