@@ -2,22 +2,25 @@
 //! test`, and a stock HBase server to run the same tests against, since a test that stock HBase
 //! does not pass is wrong.
 //!
-//! Three modules, each on top of the previous one:
+//! The modules, each on top of the previous ones:
 //! - [`toolchain`]: Maven copies the jars once into `interop/work`, `javac` compiles
 //!   `src/main/java` once, both under a file lock, and again only if their inputs have changed.
 //! - [`java`]: one run of a Java main with a deadline, its output kept in a file.
 //! - [`server`]: Evenkeel or stock HBase on free ports, with its own data under `interop/work/run`,
-//!   stopped when the process that started it ends, in any way.
+//!   stopped when the process that started it ends, in any way;
+//! - [`hdfs`]: a NameNode and DataNodes of stock HDFS, which tests kill and start again.
 //!
 //! [`target`] is the server that the tests of one binary share; `EVENKEEL_INTEROP_TARGET` names it
 //! (see README.md). Nothing is skipped: a test that cannot run fails with what is missing.
 
 #![forbid(unsafe_code)]
 
+pub mod hdfs;
 pub mod java;
 pub mod server;
 pub mod toolchain;
 
+pub use hdfs::HdfsCluster;
 pub use java::{Finished, JavaRun, java};
 pub use server::{
     Server, evenkeel_binary, start_evenkeel, start_evenkeel_with, start_stock, start_stock_with, target,

@@ -286,6 +286,19 @@ fn at(address: &str) -> Result<Server, String> {
     Ok(Server { name: address.to_owned(), settings, folder: None, guard: None, pid: 0 })
 }
 
+/// Free ports, below those that the system gives to outgoing connections (32768 and up), one of
+/// which could take a port before the server does. No two calls of a process get the same one.
+pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(211);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let candidates = std::iter::repeat_with(move || {
+        let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        u16::try_from(10_000 + at % 20_000).unwrap_or_default()
+    });
+    candidates.take(20_000).filter(is_free)
+}
+
 struct Ports {
     zookeeper: u16,
     master: u16,
@@ -295,18 +308,8 @@ struct Ports {
 }
 
 impl Ports {
-    /// Five free ports, below those that the system gives to outgoing connections (32768 and up),
-    /// one of which could take a port before the server does. No two calls of a process get the
-    /// same one.
     fn free() -> Result<Ports, String> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let first = std::process::id().wrapping_mul(211);
-        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-        let candidates = std::iter::repeat_with(|| {
-            let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-            u16::try_from(10_000 + at % 20_000).unwrap_or_default()
-        });
-        let mut numbers = candidates.take(20_000).filter(is_free);
+        let mut numbers = free_ports();
         let mut next = || numbers.next().ok_or("no free port from 10,000 to 30,000");
         Ok(Ports {
             zookeeper: next()?,
@@ -361,16 +364,22 @@ fn with_client(mut settings: BTreeMap<String, String>, ports: &Ports) -> BTreeMa
 }
 
 fn write_site(folder: &Path, settings: &[(String, String)]) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+    write_site_file(&folder.join("hbase-site.xml"), settings)
+}
+
+/// Writes a file of settings in Hadoop's format.
+pub(crate) fn write_site_file(path: &Path, settings: &[(String, String)]) -> Result<(), String> {
     let mut xml = String::from("<?xml version=\"1.0\"?>\n<configuration>\n");
     for (key, value) in settings {
         xml.push_str(&format!("  <property><name>{key}</name><value>{value}</value></property>\n"));
     }
     xml.push_str("</configuration>\n");
-    let write = || fs::create_dir_all(folder).and_then(|()| fs::write(folder.join("hbase-site.xml"), xml));
-    write().map_err(|e| format!("cannot write {}: {e}", folder.display()))
+    fs::write(path, xml).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
-fn spawn(command: &[String], log: &Path) -> Result<((Child, Option<ChildStdin>), u32), String> {
+/// Starts a command under the guard; its output goes to `log`.
+pub(crate) fn spawn(command: &[String], log: &Path) -> Result<((Child, Option<ChildStdin>), u32), String> {
     let log_file = fs::File::create(log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
     // The script writes to standard output, and its child to standard error, which is the log file.
     let script = GUARD.replacen("</dev/null &", "</dev/null >&2 &", 1);
@@ -423,7 +432,7 @@ fn next() -> u32 {
 }
 
 /// A new folder under `work/run`; folders of ended processes are removed.
-fn run_folder(name: &str) -> Result<PathBuf, String> {
+pub(crate) fn run_folder(name: &str) -> Result<PathBuf, String> {
     let runs = work().join("run");
     for entry in fs::read_dir(&runs).into_iter().flatten().flatten() {
         let file_name = entry.file_name().to_string_lossy().into_owned();

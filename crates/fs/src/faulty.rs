@@ -535,6 +535,10 @@ impl AppendFile for FaultyAppendFile {
     fn position(&self) -> u64 {
         self.position
     }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.inner.close()
+    }
 }
 
 #[cfg(test)]

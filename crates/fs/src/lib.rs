@@ -1,7 +1,7 @@
 //! The file system interface.
 //!
 //! All storage of Evenkeel goes through [`FileSystem`]: the local one, one in memory for tests, and
-//! one that injects faults into another. HDFS will implement the same trait. The interface is small
+//! one that injects faults into another, and HDFS. The interface is small
 //! on purpose: positional reads into a caller's buffer, appends with explicit durability, and
 //! operations on whole names.
 //!
@@ -20,6 +20,7 @@
 //! |---|---|
 //! | [`LocalFileSystem`] | the machine's files; [`DirLock`] keeps two servers off one directory |
 //! | [`MemoryFileSystem`] | tests and simulation; a crash loses unsynced data |
+//! | [`HdfsFileSystem`] | the files of an HDFS name service |
 //! | [`FaultyFileSystem`] | tests: wraps another and injects the faults of a script |
 //! | [`PowerCutFileSystem`] | tests: the possible disks after a power cut at each step |
 
@@ -30,6 +31,7 @@
 mod checksum_file;
 mod dir_lock;
 mod faulty;
+mod hdfs;
 mod local;
 mod memory;
 pub mod page_cache;
@@ -38,6 +40,7 @@ mod write_behind;
 
 pub use dir_lock::{DirLock, LOCK_FILE_NAME};
 pub use faulty::{Damage, Fault, FaultyFileSystem, Gate, Op};
+pub use hdfs::HdfsFileSystem;
 pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
 pub use memory::{Keep, MemoryFileSystem};
 pub use power_cut::{PowerCutFileSystem, Recording};
@@ -186,6 +189,17 @@ pub trait AppendFile: Send + Debug {
     /// Bytes appended so far.
     fn position(&self) -> u64;
 
+    /// Flushes the rest and closes the file, which is as durable as the last flush or sync made it.
+    /// Whatever was written must be closed before it is renamed or trusted: on HDFS a file that is
+    /// dropped instead has the length 0 until its lease is recovered. Nothing can be appended
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As [`AppendFile::append`].
+    fn close(&mut self) -> io::Result<()> {
+        self.flush()
+    }
+
     /// Truncates the file to `len`, also after an error, to remove bytes that were never
     /// acknowledged. Nothing can be appended afterwards.
     ///
@@ -283,6 +297,25 @@ pub trait FileSystem: Send + Sync + Debug {
         self.status(path).map(|status| status.path)
     }
 
+    /// Ends a file that another process may have open, or left without closing it: its writer can
+    /// write no more, and its length is final. Whoever takes over the files of a dead server calls
+    /// it for each of them before it reads them. Local files need nothing of the kind.
+    ///
+    /// # Errors
+    /// `NotFound`; `Interrupted` when `go_on` returns false; `TimedOut`; an error of the storage.
+    fn recover(&self, _path: &Path, _go_on: &dyn Fn() -> bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The names of the hosts that have bytes of a file, each with how many; empty where all are
+    /// equally near.
+    ///
+    /// # Errors
+    /// `NotFound`, or an error of the storage.
+    fn hosts(&self, _path: &Path) -> io::Result<Vec<(String, u64)>> {
+        Ok(Vec::new())
+    }
+
     /// Returns true if the path exists.
     ///
     /// # Errors
@@ -324,7 +357,7 @@ pub trait FileSystem: Send + Sync + Debug {
             self.create(&temporary, CreateOptions { overwrite: true, parents: true, bulk: false })?;
         file.append(bytes)?;
         file.sync()?;
-        drop(file);
+        file.close()?;
         if self.read_all(&temporary, bytes.len() as u64)? != bytes {
             let message = format!("{}: other bytes are read back than were written", temporary.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));

@@ -568,7 +568,7 @@ impl FileSystem for PowerCutFileSystem {
         self.apply(Step::Create(path.to_owned()))?;
         let node = self.with_disk(|disk| disk.find(path))?;
         let (fs, path) = (self.clone(), path.to_owned());
-        Ok(Box::new(Writer { fs, path, node, position: 0, is_name_synced: false }))
+        Ok(Box::new(Writer { fs, path, node, position: 0, flushed: 0, is_name_synced: false }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -683,6 +683,8 @@ struct Writer {
     path: PathBuf,
     node: Inode,
     position: u64,
+    /// The position at the last flush or sync.
+    flushed: u64,
     is_name_synced: bool,
 }
 
@@ -696,11 +698,19 @@ impl AppendFile for Writer {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.fs.apply(Step::Flush(self.node))
+        self.fs.apply(Step::Flush(self.node))?;
+        self.flushed = self.position;
+        Ok(())
+    }
+
+    /// Is no step when nothing is left to flush.
+    fn close(&mut self) -> io::Result<()> {
+        if self.flushed == self.position { Ok(()) } else { self.flush() }
     }
 
     fn sync(&mut self) -> io::Result<()> {
         self.fs.apply(Step::SyncFile(self.node))?;
+        self.flushed = self.position;
         if !self.is_name_synced {
             self.fs.sync_parent(&self.path)?;
             self.is_name_synced = true;

@@ -1,43 +1,17 @@
-//! The contract of every file system: the same tests on the local one, the one in memory (directly,
-//! and wrapped in a faulty one with an empty script) and the power-cut one.
+//! The contract of every file system (`suite`): the same tests on the local one, the one in memory
+//! (directly, and wrapped in a faulty one with an empty script) and the power-cut one. The tests
+//! with stock HDFS are in `interop/tests/hdfs`.
 
-use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+#[path = "conformance/suite.rs"]
+mod suite;
+
+use std::path::Path;
 
 use evenkeel_fs::{
-    APPEND_BUFFER_BYTES, CreateOptions, FaultyFileSystem, FileSystem, Keep, LocalFileSystem,
-    MemoryFileSystem, PowerCutFileSystem,
+    CreateOptions, FaultyFileSystem, FileSystem, Keep, LocalFileSystem, MemoryFileSystem, PowerCutFileSystem,
 };
 
-const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
-const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, bulk: false };
-
-/// A file system and an empty directory in it.
-struct Room<'a> {
-    fs: &'a dyn FileSystem,
-    root: PathBuf,
-}
-
-impl Room<'_> {
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.join(name)
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) {
-        let mut file = self.fs.create(&self.path(name), PARENTS).expect("create");
-        file.append(bytes).expect("append");
-        file.flush().expect("flush");
-    }
-
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        self.fs.read_all(&self.path(name), 1 << 20)
-    }
-
-    fn names(&self, dir: &str) -> Vec<String> {
-        let found = self.fs.list(&self.path(dir)).expect("list");
-        found.iter().map(|status| status.name().to_owned()).collect()
-    }
-}
+use suite::Room;
 
 fn each_file_system(test: impl Fn(&Room<'_>)) {
     let dir = tempfile::tempdir().expect("temp dir");
@@ -53,259 +27,22 @@ fn each_file_system(test: impl Fn(&Room<'_>)) {
     let _every_step_can_be_taken_again = recorded.disk_after(recorded.len(), 1);
 }
 
-fn kind<T>(result: io::Result<T>) -> ErrorKind {
-    result.err().expect("an error").kind()
+/// Runs each test in directories of its own.
+fn run(tests: &[(&str, suite::Test)]) {
+    for (name, test) in tests {
+        println!("{name}");
+        each_file_system(test);
+    }
 }
 
 #[test]
-fn what_is_flushed_is_read() {
-    each_file_system(|room| {
-        let mut file = room.fs.create(&room.path("f"), CreateOptions::default()).expect("create");
-        file.append(b"hello ").expect("append");
-        file.append(b"").expect("append nothing");
-        file.append(b"world").expect("append");
-        assert_eq!(file.position(), 11);
-        file.flush().expect("flush");
-        assert_eq!(room.read("f").expect("read"), b"hello world");
-        file.append(b"!").expect("append");
-        file.sync().expect("sync");
-        assert_eq!(room.read("f").expect("read"), b"hello world!");
-    });
+fn every_file_system_keeps_the_contract() {
+    run(suite::ALL);
 }
 
 #[test]
-fn reads_end_with_the_file() {
-    each_file_system(|room| {
-        room.write("f", b"0123456789");
-        let file = room.fs.open(&room.path("f")).expect("open");
-        let mut buf = [b'x'; 4];
-        assert_eq!(file.len(), 10);
-        assert!(!file.is_empty());
-        assert_eq!(file.read_at(3, &mut buf).expect("inside"), 4);
-        assert_eq!(&buf, b"3456");
-        assert_eq!(file.read_at(8, &mut buf).expect("across the end"), 2);
-        assert_eq!(&buf, b"8956");
-        assert_eq!(file.read_at(10, &mut buf).expect("at the end"), 0);
-        assert_eq!(file.read_at(1 << 40, &mut buf).expect("past the end"), 0);
-        assert_eq!(kind(file.read_exact_at(7, &mut buf)), ErrorKind::UnexpectedEof);
-    });
-}
-
-#[test]
-fn big_and_small_appends_keep_their_order() {
-    each_file_system(|room| {
-        let mut file = room.fs.create(&room.path("f"), CreateOptions::default()).expect("create");
-        let mut wanted = Vec::new();
-        for len in [1, APPEND_BUFFER_BYTES, 3, APPEND_BUFFER_BYTES - 1, 2, 3 * APPEND_BUFFER_BYTES + 1, 7] {
-            let bytes: Vec<u8> = (0..len).map(|i| (i * 31 + len) as u8).collect();
-            file.append(&bytes).expect("append");
-            wanted.extend_from_slice(&bytes);
-            assert_eq!(file.position(), wanted.len() as u64);
-        }
-        file.flush().expect("flush");
-        assert!(room.read("f").expect("read") == wanted);
-    });
-}
-
-#[test]
-fn a_bulk_file_is_a_file() {
-    each_file_system(|room| {
-        let mut file = room.fs.create(&room.path("d/f"), CreateOptions::BULK).expect("create");
-        let bytes: Vec<u8> = (0..700_001).map(|i| (i * 31) as u8).collect();
-        for _ in 0..9 {
-            bytes.chunks(50_000).for_each(|chunk| file.append(chunk).expect("append"));
-        }
-        file.sync().expect("sync");
-        assert!(room.fs.read_all(&room.path("d/f"), 10 << 20).expect("read") == bytes.repeat(9));
-        assert_eq!(kind(room.fs.create(&room.path("d/f"), CreateOptions::BULK)), ErrorKind::AlreadyExists);
-    });
-}
-
-#[test]
-fn a_file_grows_under_its_readers() {
-    each_file_system(|room| {
-        let mut file = room.fs.create(&room.path("f"), CreateOptions::default()).expect("create");
-        let reader = room.fs.open(&room.path("f")).expect("open");
-        file.append(b"ab").expect("append");
-        file.flush().expect("flush");
-        let mut buf = [0; 8];
-        assert_eq!(reader.len(), 0);
-        assert_eq!(reader.read_at(0, &mut buf).expect("read"), 2);
-        assert_eq!(room.fs.status(&room.path("f")).expect("status").len, 2);
-    });
-}
-
-#[test]
-fn create_obeys_its_options() {
-    each_file_system(|room| {
-        let in_missing_dir = room.fs.create(&room.path("no/such/f"), CreateOptions::default());
-        assert_eq!(kind(in_missing_dir), ErrorKind::NotFound);
-        assert!(!room.fs.exists(&room.path("no")).expect("exists"));
-
-        room.write("d/f", b"old");
-        assert_eq!(
-            kind(room.fs.create(&room.path("d/f"), CreateOptions::default())),
-            ErrorKind::AlreadyExists
-        );
-        assert_eq!(room.read("d/f").expect("untouched"), b"old");
-
-        let reader = room.fs.open(&room.path("d/f")).expect("open");
-        let mut file = room.fs.create(&room.path("d/f"), REPLACE).expect("replace");
-        file.append(b"new").expect("append");
-        file.flush().expect("flush");
-        assert_eq!(room.read("d/f").expect("read"), b"new");
-        let mut buf = [0; 3];
-        reader.read_exact_at(0, &mut buf).expect("the old file");
-        assert_eq!(&buf, b"old");
-    });
-}
-
-#[test]
-fn files_and_directories_are_not_confused() {
-    each_file_system(|room| {
-        room.write("f", b"1");
-        room.fs.mkdirs(&room.path("d")).expect("mkdirs");
-        assert_eq!(kind(room.fs.open(&room.path("d"))), ErrorKind::IsADirectory);
-        assert_eq!(kind(room.fs.mkdirs(&room.path("f"))), ErrorKind::AlreadyExists);
-        assert_eq!(kind(room.fs.mkdirs(&room.path("f/d"))), ErrorKind::AlreadyExists);
-        assert_eq!(kind(room.fs.list(&room.path("f"))), ErrorKind::NotADirectory);
-        assert_eq!(kind(room.fs.create(&room.path("d"), REPLACE)), ErrorKind::IsADirectory);
-        assert_eq!(kind(room.fs.rename(&room.path("f"), &room.path("d"))), ErrorKind::IsADirectory);
-        assert_eq!(kind(room.fs.rename(&room.path("d"), &room.path("f"))), ErrorKind::NotADirectory);
-        assert_eq!(room.read("f").expect("still there"), b"1");
-    });
-}
-
-#[test]
-fn absent_things_are_not_found() {
-    each_file_system(|room| {
-        room.write("f", b"1");
-        for name in ["x", "x/y", "f/y"] {
-            let path = room.path(name);
-            assert_eq!(kind(room.fs.status(&path)), ErrorKind::NotFound, "{name}");
-            assert!(!room.fs.exists(&path).expect("exists"), "{name}");
-            assert!(!room.fs.delete(&path).expect("delete"), "{name}");
-        }
-        assert_eq!(kind(room.fs.open(&room.path("x"))), ErrorKind::NotFound);
-        assert_eq!(kind(room.fs.list(&room.path("x"))), ErrorKind::NotFound);
-        assert_eq!(kind(room.fs.rename(&room.path("x"), &room.path("y"))), ErrorKind::NotFound);
-        assert_eq!(kind(room.fs.rename(&room.path("f"), &room.path("x/y"))), ErrorKind::NotFound);
-    });
-}
-
-#[test]
-fn lists_are_by_name_and_one_level_deep() {
-    each_file_system(|room| {
-        for name in ["l/b", "l/a.1", "l/a/inner", "l/a-", "l2/z"] {
-            room.write(name, name.as_bytes());
-        }
-        assert_eq!(room.names("l"), ["a", "a-", "a.1", "b"]);
-        let found = room.fs.list(&room.path("l")).expect("list");
-        assert_eq!(found.iter().map(|s| s.is_dir).collect::<Vec<_>>(), [true, false, false, false]);
-        assert_eq!((found[0].len, found[3].len), (0, 3));
-        assert_eq!(found[3].path, room.path("l/b"));
-    });
-}
-
-#[test]
-fn rename_moves_and_replaces() {
-    each_file_system(|room| {
-        room.write("from", b"new");
-        room.write("d/to", b"old");
-        room.fs.rename(&room.path("from"), &room.path("d/to")).expect("rename");
-        assert_eq!(room.read("d/to").expect("read"), b"new");
-        assert!(!room.fs.exists(&room.path("from")).expect("exists"));
-
-        room.write("tree/a/b", b"deep");
-        room.fs.mkdirs(&room.path("empty")).expect("mkdirs");
-        room.fs.rename(&room.path("tree"), &room.path("empty")).expect("over an empty directory");
-        assert_eq!(room.read("empty/a/b").expect("read"), b"deep");
-        assert!(room.fs.rename(&room.path("d"), &room.path("empty")).is_err(), "over a full directory");
-        assert!(room.fs.rename(&room.path("empty"), &room.path("empty/a/c")).is_err(), "into itself");
-        assert_eq!(room.read("empty/a/b").expect("read"), b"deep");
-    });
-}
-
-#[test]
-fn a_file_can_be_written_on_after_its_rename() {
-    each_file_system(|room| {
-        let mut file = room.fs.create(&room.path("a"), CreateOptions::default()).expect("create");
-        file.append(b"1").expect("append");
-        room.fs.rename(&room.path("a"), &room.path("b")).expect("rename");
-        file.append(b"2").expect("append");
-        file.flush().expect("flush");
-        assert_eq!(room.read("b").expect("read"), b"12");
-    });
-}
-
-#[test]
-fn delete_takes_all_below() {
-    each_file_system(|room| {
-        room.write("t/a/b", b"1");
-        room.write("t/c", b"1");
-        room.write("t2", b"1");
-        let reader = room.fs.open(&room.path("t/c")).expect("open");
-        assert!(room.fs.delete(&room.path("t")).expect("delete"));
-        assert!(!room.fs.exists(&room.path("t/a/b")).expect("exists"));
-        assert!(room.fs.exists(&room.path("t2")).expect("exists"));
-        let mut buf = [0; 1];
-        assert_eq!(reader.read_at(0, &mut buf).expect("an open file lives on"), 1);
-        assert!(room.fs.delete(&room.path("t2")).expect("delete"));
-        assert!(!room.fs.delete(&room.path("t2")).expect("delete again"));
-    });
-}
-
-#[test]
-fn only_empty_directories_are_deleted_as_such() {
-    each_file_system(|room| {
-        room.write("t/a/b", b"1");
-        assert!(!room.fs.delete_empty_dir(&room.path("t/a")).expect("looked"));
-        assert_eq!(room.read("t/a/b").expect("read"), b"1");
-        let error = room.fs.delete_empty_dir(&room.path("t/a/b")).expect_err("a file");
-        assert_eq!(error.kind(), ErrorKind::NotADirectory);
-        assert!(room.fs.delete(&room.path("t/a/b")).expect("delete"));
-        assert!(room.fs.delete_empty_dir(&room.path("t/a")).expect("deleted"));
-        assert!(!room.fs.delete_empty_dir(&room.path("t/a")).expect("gone already"));
-        assert_eq!(room.names("t"), [""; 0]);
-    });
-}
-
-#[test]
-fn a_touched_file_is_as_old_as_one_just_written() {
-    each_file_system(|room| {
-        room.write("old", b"1");
-        let modified_ms = |name: &str| room.fs.status(&room.path(name)).expect("status").modified_ms;
-        let before = modified_ms("old");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        room.fs.touch(&room.path("old")).expect("touched");
-        assert!(modified_ms("old") > before);
-        assert_eq!(room.read("old").expect("read"), b"1");
-        let error = room.fs.touch(&room.path("none")).expect_err("not there");
-        assert_eq!(error.kind(), ErrorKind::NotFound);
-    });
-}
-
-#[test]
-fn small_files_are_replaced_whole() {
-    each_file_system(|room| {
-        room.fs.write_atomically(&room.path("d/hbase.id"), b"one").expect("write");
-        room.fs.write_atomically(&room.path("d/hbase.id"), b"two").expect("write");
-        assert_eq!(room.read("d/hbase.id").expect("read"), b"two");
-        assert_eq!(room.names("d"), ["hbase.id"]);
-        let error = room.fs.read_all(&room.path("d/hbase.id"), 2).expect_err("too long");
-        assert_eq!(error.kind(), ErrorKind::InvalidData);
-    });
-}
-
-#[test]
-fn mkdirs_may_be_repeated() {
-    each_file_system(|room| {
-        room.fs.mkdirs(&room.path("a/b/c")).expect("mkdirs");
-        room.write("a/b/c/f", b"1");
-        room.fs.mkdirs(&room.path("a/b/c")).expect("again");
-        assert_eq!(room.names("a/b/c"), ["f"]);
-        assert!(room.fs.status(&room.path("a/b")).expect("status").is_dir);
-    });
+fn local_files_keep_what_hdfs_does_not() {
+    run(suite::LOCAL);
 }
 
 #[test]
@@ -346,16 +83,4 @@ fn damage_is_seen_by_readers() {
     fs.write_atomically("/f".as_ref(), b"abc").expect("write");
     fs.damage("/f".as_ref(), |bytes| bytes[1] ^= 1).expect("damage");
     assert_eq!(fs.read_all("/f".as_ref(), 100).expect("read"), b"acc");
-}
-
-#[test]
-fn a_file_is_cut_where_it_is_told() {
-    each_file_system(|room| {
-        let mut file = room.fs.create(&room.path("cut/a"), PARENTS).expect("create");
-        file.append(b"kept and").expect("append");
-        file.flush().expect("flush");
-        file.append(b" not").expect("append");
-        file.truncate(4).expect("cut");
-        assert_eq!(room.read("cut/a").expect("read"), b"kept");
-    });
 }

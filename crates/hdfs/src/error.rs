@@ -84,6 +84,10 @@ impl RemoteException {
             }
             "ParentNotDirectoryException" => io::ErrorKind::NotADirectory,
             "PathIsNotEmptyDirectoryException" => io::ErrorKind::DirectoryNotEmpty,
+            // With permissions, a path below a file is refused in this way.
+            "AccessControlException" if self.message.contains("is not a directory") => {
+                io::ErrorKind::NotADirectory
+            }
             "AccessControlException" | "LeaseExpiredException" => io::ErrorKind::PermissionDenied,
             "SafeModeException" => io::ErrorKind::ResourceBusy,
             "NSQuotaExceededException"

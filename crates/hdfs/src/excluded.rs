@@ -2,8 +2,9 @@
 //!
 //! After its death a DataNode is offered by the NameNode for minutes, until its heartbeats are
 //! missed. One that refused a connection or broke a block is therefore excluded for
-//! [`EXCLUSION`]; one that acknowledged [`SLOW_ACKS`] packets slowly within [`SLOW_WINDOW`] as well.
-//! At most [`EXCLUDED_MAX`] are excluded at a time, and none when the NameNode finds no other.
+//! [`EXCLUSION`]; one that acknowledged [`SLOW_ACKS`] packets slowly within [`SLOW_WINDOW`] as
+//! well. At most [`EXCLUDED_MAX`] are excluded at a time, and none when the NameNode finds no
+//! other.
 
 use std::time::{Duration, Instant};
 

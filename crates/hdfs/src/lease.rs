@@ -1,11 +1,11 @@
 //! Leases of open files, heartbeats to their DataNodes, and the recovery of files that broke.
 //!
 //! The NameNode has one lease for a client name, over all its open files. After 60 s without a
-//! renewal another client may take the files over; so it is renewed every [`RENEWAL`] while a file is
-//! open.
+//! renewal another client may take the files over; so it is renewed every [`RENEWAL`] while a file
+//! is open.
 //!
-//! A DataNode gives up a writer that is silent for 60 s: after [`HEARTBEAT`] without a packet it gets
-//! a heartbeat.
+//! A DataNode gives up a writer that is silent for 60 s: after [`HEARTBEAT`] without a packet it
+//! gets a heartbeat.
 //!
 //! A file that broke stays open on the NameNode until its lease is recovered. The recovery begins
 //! `Settings::recovery_delay` after the failure: a DataNode that has just died would be chosen to

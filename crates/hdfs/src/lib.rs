@@ -5,10 +5,11 @@
 //! may wait, and the log has a thread of its own.
 //!
 //! # What it promises
-//! * **Bytes told durable are on every DataNode of the block.** A log goes to all DataNodes at once,
-//!   and a flush ends when each of them has acknowledged it. After the first failure of any of them
-//!   the file is broken: every later call on it fails, and lease recovery ends it in the background.
-//!   It never goes on with fewer DataNodes, because recovery cuts a block to its shortest replica.
+//! * **Bytes told durable are on every DataNode of the block.** A log goes to all DataNodes at
+//!   once, and a flush ends when each of them has acknowledged it. After the first failure of any
+//!   of them the file is broken: every later call on it fails, and lease recovery ends it in the
+//!   background. It never goes on with fewer DataNodes, because recovery cuts a block to its
+//!   shortest replica.
 //! * **A change of names happens once.** A call that is repeated, on another connection or on the
 //!   other NameNode of a pair, carries the same client id and call id, so that the NameNode's retry
 //!   cache gives the first outcome.

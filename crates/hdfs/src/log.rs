@@ -1,15 +1,15 @@
 //! [`LogWriter`]: a log of one block, on all DataNodes at once.
 //!
 //! Bytes are appended to a buffer. A flush sends them to every DataNode in one packet and ends when
-//! each has acknowledged it: after [`Durability::Flushed`] they are in the kernel of every DataNode,
-//! after [`Durability::Synced`] on every disk. Flushes are pipelined: [`LogWriter::start_flush`]
-//! sends, [`LogWriter::wait`] waits, and any number may be under way.
+//! each has acknowledged it: after [`Durability::Flushed`] they are in the kernel of every
+//! DataNode, after [`Durability::Synced`] on every disk. Flushes are pipelined:
+//! [`LogWriter::start_flush`] sends, [`LogWriter::wait`] waits, and any number may be under way.
 //!
 //! **Failure.** A bad status, a closed connection, or a packet without an acknowledgement for
 //! `Settings::ack_timeout` breaks the log: every flush that is not acknowledged fails, the
 //! DataNode at fault is avoided by the next log, and the lease of the file is recovered in the
-//! background. The log is never continued on the other DataNodes: lease recovery cuts a block to its
-//! shortest replica, which would be that of the one left behind. The caller writes what was not
+//! background. The log is never continued on the other DataNodes: lease recovery cuts a block to
+//! its shortest replica, which would be that of the one left behind. The caller writes what was not
 //! acknowledged to a new log.
 //!
 //! **Creation.** A DataNode that cannot be reached is avoided, the block is given back and another

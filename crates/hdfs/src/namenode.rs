@@ -1,8 +1,10 @@
 //! The typed calls of ClientProtocol that this client needs.
 //!
-//! One [`NameNode`] stands for all NameNodes of a name service and has one *client name*, the holder
-//! of its leases. The name is unique to the process: two holders of one name would be one holder.
-//! Each mutation that has returned is in the edit log and survives the NameNode's death.
+//! One [`NameNode`] stands for all NameNodes of a name service and has one *client name*, the
+//! holder of its leases. The name is unique to the process: two holders of one name would be one
+//! holder. Each mutation that has returned is in the edit log and survives the NameNode's death.
+
+use std::io;
 
 use bytes::Bytes;
 use prost::Message;
@@ -212,15 +214,17 @@ impl NameNode {
         answer.locations.ok_or_else(|| HdfsError::protocol("getBlockLocations without locations"))
     }
 
-    /// The status of a file or directory; none if it is not there.
+    /// The status of a file or directory; none if it is not there, nor can be, below a file.
     ///
     /// # Errors
-    /// See [`NameNode::server_defaults`]. `NotADirectory` below a file, where the cluster checks
-    /// permissions.
+    /// See [`NameNode::server_defaults`].
     pub fn file_info(&self, path: &str) -> Result<Option<HdfsFileStatusProto>> {
-        let answer: GetFileInfoResponseProto =
-            self.call("getFileInfo", &GetFileInfoRequestProto { src: path.to_owned() })?;
-        Ok(answer.fs)
+        let request = GetFileInfoRequestProto { src: path.to_owned() };
+        match self.call("getFileInfo", &request) {
+            Ok(GetFileInfoResponseProto { fs }) => Ok(fs),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     /// The entries of a directory, ordered by the bytes of their names; none if it is not there. A

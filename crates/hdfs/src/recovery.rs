@@ -1,8 +1,9 @@
 //! Lease recovery: the end of a file that its writer did not close.
 //!
-//! `recoverLease` takes the lease from the writer, whose calls fail from then on, and has one of the
-//! DataNodes bring all replicas of the last block to one length: the shortest among those that still
-//! had a writer. Every byte that **all** DataNodes of the block had acknowledged is within it.
+//! `recoverLease` takes the lease from the writer, whose calls fail from then on, and has one of
+//! the DataNodes bring all replicas of the last block to one length: the shortest among those that
+//! still had a writer. Every byte that **all** DataNodes of the block had acknowledged is within
+//! it.
 //!
 //! Renaming a directory stops no writer of a file in it. Whoever takes over such a directory must
 //! recover each of its files before it trusts their lengths.

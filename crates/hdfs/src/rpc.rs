@@ -12,7 +12,7 @@
 //!
 //! | outcome | reaction |
 //! |---|---|
-//! | `StandbyException`; a refused or failed connect; a broken connection; no answer in time | the next NameNode |
+//! | `StandbyException`; no connection, or a broken one; no answer in time | the next NameNode |
 //! | `RetriableException` | the same NameNode, after a pause |
 //! | a kept connection that turns out to be closed | the same NameNode, a new connection, at once |
 //! | any other exception | the caller gets it |
@@ -250,8 +250,8 @@ impl Pauses {
     }
 }
 
-/// A number that no other process has: the standard library takes the keys of its hash maps from the
-/// system's random numbers.
+/// A number that no other process has: the standard library takes the keys of its hash maps from
+/// the system's random numbers.
 pub(crate) fn random_u64() -> u64 {
     RandomState::new().build_hasher().finish()
 }

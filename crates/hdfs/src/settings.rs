@@ -3,9 +3,11 @@
 //! | key | default | |
 //! |---|---|---|
 //! | `fs.defaultFS` | | a URI: `hdfs://host:port`, or `hdfs://nameservice` |
-//! | `dfs.nameservices`, `dfs.ha.namenodes.<ns>`, `dfs.namenode.rpc-address.<ns>.<nn>` | | the NameNodes of a name service |
+//! | `dfs.nameservices`, `dfs.ha.namenodes.<ns>` | | names of the NameNodes of a name service |
+//! | `dfs.namenode.rpc-address.<ns>.<nn>` | | their addresses |
 //! | `dfs.client.failover.max.attempts` | 15 | repetitions of one call |
-//! | `dfs.client.failover.sleep.base.millis`, `.max.millis` | 500, 15000 | pauses between them, doubled each time |
+//! | `dfs.client.failover.sleep.base.millis` | 500 | the pause between them, doubled each time |
+//! | `dfs.client.failover.sleep.max.millis` | 15000 | the longest pause |
 //! | `ipc.client.connect.timeout` | 2000 | milliseconds; Hadoop's 20 s are too long for a log |
 //! | `ipc.client.rpc-timeout.ms` | 15000 | of one call on one NameNode; Hadoop has 120 s |
 //! | `dfs.replication`, `dfs.blocksize` | 3, 128 MiB | of new files |

@@ -1,17 +1,17 @@
 //! A block that is written.
 //!
-//! In the *fan-out* form each DataNode of the block is the only one of its own pipeline, and the same
-//! packets go to all at once: an acknowledgement means that a DataNode has written the bytes to its
-//! kernel, or has fsynced them. In the *chain* form they go through the first DataNode, which costs
-//! the writer's network a third.
+//! In the *fan-out* form each DataNode of the block is the only one of its own pipeline, and the
+//! same packets go to all at once: an acknowledgement means that a DataNode has written the bytes
+//! to its kernel, or has fsynced them. In the *chain* form they go through the first DataNode,
+//! which costs the writer's network a third.
 //!
 //! Packets are sent without waiting for those before. [`BlockOutput::acked`] moves when **every**
 //! DataNode has acknowledged a packet.
 //!
 //! # Invariants
 //! * Sequence numbers are dense; acknowledgements come in their order, from each DataNode.
-//! * A packet begins on a chunk boundary: the bytes of an incomplete chunk are sent again with those
-//!   that follow.
+//! * A packet begins on a chunk boundary: the bytes of an incomplete chunk are sent again with
+//!   those that follow.
 //! * A sync of bytes that were sent before is an *empty* packet: a DataNode does not fsync for a
 //!   packet that repeats bytes.
 //! * After the first failure of any DataNode the output is broken: its connections are closed, and
@@ -373,7 +373,8 @@ impl BlockOutput {
             let took = now.duration_since(packet.since);
             match packet.first_ack {
                 None => packet.first_ack = Some(now),
-                // A DataNode is slow only beside one that was much faster: otherwise the pause was ours.
+                // A DataNode is slow only beside one that was much faster: otherwise the pause was
+                // ours.
                 Some(first) if now.duration_since(first) > took / 2 => {
                     self.slow.push(SlowAck { location, took, bytes: packet.bytes });
                 }

@@ -4,9 +4,9 @@
 //! int32 plen | int16 hlen | PacketHeaderProto | checksums | data
 //! ```
 //!
-//! `plen` counts itself, the checksums and the data, not the header. There is one CRC32C, big-endian,
-//! for each chunk of [`CHUNK_BYTES`] that the packet's data begins, chunks being counted from the
-//! start of the data; so data must begin on a chunk boundary of the block.
+//! `plen` counts itself, the checksums and the data, not the header. There is one CRC32C,
+//! big-endian, for each chunk of [`CHUNK_BYTES`] that the packet's data begins, chunks being
+//! counted from the start of the data; so data must begin on a chunk boundary of the block.
 
 use std::io;
 

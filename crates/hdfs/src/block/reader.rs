@@ -5,11 +5,12 @@
 //! DataNodes fail, the locations are asked for again, by the file's id, so that a rename does not
 //! matter, and so that replicas that moved are found; [`ROUNDS_MAX`] times.
 //!
-//! **Hedged reads** (`dfs.client.hedged.read.threadpool.size`): if a DataNode has not begun to answer
-//! after the threshold, the next one is asked as well, and the first answer is read. No thread is
-//! needed for it: the reader polls both sockets.
+//! **Hedged reads** (`dfs.client.hedged.read.threadpool.size`): if a DataNode has not begun to
+//! answer after the threshold, the next one is asked as well, and the first answer is read. No
+//! thread is needed for it: the reader polls both sockets.
 //!
-//! Connections that ended a read well are reused within [`REUSE`]; a DataNode closes them after 4 s.
+//! Connections that ended a read well are reused within [`REUSE`]; a DataNode closes them after 4
+//! s.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

@@ -1,0 +1,323 @@
+//! [`HdfsFileSystem`], the files of an HDFS name service.
+//!
+//! | call | on HDFS |
+//! |---|---|
+//! | `create`, not bulk | a log: one block, on all DataNodes at once, flushed or synced as asked |
+//! | `create`, bulk | blocks through a chain of DataNodes |
+//! | `close` | the NameNode knows the length; **of a file dropped without it, it does not** |
+//! | `rename`, `mkdirs`, `delete` | one call, atomic and durable: the NameNode logs it |
+//! | `recover` | the lease is taken from a writer that did not close, and its file is ended |
+//!
+//! What differs from a local file system:
+//! * The status of an open file has the length 0, whatever was flushed. `open` sees what was
+//!   flushed up to that moment, and its reader does not grow.
+//! * A file cannot be truncated.
+//! * A reader of a file that was deleted or replaced fails some seconds later.
+//! * A closed file that this client did not sync cannot be synced afterwards: `sync_file` only says
+//!   whether it is there. Bulk files are synced when they are closed.
+//! * Names are UTF-8 without `:`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_common::clock::{self, Clock, SystemClock};
+use evenkeel_hdfs::hadoop::hdfs::{HdfsFileStatusProto, hdfs_file_status_proto::FileType};
+use evenkeel_hdfs::{
+    BulkWriter, Durability, FileReader, HdfsClient, HdfsError, LogWriter, NewFile, Verified,
+};
+
+use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
+
+/// How long the recovery of one file may take: `hbase.lease.recovery.timeout`'s default.
+const RECOVERY_MAX: Duration = Duration::from_secs(900);
+
+/// Bytes of a bulk file that are collected before they are handed to its writer.
+const BULK_BUFFER_BYTES: usize = 64 << 10;
+
+/// The files of a name service.
+#[derive(Clone, Debug)]
+pub struct HdfsFileSystem {
+    client: HdfsClient,
+}
+
+impl HdfsFileSystem {
+    /// The files that `client` reaches.
+    pub fn new(client: HdfsClient) -> Self {
+        Self { client }
+    }
+
+    /// The client behind it.
+    pub fn client(&self) -> &HdfsClient {
+        &self.client
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Option<HdfsFileStatusProto>> {
+        Ok(self.client.namenode().file_info(name_of(path)?)?)
+    }
+
+    /// The kind of a path; none if it is not there or cannot be asked for.
+    fn is_dir(&self, path: &Path) -> Option<bool> {
+        self.stat(path).ok().flatten().map(|status| is_dir(&status))
+    }
+
+    /// Names the reason why a rename failed, which the NameNode does not.
+    fn rename_error(&self, error: HdfsError, from: &Path, to: &Path) -> io::Error {
+        let kind = match (error.kind(), self.is_dir(from), self.is_dir(to)) {
+            (io::ErrorKind::NotFound, ..) => io::ErrorKind::NotFound,
+            (_, Some(false), Some(true)) => io::ErrorKind::IsADirectory,
+            (_, Some(true), Some(false)) => io::ErrorKind::NotADirectory,
+            (_, Some(true), Some(true)) => io::ErrorKind::DirectoryNotEmpty,
+            (kind, ..) => kind,
+        };
+        io::Error::new(kind, error)
+    }
+
+    fn new_file(&self, options: CreateOptions) -> NewFile {
+        let file = self.client.new_file();
+        // A log has one block: it is rolled well before that is full.
+        let block_bytes = if options.bulk { file.block_bytes } else { 2 * file.block_bytes };
+        NewFile { overwrite: options.overwrite, parents: options.parents, block_bytes, ..file }
+    }
+}
+
+/// The path as HDFS takes it.
+fn name_of(path: &Path) -> io::Result<&str> {
+    let invalid = || {
+        let what = format!("{} is no path of HDFS: absolute, UTF-8, without `:`", path.display());
+        io::Error::new(io::ErrorKind::InvalidInput, what)
+    };
+    let name =
+        path.to_str().filter(|name| name.starts_with('/') && !name.contains(':')).ok_or_else(invalid)?;
+    Ok(if name.len() > 1 { name.trim_end_matches('/') } else { name })
+}
+
+fn is_dir(status: &HdfsFileStatusProto) -> bool {
+    status.file_type() == FileType::IsDir
+}
+
+fn status_of(path: PathBuf, status: &HdfsFileStatusProto) -> FileStatus {
+    let modified_ms = i64::try_from(status.modification_time).unwrap_or(i64::MAX);
+    FileStatus { path, is_dir: is_dir(status), len: status.length, modified_ms }
+}
+
+fn not_found(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("{} does not exist", path.display()))
+}
+
+impl FileSystem for HdfsFileSystem {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
+        Ok(Arc::new(HdfsReader(self.client.open(name_of(path)?)?)))
+    }
+
+    fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
+        let (name, file) = (name_of(path)?, self.new_file(options));
+        let created: Result<Box<dyn AppendFile>, HdfsError> = match options.bulk {
+            true => self.client.create_bulk(name, file).map(|writer| {
+                Box::new(HdfsBulkFile { writer: Some(writer), buffer: Vec::new(), closed_bytes: 0 })
+                    as Box<dyn AppendFile>
+            }),
+            false => self.client.create_log(name, file).map(|writer| {
+                Box::new(HdfsLogFile { writer: Some(writer), closed_bytes: 0 }) as Box<dyn AppendFile>
+            }),
+        };
+        created.map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists if options.overwrite && self.is_dir(path) == Some(true) => {
+                io::Error::new(io::ErrorKind::IsADirectory, e)
+            }
+            _ => e.into(),
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if from == to {
+            return self.status(from).map(drop);
+        }
+        let renamed = self.client.namenode().rename(name_of(from)?, name_of(to)?);
+        renamed.map_err(|e| self.rename_error(e, from, to))
+    }
+
+    fn touch(&self, path: &Path) -> io::Result<()> {
+        let now_ms = u64::try_from(SystemClock.now_ms()).unwrap_or(0);
+        Ok(self.client.namenode().set_modification_time(name_of(path)?, now_ms)?)
+    }
+
+    fn delete(&self, path: &Path) -> io::Result<bool> {
+        match self.client.namenode().delete(name_of(path)?, true) {
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(false),
+            deleted => Ok(deleted?),
+        }
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.status(path).map(drop)
+    }
+
+    fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
+        // Without this, the call would delete a file.
+        match self.is_dir(path) {
+            Some(true) => {}
+            Some(false) => {
+                let what = format!("{} is a file", path.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
+            }
+            None => return self.stat(path).map(|_| false),
+        }
+        match self.client.namenode().delete(name_of(path)?, false) {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+            deleted => Ok(deleted?),
+        }
+    }
+
+    fn mkdirs(&self, path: &Path) -> io::Result<()> {
+        self.client.namenode().mkdirs(name_of(path)?).map_err(|e| match e.kind() {
+            io::ErrorKind::NotADirectory => io::Error::new(io::ErrorKind::AlreadyExists, e),
+            _ => e.into(),
+        })
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
+        let name = name_of(dir)?;
+        let found = match self.client.namenode().list(name) {
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => None,
+            found => found?,
+        };
+        let entries = found.ok_or_else(|| not_found(dir))?;
+        if entries.iter().any(|entry| entry.path.is_empty()) {
+            let what = format!("{} is a file", dir.display());
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
+        }
+        let entry = |status: &HdfsFileStatusProto| {
+            let name = std::str::from_utf8(&status.path);
+            let name = name.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+            Ok(status_of(dir.join(name), status))
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    fn status(&self, path: &Path) -> io::Result<FileStatus> {
+        let status = self.stat(path)?.ok_or_else(|| not_found(path))?;
+        Ok(status_of(path.to_owned(), &status))
+    }
+
+    fn recover(&self, path: &Path, go_on: &dyn Fn() -> bool) -> io::Result<()> {
+        let deadline = clock::monotonic() + RECOVERY_MAX;
+        Ok(self.client.recover(name_of(path)?, deadline, go_on)?)
+    }
+
+    fn hosts(&self, path: &Path) -> io::Result<Vec<(String, u64)>> {
+        Ok(self.client.hosts(name_of(path)?)?)
+    }
+}
+
+#[derive(Debug)]
+struct HdfsReader(FileReader);
+
+impl RandomAccessFile for HdfsReader {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(self.0.read_at(offset, buf)?)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageChecksum> {
+        let (read, verified) = self.0.read_verified_at(offset, buf)?;
+        if read < buf.len() {
+            let what = format!("{} bytes wanted at {offset}, {read} there", buf.len());
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+        }
+        Ok(match verified {
+            Verified::Matches => StorageChecksum::Matches,
+            Verified::Differs => StorageChecksum::Differs,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct HdfsLogFile {
+    /// None once it is closed.
+    writer: Option<LogWriter>,
+    /// The length when it was closed.
+    closed_bytes: u64,
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the file is closed")
+}
+
+impl HdfsLogFile {
+    fn writer(&mut self) -> io::Result<&mut LogWriter> {
+        self.writer.as_mut().ok_or_else(closed)
+    }
+}
+
+impl AppendFile for HdfsLogFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer()?.append(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer()?.flush(Durability::Flushed)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.writer()?.flush(Durability::Synced)
+    }
+
+    fn position(&self) -> u64 {
+        self.writer.as_ref().map_or(self.closed_bytes, LogWriter::position)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.closed_bytes = self.writer.take().ok_or_else(closed)?.close(Durability::Flushed)?;
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct HdfsBulkFile {
+    /// None once it is closed.
+    writer: Option<BulkWriter>,
+    /// Appended bytes that the writer does not have yet.
+    buffer: Vec<u8>,
+    /// The length when it was closed.
+    closed_bytes: u64,
+}
+
+impl HdfsBulkFile {
+    /// The writer, with all appended bytes.
+    fn handed_over(&mut self) -> io::Result<&mut BulkWriter> {
+        let writer = self.writer.as_mut().ok_or_else(closed)?;
+        writer.append(&self.buffer)?;
+        self.buffer.clear();
+        Ok(writer)
+    }
+}
+
+impl AppendFile for HdfsBulkFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BULK_BUFFER_BYTES { self.handed_over().map(drop) } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.handed_over()?.flush(Durability::Flushed)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.handed_over()?.flush(Durability::Synced)
+    }
+
+    fn position(&self) -> u64 {
+        self.writer.as_ref().map_or(self.closed_bytes, BulkWriter::position) + self.buffer.len() as u64
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.handed_over()?;
+        self.closed_bytes = self.writer.take().ok_or_else(closed)?.close(Durability::Synced)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,298 @@
+//! Stock HDFS for tests: a NameNode and DataNodes of Hadoop 3.4, each in a JVM of its own, so that
+//! each can be killed, stopped and started again.
+//!
+//! They listen on free ports of 127.0.0.1 and end with the test process, as [`crate::server`] has
+//! it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::server::{free_ports, run_folder, spawn, write_site_file};
+use crate::{home, toolchain};
+
+/// The timeout of a start; a cluster needs about 10 s on two free cores.
+const START: Duration = Duration::from_secs(240);
+
+const NAMENODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
+const DATANODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
+
+/// A NameNode and its DataNodes.
+pub struct HdfsCluster {
+    folder: PathBuf,
+    namenode_port: u16,
+    namenode: Option<Process>,
+    datanodes: Vec<DataNode>,
+}
+
+struct DataNode {
+    /// Of data transfer, RPC and HTTP.
+    ports: [u16; 3],
+    process: Option<Process>,
+}
+
+struct Process {
+    guard: Child,
+    stdin: Option<ChildStdin>,
+    pid: u32,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+impl HdfsCluster {
+    /// Formats and starts a cluster; `own` are settings of its `hdfs-site.xml`.
+    ///
+    /// # Errors
+    /// If the jars cannot be fetched, or it does not start in time.
+    pub fn start(datanodes: usize, own: &[(&str, &str)]) -> Result<Self, String> {
+        let folder = run_folder("hdfs")?;
+        let mut ports = free_ports();
+        let mut port = || ports.next().ok_or("no free port");
+        let (namenode_port, namenode_http) = (port()?, port()?);
+        let mut nodes = Vec::new();
+        for _ in 0..datanodes {
+            nodes.push(DataNode { ports: [port()?, port()?, port()?], process: None });
+        }
+        let mut cluster = Self { folder, namenode_port, namenode: None, datanodes: nodes };
+        cluster.write_conf(namenode_http, own)?;
+        cluster.format()?;
+        cluster.start_namenode()?;
+        for index in 0..datanodes {
+            cluster.spawn_datanode(index)?;
+        }
+        for index in 0..datanodes {
+            cluster.wait_for_datanode(index)?;
+        }
+        Ok(cluster)
+    }
+
+    /// `host:port` of the NameNode.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.namenode_port)
+    }
+
+    /// The folder of its data and logs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The folder with `core-site.xml` and `hdfs-site.xml`.
+    pub fn conf(&self) -> PathBuf {
+        self.folder.join("conf")
+    }
+
+    /// The DataNode that listens on this port for data transfer.
+    pub fn datanode_at(&self, transfer_port: u16) -> Option<usize> {
+        self.datanodes.iter().position(|node| node.ports[0] == transfer_port)
+    }
+
+    /// Kills a DataNode by `kill -9`.
+    pub fn kill_datanode(&mut self, index: usize) {
+        if let Some(process) = self.datanodes[index].process.take() {
+            signal(process.pid, "-KILL");
+        }
+    }
+
+    /// Stops a DataNode by SIGSTOP, or continues it.
+    pub fn freeze_datanode(&self, index: usize, frozen: bool) {
+        if let Some(process) = &self.datanodes[index].process {
+            signal(process.pid, if frozen { "-STOP" } else { "-CONT" });
+        }
+    }
+
+    /// Starts all servers that do not run.
+    ///
+    /// # Errors
+    /// If one does not start in time.
+    pub fn start_missing(&mut self) -> Result<(), String> {
+        if self.namenode.is_none() {
+            self.start_namenode()?;
+        }
+        let missing = (0..self.datanodes.len()).filter(|&index| self.datanodes[index].process.is_none());
+        missing.collect::<Vec<_>>().into_iter().try_for_each(|index| self.start_datanode(index))
+    }
+
+    /// Starts a DataNode again, on its data and ports.
+    ///
+    /// # Errors
+    /// If it does not start in time.
+    pub fn start_datanode(&mut self, index: usize) -> Result<(), String> {
+        self.spawn_datanode(index)?;
+        self.wait_for_datanode(index)
+    }
+
+    /// Kills the NameNode by `kill -9`.
+    pub fn kill_namenode(&mut self) {
+        if let Some(process) = self.namenode.take() {
+            signal(process.pid, "-KILL");
+        }
+    }
+
+    /// Starts the NameNode, on its data and port.
+    ///
+    /// # Errors
+    /// If it does not start in time.
+    pub fn start_namenode(&mut self) -> Result<(), String> {
+        let process = self.spawn_java("namenode", 160, NAMENODE, &[])?;
+        let port = self.namenode_port;
+        self.namenode = Some(process);
+        self.wait_until("namenode", || TcpStream::connect(("127.0.0.1", port)).is_ok())
+    }
+
+    /// A metric of a DataNode by its name in `/jmx`, such as `FsyncCount`.
+    ///
+    /// # Errors
+    /// If the DataNode does not answer, or does not have it.
+    pub fn datanode_metric(&self, index: usize, name: &str) -> Result<u64, String> {
+        let query = "Hadoop:service=DataNode,name=DataNodeActivity*";
+        let text = http_get(self.datanodes[index].ports[2], &format!("/jmx?qry={query}"))?;
+        let key = format!("\"{name}\" : ");
+        let at = text.find(&key).ok_or_else(|| format!("{name} is not in {text}"))? + key.len();
+        let digits: String = text[at..].chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().map_err(|e| format!("{name}: {e}"))
+    }
+
+    /// Runs Hadoop's `hdfs dfs` with these arguments; returns what it printed.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn shell(&self, args: &[&str]) -> Result<Vec<u8>, String> {
+        let mut command = Command::new(toolchain::java_command());
+        command.args(self.java_args("shell", 256)?).arg("org.apache.hadoop.fs.FsShell").args(args);
+        let output = command.output().map_err(|e| format!("cannot run java: {e}"))?;
+        match output.status.success() {
+            true => Ok(output.stdout),
+            false => Err(format!("hdfs dfs {args:?}: {}", String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+
+    fn write_conf(&self, namenode_http: u16, own: &[(&str, &str)]) -> Result<(), String> {
+        let (conf, folder, address) = (self.conf(), self.folder.display(), self.address());
+        // The published jars lack the web pages, whose folders the servers look for.
+        for name in ["webapps/hdfs", "webapps/datanode"] {
+            fs::create_dir_all(conf.join(name)).map_err(|e| format!("cannot make {name}: {e}"))?;
+        }
+        let core = [
+            ("fs.defaultFS".to_owned(), format!("hdfs://{address}")),
+            ("hadoop.tmp.dir".to_owned(), format!("{folder}/tmp")),
+        ];
+        write_site_file(&conf.join("core-site.xml"), &core)?;
+        let hdfs = [
+            ("dfs.replication", "3".to_owned()),
+            ("dfs.namenode.name.dir", format!("file://{folder}/namenode")),
+            ("dfs.namenode.rpc-address", address),
+            ("dfs.namenode.http-address", format!("127.0.0.1:{namenode_http}")),
+            ("dfs.namenode.secondary.http-address", "127.0.0.1:0".to_owned()),
+            ("dfs.namenode.datanode.registration.ip-hostname-check", "false".to_owned()),
+            ("dfs.datanode.hostname", "localhost".to_owned()),
+            ("dfs.permissions.enabled", "false".to_owned()),
+            ("dfs.namenode.safemode.extension", "0".to_owned()),
+            ("dfs.heartbeat.interval", "1".to_owned()),
+            ("dfs.namenode.redundancy.considerLoad", "false".to_owned()),
+        ];
+        let hdfs = hdfs.into_iter().map(|(key, value)| (key.to_owned(), value));
+        let own = own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        write_site_file(&conf.join("hdfs-site.xml"), &hdfs.chain(own).collect::<Vec<_>>())?;
+        let from = home().join("conf/log4j2-server.properties");
+        fs::copy(&from, conf.join("log4j2.properties"))
+            .map(drop)
+            .map_err(|e| format!("cannot copy {}: {e}", from.display()))
+    }
+
+    fn format(&self) -> Result<(), String> {
+        let mut command = Command::new(toolchain::java_command());
+        command.args(self.java_args("format", 128)?).args([NAMENODE, "-format", "-nonInteractive", "-force"]);
+        let output = command.output().map_err(|e| format!("cannot run java: {e}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("the format failed: {}", String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+
+    fn java_args(&self, name: &str, heap_mib: u32) -> Result<Vec<String>, String> {
+        let mut args = toolchain::jvm_flags();
+        args.extend(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(str::to_owned));
+        args.push(format!("-Xmx{heap_mib}m"));
+        args.push(format!("-Devenkeel.log.file={}", self.log(name).display()));
+        args.extend(["-cp".to_owned(), toolchain::server_class_path(&self.conf())?]);
+        Ok(args)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.log"))
+    }
+
+    fn spawn_java(&self, name: &str, heap_mib: u32, class: &str, more: &[String]) -> Result<Process, String> {
+        let mut command = vec![toolchain::java_command().display().to_string()];
+        command.extend(self.java_args(name, heap_mib)?);
+        command.push(class.to_owned());
+        command.extend(more.iter().cloned());
+        let ((guard, stdin), pid) = spawn(&command, &self.folder.join(format!("{name}.out")))?;
+        Ok(Process { guard, stdin, pid })
+    }
+
+    fn spawn_datanode(&mut self, index: usize) -> Result<(), String> {
+        let [transfer, rpc, http] = self.datanodes[index].ports;
+        let define = |key: &str, value: String| ["-D".to_owned(), format!("dfs.datanode.{key}={value}")];
+        let mut more = Vec::new();
+        more.extend(define("data.dir", format!("file://{}/datanode{index}", self.folder.display())));
+        more.extend(define("address", format!("127.0.0.1:{transfer}")));
+        more.extend(define("ipc.address", format!("127.0.0.1:{rpc}")));
+        more.extend(define("http.address", format!("127.0.0.1:{http}")));
+        let process = self.spawn_java(&format!("datanode{index}"), 128, DATANODE, &more)?;
+        self.datanodes[index].process = Some(process);
+        Ok(())
+    }
+
+    /// Waits until a DataNode answers and has registered with the NameNode.
+    fn wait_for_datanode(&self, index: usize) -> Result<(), String> {
+        let ports = self.datanodes[index].ports;
+        let name = format!("datanode{index}");
+        self.wait_until(&name, || TcpStream::connect(("127.0.0.1", ports[0])).is_ok())?;
+        let query = "/jmx?qry=Hadoop:service=DataNode,name=DataNodeInfo";
+        let is_registered =
+            || http_get(ports[2], query).is_ok_and(|text| text.contains(r#"\"NamenodeHaState\":\"active\""#));
+        self.wait_until(&name, is_registered)
+    }
+
+    fn wait_until(&self, name: &str, ready: impl Fn() -> bool) -> Result<(), String> {
+        let start = Instant::now();
+        while !ready() {
+            if start.elapsed() > START {
+                let log = fs::read_to_string(self.log(name)).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(25).collect();
+                return Err(format!(
+                    "{name} is not ready after {START:?}; the end of its log, last line first:\n{}",
+                    tail.join("\n")
+                ));
+            }
+            sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args([name, &pid.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "process {pid} was not sent {name}");
+}
+
+fn http_get(port: u16, path: &str) -> Result<String, String> {
+    let exchange = || {
+        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut text = String::new();
+        socket.read_to_string(&mut text).map(|_| text)
+    };
+    exchange().map_err(|e: std::io::Error| format!("{path} of port {port}: {e}"))
+}

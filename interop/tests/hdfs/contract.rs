@@ -1,0 +1,18 @@
+//! The contract of the file system seam, on stock HDFS.
+
+use evenkeel_fs::{FileSystem, HdfsFileSystem};
+
+use crate::Turn;
+use crate::suite::{ALL, Room};
+
+#[test]
+fn the_seams_contract_holds_on_hdfs() {
+    let mut turn = Turn::take();
+    let fs = HdfsFileSystem::new(turn.client());
+    for (name, test) in ALL {
+        println!("{name}");
+        let root = std::path::Path::new("/contract").join(name);
+        fs.mkdirs(&root).expect("mkdirs");
+        test(&Room { fs: &fs, root });
+    }
+}

@@ -1,0 +1,137 @@
+//! Servers that are killed, frozen and started again.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_hdfs::{Durability, HdfsClient, LogWriter, Settings};
+
+use crate::{Turn, bytes, is_long, log, read_all};
+
+/// The index of the first DataNode of a log.
+fn datanode_of(turn: &mut Turn, writer: &LogWriter) -> usize {
+    let address = writer.datanodes().remove(0);
+    let port = address.rsplit_once(':').expect("a port").1.parse().expect("a port");
+    turn.cluster().datanode_at(port).expect("one of ours")
+}
+
+/// Writes entries to logs and rolls when one breaks, as a server does. Returns the acknowledged
+/// entries' bytes by log, and the longest time from a failure to the next acknowledged entry.
+struct Roller {
+    client: HdfsClient,
+    directory: &'static str,
+    writer: LogWriter,
+    /// Path, acknowledged length and written bytes of each log.
+    logs: Vec<(String, u64, Vec<u8>)>,
+    stall: Duration,
+}
+
+impl Roller {
+    fn start(client: HdfsClient, directory: &'static str) -> Self {
+        let path = format!("{directory}/log-0");
+        let writer = log(&client, &path);
+        Self { client, directory, writer, logs: vec![(path, 0, Vec::new())], stall: Duration::ZERO }
+    }
+
+    fn write(&mut self, entry: &[u8]) {
+        let start = Instant::now();
+        while let Err(e) = self.try_write(entry) {
+            assert!(start.elapsed() < Duration::from_secs(60), "no log takes the entry: {e}");
+            let path = format!("{}/log-{}", self.directory, self.logs.len());
+            self.writer = log(&self.client, &path);
+            self.logs.push((path, 0, Vec::new()));
+        }
+        self.stall = self.stall.max(start.elapsed());
+    }
+
+    fn try_write(&mut self, entry: &[u8]) -> std::io::Result<()> {
+        let (_, acked, written) = self.logs.last_mut().expect("a log");
+        self.writer.append(entry)?;
+        written.extend_from_slice(entry);
+        self.writer.flush(Durability::Flushed)?;
+        *acked = written.len() as u64;
+        Ok(())
+    }
+
+    /// Closes the last log, waits for the recovery of the others, and compares all.
+    fn finish(self) {
+        self.writer.close(Durability::Flushed).expect("closed");
+        let deadline = Instant::now() + Duration::from_secs(150);
+        for (path, acked, written) in &self.logs {
+            self.client.recover(path, deadline, &|| true).expect("recovered");
+            let there = read_all(&self.client, path);
+            assert!(there.len() as u64 >= *acked, "{path}: {} of {acked} acknowledged bytes", there.len());
+            assert!(written.starts_with(&there), "{path}: bytes that were not written");
+        }
+    }
+}
+
+#[test]
+fn a_killed_datanode_costs_one_roll() {
+    let mut turn = Turn::take();
+    let mut roller = Roller::start(turn.client(), "/kill");
+    (0..50).for_each(|i| roller.write(&bytes(i, 1000)));
+    let calm = std::mem::take(&mut roller.stall);
+    let victim = datanode_of(&mut turn, &roller.writer);
+    turn.cluster().kill_datanode(victim);
+    (0..50).for_each(|i| roller.write(&bytes(i, 1000)));
+    println!("the slowest write took {calm:?} before the death of a DataNode, {:?} with it", roller.stall);
+    assert_eq!(roller.logs.len(), 2, "one roll");
+    assert_eq!(roller.writer.replicas(), 2, "the dead one is avoided though the NameNode offers it");
+    assert!(roller.stall < Duration::from_secs(10), "{:?}", roller.stall);
+    turn.cluster().start_datanode(victim).expect("started");
+    roller.finish();
+}
+
+#[test]
+fn a_frozen_datanode_breaks_the_log_at_its_deadline() {
+    let mut turn = Turn::take();
+    let settings = Settings { ack_timeout: Duration::from_secs(3), ..turn.settings() };
+    let mut roller = Roller::start(HdfsClient::new(settings).expect("threads"), "/freeze");
+    roller.write(b"before");
+    let victim = datanode_of(&mut turn, &roller.writer);
+    turn.cluster().freeze_datanode(victim, true);
+    roller.write(b"while it is frozen");
+    let stall = roller.stall;
+    turn.cluster().freeze_datanode(victim, false);
+    assert!(stall >= Duration::from_secs(3) && stall < Duration::from_secs(25), "{stall:?}");
+    roller.write(b"after");
+    roller.finish();
+}
+
+#[test]
+fn readers_go_on_when_a_datanode_dies() {
+    let mut turn = Turn::take();
+    let client = turn.client();
+    let mut writer = log(&client, "/readers/f");
+    let victim = datanode_of(&mut turn, &writer);
+    let written = bytes(0, 300_000);
+    writer.append(&written).expect("appended");
+    writer.close(Durability::Flushed).expect("closed");
+    let reader = client.open("/readers/f").expect("opened");
+    turn.cluster().kill_datanode(victim);
+    let mut buf = vec![0; written.len()];
+    for _ in 0..3 {
+        buf.fill(0);
+        assert_eq!(reader.read_at(0, &mut buf).expect("from another"), written.len());
+        assert!(buf == written);
+    }
+}
+
+#[test]
+fn a_namenode_that_is_away_holds_up_no_flush() {
+    if !is_long() {
+        return;
+    }
+    let mut turn = Turn::take();
+    let settings = Settings { call_timeout: Duration::from_secs(5), ..turn.settings() };
+    let client = HdfsClient::new(settings).expect("threads");
+    let mut writer = log(&client, "/namenode/a");
+    turn.cluster().kill_namenode();
+    writer.append(b"while it is away").expect("appended");
+    writer.flush(Durability::Synced).expect("no call of the NameNode is needed");
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(move || writer.close(Durability::Flushed));
+        turn.cluster().start_namenode().expect("started");
+        assert_eq!(closing.join().expect("no panic").expect("closed when it is back"), 16);
+    });
+    assert_eq!(read_all(&client, "/namenode/a"), b"while it is away");
+}
