@@ -16,6 +16,7 @@ use bytes::Bytes;
 use crate::BlockKey;
 use crate::bucket::frame::FrameRef;
 use crate::bucket::pin::Pin;
+use crate::heap_blocks::HeapBlock;
 
 /// Types of block in a store file (`BlockType`), each with an eight-byte magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,7 +184,7 @@ impl PrefetchedBlock {
 
 #[derive(Clone)]
 enum Owner {
-    Heap(Arc<BlockParts>),
+    Heap(Arc<HeapBlock>),
     Cache(FrameRef, #[allow(dead_code)] Pin), // keeps the block in place until it is dropped
 }
 
@@ -203,7 +204,7 @@ impl Block {
             data_bytes: length::must_u32(body.len()),
             kind: parts.kind,
             compressed: parts.compressed,
-            owner: Owner::Heap(Arc::new(parts)),
+            owner: Owner::Heap(Arc::new(HeapBlock::new(parts))),
         }
     }
 

@@ -440,10 +440,12 @@ impl BlockCache for BucketCache {
                 return Ok(block);
             }
             let block = load()?;
-            if hint.keep {
-                self.insert(*key, block.clone(), Admission::of(hint.in_memory));
+            if !hint.keep {
+                return Ok(block);
             }
-            Ok(block)
+            self.insert(*key, block.clone(), Admission::of(hint.in_memory));
+            // The reader uses the copy in the cache, so that the block does not take memory twice.
+            Ok(self.lookup(key, Wait::Never).ok().flatten().unwrap_or(block))
         });
         if !matches!(outcome, Err(TryError::WouldWait)) {
             self.counters.miss(hint.category);

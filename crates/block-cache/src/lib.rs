@@ -28,6 +28,7 @@ mod combined;
 mod config;
 #[cfg(test)]
 mod deploy_tests;
+pub mod heap_blocks;
 mod key;
 mod lru;
 mod none;

@@ -135,6 +135,11 @@ impl CellCursor {
         each!(self, c => c.step(block))
     }
 
+    /// The offset in the body of the current cell's end. No two cells have the same.
+    pub fn cell_end(&self) -> usize {
+        each!(self, c => c.cell_end())
+    }
+
     /// The estimated offset in the body of the cell after the next one.
     #[inline]
     pub fn prefetch_offset(&self) -> Option<usize> {

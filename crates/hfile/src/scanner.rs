@@ -5,6 +5,10 @@
 //! block, none per cell, and allocates nothing for a cell.
 //!
 //! The scanner of a half of a file stays within the half.
+//!
+//! A scanner can release its block and keep its position ([`HFileScanner::release_block`]). It
+//! loads the block again when somebody asks for the cell ([`HFileScanner::enter_block`]) or moves
+//! to the next one.
 
 mod block_position;
 mod read_ahead;
@@ -13,8 +17,8 @@ mod row_prefetcher;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_block_cache::Block;
-use evenkeel_common::{CellComparator, CellRef, HBaseError, TryResult, Wait};
+use evenkeel_block_cache::{Block, heap_blocks};
+use evenkeel_common::{CellComparator, CellRef, ErrorKind, HBaseError, TryResult, Wait, turns};
 
 use crate::encoding::{CellCursor, Malformed};
 use crate::index::{BlockAt, IndexCursor};
@@ -33,7 +37,8 @@ pub struct ScanOptions {
     pub cache_blocks: bool,
     /// Random reads (a Get) rather than a stream. A hint.
     pub pread: bool,
-    /// A compaction reads, so data blocks are never inserted into the cache.
+    /// A compaction reads, so data blocks are never inserted into the cache. Its scanners keep
+    /// their blocks, for which the server has planned memory.
     pub is_compaction: bool,
     /// Whether reads may wait for a disk or for another thread that reads the same block.
     pub wait: Wait,
@@ -55,8 +60,13 @@ pub struct HFileScanner {
     index: IndexCursor,
     /// After the end of the file or half, it is at no cell.
     position: BlockPosition,
-    /// Bytes of the current block, until the next call of [`HFileScanner::take_entered_bytes`].
+    /// Bytes of the current block, until the next call of [`HFileScanner::enter_block`];
+    /// [`RELEASED`] if that has to load it.
     entered_bytes: u64,
+    /// Where the released block is.
+    released: Option<BlockAt>,
+    /// Blocks may be released.
+    releases: bool,
     /// Consecutive blocks entered.
     blocks_in_a_row: u32,
     residency: Option<Arc<InputResidency>>,
@@ -64,6 +74,9 @@ pub struct HFileScanner {
     bloom_chunk: Option<Block>,
     prefetcher: RowPrefetcher,
 }
+
+/// [`HFileScanner::entered_bytes`] of a scanner that released its block.
+const RELEASED: u64 = u64::MAX;
 
 /// Consecutive blocks after which a scanner reads the next block ahead.
 const SEQUENTIAL_BLOCKS: u32 = 2;
@@ -77,6 +90,8 @@ impl HFileScanner {
             index: IndexCursor::default(),
             position: BlockPosition::new(reader.blocks().layout),
             entered_bytes: 0,
+            released: None,
+            releases: !options.is_compaction,
             blocks_in_a_row: 0,
             residency: None,
             bloom_chunk: None,
@@ -101,7 +116,7 @@ impl HFileScanner {
     }
 
     /// The current cell; `None` if the position is nowhere. The view is valid until the scanner
-    /// moves.
+    /// moves. If the block is released, value and tags are empty.
     #[inline]
     pub fn cell(&self) -> Option<CellRef<'_>> {
         self.position.cell().copied()
@@ -120,10 +135,44 @@ impl HFileScanner {
         self.position.block()?.share(cell.value())
     }
 
-    /// Uncompressed bytes of the current block if it was entered since the last call, else 0.
+    /// Loads the current block if it is released. Returns the uncompressed bytes of the current
+    /// block if it was entered since the last call, else 0.
+    ///
+    /// # Errors
+    /// As [`HFileScanner::seek_to_first`].
     #[inline]
-    pub fn take_entered_bytes(&mut self) -> u64 {
-        std::mem::take(&mut self.entered_bytes)
+    pub fn enter_block(&mut self) -> TryResult<u64> {
+        if self.entered_bytes == 0 { Ok(0) } else { self.take_entered_bytes() }
+    }
+
+    fn take_entered_bytes(&mut self) -> TryResult<u64> {
+        self.restore_block()?;
+        let bytes = std::mem::take(&mut self.entered_bytes);
+        Ok(if bytes == RELEASED { 0 } else { bytes })
+    }
+
+    /// Releases the current block if it is outside of the caches and this is no compaction. The
+    /// position stays. The key of the current cell stays, too, but not its value and tags, until
+    /// [`HFileScanner::enter_block`].
+    pub fn release_block(&mut self) {
+        let at = self.position.block();
+        let at = at.map(|block| BlockAt { offset: block.offset(), on_disk_bytes: block.on_disk_bytes() });
+        if self.releases && self.position.release() {
+            (self.released, self.entered_bytes) = (at, RELEASED);
+        }
+    }
+
+    /// Loads the released block again. Without one, does nothing.
+    fn restore_block(&mut self) -> TryResult<()> {
+        let Some(at) = self.released.take().filter(|_| self.position.is_released()) else { return Ok(()) };
+        let restored = self.load(at).and_then(|block| {
+            self.entered_bytes = block.data().len() as u64;
+            self.position.restore(block).map_err(|e| self.malformed(e).into())
+        });
+        if restored.is_err() {
+            self.position.leave();
+        }
+        restored
     }
 
     /// Bytes of the blocks that the scanner holds, with the bloom chunk.
@@ -171,7 +220,8 @@ impl HFileScanner {
     /// Moves to the first cell. Returns false if there is none.
     ///
     /// # Errors
-    /// `CorruptHFileException`; `IOException`; `WouldWait` if [`ScanOptions::wait`] forbids
+    /// `CorruptHFileException`; `IOException`; `RegionTooBusyException` if there is no room for a
+    /// large block ([`heap_blocks::wait_for_room`]); `WouldWait` if [`ScanOptions::wait`] forbids
     /// waiting. The position is nowhere then. The same holds for every other move.
     pub fn seek_to_first(&mut self) -> TryResult<bool> {
         if let Some(half) = self.half_of(ReferenceRange::Top) {
@@ -199,7 +249,7 @@ impl HFileScanner {
     /// As [`HFileScanner::seek`] for a key at or after the position; fast if it is near. A seek if
     /// the position is nowhere.
     pub fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
-        if !self.position.is_at_cell() || !self.is_in_block(key) {
+        if !self.position.is_at_cell() || self.position.is_released() || !self.is_in_block(key) {
             return self.seek(key);
         }
         let found = self.position.seek_forward(key, self.order).map_err(|e| self.malformed(e))?;
@@ -227,6 +277,9 @@ impl HFileScanner {
     pub fn next(&mut self) -> TryResult<bool> {
         if !self.position.is_at_cell() {
             return Ok(false);
+        }
+        if self.position.is_released() {
+            self.restore_block()?;
         }
         match self.position.step() {
             Ok(true) => Ok(self.stays_in_half()),
@@ -333,12 +386,35 @@ impl HFileScanner {
                 if let Some(residency) = &self.residency {
                     residency.record(self.reader.is_cached(at));
                 }
-                let block = self.reader.load_data(at, self.keep, self.wait)?;
+                let block = self.load(at)?;
                 self.entered_bytes = block.data().len() as u64;
                 block
             }
         };
         self.position.enter(block, find).map_err(|e| self.malformed(e).into())
+    }
+
+    /// Reads a data block. If it is large and not cached, waits for room outside of the caches.
+    fn load(&self, at: BlockAt) -> TryResult<Block> {
+        let _room = match self.needs_room(at) {
+            true => Some(self.wait_for_room(at)?),
+            false => None,
+        };
+        self.reader.load_data(at, self.keep, self.wait)
+    }
+
+    fn needs_room(&self, at: BlockAt) -> bool {
+        let is_large = u64::from(at.on_disk_bytes) >= heap_blocks::LARGE_BYTES;
+        is_large && self.releases && self.wait.is_allowed() && !self.reader.is_cached(at)
+    }
+
+    fn wait_for_room(&self, at: BlockAt) -> TryResult<heap_blocks::Room> {
+        let bytes = u64::from(at.on_disk_bytes);
+        let room = turns::lend(|| heap_blocks::wait_for_room(bytes));
+        room.ok_or_else(|| {
+            let message = format!("there is no room for a block of {bytes} bytes; try again later");
+            HBaseError::new(ErrorKind::RegionTooBusy, message).into()
+        })
     }
 
     /// Moves to nowhere, and calls `act`.

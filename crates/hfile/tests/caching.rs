@@ -226,7 +226,7 @@ fn what_was_looked_for_is_held_until_it_is_sought_and_counted_once() {
             let at = wanted.partition_point(|cell| before.compare(&cell.as_cell(), &key.as_cell()).is_lt());
             assert!(scanner.seek(&key.as_cell()).unwrap());
             assert_eq!(scanner.cell().unwrap().key(), wanted[at].as_cell().key(), "{row:?}");
-            entered += u64::from(scanner.take_entered_bytes() > 0);
+            entered += u64::from(scanner.enter_block().expect("sound") > 0);
         }
         let after = bucket.stats();
         let (hits, misses) = (after.hits[0] - before.hits[0], after.misses[0] - before.misses[0]);

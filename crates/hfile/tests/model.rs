@@ -112,8 +112,24 @@ fn seeks(random: &mut Random, reader: &Arc<HFileReader>, model: &Model, shape: S
     }
 }
 
+/// Now and then has the scanner release its block. It loads the block again here, or when it moves.
+fn release_sometimes(random: &mut Random, scanner: &mut HFileScanner) {
+    let Some(cell) = scanner.cell().map(|cell| KeyValue::copy_of(&cell)) else { return };
+    if !random.one_in(3) {
+        return;
+    }
+    scanner.release_block();
+    let released = scanner.cell().expect("it stays at its cell");
+    assert_eq!((released.key(), released.seq_id()), (cell.as_cell().key(), cell.seq_id()));
+    if random.one_in(2) {
+        scanner.enter_block().unwrap();
+        same(scanner, Some(&cell));
+    }
+}
+
 fn walk(random: &mut Random, scanner: &mut HFileScanner, model: &Model, from: usize) {
     for i in from + 1..(from + random.below(12)).min(model.0.len() + 1) {
+        release_sometimes(random, scanner);
         assert_eq!(scanner.next().unwrap(), i < model.0.len());
         same(scanner, model.0.get(i));
     }
@@ -136,6 +152,7 @@ fn reseeks(random: &mut Random, scanner: &mut HFileScanner, model: &Model, from:
         let forward = model.first_at_or_after(&first) >= model.first_at_or_after(&scanner.cell().unwrap());
         let key = if forward && random.one_in(2) { first } else { cell.as_cell() };
         at = model.first_at_or_after(&key);
+        release_sometimes(random, scanner);
         assert!(scanner.reseek(&key).unwrap());
         same(scanner, model.0.get(at));
     }

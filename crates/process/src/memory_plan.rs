@@ -23,6 +23,9 @@
 //! - Reserve: what is left, at least 6/64 of the rest. It is for blocks being read, entries that
 //!   threads encode, and connections.
 //!
+//! Blocks outside of the caches belong to replies, to scanners, to background work, or to the
+//! reserve. Their limit follows from these parts ([`MemoryPlan::heap_blocks`]).
+//!
 //! Nonces have no part of their own: they count as unflushed cells, and may be 1/[`NONCE_PART`] of
 //! these.
 //!
@@ -215,6 +218,12 @@ impl MemoryPlan {
         let rest = [self.logs, self.requests, self.replies, self.buffer_pool, self.scanners, self.reserve];
         let small = [self.system_scanners, self.zookeeper];
         before.iter().chain(&rest).chain(&small).sum()
+    }
+
+    /// The limit of blocks outside of the caches ([`evenkeel_block_cache::heap_blocks`]). The other
+    /// half of the reserve is for entries that threads encode and for connections.
+    pub fn heap_blocks(&self) -> u64 {
+        self.replies + self.scanners + self.system_scanners + self.background + self.reserve / 2
     }
 
     /// The plan as one line for the log.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::length;
 use evenkeel_common::thread::Supervisor;
@@ -53,6 +54,7 @@ impl Process {
         }
         tracing::info!("{}", settings.memory.line());
         buffer_pool::set_capacity(length::index(settings.memory.buffer_pool));
+        heap_blocks::set_limit(settings.memory.heap_blocks());
         let failure = Arc::new(OnceLock::new());
         let supervisor = supervisor(&failure, &stop);
         let clock = Arc::new(SystemClock);

@@ -121,9 +121,17 @@ pub trait LeafScanner: KeyValueScanner {
         0
     }
 
-    /// Bytes of the current block, if it was entered since the last call; otherwise 0.
+    /// Makes the current cell's value and tags readable: loads its block if that is released.
+    /// Returns the bytes of the current block, if it was entered since the last call; otherwise 0.
+    ///
+    /// # Errors
+    /// As [`KeyValueScanner::advance`].
     #[inline]
-    fn take_entered_bytes(&mut self) -> u64 {
-        0
+    fn enter_block(&mut self) -> TryResult<u64> {
+        Ok(0)
     }
+
+    /// Releases the current block if it is outside of the caches. The position and the current
+    /// cell's key stay; its value and tags are empty until [`LeafScanner::enter_block`].
+    fn release_block(&mut self) {}
 }

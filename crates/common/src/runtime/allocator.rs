@@ -95,25 +95,39 @@ pub fn share() -> io::Result<()> {
 /// Blocks of this many bytes and more are mapped by themselves, so they go back to the system when
 /// they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const MAPPED_BYTES_MIN: libc::c_int = 256 << 10;
+const MAPPED_BYTES_MIN: libc::c_int = 128 << 10;
 /// Free memory at the end of a heap goes back to the system when it is more than this.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const HEAP_END_BYTES_MAX: libc::c_int = 1 << 20;
 
-/// Keeps large blocks out of the heaps. By default glibc moves the limit between the two up to 32
-/// MiB when large blocks are freed; from then on requests and replies of megabytes lie between
-/// small blocks in one of up to eight heaps for each processor, and each heap keeps what it had at
-/// its peak. With a fixed limit that holds only for smaller blocks, which can still add up: see
-/// "Known fault" in `docs/operating/memory.md`. A large block costs its page faults each time;
-/// buffers that are needed often are pooled. To be called once, before threads allocate. Does
-/// nothing where the system's allocator is not glibc's.
+/// Heaps of the allocator, if the machine has fewer processors. HBase's `bin/hbase-config.sh` sets
+/// as many (`MALLOC_ARENA_MAX`).
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const HEAPS_MIN: usize = 4;
+
+/// Keeps large blocks out of the heaps, and the number of heaps small. By default glibc moves the
+/// limit between the two up to 32 MiB when large blocks are freed. From then on requests and
+/// replies of megabytes lie between small blocks in one of up to eight heaps for each processor,
+/// and each heap keeps what it had at its peak. With a fixed limit that holds only for smaller
+/// blocks, in one heap for each processor, at least [`HEAPS_MIN`]. `MALLOC_ARENA_MAX` in the
+/// environment takes precedence.
+///
+/// A large block costs its page faults each time; buffers that are needed often are pooled. To be
+/// called once, before threads allocate. Does nothing where the system's allocator is not glibc's.
 pub fn keep_large_blocks_out_of_heaps() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: `mallopt` takes only numbers.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, HEAP_END_BYTES_MAX);
-    };
+    {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let heaps = libc::c_int::try_from(processors.max(HEAPS_MIN)).unwrap_or(libc::c_int::MAX);
+        // SAFETY: `mallopt` takes only numbers.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, HEAP_END_BYTES_MAX);
+            if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
+                libc::mallopt(libc::M_ARENA_MAX, heaps);
+            }
+        };
+    }
 }
 
 /// Returns the free memory of the heap to the system, including free pages between allocated

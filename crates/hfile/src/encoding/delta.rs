@@ -103,6 +103,11 @@ impl DeltaCursor {
         }
     }
 
+    /// The offset in the body of the current cell's end.
+    pub fn cell_end(&self) -> usize {
+        self.at.next
+    }
+
     /// Moves to the first cell of a body.
     fn start(&mut self, body: &[u8]) -> Result<(), Malformed> {
         self.key.clear();

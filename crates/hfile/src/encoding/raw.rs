@@ -95,6 +95,11 @@ impl RawCursor {
         Self { layout, at: CellSpans::default(), key_lengths: (0, 0), cells_end: 0, checks_keys: false }
     }
 
+    /// The offset in the body of the current cell's end.
+    pub fn cell_end(&self) -> usize {
+        self.at.next
+    }
+
     /// The start of the cell after the next one, if that is as long as this one.
     #[inline]
     pub fn prefetch_offset(&self) -> usize {

@@ -5,8 +5,12 @@
 //! block and the cursor beside it, which the type system cannot express. This module maintains two
 //! invariants instead:
 //!
-//! * the view is dropped before the cursor moves, and before the block is released;
+//! * the view is dropped before the cursor moves, and before the block is dropped;
 //! * the view is borrowed for no longer than the position.
+//!
+//! A position may *release* its block ([`BlockPosition::release`]). It stays at its cell, of which
+//! it keeps the key; value and tags are empty until the block is loaded again
+//! ([`BlockPosition::restore`]).
 
 #![allow(unsafe_code)]
 
@@ -20,10 +24,13 @@ use crate::encoding::{CellCursor, Malformed};
 /// At a cell of a block, or nowhere. See the module.
 #[derive(Debug)]
 pub(crate) struct BlockPosition {
-    /// Borrows from `cursor` and `block`, not for `'static`.
+    /// Borrows from `cursor` and `block`, or from `released_key`, not for `'static`.
     cell: Option<CellRef<'static>>,
     cursor: CellCursor,
+    /// `None` at a cell means that the block is released.
     block: Option<Block>,
+    /// The key of the current cell if the block is released.
+    released_key: Vec<u8>,
     /// The sequence id of all cells, instead of the block's.
     seq_id: Option<u64>,
 }
@@ -31,7 +38,13 @@ pub(crate) struct BlockPosition {
 impl BlockPosition {
     /// A position nowhere, without a block.
     pub fn new(layout: CellLayout) -> Self {
-        Self { cell: None, cursor: CellCursor::new(layout), block: None, seq_id: None }
+        Self {
+            cell: None,
+            cursor: CellCursor::new(layout),
+            block: None,
+            released_key: Vec::new(),
+            seq_id: None,
+        }
     }
 
     /// From here on every cell has this sequence id.
@@ -56,6 +69,48 @@ impl BlockPosition {
     #[inline]
     pub fn block(&self) -> Option<&Block> {
         self.block.as_ref()
+    }
+
+    /// Releases the block if it is outside of the caches. A current cell stays, without its value
+    /// and tags. Returns true if the position is at a cell of a released block now.
+    pub fn release(&mut self) -> bool {
+        if self.block.as_ref().is_none_or(Block::is_pinned) {
+            return false;
+        }
+        let Some(cell) = self.cell.take() else {
+            self.block = None;
+            return false;
+        };
+        self.released_key.clear();
+        self.released_key.extend_from_slice(cell.key());
+        let cell = CellRef::from_checked(&self.released_key, &[], &[], cell.seq_id());
+        // SAFETY: the view borrows from `released_key`, whose bytes stay in place until the next
+        // release, which is after the view was dropped.
+        self.cell = Some(unsafe { keep(cell, self.seq_id) });
+        self.block = None;
+        true
+    }
+
+    /// Returns true if the position is at a cell of a released block.
+    #[inline]
+    pub fn is_released(&self) -> bool {
+        self.block.is_none() && self.cell.is_some()
+    }
+
+    /// Moves to the cell at which the block was released. `block` is the same block, loaded again.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the block has no cell there: it is another block.
+    pub fn restore(&mut self, block: Block) -> Result<(), Malformed> {
+        let end = self.cursor.cell_end();
+        let find = |cursor: &mut CellCursor, block: &Block| {
+            cursor.first(block)?;
+            while cursor.cell_end() < end {
+                cursor.step(block)?.ok_or(Malformed)?;
+            }
+            if cursor.cell_end() == end { Ok(true) } else { Err(Malformed) }
+        };
+        self.enter(block, find).map(drop)
     }
 
     /// The cursor.

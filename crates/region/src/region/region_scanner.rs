@@ -203,6 +203,13 @@ impl RegionScanner {
         stores.map(StoreScanner::held_bytes).sum::<u64>() + own as u64
     }
 
+    /// Releases the blocks outside of the caches that the scanner holds. It loads them again when
+    /// it goes on.
+    pub fn release_blocks(&mut self) {
+        let stores = self.stores.runs_mut().iter_mut().chain(self.joined.runs_mut());
+        stores.for_each(StoreScanner::release_blocks);
+    }
+
     /// The MemStore segments that it reads.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.stores.runs().iter().chain(self.joined.runs()).flat_map(StoreScanner::segments)

@@ -116,6 +116,14 @@ impl<R: SortedRun> KeyValueHeap<R> {
         &mut self.runs
     }
 
+    /// All runs but the current one, those at their end included, until `change` returns false.
+    /// `change` must not move a run.
+    pub fn for_each_other(&mut self, mut change: impl FnMut(&mut R) -> bool) {
+        let current = self.current;
+        let others = self.runs.iter_mut().enumerate().filter(|(i, _)| Some(*i) != current);
+        others.map(|(_, run)| change(run)).take_while(|go_on| *go_on).for_each(drop);
+    }
+
     /// Returns true if there is nothing to merge.
     pub fn has_no_runs(&self) -> bool {
         self.runs.is_empty()

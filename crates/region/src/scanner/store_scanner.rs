@@ -3,7 +3,12 @@
 //! The matcher decides where to go from a cell. How to get there is decided here, by cost: the next
 //! column or row is usually one or two cells away, so a few steps are tried before a seek. Cells
 //! with an empty qualifier are never skipped, because family markers lie among them.
+//!
+//! Each leaf holds a block. If blocks outside of the caches are too many, leaves that are not
+//! current release theirs ([`heap_blocks`]), as few as bring the number below the limit. They know
+//! the keys of their cells without them.
 
+use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
 use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, TryResult};
@@ -80,12 +85,20 @@ impl<'a> LeafSeeker<'a> {
         Self { start, key, bytes: 0 }
     }
 
-    /// Seeks one leaf.
+    /// Seeks the leaf at `at`. Those before it were sought already.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`], and `RowTooBigException` if the earlier leaves' cells are
     /// too large already.
-    pub fn seek_leaf(&mut self, leaf: &mut impl KeyValueScanner) -> TryResult<()> {
+    pub fn seek_leaf(&mut self, leaves: &mut [impl LeafScanner], at: usize) -> TryResult<()> {
+        let Some((leaf, earlier)) = leaves.get_mut(..=at).and_then(<[_]>::split_last_mut) else {
+            return Ok(());
+        };
+        if heap_blocks::are_too_many()
+            && let Some(last) = earlier.last_mut()
+        {
+            last.release_block();
+        }
         let start = &self.start;
         if self.bytes >= start.row_bytes_max {
             let message =
@@ -131,7 +144,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         start: ScanStart<'_>,
     ) -> TryResult<Self> {
         let mut seek = LeafSeeker::new(start, KeyBuf::default());
-        leaves.iter_mut().try_for_each(|leaf| seek.seek_leaf(leaf))?;
+        (0..leaves.len()).try_for_each(|at| seek.seek_leaf(&mut leaves, at))?;
         Ok(Self::at(leaves, matcher, comparator, seek))
     }
 
@@ -223,7 +236,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         let row_start = context.size - if context.continues_result { earlier_bytes } else { 0 };
         let row_size_limit = row_start.saturating_add(self.row_bytes_max);
         loop {
-            context.count_block(self.heap.current_mut().map_or(0, L::take_entered_bytes));
+            self.enter_block(context)?;
             let Some(cell) = self.heap.peek() else {
                 self.done = true;
                 return Ok(true);
@@ -255,6 +268,29 @@ impl<L: LeafScanner> StoreScanner<L> {
                 return Ok(false);
             }
         }
+    }
+
+    /// Makes the current cell readable, and releases blocks of other leaves if there are too many.
+    #[inline]
+    fn enter_block(&mut self, context: &mut ScannerContext) -> TryResult<()> {
+        let entered_bytes = self.heap.current_mut().map_or(Ok(0), L::enter_block)?;
+        context.count_block(entered_bytes);
+        if entered_bytes > 0 {
+            self.heap.for_each_other(|leaf| {
+                let are_too_many = heap_blocks::are_too_many();
+                if are_too_many {
+                    leaf.release_block();
+                }
+                are_too_many
+            });
+        }
+        Ok(())
+    }
+
+    /// Releases the blocks of all leaves that are outside of the caches; see
+    /// [`LeafScanner::release_block`].
+    pub fn release_blocks(&mut self) {
+        self.heap.runs_mut().iter_mut().for_each(L::release_block);
     }
 
     /// Moves as `code` says. Returns true if the row continues.

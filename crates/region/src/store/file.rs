@@ -357,7 +357,11 @@ impl LeafScanner for StoreFileScanner {
     }
 
     #[inline]
-    fn take_entered_bytes(&mut self) -> u64 {
-        self.scanner.take_entered_bytes()
+    fn enter_block(&mut self) -> TryResult<u64> {
+        self.scanner.enter_block()
+    }
+
+    fn release_block(&mut self) {
+        self.scanner.release_block();
     }
 }

@@ -109,7 +109,11 @@ impl LeafScanner for StoreLeaf {
     }
 
     #[inline]
-    fn take_entered_bytes(&mut self) -> u64 {
-        each!(self, leaf => leaf.take_entered_bytes())
+    fn enter_block(&mut self) -> TryResult<u64> {
+        each!(self, leaf => leaf.enter_block())
+    }
+
+    fn release_block(&mut self) {
+        each!(self, leaf => leaf.release_block());
     }
 }

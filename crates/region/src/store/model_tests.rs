@@ -2,15 +2,17 @@
 //! keeps lists of cells and answers by definition.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::CellType;
+use evenkeel_common::{CellType, KeyBuf};
 
 use super::StoreFile;
-use super::testing::{ENGINES, TestStore, drain};
+use super::testing::{ENGINES, TestStore, drain_with};
+use crate::memstore::SegmentScanner;
 use crate::ops::{Columns, FamilyColumns, Scan, TimeRange};
 use crate::region::RegionScanner;
-use crate::scanner::{LimitScope, ScannerContext};
+use crate::scanner::{KeyValueScanner, LimitScope, ScannerContext};
 
 struct Random(u64);
 
@@ -225,7 +227,13 @@ fn read(mut scanner: RegionScanner, random: &mut Random) -> Vec<Vec<String>> {
         _ => ScannerContext::unlimited().with_size_limit(LimitScope::BetweenCells, 1 + random.below(100)),
     };
     let mut rows: Vec<Vec<String>> = Vec::new();
-    for part in drain(&mut scanner, context).expect("readable") {
+    let releases = random.chance(2);
+    let release = |scanner: &mut RegionScanner| {
+        if releases && random.chance(2) {
+            scanner.release_blocks();
+        }
+    };
+    for part in drain_with(&mut scanner, context, release).expect("readable") {
         let row_of = |cell: &String| cell.split('/').next().map(str::to_owned);
         match rows.last_mut() {
             Some(row) if row_of(&row[0]) == row_of(&part[0]) => row.extend(part),
@@ -353,7 +361,36 @@ impl ModelRun {
             let cells = std::mem::take(&mut self.model.memstore);
             self.model.memstore = merged(&cells, self.model.versions, false, read_point);
         }
+        self.forget_covered_markers();
         assert_eq!(self.test.store.memstore_size().cells, self.model.memstore.len() as u64);
+    }
+
+    /// A rewrite drops the markers of a column behind a put that a family marker hides, which hides
+    /// all that they hide. Takes those off the model that the store does not have any more.
+    fn forget_covered_markers(&mut self) {
+        let there = self.cells_in_memory();
+        let markers: Vec<Cell> = self.model.memstore.iter().filter(|c| !c.is_put()).cloned().collect();
+        let is_covered = |cell: &Cell| {
+            let covers = |m: &Cell| m.kind == CellType::DeleteFamily && m.timestamp >= cell.timestamp;
+            markers.iter().any(|m| m.row == cell.row && m.seq_id != cell.seq_id && covers(m))
+        };
+        self.model.memstore.retain(|cell| {
+            cell.is_put() || !is_covered(cell) || there.contains(&(cell.row.clone(), cell.seq_id))
+        });
+    }
+
+    /// Row and sequence id of each cell in memory.
+    fn cells_in_memory(&self) -> Vec<(String, u64)> {
+        let mut cells = Vec::new();
+        for segment in self.test.store.state.load().segments() {
+            let mut scanner = SegmentScanner::new(Arc::clone(segment), u64::MAX);
+            scanner.seek(&KeyBuf::first_on_row(b"").as_cell()).expect("in memory");
+            while let Some(cell) = scanner.peek() {
+                cells.push((String::from_utf8_lossy(cell.row()).into_owned(), cell.seq_id()));
+                scanner.advance().expect("in memory");
+            }
+        }
+        cells
     }
 
     fn compact(&mut self, major: bool) {

@@ -158,8 +158,18 @@ impl TestStore {
 
 /// Reads all results: the cells of each as text.
 pub(crate) fn drain(scanner: &mut RegionScanner, context: ScannerContext) -> Result<Vec<Vec<String>>> {
+    drain_with(scanner, context, |_| ())
+}
+
+/// As [`drain`], and does something with the scanner before each result.
+pub(crate) fn drain_with(
+    scanner: &mut RegionScanner,
+    context: ScannerContext,
+    mut act: impl FnMut(&mut RegionScanner),
+) -> Result<Vec<Vec<String>>> {
     let mut results = Vec::new();
     for _ in 0..100_000 {
+        act(scanner);
         let mut out = CellBuffer::new();
         let state = scanner.next(&mut out, &mut context.clone()).map_err(TryError::into_failure)?;
         if !out.is_empty() {

@@ -157,7 +157,7 @@ fn seek_or_rewind(
         leaves[at].rewind(read_point);
     }
     if is_wanted {
-        seek.seek_leaf(&mut leaves[at])?;
+        seek.seek_leaf(leaves, at)?;
     }
     Ok(usize::from(was_there || is_wanted))
 }

@@ -14,7 +14,9 @@
 //!
 //! # What a scanner counts for
 //! Its [`Charge`]: the request that opened it, its filter, what it knows of the row at hand, and
-//! the blocks that it stands in. It is charged when it is opened and again when it is put back.
+//! the blocks that it stands in. It is charged when it is opened and again when it is put back. If
+//! there are too many blocks outside of the caches ([`heap_blocks`]), a scanner that is put back
+//! releases its own first, and loads them again in its next call.
 //! Scanners of HBase's own tables and those of users have parts of their own ([`ScannerLimits`]),
 //! so that neither can take the other's room.
 //!
@@ -49,6 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{ErrorKind, HBaseError, Result as HResult, ServerName};
 use evenkeel_region::region::Region;
@@ -336,7 +339,10 @@ impl Scanners {
 
     /// Puts a scanner back with a new lease; also a new one. When there is no room for what it has
     /// become, it is ended.
-    pub fn put_back(&self, id: u64, scanner: Box<OpenScanner>) {
+    pub fn put_back(&self, id: u64, mut scanner: Box<OpenScanner>) {
+        if heap_blocks::are_too_many() {
+            scanner.scanner.release_blocks();
+        }
         let (charge, now_ms) = (scanner.charge(), self.clock.now_ms());
         let expires_ms = now_ms.saturating_add(self.lease_ms);
         let mut state = self.state.lock();

@@ -1,0 +1,126 @@
+//! Scans over many store files hold few blocks outside of the caches once these are too many, and
+//! read the same as before.
+//!
+//! The limit is the process's, so this test has a binary of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use evenkeel_block_cache::{NoCache, heap_blocks};
+use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::{
+    CellBuffer, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, ServerName, TableDescriptor,
+};
+use evenkeel_fs::{FileSystem, MemoryFileSystem};
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
+use evenkeel_region::scanner::{NextState, ScannerContext};
+use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
+
+const FILES: usize = 40;
+/// Each file has a cell of each row, and each cell a block of its own.
+const ROWS: usize = 3;
+const VALUE_BYTES: usize = 70_000;
+/// A value, its key, header and checksums.
+const BLOCK_BYTES: u64 = 71_000;
+/// What a merge holds above the limit: the block that it reads, and the one that it loads.
+const ABOVE_LIMIT: u64 = 2 * BLOCK_BYTES;
+
+fn open() -> Arc<Region> {
+    let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
+    let (root, server) = (PathBuf::from("/hbase"), ServerName::new("here", 1, 1));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let wal_dir = root.join("WALs").join(server.to_string());
+    fs.mkdirs(&wal_dir).expect("made");
+    let wal = Wal::open(WalOptions {
+        fs: Arc::clone(&fs),
+        wal_dir,
+        old_dir: root.join("oldWALs"),
+        prefix: "w".into(),
+        suffix: String::new(),
+        config: WalConfig::default(),
+        clock: Arc::clone(&clock),
+        listener: Arc::new(NoListener),
+    });
+    let stores = StoreEnv {
+        compaction_throughput: Arc::default(),
+        metrics: Arc::default(),
+        fs,
+        root,
+        cache: Arc::new(NoCache),
+        clock: Arc::clone(&clock),
+        chunks: ChunkPool::new(64),
+        config: StoreConfig::default(),
+    };
+    let env = RegionEnv {
+        stores,
+        wal: wal.expect("opens"),
+        config: RegionConfig::default(),
+        server,
+        nonces: Arc::new(NonceManager::new(clock, 60_000)),
+        events: Arc::new(NoEvents),
+        operation_times: Arc::default(),
+    };
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("VERSIONS", "100");
+    let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family);
+    let info = RegionInfo::new(table.name().clone(), Default::default(), Default::default(), 1);
+    Region::open(Arc::new(env), info, Arc::new(table)).expect("opens")
+}
+
+/// A region of many files. Each value tells its file and row.
+fn region_of_many_files() -> Arc<Region> {
+    let region = open();
+    for file in 0..FILES {
+        for row in 0..ROWS {
+            let value = value(file, row);
+            let row = format!("r{row}");
+            let cell = KeyValue::new(row.as_bytes(), b"f", b"q", file as i64 + 1, CellType::Put, &value);
+            region.mutate_wait(Mutation::new(MutationKind::Put, row.clone(), vec![cell])).expect("written");
+        }
+        region.flush().expect("flushed");
+    }
+    region
+}
+
+fn value(file: usize, row: usize) -> Vec<u8> {
+    format!("{file:05}/{row:05}").bytes().cycle().take(VALUE_BYTES).collect()
+}
+
+/// Scans all versions. Returns the values' first bytes in order, and the most bytes of blocks that
+/// were held between two results.
+fn scan(region: &Arc<Region>, reversed: bool) -> (Vec<String>, u64) {
+    let scan = Scan { max_versions: u32::MAX, reversed, ..Scan::default() };
+    let mut scanner = region.scanner(scan).expect("opens");
+    let (mut values, mut most) = (Vec::new(), heap_blocks::bytes());
+    loop {
+        let mut out = CellBuffer::new();
+        let state = scanner.next(&mut out, &mut ScannerContext::unlimited().with_batch(1)).expect("read");
+        values.extend(out.iter().map(|cell| String::from_utf8_lossy(&cell.value()[..11]).into_owned()));
+        assert!(out.iter().all(|cell| cell.value().len() == VALUE_BYTES));
+        most = most.max(heap_blocks::bytes());
+        if state == NextState::NoMoreRows {
+            return (values, most);
+        }
+    }
+}
+
+#[test]
+fn a_scan_of_many_files_holds_few_blocks_once_there_are_too_many() {
+    let region = region_of_many_files();
+    for reversed in [false, true] {
+        heap_blocks::set_limit(u64::MAX);
+        let (expected, unlimited) = scan(&region, reversed);
+        assert_eq!(expected.len(), FILES * ROWS);
+        assert!(unlimited > (FILES as u64 - 2) * 70_000, "{unlimited} bytes: a block of each file");
+        for limit in [0, 5 * BLOCK_BYTES] {
+            heap_blocks::set_limit(limit);
+            let (values, most) = scan(&region, reversed);
+            assert_eq!(values, expected, "limit {limit}, reversed {reversed}");
+            assert!(most <= limit + ABOVE_LIMIT, "{most} bytes with a limit of {limit}");
+        }
+    }
+    assert_eq!(heap_blocks::bytes(), 0, "every block was given back");
+}
