@@ -13,7 +13,7 @@
 //! | outcome | reaction |
 //! |---|---|
 //! | `StandbyException`; no connection, or a broken one; no answer in time | the next NameNode |
-//! | `RetriableException` | the same NameNode, after a pause |
+//! | `RetriableException`; `SafeModeException`, as while it starts | the same one, after a pause |
 //! | a kept connection that turns out to be closed | the same NameNode, a new connection, at once |
 //! | any other exception | the caller gets it |
 //!
@@ -212,7 +212,9 @@ enum Reaction {
 fn reaction_to(failure: &Failure) -> Reaction {
     match &failure.error {
         HdfsError::Remote(exception) if exception.is_standby() => Reaction::NextServer,
-        HdfsError::Remote(exception) if exception.is_retriable() => Reaction::SameServer,
+        HdfsError::Remote(exception) if exception.is_retriable() || exception.is_safe_mode() => {
+            Reaction::SameServer
+        }
         HdfsError::Remote(_) | HdfsError::Protocol(_) => Reaction::Fail,
         HdfsError::Transport(e) if e.kind() == std::io::ErrorKind::InvalidInput => Reaction::Fail,
         HdfsError::Transport(e) if failure.was_idle && !is_timeout(e) => Reaction::SameServerAtOnce,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_hdfs::{Durability, HdfsClient, LogWriter, Settings};
 
-use crate::{Turn, bytes, is_long, log, read_all};
+use crate::{Turn, bytes, log, read_all};
 
 /// The index of the first DataNode of a log.
 fn datanode_of(turn: &mut Turn, writer: &LogWriter) -> usize {
@@ -118,9 +118,6 @@ fn readers_go_on_when_a_datanode_dies() {
 
 #[test]
 fn a_namenode_that_is_away_holds_up_no_flush() {
-    if !is_long() {
-        return;
-    }
     let mut turn = Turn::take();
     let settings = Settings { call_timeout: Duration::from_secs(5), ..turn.settings() };
     let client = HdfsClient::new(settings).expect("threads");

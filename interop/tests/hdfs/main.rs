@@ -1,7 +1,6 @@
 //! Evenkeel's HDFS client against stock HDFS: a NameNode and three DataNodes in JVMs of their own.
 //!
-//! The tests share one cluster and take turns, since some of them kill its servers. The short form
-//! is what `cargo test` runs; `EVENKEEL_INTEROP_HDFS=long` kills the NameNode as well.
+//! The tests share one cluster and take turns, since some of them kill its servers.
 //!
 //! | module | contents |
 //! |---|---|
@@ -58,11 +57,6 @@ impl Turn {
     pub fn client(&mut self) -> HdfsClient {
         HdfsClient::new(self.settings()).expect("threads")
     }
-}
-
-/// True if the tests that take minutes are wanted.
-pub fn is_long() -> bool {
-    std::env::var("EVENKEEL_INTEROP_HDFS").is_ok_and(|value| value == "long")
 }
 
 /// Bytes that differ from those at other offsets.

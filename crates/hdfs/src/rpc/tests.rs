@@ -90,7 +90,11 @@ fn a_silent_namenode_costs_one_timeout() {
 fn retriable_exceptions_are_repeated_on_the_same_namenode() {
     let retriable: fn() -> Answer =
         || Answer::Exception("org.apache.hadoop.ipc.RetriableException", "NameNode still not started");
-    let server = scripted(vec![retriable, retriable]);
+    let starting: fn() -> Answer = || {
+        let class = "org.apache.hadoop.hdfs.server.namenode.SafeModeException";
+        Answer::Exception(class, "Cannot delete /f. Name node is in safe mode.")
+    };
+    let server = scripted(vec![retriable, starting]);
     assert!(NameNode::new(&server.settings()).delete("/f", false).expect("deleted"));
     assert_eq!(server.calls().iter().map(|call| call.retry).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(server.calls().iter().all(|call| call.connection == 0), "the connection lives");
