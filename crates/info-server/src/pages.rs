@@ -34,8 +34,9 @@ use crate::request::Request;
 use crate::response::Response;
 use crate::routes::Routes;
 
+pub use self::conf::{Property, properties};
 pub use self::log_level::LogLevels;
-pub use self::threads::thread_dump;
+pub use self::threads::{ThreadState, thread_dump, threads};
 
 /// The key that lists the servlets of metrics.
 const SERVLETS: &str = "hbase.http.metrics.servlets";

@@ -86,8 +86,18 @@ fn threading(status: &KilobyteFields) -> Record {
     bean
 }
 
+/// The memory of the process in RAM, in bytes.
+pub fn resident_bytes() -> u64 {
+    KilobyteFields::read("/proc/self/status").bytes("VmRSS")
+}
+
+/// The memory of the machine, in bytes.
+pub fn machine_bytes() -> u64 {
+    KilobyteFields::read("/proc/meminfo").bytes("MemTotal")
+}
+
 /// The CPU time of the process, in nanoseconds.
-fn cpu_ns() -> u64 {
+pub fn cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000) + u64::try_from(time.tv_nsec).unwrap_or(0)

@@ -103,7 +103,7 @@ impl Master {
         }
         checks::check_table(&changed, &self.parts.conf)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&name.clone()), move || {
+        self.procedures.submit("ModifyTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.table(&name)?;
             let changed = Arc::new(change(&table.descriptor)?);

@@ -246,6 +246,11 @@ impl Master {
         &self.parts.namespaces
     }
 
+    /// Changes under way, and their outcomes.
+    pub fn procedures(&self) -> &ProcedureExecutor {
+        &self.procedures
+    }
+
     /// hbase:meta.
     pub fn meta(&self) -> &MetaTable {
         &self.parts.meta

@@ -219,11 +219,16 @@ impl Master {
             ));
         }
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
-            let _alone = master.namespace_lock.write();
-            master.fs().mkdirs(&evenkeel_region::layout::namespace_dir(master.root(), &name))?;
-            master.put_namespace(&namespace)
-        })
+        self.procedures.submit(
+            "CreateNamespaceProcedure",
+            nonce,
+            Some(&TableName::namespace_table()),
+            move || {
+                let _alone = master.namespace_lock.write();
+                master.fs().mkdirs(&evenkeel_region::layout::namespace_dir(master.root(), &name))?;
+                master.put_namespace(&namespace)
+            },
+        )
     }
 
     fn put_namespace(&self, namespace: &pb::NamespaceDescriptor) -> Result<Vec<u8>> {
@@ -248,11 +253,16 @@ impl Master {
         }
         self.namespaces().get(&name_of(&namespace))?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
-            let _alone = master.namespace_lock.write();
-            master.namespaces().get(&name_of(&namespace))?;
-            master.put_namespace(&namespace)
-        })
+        self.procedures.submit(
+            "ModifyNamespaceProcedure",
+            nonce,
+            Some(&TableName::namespace_table()),
+            move || {
+                let _alone = master.namespace_lock.write();
+                master.namespaces().get(&name_of(&namespace))?;
+                master.put_namespace(&namespace)
+            },
+        )
     }
 
     /// Removes an empty namespace.
@@ -269,17 +279,22 @@ impl Master {
         }
         self.check_removable(&name)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&TableName::namespace_table()), move || {
-            let _alone = master.namespace_lock.write();
-            master.check_removable(&name)?;
-            master.namespaces().delete(&name).inspect_err(|_| master.wake_assignment())?;
-            master.parts.znodes.remove_namespace(&name);
-            let dir = evenkeel_region::layout::namespace_dir(master.root(), &name);
-            if let Err(error) = remove_if_empty(master.fs(), &dir) {
-                tracing::warn!(%error, "the empty directory of a namespace that is gone stays");
-            }
-            Ok(Vec::new())
-        })
+        self.procedures.submit(
+            "DeleteNamespaceProcedure",
+            nonce,
+            Some(&TableName::namespace_table()),
+            move || {
+                let _alone = master.namespace_lock.write();
+                master.check_removable(&name)?;
+                master.namespaces().delete(&name).inspect_err(|_| master.wake_assignment())?;
+                master.parts.znodes.remove_namespace(&name);
+                let dir = evenkeel_region::layout::namespace_dir(master.root(), &name);
+                if let Err(error) = remove_if_empty(master.fs(), &dir) {
+                    tracing::warn!(%error, "the empty directory of a namespace that is gone stays");
+                }
+                Ok(Vec::new())
+            },
+        )
     }
 
     fn check_removable(&self, name: &str) -> Result<()> {

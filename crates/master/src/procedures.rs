@@ -47,6 +47,12 @@ type Work = Box<dyn FnOnce() -> Outcome + Send>;
 /// A procedure as a client may see it.
 #[derive(Clone, Debug)]
 pub struct ProcedureState {
+    /// HBase's name of its kind: `CreateTableProcedure`.
+    pub kind: &'static str,
+    /// The table that it changes, if it is of one.
+    pub table: Option<TableName>,
+    /// Whether a thread has begun it.
+    pub has_begun: bool,
     /// When it was submitted, milliseconds since 1970.
     pub submitted_ms: i64,
     /// When it last changed, milliseconds since 1970.
@@ -107,14 +113,20 @@ impl ProcedureExecutor {
         Ok(Self { shared, threads: Mutex::new(threads) })
     }
 
-    /// Submits a procedure of a table, which waits for those of that table before it; one of none
-    /// waits for none. `nonce` (group and number) of 0 is none.
+    /// The procedures that are known, the newest first, each with its id.
+    pub fn all(&self) -> Vec<(u64, ProcedureState)> {
+        self.shared.inner.lock().states.iter().rev().map(|(id, state)| (*id, state.clone())).collect()
+    }
+
+    /// Submits a procedure of a kind and a table, which waits for those of that table before it; one
+    /// of none waits for none. `nonce` (group and number) of 0 is none.
     ///
     /// # Errors
     /// `MasterStoppedException` after [`ProcedureExecutor::stop`]; `IOException` when too many
     /// wait.
     pub fn submit(
         &self,
+        kind: &'static str,
         nonce: (u64, u64),
         table: Option<&TableName>,
         work: impl FnOnce() -> Outcome + Send + 'static,
@@ -130,7 +142,15 @@ impl ProcedureExecutor {
         let id = (inner.last_id + 1).max(now_ms as u64);
         inner.enqueue(QueuedProcedure { id, table: table.cloned(), work: Box::new(work) })?;
         inner.last_id = id;
-        inner.states.insert(id, ProcedureState { submitted_ms: now_ms, updated_ms: now_ms, outcome: None });
+        let state = ProcedureState {
+            kind,
+            table: table.cloned(),
+            has_begun: false,
+            submitted_ms: now_ms,
+            updated_ms: now_ms,
+            outcome: None,
+        };
+        inner.states.insert(id, state);
         if nonce.1 != 0 {
             inner.nonces.insert(nonce, id);
         }
@@ -225,6 +245,8 @@ impl Shared {
         loop {
             if let Some(next) = inner.ready.pop_front() {
                 inner.queued -= 1;
+                let state = inner.states.get_mut(&next.id);
+                state.into_iter().for_each(|state| state.has_begun = true);
                 return Some((next, inner.stopping));
             }
             // What waits for a table becomes ready on the thread that ends the one before it.
@@ -311,11 +333,13 @@ mod tests {
     fn outcomes_are_kept_and_nonces_are_honoured() {
         let clock = ManualClock::at(1000);
         let executor = ProcedureExecutor::start(clock.clone(), &Supervisor::log_only()).expect("threads");
-        let id = executor.submit((1, 2), None, || Ok(b"done".to_vec())).expect("submitted");
+        let id = executor.submit("TestProcedure", (1, 2), None, || Ok(b"done".to_vec())).expect("submitted");
         assert_eq!(outcome_of(&executor, id), Ok(b"done".to_vec()));
-        assert_eq!(executor.submit((1, 2), None, || Err(HBaseError::io("twice"))), Ok(id));
+        assert_eq!(executor.submit("TestProcedure", (1, 2), None, || Err(HBaseError::io("twice"))), Ok(id));
         clock.advance_ms(KEPT_MS + 1);
-        let other = executor.submit((1, 2), None, || Err(HBaseError::io("again"))).expect("submitted");
+        let other = executor
+            .submit("TestProcedure", (1, 2), None, || Err(HBaseError::io("again")))
+            .expect("submitted");
         assert_ne!(other, id);
         assert!(outcome_of(&executor, other).is_err());
         assert!(executor.state(id).is_none());
@@ -334,11 +358,12 @@ mod tests {
                     begin.send(()).expect("listened to");
                     wait.recv().map(|()| Vec::new()).map_err(|e| HBaseError::io(e.to_string()))
                 };
-                executor.submit((7, n), None, work).expect("submitted")
+                executor.submit("TestProcedure", (7, n), None, work).expect("submitted")
             })
             .collect();
         running.iter().for_each(|_| begun.recv().expect("running"));
-        let waiting = executor.submit((7, 99), None, || Ok(b"begun".to_vec())).expect("submitted");
+        let waiting =
+            executor.submit("TestProcedure", (7, 99), None, || Ok(b"begun".to_vec())).expect("submitted");
         assert_eq!(
             (executor.find((7, 1)), executor.find((7, 98)), executor.find((7, 0))),
             (Some(running[0]), None, None)
@@ -359,10 +384,10 @@ mod tests {
     fn a_panic_is_an_outcome() {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
-        let id = executor.submit((0, 0), None, || panic!("bug")).expect("submitted");
+        let id = executor.submit("TestProcedure", (0, 0), None, || panic!("bug")).expect("submitted");
         assert!(outcome_of(&executor, id).expect_err("failed").is_do_not_retry());
         executor.stop();
-        let refused = executor.submit((0, 0), None, || Ok(Vec::new())).expect_err("stopped");
+        let refused = executor.submit("TestProcedure", (0, 0), None, || Ok(Vec::new())).expect_err("stopped");
         assert_eq!(refused.kind(), ErrorKind::MasterStopped);
     }
 
@@ -387,11 +412,16 @@ mod tests {
         let (hold, work) = blocked();
         let (stuck, other) = (table("stuck"), table("other"));
         let waiting: Vec<_> = (0..QUEUED_OF_TABLE_MAX + 1)
-            .map(|_| executor.submit((0, 0), Some(&stuck), work()).expect("submitted"))
+            .map(|_| executor.submit("TestProcedure", (0, 0), Some(&stuck), work()).expect("submitted"))
             .collect();
-        assert!(executor.submit((0, 0), Some(&stuck), || Ok(Vec::new())).is_err(), "more than may wait");
+        assert!(
+            executor.submit("TestProcedure", (0, 0), Some(&stuck), || Ok(Vec::new())).is_err(),
+            "more than may wait"
+        );
         for at in 0..3 * THREADS {
-            let quick = executor.submit((0, 0), Some(&other), move || Ok(vec![at as u8])).expect("submitted");
+            let quick = executor
+                .submit("TestProcedure", (0, 0), Some(&other), move || Ok(vec![at as u8]))
+                .expect("submitted");
             assert_eq!(outcome_of(&executor, quick), Ok(vec![at as u8]));
         }
         assert!(waiting.iter().all(|id| executor.state(*id).expect("known").outcome.is_none()));
@@ -415,7 +445,7 @@ mod tests {
                     std::thread::sleep(Duration::from_micros(100));
                     Ok(Vec::new())
                 };
-                executor.submit((0, 0), Some(&table("t")), work).expect("submitted")
+                executor.submit("TestProcedure", (0, 0), Some(&table("t")), work).expect("submitted")
             })
             .collect();
         assert!(ids.iter().all(|id| outcome_of(&executor, *id).is_ok()));
@@ -427,8 +457,10 @@ mod tests {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let (hold, work) = blocked();
-        let first = executor.submit((0, 0), Some(&table("t")), work()).expect("submitted");
-        let second = executor.submit((0, 0), Some(&table("t")), || Ok(Vec::new())).expect("submitted");
+        let first = executor.submit("TestProcedure", (0, 0), Some(&table("t")), work()).expect("submitted");
+        let second = executor
+            .submit("TestProcedure", (0, 0), Some(&table("t")), || Ok(Vec::new()))
+            .expect("submitted");
         std::thread::scope(|scope| {
             let stop = scope.spawn(|| executor.stop());
             while !executor.shared.inner.lock().stopping {
@@ -447,12 +479,19 @@ mod tests {
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let mut inner = executor.shared.inner.lock();
         for id in 1..=KEPT_MAX as u64 + 500 {
-            let state = ProcedureState { submitted_ms: 1, updated_ms: 1, outcome: Some(Ok(Vec::new())) };
+            let state = ProcedureState {
+                kind: "TestProcedure",
+                table: None,
+                has_begun: true,
+                submitted_ms: 1,
+                updated_ms: 1,
+                outcome: Some(Ok(Vec::new())),
+            };
             inner.states.insert(id, state);
             inner.nonces.insert((1, id), id);
         }
         drop(inner);
-        let id = executor.submit((0, 0), None, || Ok(Vec::new())).expect("submitted");
+        let id = executor.submit("TestProcedure", (0, 0), None, || Ok(Vec::new())).expect("submitted");
         drop(outcome_of(&executor, id));
         let inner = executor.shared.inner.lock();
         assert!(inner.states.len() <= KEPT_MAX + THREADS + 1, "{}", inner.states.len());

@@ -48,7 +48,7 @@ impl Master {
         let encoded = encoded.to_owned();
         let table = region.info().table().clone();
         region.store_metrics().split_requested(&table);
-        self.procedures.submit(nonce, Some(&table), move || {
+        self.procedures.submit("SplitTableRegionProcedure", nonce, Some(&table), move || {
             let _lock = master.lock_table(region.info().table())?;
             let region = master.online(&encoded)?;
             let started = clock::monotonic();
@@ -141,7 +141,7 @@ impl Master {
         }
         let master = Arc::clone(self);
         let table = regions.first().map(|region| region.info().table().clone());
-        self.procedures.submit(nonce, table.as_ref(), move || {
+        self.procedures.submit("MergeTableRegionsProcedure", nonce, table.as_ref(), move || {
             let Some(first) = regions.first() else { return Ok(Vec::new()) };
             let _lock = master.lock_table(first.info().table())?;
             // They may have been closed and opened again meanwhile.

@@ -36,7 +36,7 @@ impl Master {
         self.check_absent(table.name())?;
         let master = Arc::clone(self);
         let name = table.name().clone();
-        self.procedures.submit(nonce, Some(&name), move || {
+        self.procedures.submit("CreateTableProcedure", nonce, Some(&name), move || {
             let _lock = master.lock_table(table.name())?;
             let _namespace = master.namespace_lock.read();
             master.parts.namespaces.settle()?;
@@ -82,7 +82,7 @@ impl Master {
         }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&name.clone()), move || {
+        self.procedures.submit("DeleteTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             master.check_disabled(&name)?;
             let regions = master.parts.meta.regions(Some(&name))?;
@@ -151,7 +151,7 @@ impl Master {
             ));
         }
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&name.clone()), move || {
+        self.procedures.submit("DisableTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.check_enabled(&name)?;
             master.disable_now(&table)?;
@@ -193,7 +193,7 @@ impl Master {
         }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&name.clone()), move || {
+        self.procedures.submit("EnableTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.check_disabled(&name)?;
             let regions = master.open_regions(&table.descriptor, master.live_regions(&name)?)?;
@@ -223,7 +223,7 @@ impl Master {
         }
         self.check_disabled(&name)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&name.clone()), move || {
+        self.procedures.submit("TruncateTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.check_disabled(&name)?;
             master.truncate_now(&table, preserve_splits)
@@ -285,7 +285,7 @@ impl Master {
             false => unknown_families(&self.check_enabled(&name)?.descriptor, families),
         };
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&name.clone()), move || {
+        self.procedures.submit("FlushTableProcedure", nonce, Some(&name.clone()), move || {
             if !unknown.is_empty() {
                 let message = format!("Column families [{}] don't exist in table {name}", unknown.join(", "));
                 return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));

@@ -53,7 +53,7 @@ impl Ignored {
 }
 
 /// The settings that are set to something that has no effect: key, value, and what is done instead.
-fn lines(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
+pub fn lines(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let lines_of =
         |ignored: &'static Ignored| ignored.set_in(conf).map(|(key, value)| (key, value, ignored.instead));
     IGNORED.iter().flat_map(lines_of).collect()

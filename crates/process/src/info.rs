@@ -161,7 +161,7 @@ impl InfoServers {
     ) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let sinks = metrics_sinks::start(&parts.conf, &parts.registry, &parts.hostname, &clock)?;
-        let ports = [(ports.regionserver, "/jmx"), (ports.master, "/jmx")];
+        let ports = [(ports.regionserver, "/rs-status"), (ports.master, "/master-status")];
         let servers = ports.into_iter().filter_map(|(port, home)| Some((port?, home)));
         let started = servers.map(|(port, home)| port.serve(pages(parts.routes(home)), supervisor));
         Ok(Self { servers: started.collect::<std::io::Result<_>>()?, _sinks: sinks })

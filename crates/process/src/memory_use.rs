@@ -1,7 +1,54 @@
 //! [`MemoryUse`]: what each part of a [`MemoryPlan`] takes now.
 
-use crate::memory_plan::MemoryPlan;
-use crate::memory_plan::NONCE_PART;
+use std::sync::{Arc, Weak};
+
+use evenkeel_common::buffer_pool;
+use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_regionserver::RegionServer;
+use evenkeel_rpc::RpcMonitor;
+use evenkeel_zookeeper::ZnodeTree;
+
+use crate::memory_plan::{MemoryPlan, NONCE_PART};
+use crate::wals::Wals;
+
+/// The parts of a server that take memory.
+#[derive(Clone)]
+pub struct MemoryMeter {
+    /// Its caches and scanners.
+    pub regionserver: Weak<RegionServer>,
+    /// Its MemStores.
+    pub chunks: Arc<ChunkPool>,
+    /// Its logs.
+    pub wals: Wals,
+    /// Its calls: any of its RPC servers, which share their budgets.
+    pub rpc: RpcMonitor,
+    /// Its ZooKeeper endpoint.
+    pub znode_tree: Arc<ZnodeTree>,
+    /// Its nonces.
+    pub nonces: Arc<NonceManager>,
+}
+
+impl MemoryMeter {
+    /// What each part takes now. Not for frequent use: it takes the locks of the logs and of the
+    /// caches.
+    pub fn read(&self) -> MemoryUse {
+        let (rpc, server) = (self.rpc.stats(), self.regionserver.upgrade());
+        let of_server = |bytes: fn(&RegionServer) -> u64| server.as_deref().map_or(0, bytes);
+        MemoryUse {
+            caches: of_server(|server| server.cache_stats().memory_bytes),
+            chunks: self.chunks.bytes() as u64,
+            logs: (self.wals.user.stats().queue_bytes + self.wals.meta.stats().queue_bytes) as u64,
+            requests: rpc.inflight_bytes,
+            replies: rpc.unsent_bytes,
+            buffer_pool: buffer_pool::pooled_bytes() as u64,
+            scanners: of_server(|server| server.scanners().bytes()),
+            system_scanners: of_server(|server| server.scanners().system_bytes()),
+            zookeeper: self.znode_tree.client_bytes(),
+            nonces: self.nonces.bytes(),
+        }
+    }
+}
 
 /// Bytes of each part now. Background work and the reserve are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

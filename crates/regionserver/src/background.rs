@@ -78,6 +78,8 @@ use crate::limits::write_throttle::WriteThrottle;
 
 /// Jobs waiting in a queue at most.
 const QUEUE_JOBS_MAX: usize = 100_000;
+/// Jobs of a queue that [`Background::waiting`] tells of.
+pub const SHOWN_MAX: usize = 200;
 
 /// From this compaction pressure on compactions are urgent: seven files in a store, by default,
 /// where three make a compaction and sixteen hold up flushes.
@@ -177,6 +179,9 @@ pub enum CompactionState {
     MajorAndMinor = 3,
 }
 
+/// A compaction that waits: the region, and whether it is a major one.
+pub type WaitingCompaction = (Arc<Region>, bool);
+
 /// A compaction that was asked for.
 #[derive(Clone)]
 struct Compaction {
@@ -249,6 +254,11 @@ impl<T> Queue<T> {
 
     fn len(&self) -> usize {
         self.state.lock().waiting.len()
+    }
+
+    /// The first jobs that wait, as `read` tells of them.
+    fn waiting<R>(&self, read: impl Fn(&T) -> R) -> Vec<R> {
+        self.state.lock().waiting.iter().take(SHOWN_MAX).map(|(_, job)| read(job)).collect()
     }
 }
 
@@ -518,6 +528,17 @@ impl Background {
     /// Whether a flush has failed and will be asked for again.
     pub fn has_flushes_to_retry(&self) -> bool {
         !self.shared.flush_retries.lock().is_empty()
+    }
+
+    /// Flushes and compactions that wait, the first [`SHOWN_MAX`] of each queue.
+    pub fn waiting(&self) -> (Vec<Arc<Region>>, Vec<WaitingCompaction>) {
+        let of_compaction = |compaction: &Compaction| (Arc::clone(&compaction.region), compaction.major);
+        let queues = [&self.shared.compactions, &self.shared.large_compactions];
+        let mut compactions: Vec<_> =
+            queues.into_iter().flat_map(|queue| queue.waiting(of_compaction)).collect();
+        compactions.extend(self.shared.deferred.lock().values().flatten().map(of_compaction));
+        compactions.truncate(SHOWN_MAX);
+        (self.shared.flushes.waiting(Arc::clone), compactions)
     }
 
     /// Flushes that failed.

@@ -38,6 +38,7 @@ use crate::budget::Budget;
 use crate::call::ConnectionInfo;
 use crate::gather::Gather;
 use crate::metrics::RpcMetrics;
+use crate::report::{ConnectionReport, user_text};
 use crate::worker::Worker;
 
 /// Answers counted late: an outbox, or an answer in the inbox, takes from the budget when it holds
@@ -339,6 +340,20 @@ impl Outgoing {
     /// What its ConnectionHeader takes of the budget for input.
     pub fn header_bytes(&self) -> usize {
         self.header_bytes.get()
+    }
+
+    /// The connection as an operator sees it.
+    pub fn report(&self, now: Instant) -> ConnectionReport {
+        ConnectionReport {
+            peer: self.info.peer,
+            user: user_text(self.info.user.as_deref()),
+            service: self.info.service,
+            client_version: self.info.client_version,
+            silent_for: self.silence(now),
+            calls: self.calls.get(),
+            call_bytes: self.call_bytes.get(),
+            unsent_bytes: self.unsent_bytes(),
+        }
     }
 
     /// Time since bytes last came.

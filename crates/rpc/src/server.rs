@@ -23,6 +23,7 @@ use tokio::task::LocalSet;
 use crate::config::RpcServerConfig;
 use crate::connection;
 use crate::metrics::RpcMetrics;
+use crate::report::ConnectionReport;
 use crate::service::{Service, Services};
 use crate::worker::{Complaints, Counters, Shared, Worker};
 
@@ -209,6 +210,13 @@ impl RpcMonitor {
     /// Times and sizes of calls, and the slow ones.
     pub fn metrics(&self) -> &RpcMetrics {
         &self.shared.metrics
+    }
+
+    /// The connections as they were a moment ago. The first call for a while finds none: it asks
+    /// the connections' threads to list theirs.
+    pub fn connections(&self) -> Vec<ConnectionReport> {
+        self.shared.reports.want();
+        self.counters.iter().flat_map(|counters| counters.reports.lock().clone()).collect()
     }
 
     /// The counters now.

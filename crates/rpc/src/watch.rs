@@ -30,6 +30,7 @@ use evenkeel_common::clock;
 use tokio::sync::Notify;
 
 use crate::connection::{Outgoing, Wanted};
+use crate::report::REPORTED_MAX;
 use crate::worker::Worker;
 
 /// Time between two looks at all connections of the thread; less where timeouts are short.
@@ -68,6 +69,7 @@ impl Worker {
             tokio::time::sleep(look).await;
             let now = clock::monotonic();
             self.end_late(now);
+            self.report_connections(now);
             if self.input().is_pressed() {
                 self.end_newcomers(now, usize::MAX);
             }
@@ -83,6 +85,19 @@ impl Worker {
     fn each_connection(&self, mut look: impl FnMut(&Rc<Outgoing>)) {
         let connections = self.connections.borrow();
         connections.values().filter_map(Weak::upgrade).for_each(|connection| look(&connection));
+    }
+
+    /// Lists the connections for those who ask, and forgets the list when nobody does.
+    fn report_connections(&self, now: Instant) {
+        let mut reports = Vec::new();
+        if self.reports().are_wanted(now) {
+            self.each_connection(|connection| {
+                if reports.len() < REPORTED_MAX {
+                    reports.push(connection.report(now));
+                }
+            });
+        }
+        *self.counters.reports.lock() = reports;
     }
 
     fn end_late(&self, now: Instant) {

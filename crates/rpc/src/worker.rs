@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::budget::{Budget, CoreBudget};
 use crate::config::RpcServerConfig;
 use crate::connection::{InputBudget, Outgoing};
 use crate::metrics::RpcMetrics;
+use crate::report::{ConnectionReport, Reports};
 use crate::service::{BatchRunner, ServiceEntry, Services};
 use crate::watch::Newcomer;
 
@@ -56,6 +58,8 @@ pub(crate) struct Counters {
     pub received_bytes: AtomicU64,
     pub sent_bytes: AtomicU64,
     pub writes: AtomicU64,
+    /// The thread's connections when they were last listed.
+    pub reports: Mutex<Vec<ConnectionReport>>,
 }
 
 /// Adds to a counter that only this thread writes: no locked instruction is needed.
@@ -73,6 +77,7 @@ pub(crate) struct Shared {
     pub input: Arc<InputBudget>,
     pub open_connections: AtomicU64,
     pub metrics: Arc<RpcMetrics>,
+    pub reports: Reports,
 }
 
 impl Shared {
@@ -83,6 +88,7 @@ impl Shared {
             input: config.input.clone().unwrap_or_else(|| InputBudget::of(config.inflight_bytes_max)),
             open_connections: AtomicU64::new(0),
             metrics: Arc::clone(&config.metrics),
+            reports: Reports::default(),
             services,
             config,
         })
@@ -185,6 +191,10 @@ impl Worker {
 
     pub fn metrics(&self) -> &Arc<RpcMetrics> {
         &self.shared.metrics
+    }
+
+    pub fn reports(&self) -> &Reports {
+        &self.shared.reports
     }
 
     pub fn config(&self) -> &RpcServerConfig {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use evenkeel_common::TableName;
 use evenkeel_metrics::histogram::time_units;
-use evenkeel_metrics::{Counter, Counters, Histogram, Interval, Ranges, Record};
+use evenkeel_metrics::{Counter, Counters, Histogram, HistogramSnapshot, Interval, Ranges, Record};
 use parking_lot::Mutex;
 
 use crate::log::{RollReason, Wal, WalStats};
@@ -88,6 +88,11 @@ impl WalMetrics {
         self.sync_time.record_time(took);
     }
 
+    /// Adds the times of all commits since the log was opened.
+    pub fn add_sync_times(&self, sum: &mut HistogramSnapshot) {
+        self.sync_time.add_to(sum);
+    }
+
     pub(crate) fn of_table(&self, table: &TableName) -> Arc<TableAppends> {
         let mut tables = self.tables.lock();
         if let Some(appends) = tables.get(table) {
@@ -99,7 +104,8 @@ impl WalMetrics {
         Arc::clone(tables.entry(table.clone()).or_default())
     }
 
-    fn add_tables(&self, sums: &mut BTreeMap<TableName, (u64, u64)>) {
+    /// Adds the entries of each table, and their bytes.
+    pub fn add_tables(&self, sums: &mut BTreeMap<TableName, (u64, u64)>) {
         for (table, appends) in self.tables.lock().iter() {
             let sum = sums.entry(table.clone()).or_default();
             *sum = (sum.0 + appends.entries(), sum.1 + appends.bytes());

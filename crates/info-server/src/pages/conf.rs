@@ -25,11 +25,21 @@ const SECRET_WORDS: [&str; 5] = ["password", "secret", "superuser", "credential"
 pub(super) struct Conf(pub(super) Configuration);
 
 /// One property as it is shown.
-struct Property {
-    key: String,
-    value: String,
-    is_final: bool,
-    source: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Property {
+    /// Its key.
+    pub key: String,
+    /// Its value with `${x}` replaced, or a mask.
+    pub value: String,
+    /// Whether no later file may change it.
+    pub is_final: bool,
+    /// The file or the place where it is set, or `built-in default`.
+    pub source: String,
+}
+
+/// The properties of a configuration and the built-in defaults, by key, secrets masked.
+pub fn properties(configuration: &Configuration) -> Vec<Property> {
+    Conf(configuration.clone()).properties()
 }
 
 impl Page for Conf {

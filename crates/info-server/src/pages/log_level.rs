@@ -17,10 +17,16 @@ const MARKER: &str = "<!-- OUTPUT -->";
 const READONLY: &str = "hbase.master.ui.readonly";
 const READONLY_LOGGERS: &str = "hbase.ui.logLevels.readonly.loggers";
 
-const FORMS: &str = "<html><head><title>Log Level</title></head><body><h1>Log Level</h1>\n\
-    <form>Logger <input name=\"log\" size=\"50\" required> <button>Show</button></form>\n\
-    <form>Logger <input name=\"log\" size=\"50\" required> level <input name=\"level\" required> \
-    <button>Set</button></form>\n";
+/// The style sheet is that of the status pages, where there are any.
+const FORMS: &str = "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Log Level</title>\
+    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+    <link rel=\"stylesheet\" href=\"/static/evenkeel.css\"></head><body class=\"plain\"><main>\
+    <p><a href=\"/\">All pages</a></p><h1>Log Level</h1>\n\
+    <p class=\"about\">A logger is a module: evenkeel_regionserver. A level holds for it and all below.</p>\n\
+    <form class=\"search\"><label>Logger <input name=\"log\" size=\"40\" required></label> \
+    <button>Show</button></form>\n\
+    <form class=\"search\"><label>Logger <input name=\"log\" size=\"40\" required></label> \
+    <label>level <input name=\"level\" size=\"8\" required></label> <button>Set</button></form>\n";
 
 /// The loggers of the process. Must not wait.
 pub trait LogLevels: Send + Sync {
@@ -83,6 +89,6 @@ impl Page for LogLevel {
             lines.push(format!("Effective level: <b>{level}</b><br />"));
         }
         let results: String = lines.iter().map(|line| format!("{MARKER}{line}\n")).collect();
-        Response::html(format!("{FORMS}{results}</body></html>\n"))
+        Response::html(format!("{FORMS}{results}</main></body></html>\n"))
     }
 }

@@ -7,17 +7,20 @@ use std::fs;
 use std::path::Path;
 
 /// One thread.
-#[derive(Debug, PartialEq, Eq)]
-struct ThreadState {
-    id: u64,
-    name: String,
-    state: &'static str,
-    /// In clock ticks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadState {
+    /// Its number in the system.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// `RUNNING`, `SLEEPING` and others.
+    pub state: &'static str,
+    /// CPU time in the program, in clock ticks.
     user: u64,
-    /// In clock ticks.
+    /// CPU time in the kernel, in clock ticks.
     system: u64,
     /// The function of the kernel where it waits, if the kernel tells.
-    waits_in: String,
+    pub waits_in: String,
 }
 
 /// The threads of this process by id, as text. Threads that end meanwhile are left out.
@@ -29,12 +32,18 @@ pub fn thread_dump() -> String {
     text
 }
 
-fn threads() -> Vec<ThreadState> {
+/// The threads of this process, in no order. Threads that end meanwhile are left out.
+pub fn threads() -> Vec<ThreadState> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     entries.flatten().filter_map(|entry| ThreadState::read(&entry.path())).collect()
 }
 
 impl ThreadState {
+    /// CPU time since it started, in the program and in the kernel, in seconds.
+    pub fn cpu_seconds(&self) -> (f64, f64) {
+        (seconds(self.user), seconds(self.system))
+    }
+
     fn read(task: &Path) -> Option<Self> {
         let stat = fs::read_to_string(task.join("stat")).ok()?;
         let waits_in = fs::read_to_string(task.join("wchan")).unwrap_or_default();
@@ -60,7 +69,7 @@ impl ThreadState {
 
     fn text(&self) -> String {
         let mut text = format!("Thread {} ({}):\n  State: {}\n", self.id, self.name, self.state);
-        let (user, system) = (seconds(self.user), seconds(self.system));
+        let (user, system) = self.cpu_seconds();
         text.push_str(&format!("  CPU time: {:.2} s (user {user:.2}, system {system:.2})\n", user + system));
         if !self.waits_in.is_empty() {
             text.push_str(&format!("  Waits in: {}\n", self.waits_in));

@@ -73,7 +73,7 @@ impl Master {
         let descriptor = clone_of(&snapshot.table, &name, tracker);
         checks::check_table(&descriptor, &self.parts.conf)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&name.clone()), move || {
+        self.procedures.submit("CloneSnapshotProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let _namespace = master.namespace_lock.read();
             master.parts.namespaces.settle()?;
@@ -119,7 +119,7 @@ impl Master {
         check_same_tracker(&table.descriptor, &snapshot.table)?;
         check_restorable(table)?;
         let master = Arc::clone(self);
-        self.procedures.submit(nonce, Some(&name.clone()), move || {
+        self.procedures.submit("RestoreSnapshotProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.table(&name)?;
             check_restorable(&table)?;

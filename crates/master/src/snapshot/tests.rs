@@ -177,7 +177,7 @@ fn a_snapshot_is_there_whole_or_not_at_all() {
 fn a_snapshot_goes_whole_or_not_at_all() {
     let delete = |master: &Arc<Master>| -> Result<u64> {
         master.delete_snapshot("s")?;
-        master.procedures.submit(NO_NONCE, None, || Ok(Vec::new()))
+        master.procedures.submit("TestProcedure", NO_NONCE, None, || Ok(Vec::new()))
     };
     at_every_step(with_snapshot, delete, |cluster, ok, history| {
         assert!(!ok || names(cluster).is_empty(), "{history}");

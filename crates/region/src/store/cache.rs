@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use evenkeel_block_cache::FileId;
 use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_restarted;
 use evenkeel_common::{ColumnFamilyDescriptor, ConfigError, Configuration, TimeUnit, priority};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Store, StoreFile};
+use super::{Store, StoreFile, StoreFileInfo};
 
 /// Which of a store's blocks are cached, and when (`CacheConfig`). `Default` has HBase's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +139,15 @@ impl Store {
             queue.is_running = spawn_restarted("prefetch", run).is_ok();
         }
         ADDED.notify_one();
+    }
+
+    /// Its files with the names by which the cache knows them, and the bytes of each that may be
+    /// cached.
+    pub fn cacheable_files(&self) -> Vec<(StoreFileInfo, FileId, u64)> {
+        let state = self.state.load();
+        let of_file =
+            |file: &Arc<StoreFile>| (file.info(), file.reader().file_id(), file.reader().cacheable_bytes());
+        state.files.iter().map(of_file).collect()
     }
 
     /// The names of the files whose blocks are all in the cache.
