@@ -16,6 +16,7 @@
 //! | `master_store` | what a stock master needs to take the directory over |
 //! | `ports` | the three ports |
 //! | `start` | the nine steps of a start |
+//! | `status` | what the status pages read, and their history |
 //!
 //! The parts that a RegionServer of a cluster has, too, are in [`evenkeel_process`].
 
@@ -28,27 +29,27 @@ mod files;
 mod master_store;
 mod ports;
 mod start;
+mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_common::{Configuration, HBaseError, Result, ServerName, buffer_pool};
+use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
 use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
 use evenkeel_master::chore::MasterChore;
 use evenkeel_master::{Master, recovery};
 use evenkeel_process::info::InfoServers;
 use evenkeel_process::memory_trim::MemoryTrim;
+use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::wals::Wals;
 use evenkeel_process::{Failure, FixedLogLevels, security, settings};
 pub use evenkeel_process::{LogLevels, MemoryPlan, MemoryUse, Settings, StopProgress, StopRequest};
-use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::Region;
-use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_rpc::{Executor, RpcServerHandle};
-use evenkeel_zookeeper::ZnodeTree;
+use evenkeel_status_pages::Sampler;
 
 use self::endpoint::ZooKeeperThread;
 
@@ -62,20 +63,20 @@ pub struct Standalone {
     master: Arc<Master>,
     regionserver: Arc<RegionServer>,
     wals: Wals,
-    chunks: Arc<ChunkPool>,
+    memory: MemoryMeter,
     rpc: Vec<RpcServerHandle>,
     executor: Arc<Executor>,
     chore: Chore,
     master_chore: MasterChore,
     memory_trim: MemoryTrim,
     zookeeper: ZooKeeperThread,
-    znode_tree: Arc<ZnodeTree>,
-    nonces: Arc<NonceManager>,
     recovered: recovery::Recovered,
     started_in: Duration,
     /// Why the server cannot go on, once it cannot.
     failure: Failure,
     info: InfoServers,
+    /// Keeps the history of the status pages.
+    sampler: Sampler,
     _lock: DirLock,
 }
 
@@ -169,19 +170,7 @@ impl Standalone {
     /// What each part takes now. Not for frequent use: it takes the locks of the logs and of the
     /// caches.
     pub fn memory_use(&self) -> MemoryUse {
-        let cache = self.regionserver.cache_stats();
-        MemoryUse {
-            caches: cache.memory_bytes,
-            chunks: self.chunks.bytes() as u64,
-            logs: (self.wals.user.stats().queue_bytes + self.wals.meta.stats().queue_bytes) as u64,
-            requests: self.rpc.first().map_or(0, |server| server.stats().inflight_bytes),
-            replies: self.rpc.first().map_or(0, |server| server.stats().unsent_bytes),
-            buffer_pool: buffer_pool::pooled_bytes() as u64,
-            scanners: self.regionserver.scanners().bytes(),
-            system_scanners: self.regionserver.scanners().system_bytes(),
-            zookeeper: self.znode_tree.client_bytes(),
-            nonces: self.nonces.bytes(),
-        }
+        self.memory.read()
     }
 
     /// As [`Standalone::stop_with`], without progress.
@@ -208,6 +197,7 @@ impl Standalone {
         self.master.stop();
         progress.begin("the info pages");
         drop(self.info);
+        drop(self.sampler);
         progress.begin("calls on connections' threads");
         self.rpc.into_iter().for_each(|server| server.shutdown(CALLS_GRACE));
         progress.begin("chores");

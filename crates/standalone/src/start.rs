@@ -40,6 +40,7 @@ use evenkeel_master::{Master, MasterParts, Table, descriptors, mirrored, reconci
 use evenkeel_metrics::Registry;
 use evenkeel_process::info::{InfoParts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
+use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
 use evenkeel_process::{Settings, StopRequest, bad, connections};
 use evenkeel_region::region::Region;
@@ -48,11 +49,13 @@ use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_regionserver::metrics::source::SourceNames;
 use evenkeel_regionserver::{ClusterView, RegionServer, RegionServerParts};
 use evenkeel_rpc::{Executor, RpcServer, RpcServerHandle};
+use evenkeel_status_pages::{Sampler, Sources};
 use evenkeel_zookeeper::znodes::{ZnodePaths, Znodes};
 use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
 
 use crate::endpoint::ZooKeeperThread;
 use crate::ports::Ports;
+use crate::status::{self, Status};
 use crate::{Standalone, files, master_store};
 
 /// Starts a server; see [`Standalone::start_on`].
@@ -75,15 +78,15 @@ pub(crate) fn start(
     let (regionserver, connection) =
         open_regions(&process, &storage, &recovery, &catalog, &identity, &ports)?;
     let master = start_master(&process, &storage, catalog, &identity, &regionserver, &connection)?;
-    let serving = serve(&process, &storage, ports, &identity, (&master, &regionserver), log_levels)?;
+    let parts = (&storage, &recovery, &identity, (&master, &regionserver));
+    let serving = serve(&process, parts, ports, log_levels)?;
     master.tidy_up()?;
     Ok(Standalone {
         name: identity.name,
-        znode_tree: Arc::clone(master.znodes().tree()),
         master,
         regionserver,
         wals: storage.wals,
-        chunks: storage.stores.chunks,
+        memory: serving.memory,
         rpc: serving.rpc,
         executor: serving.executor,
         chore: serving.chore,
@@ -91,7 +94,7 @@ pub(crate) fn start(
         memory_trim: serving.memory_trim,
         zookeeper: serving.zookeeper,
         info: serving.info,
-        nonces: recovery.nonces,
+        sampler: serving.sampler,
         recovered: recovery.recovered,
         started_in: began.elapsed(),
         settings: process.settings,
@@ -291,28 +294,59 @@ struct Serving {
     memory_trim: MemoryTrim,
     zookeeper: ZooKeeperThread,
     info: InfoServers,
+    sampler: Sampler,
+    memory: MemoryMeter,
 }
+
+/// What the steps before the last have made.
+type Parts<'a> = (&'a Storage, &'a Recovery, &'a Identity, (&'a Arc<Master>, &'a Arc<RegionServer>));
 
 /// Step 9.
 fn serve(
     process: &Process,
-    storage: &Storage,
+    parts: Parts<'_>,
     ports: Ports,
-    identity: &Identity,
-    (master, regionserver): (&Arc<Master>, &Arc<RegionServer>),
     log_levels: Arc<dyn LogLevels>,
 ) -> Result<Serving> {
+    let (storage, recovery, identity, (master, regionserver)) = parts;
     let Process { conf, settings, supervisor, .. } = process;
     let executor = Arc::new(Executor::start(&executor_config(conf, &identity.name, supervisor)?)?);
     let chore = Chore::start(regionserver)?;
     let rpc_ports = (ports.master.supervised_by(supervisor), ports.regionserver.supervised_by(supervisor));
     let rpc = serve_rpc(rpc_ports, master, regionserver, &executor)?;
-    // The second is the RegionServer's.
-    let answering = rpc.last().map(|rpc| Answering { rpc, executor: &executor });
+    let [master_rpc, regionserver_rpc] = &rpc;
+    let answering = Answering { rpc: regionserver_rpc, executor: &executor };
     let zookeeper_quorum = format!("{}:{}", settings.host, settings.zookeeper_port);
     let names = SourceNames { zookeeper_quorum, cluster_id: identity.cluster_id.clone() };
-    let registry = registry(process, storage, regionserver, answering, names.clone());
-    register_master(&registry, master, rpc.first().map(|rpc| Answering { rpc, executor: &executor }), names);
+    let registry = registry(process, storage, regionserver, Some(answering), names.clone());
+    register_master(&registry, master, Answering { rpc: master_rpc, executor: &executor }, names);
+    let memory = MemoryMeter {
+        regionserver: Arc::downgrade(regionserver),
+        chunks: Arc::clone(&storage.stores.chunks),
+        wals: storage.wals.clone(),
+        rpc: master_rpc.monitor(),
+        znode_tree: Arc::clone(master.znodes().tree()),
+        nonces: Arc::clone(&recovery.nonces),
+    };
+    let status = Status::start(Sources {
+        regionserver: Arc::downgrade(regionserver),
+        master: Arc::downgrade(master),
+        server_name: identity.name.to_string(),
+        cluster_id: identity.cluster_id.clone(),
+        zookeeper_quorum: format!("{}:{}", settings.host, settings.zookeeper_port),
+        started_ms: identity.name.start_code,
+        env: Arc::clone(&storage.user_env),
+        block_cache: settings.block_cache.clone(),
+        wals: status::named(&storage.wals),
+        rpc: regionserver_rpc.monitor(),
+        executor: Arc::clone(&executor),
+        clock: Arc::clone(&process.clock),
+        memory: status::memory(memory.clone(), settings.memory),
+        memory_bytes_max: settings.memory.sum(),
+        configuration: Arc::clone(conf),
+        ignored: status::ignored_settings(conf),
+        registry: Arc::clone(&registry),
+    })?;
     let info_parts = InfoParts {
         registry,
         rpc_metrics: Arc::clone(&ports.shared.rpc_metrics),
@@ -320,7 +354,7 @@ fn serve(
         log_levels,
         hostname: settings.host.clone(),
     };
-    let info = InfoServers::start(ports.info, &info_parts, |routes| routes, supervisor)?;
+    let info = InfoServers::start(ports.info, &info_parts, |routes| status.add_to(routes), supervisor)?;
     let master_chore = MasterChore::start(master, janitor_period(conf)?)?;
     let zookeeper = ZkConfig {
         connections_max: ports.shared.limits.zookeeper,
@@ -332,17 +366,17 @@ fn serve(
     let zookeeper = ZooKeeperThread::start(ports.zookeeper, tree, zookeeper, supervisor)?;
     let (cache, chunks): (&Arc<dyn BlockCache>, _) = (&storage.stores.cache, &storage.stores.chunks);
     let memory_trim = MemoryTrim::start(settings.memory_trim_period, regionserver, cache, chunks)?;
-    Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, info })
+    let (rpc, sampler) = (rpc.into(), status.into_sampler());
+    Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, info, sampler, memory })
 }
 
 /// Adds the metrics of the master, whose port is the first.
 fn register_master(
     registry: &Registry,
     master: &Arc<Master>,
-    answering: Option<Answering<'_>>,
+    Answering { rpc, executor }: Answering<'_>,
     names: SourceNames,
 ) {
-    let Some(Answering { rpc, executor }) = answering else { return };
     registry.register(Arc::new(MasterSource {
         master: Arc::downgrade(master),
         rpc: rpc.monitor(),
@@ -356,16 +390,16 @@ fn janitor_period(conf: &Configuration) -> Result<Duration> {
     Ok(Duration::from_millis(ms.map_err(bad)?.max(1).unsigned_abs()))
 }
 
-/// The master's port answers what the RegionServer's does, too: clients ask either for the
-/// registry.
+/// The master's server, then the RegionServer's. The master's port answers what the RegionServer's
+/// does, too: clients ask either for the registry.
 fn serve_rpc(
     (master_port, regionserver_port): (RpcServer, RpcServer),
     master: &Arc<Master>,
     regionserver: &Arc<RegionServer>,
     executor: &Arc<Executor>,
-) -> Result<Vec<RpcServerHandle>> {
+) -> Result<[RpcServerHandle; 2]> {
     let mut master_services = regionserver.services(executor);
     master_services.push(Arc::new(MasterService::new(Arc::clone(master), Arc::clone(executor))));
     let services = regionserver.services(executor);
-    Ok(vec![master_port.serve(master_services)?, regionserver_port.serve(services)?])
+    Ok([master_port.serve(master_services)?, regionserver_port.serve(services)?])
 }

@@ -44,6 +44,7 @@
 //! | `flush-lowprio` | `region/store/background_priority.rs` | its flush | |
 //! | `compact-lowprio` | same | its compaction | |
 //! | `info` | `info-server/server.rs` | that request, or that connection | the server |
+//! | `status-history` | `status-pages/history.rs` | restarted | restarted |
 //! | `metrics-sink` | `metrics/sink/periodic.rs` | that round | nothing depends on it |
 //! | `open-region-N` | `master/regions.rs` | that region is not served | the start |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |

@@ -1,0 +1,336 @@
+//! [`History`]: the last minutes of a server, in bounded memory.
+//!
+//! | what | how often | how many | bytes at most |
+//! |---|---|---|---|
+//! | [`Sample`]: rates, percentiles of all calls | 1 s | [`SAMPLES`] | 80 KiB |
+//! | [`Column`](heat::Column): requests of each region | 5 s | [`heat::COLUMNS`] | 1.5 MiB |
+//! | [`CacheLook`](cached::CacheLook): cached bytes of files | 10 s, on demand | 1 | 300 a file |
+//! | [`Work`]: flushes and compactions | 1 s | [`work::ENDED_MAX`] | 50 KiB |
+//! | [`Pause`]: moments in which the process stood still | | [`PAUSES`] | 2 KiB |
+//!
+//! The thread `status-history` takes them. It reads counters and nothing that it could wait for,
+//! except the list of regions, and has the priority of background work. A second without a sample,
+//! because the thread did not get to run, is a gap in the charts, and is noted as a pause: a
+//! process that was stopped or starved shows it where its slow requests are.
+
+pub mod cached;
+pub mod heat;
+pub mod work;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use evenkeel_common::clock;
+use evenkeel_common::priority::{self, REDUCED_NICE};
+use evenkeel_common::thread::spawn_restarted;
+use evenkeel_metrics::HistogramSnapshot;
+use evenkeel_regionserver::RequestKind;
+use parking_lot::Mutex;
+
+use self::cached::CachedFiles;
+use self::heat::HeatMap;
+use self::work::{Work, WorkHistory};
+use crate::sources::Sources;
+
+/// Samples that are kept: a little more than ten minutes.
+pub const SAMPLES: usize = 640;
+/// Pauses that are kept.
+pub const PAUSES: usize = 64;
+const PERIOD: Duration = Duration::from_secs(1);
+/// Columns of the heat map are taken in every so many periods.
+const HEAT_PERIODS: u32 = 5;
+/// A sample that is late by so much tells of a pause.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// Microseconds in a unit of time of a histogram.
+const US_PER_UNIT: f64 = 0.128;
+
+/// What happened in about a second.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// When it ended, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// Requests a second by kind, in the order of [`KINDS`].
+    pub requests: [f64; KINDS.len()],
+    /// Requests a second that took longer than the ledger's threshold.
+    pub slow: f64,
+    /// Times of calls, from arrival to reply, in microseconds; `None` if there was none.
+    pub times: Option<Percentiles>,
+    /// The longest commit of the logs, in microseconds; `None` if there was none.
+    pub wal_sync_max_us: Option<f64>,
+    /// CPU time of the process in each second.
+    pub cpu: f64,
+    /// Bytes a second that came in and went out over RPC.
+    pub bytes: [f64; 2],
+}
+
+/// The kinds of requests that are told apart.
+pub const KINDS: [(RequestKind, &str, &str); 5] = [
+    (RequestKind::Get, "Get", "rpcGetRequestCount"),
+    (RequestKind::Mutate, "Mutate", "rpcMutateRequestCount"),
+    (RequestKind::Multi, "Multi", "rpcMultiRequestCount"),
+    (RequestKind::Scan, "Scan", "rpcScanRequestCount"),
+    (RequestKind::BulkLoad, "Bulk load", "rpcBulkLoadRequestCount"),
+];
+
+impl Sample {
+    /// All requests a second.
+    pub fn total(&self) -> f64 {
+        self.requests.iter().sum()
+    }
+}
+
+/// Percentiles of times, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Percentiles {
+    /// Half of the calls took no longer.
+    pub p50: f64,
+    /// 99 of 100.
+    pub p99: f64,
+    /// 999 of 1000.
+    pub p999: f64,
+    /// All of them.
+    pub max: f64,
+}
+
+impl Percentiles {
+    /// Those of a histogram of times; `None` if it is empty.
+    pub fn of(times: &HistogramSnapshot) -> Option<Self> {
+        let us = |units: u64| units as f64 * US_PER_UNIT;
+        (times.count() > 0).then(|| Self {
+            p50: us(times.quantile(0.5)),
+            p99: us(times.quantile(0.99)),
+            p999: us(times.quantile(0.999)),
+            max: us(times.max()),
+        })
+    }
+}
+
+/// A while in which this process did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// When it was over, in milliseconds since 1970.
+    pub ended_ms: i64,
+    /// How long it was, as far as it is known, in milliseconds.
+    pub ms: i64,
+}
+
+/// What is kept.
+#[derive(Debug, Default)]
+struct Kept {
+    samples: VecDeque<Sample>,
+    pauses: VecDeque<Pause>,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct History {
+    kept: Mutex<Kept>,
+    heat: Mutex<HeatMap>,
+    cached: CachedFiles,
+    work: Mutex<WorkHistory>,
+}
+
+impl History {
+    /// The samples, the oldest first.
+    pub fn samples(&self) -> Vec<Sample> {
+        self.kept.lock().samples.iter().cloned().collect()
+    }
+
+    /// The newest sample.
+    pub fn last(&self) -> Sample {
+        self.kept.lock().samples.back().cloned().unwrap_or_default()
+    }
+
+    /// The pauses, the oldest first.
+    pub fn pauses(&self) -> Vec<Pause> {
+        self.kept.lock().pauses.iter().copied().collect()
+    }
+
+    /// Reads the heat map.
+    pub fn with_heat<R>(&self, read: impl FnOnce(&HeatMap) -> R) -> R {
+        read(&self.heat.lock())
+    }
+
+    /// Flushes and compactions of the last minutes.
+    pub fn works(&self) -> Vec<Work> {
+        self.work.lock().works()
+    }
+
+    /// How much of each store file is cached.
+    pub fn cached_files(&self) -> &CachedFiles {
+        &self.cached
+    }
+
+    fn add(&self, sample: Sample, pause: Option<Pause>) {
+        let mut kept = self.kept.lock();
+        push(&mut kept.samples, sample, SAMPLES);
+        if let Some(pause) = pause {
+            push(&mut kept.pauses, pause, PAUSES);
+        }
+    }
+}
+
+/// Appends to a ring.
+fn push<T>(ring: &mut VecDeque<T>, item: T, kept: usize) {
+    if ring.len() >= kept {
+        ring.pop_front();
+    }
+    ring.push_back(item);
+}
+
+/// The thread that samples; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Sampler {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sampler {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(sources: &Arc<Sources>, history: &Arc<History>) -> io::Result<Self> {
+        let (stop, stopped) = bounded(0);
+        let (sources, history) = (Arc::clone(sources), Arc::clone(history));
+        let thread = spawn_restarted("status-history", move || sample_until(&stopped, &sources, &history))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+fn sample_until(stopped: &Receiver<()>, sources: &Sources, history: &History) {
+    if let Err(error) = priority::lower(REDUCED_NICE) {
+        tracing::debug!(%error, "the history of the status pages is taken at the priority of everything else");
+    }
+    let mut before = Totals::read(sources);
+    let mut rounds: u32 = 0;
+    while matches!(stopped.recv_timeout(PERIOD), Err(RecvTimeoutError::Timeout)) {
+        let now = Totals::read(sources);
+        let (sample, pause) = now.since(&before, sources.clock.now_ms());
+        history.add(sample, pause);
+        before = now;
+        rounds = rounds.wrapping_add(1);
+        let now_ms = sources.now_ms();
+        let Some(server) = sources.server() else { continue };
+        let regions = server.regions().all();
+        history.work.lock().look(now_ms, &regions, server.background());
+        if rounds.is_multiple_of(HEAT_PERIODS) {
+            history.heat.lock().add(now_ms, &regions);
+        }
+        if history.cached.is_due(now_ms) {
+            history.cached.look(now_ms, &*sources.env.stores.cache, &regions);
+        }
+    }
+}
+
+/// What has been counted up to a moment.
+struct Totals {
+    at: Instant,
+    requests: [u64; KINDS.len()],
+    slow: u64,
+    times: HistogramSnapshot,
+    syncs: HistogramSnapshot,
+    cpu_ns: u64,
+    bytes: [u64; 2],
+}
+
+impl Totals {
+    fn read(sources: &Sources) -> Self {
+        let (stats, metrics) = (sources.rpc.stats(), sources.rpc.metrics());
+        let mut syncs = HistogramSnapshot::default();
+        sources.wals.iter().for_each(|wal| wal.log.metrics().add_sync_times(&mut syncs));
+        let counters = sources.server();
+        Self {
+            at: clock::monotonic(),
+            requests: KINDS
+                .map(|(kind, ..)| counters.as_ref().map_or(0, |server| server.counters().of(kind))),
+            slow: metrics.ledger.counts().0,
+            times: metrics.total_time.snapshot(),
+            syncs,
+            cpu_ns: evenkeel_info_server::platform::cpu_ns(),
+            bytes: [stats.received_bytes, stats.sent_bytes],
+        }
+    }
+
+    fn since(&self, before: &Self, at_ms: i64) -> (Sample, Option<Pause>) {
+        let took = self.at.saturating_duration_since(before.at);
+        let seconds = took.as_secs_f64().max(0.001);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let mut requests = [0.0; KINDS.len()];
+        for ((rate_of, now), before) in requests.iter_mut().zip(self.requests).zip(before.requests) {
+            *rate_of = rate(now, before);
+        }
+        let ([received, sent], [received_before, sent_before]) = (self.bytes, before.bytes);
+        let late = took.saturating_sub(PERIOD);
+        let pause = (late >= PAUSE_MIN)
+            .then(|| Pause { ended_ms: at_ms, ms: i64::try_from(late.as_millis()).unwrap_or(i64::MAX) });
+        let sample = Sample {
+            at_ms,
+            requests,
+            slow: rate(self.slow, before.slow),
+            times: Percentiles::of(&self.times.since(&before.times)),
+            wal_sync_max_us: Percentiles::of(&self.syncs.since(&before.syncs)).map(|times| times.max),
+            cpu: rate(self.cpu_ns, before.cpu_ns) / 1e9,
+            bytes: [rate(received, received_before), rate(sent, sent_before)],
+        };
+        (sample, pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_metrics::Histogram;
+
+    use super::*;
+
+    fn totals(at: Instant, gets: u64, times: HistogramSnapshot) -> Totals {
+        let requests = [gets, 0, 0, 0, 0];
+        Totals {
+            at,
+            requests,
+            slow: 0,
+            times,
+            syncs: HistogramSnapshot::default(),
+            cpu_ns: 0,
+            bytes: [0, gets],
+        }
+    }
+
+    #[test]
+    fn a_sample_is_of_its_own_second() {
+        let (start, times) = (clock::monotonic(), Histogram::default());
+        times.record_time(Duration::from_secs(9));
+        let before = totals(start, 100, times.snapshot());
+        (0..100).for_each(|_| times.record_time(Duration::from_micros(500)));
+        let now = totals(start + 2 * PERIOD, 300, times.snapshot());
+        let (sample, pause) = now.since(&before, 5_000);
+        assert_eq!((sample.total(), sample.bytes), (100.0, [0.0, 100.0]));
+        let of_calls = sample.times.expect("calls");
+        assert!((of_calls.p50 / 500.0 - 1.0).abs() < 0.02 && of_calls.max < 520.0, "{of_calls:?}");
+        assert_eq!(pause, Some(Pause { ended_ms: 5_000, ms: 1_000 }));
+        let quiet = totals(start + 3 * PERIOD, 300, times.snapshot());
+        let (sample, pause) = quiet.since(&now, 6_000);
+        assert_eq!((sample.times, pause, sample.total()), (None, None, 0.0));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let history = History::default();
+        for at_ms in 0..2_000 {
+            history.add(Sample { at_ms, ..Sample::default() }, Some(Pause { ended_ms: at_ms, ms: 1 }));
+        }
+        assert_eq!((history.samples().len(), history.pauses().len()), (SAMPLES, PAUSES));
+        assert_eq!(history.last().at_ms, 1_999);
+    }
+}

@@ -1,0 +1,130 @@
+//! [`StatusPages`]: the pages, and the files that they need.
+//!
+//! | module | path |
+//! |---|---|
+//! | `block_cache` | `/block-cache` |
+//! | `dump` | `/dump` |
+//! | `heatmap` | `/heatmap` |
+//! | `master` | `/master-status` |
+//! | `memory` | `/memory` |
+//! | `metrics` | `/metrics-list` |
+//! | `overview` | `/rs-status` |
+//! | `procedures` | `/procedures` |
+//! | `regions` | `/regions` |
+//! | `rpc` | `/rpc` |
+//! | `settings` | `/settings` |
+//! | `slow`, `timeline` | `/slow` |
+//! | `tables` | `/tables` |
+//! | `tasks` | `/rs-status?format=json` |
+//! | `threads` | `/threads` |
+//! | `wal` | `/wal` |
+//! | `work` | `/work` |
+
+mod block_cache;
+mod dump;
+mod heatmap;
+mod master;
+mod memory;
+mod metrics;
+mod overview;
+mod procedures;
+mod regions;
+mod rpc;
+mod settings;
+mod slow;
+mod tables;
+mod tasks;
+mod threads;
+mod timeline;
+mod wal;
+mod work;
+
+use std::sync::Arc;
+
+use evenkeel_info_server::{Page, Request, Response, Routes};
+use maud::Markup;
+
+use self::threads::LastTimes;
+use crate::history::History;
+use crate::layout::Frame;
+use crate::sources::Sources;
+
+const STYLE: &str = include_str!("assets/evenkeel.css");
+const SCRIPT: &str = include_str!("assets/evenkeel.js");
+const ICON: &str = include_str!("assets/evenkeel.svg");
+
+/// What a page is made from.
+#[derive(Clone)]
+pub struct StatusPages {
+    sources: Arc<Sources>,
+    history: Arc<History>,
+    thread_times: Arc<LastTimes>,
+}
+
+/// A page: its name, what is on it, how often it changes, and its content.
+struct Description {
+    path: &'static str,
+    title: &'static str,
+    about: &'static str,
+    refresh_ms: u32,
+    content: fn(&StatusPages, &Request) -> Markup,
+}
+
+const PAGES: &[Description] = &[
+    overview::PAGE,
+    master::PAGE,
+    slow::PAGE,
+    tables::PAGE,
+    regions::PAGE,
+    heatmap::PAGE,
+    work::PAGE,
+    memory::PAGE,
+    block_cache::PAGE,
+    wal::PAGE,
+    rpc::PAGE,
+    procedures::PAGE,
+    settings::PAGE,
+    threads::PAGE,
+    metrics::PAGE,
+];
+
+impl StatusPages {
+    /// Pages of the numbers of now and of the last minutes.
+    pub fn new(sources: Arc<Sources>, history: Arc<History>) -> Self {
+        Self { sources, history, thread_times: Arc::default() }
+    }
+
+    /// Adds the pages to others.
+    pub fn add_to(&self, routes: Routes) -> Routes {
+        let with_page = |routes: Routes, page: &'static Description| {
+            let pages = self.clone();
+            let respond = move |request: &Request| pages.respond(page, request);
+            routes.page(page.path, Arc::new(respond))
+        };
+        let routes = PAGES.iter().fold(routes, with_page);
+        let dump = self.clone();
+        routes
+            .page(dump::PATH, Arc::new(move |request: &Request| dump::respond(&dump, request)))
+            .page("/static/evenkeel.css", file("text/css;charset=utf-8", STYLE))
+            .page("/static/evenkeel.js", file("text/javascript;charset=utf-8", SCRIPT))
+            .page("/static/evenkeel.svg", file("image/svg+xml", ICON))
+    }
+
+    fn respond(&self, page: &Description, request: &Request) -> Response {
+        if request.parameter("format") == Some("json") && page.path == overview::PAGE.path {
+            return tasks::respond(self, request.parameter("filter").unwrap_or_default());
+        }
+        let frame = Frame {
+            path: page.path,
+            title: page.title,
+            about: page.about,
+            server: &self.sources.server_name,
+            refresh_ms: page.refresh_ms,
+        };
+        frame.page(&(page.content)(self, request))
+    }
+}
+
+fn file(content_type: &'static str, content: &'static str) -> Arc<dyn Page> {
+    Arc::new(move |_: &Request| Response::ok(content_type, content))
+}

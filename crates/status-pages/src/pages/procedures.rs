@@ -1,0 +1,88 @@
+//! `/procedures`: the master's changes that are under way, wait, or have ended.
+
+use evenkeel_info_server::Request;
+use evenkeel_master::procedures::ProcedureState;
+use maud::{Markup, html};
+
+use super::{Description, StatusPages};
+use crate::format;
+use crate::layout::{Column, TableView, card};
+
+pub(super) const PAGE: Description = Description {
+    path: "/procedures",
+    title: "Procedures",
+    about: "Changes of tables, regions, namespaces and snapshots: under way, waiting, and ended in the last 15 minutes.",
+    refresh_ms: 1_000,
+    content,
+};
+
+const COLUMNS: [Column; 6] = [
+    Column::number("id", "Id", "The procedure's number, which clients ask for"),
+    Column::text("kind", "Procedure", "HBase's name of its kind"),
+    Column::text("table", "Table", "The table that it changes"),
+    Column::text("state", "State", "What became of it"),
+    Column::number("submitted", "Submitted", "When a client asked for it, UTC"),
+    Column::number("took", "Took", "From its submission until it ended, or until now"),
+];
+
+type Row = (u64, ProcedureState);
+
+fn content(pages: &StatusPages, request: &Request) -> Markup {
+    let Some(master) = pages.sources.master.upgrade() else {
+        return html! { p.empty { "This process has no master." } };
+    };
+    let now_ms = pages.sources.now_ms();
+    let view = TableView::of(request, PAGE.path, &COLUMNS);
+    let table = |state: &ProcedureState| state.table.as_ref().map_or_else(String::new, ToString::to_string);
+    let mut rows = master.procedures().all();
+    rows.retain(|(_, procedure)| view.matches(&[procedure.kind, &table(procedure), state(procedure).1]));
+    let all = match view.sort.as_str() {
+        "kind" => view.cut(&mut rows, |(_, procedure)| procedure.kind),
+        "table" => view.cut(&mut rows, |(_, procedure)| table(procedure)),
+        "state" => view.cut(&mut rows, |(_, procedure)| state(procedure).1),
+        "submitted" => view.cut(&mut rows, |(_, procedure)| procedure.submitted_ms),
+        "took" => view.cut(&mut rows, |(_, procedure)| took_ms(procedure, now_ms)),
+        _ => view.cut(&mut rows, |(id, _)| *id),
+    };
+    let body = html! {
+        @if all == 0 { p.empty { "None." } }
+        @else {
+            div.scroll { table {
+                thead { (view.heads(&COLUMNS)) }
+                tbody { @for row in &rows { (show(row, now_ms)) } }
+            } }
+            (view.pages(all, "procedures"))
+        }
+    };
+    card("", "", &html! { (view.search_form("Kind, table or state")) div #rows data-live { (body) } })
+}
+
+fn took_ms(procedure: &ProcedureState, now_ms: i64) -> i64 {
+    let end_ms = if procedure.outcome.is_some() { procedure.updated_ms } else { now_ms };
+    end_ms.saturating_sub(procedure.submitted_ms)
+}
+
+/// The class of a procedure's state, and its name.
+fn state(procedure: &ProcedureState) -> (&'static str, &'static str) {
+    match (&procedure.outcome, procedure.has_begun) {
+        (Some(Ok(_)), _) => ("tag dim", "done"),
+        (Some(Err(_)), _) => ("tag bad", "failed"),
+        (None, true) => ("tag", "runs"),
+        (None, false) => ("tag warn", "waits for its table or a thread"),
+    }
+}
+
+fn show((id, procedure): &Row, now_ms: i64) -> Markup {
+    let (class, name) = state(procedure);
+    let took = format::micros(took_ms(procedure, now_ms) as f64 * 1e3);
+    html! {
+        tr {
+            td.num { (id) }
+            td { (procedure.kind) }
+            td { @if let Some(table) = &procedure.table { (table) } }
+            td.wide { span class=(class) { (name) } @if let Some(Err(error)) = &procedure.outcome { " " small { (error) } } }
+            td.num { (format::moment(procedure.submitted_ms)) }
+            td.num { (took.show("", "from its submission until it ended, or until now")) }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! `/settings`: every setting with its value, where it comes from, and whether it has an effect.
+
+use std::collections::BTreeMap;
+
+use evenkeel_info_server::Request;
+use evenkeel_info_server::pages::{Property, properties};
+use maud::{Markup, html};
+
+use super::{Description, StatusPages};
+use crate::layout::{Column, TableView, card};
+
+pub(super) const PAGE: Description = Description {
+    path: "/settings",
+    title: "Settings",
+    about: "Every setting with its value, where it comes from, and what holds instead where it has no effect. Secrets are masked.",
+    refresh_ms: 0,
+    content,
+};
+
+const COLUMNS: [Column; 4] = [
+    Column::text("source", "From", "Where the value comes from: what was set is first"),
+    Column::text("key", "Key", "The setting's name"),
+    Column::text("value", "Value", "The value, with ${x} replaced"),
+    Column::text("effect", "", "What is done instead, where the setting has no effect"),
+];
+
+const BUILT_IN: &str = "built-in default";
+
+fn content(pages: &StatusPages, request: &Request) -> Markup {
+    let sources = &pages.sources;
+    let view = TableView::of(request, PAGE.path, &COLUMNS);
+    let ignored: BTreeMap<&str, &str> =
+        sources.ignored.iter().map(|setting| (setting.key, setting.instead)).collect();
+    let unknown = sources.configuration.unknown_keys();
+    let note = |property: &Property| ignored.get(property.key.as_str()).copied();
+    let mut rows = properties(&sources.configuration);
+    rows.retain(|property| view.matches(&[&property.key, &property.value, &property.source]));
+    let is_built_in = |property: &Property| property.source == BUILT_IN;
+    let all = match view.sort.as_str() {
+        "key" => view.cut(&mut rows, |property| property.key.clone()),
+        "value" => view.cut(&mut rows, |property| property.value.clone()),
+        "effect" => view.cut(&mut rows, |property| (note(property).is_none(), property.key.clone())),
+        _ => view.cut(&mut rows, |property| {
+            (is_built_in(property), property.source.clone(), property.key.clone())
+        }),
+    };
+    let body = html! {
+        div.scroll { table {
+            thead { (view.heads(&COLUMNS)) }
+            tbody {
+                @for property in &rows {
+                    tr {
+                        td { @if is_built_in(property) { small { "default" } } @else { span.tag { (property.source) } } @if property.is_final { " " span.tag.dim { "final" } } }
+                        td.wide { code { (property.key) } }
+                        td.wide { code { (property.value) } }
+                        td.wide {
+                            @if let Some(instead) = note(property) { span.tag.warn { "no effect" } " " (instead) }
+                            @if unknown.contains(&property.key.as_str()) { span.tag.warn { "unknown" } " no such setting is known" }
+                        }
+                    }
+                }
+            }
+        } }
+        (view.pages(all, "settings"))
+    };
+    html! {
+        @if !sources.ignored.is_empty() || !unknown.is_empty() {
+            p.hint { (sources.ignored.len()) " of the settings that are set have no effect, " (unknown.len()) " are not known." }
+        }
+        (card("", "", &html! { (view.search_form("Key, value or source")) div #rows data-part { (body) } }))
+    }
+}

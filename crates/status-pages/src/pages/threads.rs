@@ -1,0 +1,162 @@
+//! `/threads`: each thread of the process: what it is for, what it does now, and the processor time
+//! that it takes.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use evenkeel_common::clock;
+use evenkeel_info_server::Request;
+use evenkeel_info_server::pages::{ThreadState, threads};
+use maud::{Markup, html};
+use parking_lot::Mutex;
+
+use super::{Description, StatusPages};
+use crate::format;
+use crate::layout::{Column, TableView, bar, card};
+
+pub(super) const PAGE: Description = Description {
+    path: "/threads",
+    title: "Threads",
+    about: "What each thread is for, what it does now, and the processor time it takes.",
+    refresh_ms: 2_000,
+    content,
+};
+
+const COLUMNS: [Column; 6] = [
+    Column::number("now", "Now", "CPU time in each second since the page was last made"),
+    Column::number("cpu", "CPU time", "ProcessCpuTime of the thread: since it started"),
+    Column::text("name", "Thread", "The thread's name and number"),
+    Column::text("for", "Is for", "What the thread does"),
+    Column::text("state", "State", "What the system says that it does now"),
+    Column::text("waits", "Waits in", "The function of the kernel where it waits"),
+];
+
+/// What threads are for, by the beginnings of their names (`evenkeel_common::thread`).
+const PURPOSES: [(&str, &str); 27] = [
+    ("rpc-conn", "reads requests of connections, runs most of them, sends replies"),
+    ("rpc-accept", "takes new connections"),
+    ("general", "reads that wait for a disk"),
+    ("priority", "calls of system tables, quick admin calls"),
+    ("scan", "scans, and what computes for long"),
+    ("write", "writes that wait"),
+    ("decode", "large writes being decoded"),
+    ("admin", "admin calls that wait"),
+    ("wal-watch", "watches the log's syncs"),
+    ("wal-archiver", "moves logs that are not needed to oldWALs"),
+    ("wal", "writes and syncs a log"),
+    ("flush-in-memory", "makes MemStores flat"),
+    ("flush", "writes MemStores to files"),
+    ("compact", "merges store files"),
+    ("chunks", "keeps memory ready for MemStores"),
+    ("memory-trim", "gives memory back to the system"),
+    ("write-throttle", "sends replies of writers that were held back"),
+    ("chore", "leases, memory limits, periodic work"),
+    ("master-chore", "the master's periodic work"),
+    ("assignment", "opens regions again after a change failed"),
+    ("procedure", "creates, alters, splits and merges"),
+    ("zookeeper", "answers clients that look for the cluster"),
+    ("info", "answers these pages"),
+    ("status-history", "samples for these pages"),
+    ("read-ahead", "reads blocks before scans ask for them"),
+    ("prefetch", "reads files into the cache"),
+    ("log", "writes the log of the process"),
+];
+
+/// The CPU times of threads when they were last read, by number.
+#[derive(Debug, Default)]
+pub(super) struct LastTimes(Mutex<(Option<Instant>, HashMap<u64, f64>)>);
+
+/// A thread and the CPU time that it takes of each second.
+struct Row {
+    thread: ThreadState,
+    cpu: f64,
+    now: f64,
+}
+
+impl LastTimes {
+    fn rows(&self) -> Vec<Row> {
+        let (now, mut last) = (clock::monotonic(), self.0.lock());
+        let seconds =
+            last.0.map_or(f64::INFINITY, |at| now.saturating_duration_since(at).as_secs_f64().max(0.1));
+        let row = |thread: ThreadState| {
+            let (user, system) = thread.cpu_seconds();
+            let cpu = user + system;
+            let before = last.1.get(&thread.id).copied().unwrap_or(cpu);
+            Row { now: (cpu - before).max(0.0) / seconds, cpu, thread }
+        };
+        let rows: Vec<Row> = threads().into_iter().map(row).collect();
+        *last = (Some(now), rows.iter().map(|row| (row.thread.id, row.cpu)).collect());
+        rows
+    }
+}
+
+fn purpose(name: &str) -> &'static str {
+    let matching = PURPOSES.iter().filter(|(start, _)| name.starts_with(start));
+    matching.max_by_key(|(start, _)| start.len()).map_or("", |(_, purpose)| purpose)
+}
+
+fn content(pages: &StatusPages, request: &Request) -> Markup {
+    let view = TableView::of(request, PAGE.path, &COLUMNS);
+    let mut rows = pages.thread_times.rows();
+    rows.retain(|row| view.matches(&[&row.thread.name, purpose(&row.thread.name), row.thread.state]));
+    let all = match view.sort.as_str() {
+        "cpu" => view.cut(&mut rows, |row| row.cpu),
+        "name" => view.cut(&mut rows, |row| row.thread.name.clone()),
+        "for" => view.cut(&mut rows, |row| purpose(&row.thread.name)),
+        "state" => view.cut(&mut rows, |row| row.thread.state),
+        "waits" => view.cut(&mut rows, |row| row.thread.waits_in.clone()),
+        _ => view.cut(&mut rows, |row| (row.now, row.cpu)),
+    };
+    let body = html! {
+        div.scroll { table {
+            thead { (view.heads(&COLUMNS)) }
+            tbody { @for row in &rows { (show(row)) } }
+        } }
+        (view.pages(all, "threads"))
+    };
+    html! {
+        (card("", "", &html! { (view.search_form("Name, purpose or state")) div #rows data-live { (body) } }))
+        p.hint { "As text, for scripts: " a href="/dump" { "/dump" } ". A thread's stack is not shown: no thread can read another's." }
+    }
+}
+
+fn show(row: &Row) -> Markup {
+    let thread = &row.thread;
+    let state = match thread.state {
+        "RUNNING" => ("tag", "running"),
+        "SLEEPING" => ("tag dim", "waiting"),
+        "WAITING FOR A DISK" => ("tag warn", "waiting for a disk"),
+        other => ("tag dim", other),
+    };
+    let thousandths = evenkeel_common::length::whole((row.now * 1000.0).round());
+    html! {
+        tr {
+            td.num { (bar(thousandths, 1000, "CPU")) " " (format::percent(row.now).show("", "of a processor, since the page was last made")) }
+            td.num { (format::rate(row.cpu, "s").show("ProcessCpuTime", "CPU time since the thread started")) }
+            td { code { (thread.name) } " " small { (thread.id) } }
+            td { (purpose(&thread.name)) }
+            td { span class=(state.0) { (state.1) } }
+            td { code { (thread.waits_in) } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_beginning_of_a_name_tells_its_purpose() {
+        assert_eq!(purpose("wal-watch"), "watches the log's syncs");
+        assert_eq!(purpose("wal"), "writes and syncs a log");
+        assert_eq!(purpose("flush-in-memory-1"), "makes MemStores flat");
+        assert_eq!(purpose("unheard of"), "");
+    }
+
+    #[test]
+    fn processor_time_is_that_since_the_last_look() {
+        let times = LastTimes::default();
+        assert!(times.rows().iter().all(|row| row.now == 0.0), "nothing is known of the time before");
+        assert!(!times.rows().is_empty());
+    }
+}

@@ -1,0 +1,140 @@
+//! `/work`: flushes and compactions that go on, wait, or have ended.
+
+use std::sync::Arc;
+
+use evenkeel_info_server::Request;
+use evenkeel_region::region::Region;
+use maud::{Markup, html};
+
+use super::timeline::Bar;
+use super::{Description, StatusPages};
+use crate::format;
+use crate::history::work::{Work, WorkKind};
+use crate::layout::{bar, card, live, tile};
+
+pub(super) const PAGE: Description = Description {
+    path: "/work",
+    title: "Background work",
+    about: "Flushes and compactions: what goes on, how far it is, what waits, and how fast it may write.",
+    refresh_ms: 1_000,
+    content,
+};
+
+fn content(pages: &StatusPages, _: &Request) -> Markup {
+    html! {
+        (live("now", &tiles(pages)))
+        (card("In progress", "", &live("running", &running(pages))))
+        (card("Waiting", "in the order of the queues", &live("waiting", &waiting(pages))))
+    }
+}
+
+fn tiles(pages: &StatusPages) -> Markup {
+    let Some(server) = pages.sources.server() else { return html! {} };
+    let background = server.background();
+    let (flushes, compactions) = background.queued();
+    let limit = |limit: Option<u64>| {
+        limit.map_or_else(|| "no limit".to_owned(), |limit| format::byte_rate(limit as f64).text())
+    };
+    let compaction = background.compaction_throughput().controller();
+    let flush = background.flush_throughput();
+    html! {
+        div.tiles {
+            (tile("Flushes waiting", &format::count(flushes as u64, "flushes").show("flushQueueLength", "flushes that wait for a thread"),
+                &html! { (format::count(background.flush_failures(), "failed").show("", "flushes that failed since start")) }))
+            (tile("Compactions waiting", &format::count(compactions as u64, "compactions").show("compactionQueueLength", "compactions that wait for a thread"), &html! {}))
+            (tile("Compactions wrote", &format::bytes(compaction.bytes()).show("compactedOutputBytes", "bytes that compactions have written"),
+                &html! { "may write " (limit(compaction.limit())) }))
+            (tile("Held by the limit", &format::micros(compaction.waited().as_secs_f64() * 1e6).show("hbase.hstore.compaction.throughput.higher.bound", "how long compactions waited for their pace"),
+                &html! { "pace, not disk" }))
+            (tile("Flushes wrote", &format::bytes(flush.bytes()).show("flushedOutputBytes", "bytes that flushes have written with a pace"),
+                &html! { "may write " (limit(flush.limit())) }))
+        }
+    }
+}
+
+fn running(pages: &StatusPages) -> Markup {
+    let Some(server) = pages.sources.server() else { return html! {} };
+    let mut busy: Vec<(Arc<Region>, bool, (u64, u64))> = Vec::new();
+    for region in server.regions().all() {
+        let (is_flushing, load) = (region.is_flushing(), region.load());
+        if is_flushing || load.compacting_cells > 0 {
+            busy.push((region, is_flushing, (load.compacted_cells, load.compacting_cells)));
+        }
+    }
+    html! {
+        @if busy.is_empty() { p.empty { "Nothing." } }
+        @else {
+            div.scroll { table {
+                thead { tr { th scope="col" { "Work" } th scope="col" { "Region" } th scope="col" { "Progress" } th scope="col" { "" } } }
+                tbody {
+                    @for (region, is_flushing, (done, all)) in busy {
+                        @if is_flushing { (flush_row(&region)) }
+                        @if all > 0 { (compaction_row(&region, done, all)) }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn region_name(region: &Region) -> Markup {
+    html! { (region.info().table()) " " code { (region.info().encoded_name()) } }
+}
+
+fn flush_row(region: &Region) -> Markup {
+    html! {
+        tr {
+            td { span.tag { "flush" } }
+            td { (region_name(region)) }
+            td { (format::bytes(region.snapshot_bytes()).show("flushMemstoreSize", "bytes of cells that are being written")) " being written" }
+            td { small { "waits for the disk" } }
+        }
+    }
+}
+
+fn compaction_row(region: &Region, done: u64, all: u64) -> Markup {
+    html! {
+        tr {
+            td { span.tag { "compaction" } }
+            td { (region_name(region)) }
+            td { (bar(done, all, "cells")) " " (format::share(done, all).show("currentCompactedKVs / totalCompactingKVs", "cells that are done")) }
+            td { (format::count(done, "cells").show("currentCompactedKVs", "cells that are done")) " of " (format::count(all, "cells").show("totalCompactingKVs", "cells of the compaction")) }
+        }
+    }
+}
+
+fn waiting(pages: &StatusPages) -> Markup {
+    let Some(server) = pages.sources.server() else { return html! {} };
+    let (flushes, compactions) = server.background().waiting();
+    html! {
+        @if flushes.is_empty() && compactions.is_empty() { p.empty { "Nothing." } }
+        @else {
+            div.scroll { table { tbody {
+                @for region in &flushes {
+                    tr { td { span.tag.dim { "flush" } } td { (region_name(region)) } td { small { "waits for a flush thread" } } td.num { (format::bytes(region.memstore_bytes()).show("memStoreSize", "bytes of cells that are not flushed")) } }
+                }
+                @for (region, is_major) in &compactions {
+                    tr { td { span.tag.dim { (if *is_major { "major compaction" } else { "compaction" }) } } td { (region_name(region)) } td { small { "waits for a compaction thread, or for the region's running one" } } td.num { (format::bytes(region.load().store_file_bytes).show("storeFileSize", "bytes of the region's files")) } }
+                }
+            } } }
+        }
+    }
+}
+
+/// The work of the last minutes, for the timeline.
+pub(super) fn bars(pages: &StatusPages) -> Vec<Bar> {
+    let now_ms = pages.sources.now_ms();
+    let bar = |work: Work| {
+        let (lane, class, name) = match work.kind {
+            WorkKind::Flush => ("flushes", "c1", "Flush"),
+            WorkKind::Compaction => ("compactions", "c2", "Compaction"),
+        };
+        let to_ms = work.to_ms.unwrap_or(now_ms);
+        let took = format::age(to_ms - work.from_ms).text();
+        let state = if work.to_ms.is_some() { "took up to" } else { "has gone on for" };
+        let began = format::time_of_day(work.from_ms);
+        let tip = format!("{name} of {} {}\n{state} {took}, from {began} UTC", work.table, work.region);
+        Bar { lane, class, from_ms: work.from_ms, to_ms, tip }
+    };
+    pages.history.works().into_iter().map(bar).collect()
+}
