@@ -25,6 +25,8 @@ pub(crate) struct FileState {
     pub(crate) incomplete: usize,
     pub(crate) abandoned: usize,
     pub(crate) recoveries: usize,
+    /// How often `recoverLease` answers false before it answers true.
+    pub(crate) unrecovered: usize,
 }
 
 /// A NameNode and DataNodes of this process, and a client of them with short times.
@@ -172,7 +174,7 @@ fn answer(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Answer {
         "renewLease" => Answer::of(&RenewLeaseResponseProto {}),
         "recoverLease" => {
             file.recoveries += 1;
-            file.is_closed = file.recoveries > 1;
+            file.is_closed = file.recoveries > file.unrecovered;
             Answer::of(&RecoverLeaseResponseProto { result: file.is_closed })
         }
         "getFileInfo" => Answer::of(&GetFileInfoResponseProto { fs: Some(status()) }),

@@ -219,6 +219,7 @@ fn a_dropped_log_is_recovered() {
     let mut log = client.create_log("/log", client.new_file()).expect("created");
     log.append(b"entry").expect("appended");
     log.flush(Durability::Flushed).expect("flushed");
+    cluster.file.lock().unrecovered = 1;
     drop(log);
     assert_eq!(client.broken_files(), ["/log"]);
     eventually("it is recovered", || client.broken_files().is_empty());
