@@ -240,7 +240,7 @@ impl HFileWriter {
         self.write_bloom_metas()?;
         let trailer = self.trailer(load_on_open_offset, file_info_offset);
         self.blocks.append(&trailer.encode())?;
-        let bytes = self.blocks.sync()?;
+        let bytes = self.blocks.close()?;
         Ok(self.written(bytes, trailer))
     }
 

@@ -113,7 +113,9 @@ impl Master {
         }
         let edits = dir.join(layout::RECOVERED_EDITS_DIR);
         let options = CreateOptions { overwrite: true, parents: true, bulk: false };
-        Ok(self.fs().create(&edits.join(format!("{seq_id}.seqid")), options)?.sync()?)
+        let mut file = self.fs().create(&edits.join(format!("{seq_id}.seqid")), options)?;
+        file.sync()?;
+        Ok(file.close()?)
     }
 
     /// Merges regions that lie side by side; `forcible` merges others too, with all between them in

@@ -93,7 +93,9 @@ pub fn create_back_reference(
 }
 
 fn touch(fs: &dyn FileSystem, path: &Path) -> std::io::Result<()> {
-    fs.create(path, CreateOptions { overwrite: true, parents: true, bulk: false })?.sync()
+    let mut file = fs.create(path, CreateOptions { overwrite: true, parents: true, bulk: false })?;
+    file.sync()?;
+    file.close()
 }
 
 /// Whether a directory's name is that of back references.

@@ -22,6 +22,7 @@
 //! Memory: edits are buffered up to [`SplitOptions::buffer_bytes_max`] over all regions, then those
 //! of the region with the most bytes are written to disk.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
@@ -109,7 +110,10 @@ pub const GAPS_MAX: usize = 1000;
 /// # Errors
 /// `IOException` of the storage, and the errors of the callbacks. Nothing is left half done, so the
 /// split can be repeated.
-pub fn split_wal(options: SplitOptions<'_>) -> Result<SplitOutcome> {
+pub fn split_wal(mut options: SplitOptions<'_>) -> Result<SplitOutcome> {
+    if !end_file(&mut options)? {
+        return Ok(SplitOutcome::default());
+    }
     let mut reader = match WalReader::open(options.fs, options.wal) {
         Ok(reader) => reader,
         Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
@@ -125,6 +129,17 @@ pub fn split_wal(options: SplitOptions<'_>) -> Result<SplitOutcome> {
             split.discard();
             Err(error)
         }
+    }
+}
+
+/// Takes the file from a writer that may still have it open: its length is final then. Returns
+/// false if it does not exist.
+fn end_file(options: &mut SplitOptions<'_>) -> Result<bool> {
+    let go_on = RefCell::new(&mut *options.should_continue);
+    match options.fs.recover(options.wal, &|| (go_on.borrow_mut())()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -346,7 +361,8 @@ impl RecoveredEdits {
     pub(crate) fn complete(&mut self) -> io::Result<()> {
         self.spill()?;
         self.file.append(TRAILER)?;
-        self.file.sync()
+        self.file.sync()?;
+        self.file.close()
     }
 
     /// Reads a complete file back and compares it.

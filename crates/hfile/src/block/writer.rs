@@ -167,10 +167,11 @@ impl BlockWriter {
         self.file.append(bytes).map_err(|e| io_at(&self.name, offset, e))
     }
 
-    /// Makes the file durable, and returns its length.
-    pub fn sync(&mut self) -> Result<u64> {
+    /// Makes the file durable, closes it, and returns its length.
+    pub fn close(&mut self) -> Result<u64> {
         let offset = self.position();
-        self.file.sync().map_err(|e| io_at(&self.name, offset, e))?;
+        let closed = self.file.sync().and_then(|()| self.file.close());
+        closed.map_err(|e| io_at(&self.name, offset, e))?;
         Ok(offset)
     }
 

@@ -374,7 +374,10 @@ fn write_seq_id_file(env: &RegionEnv, dir: &Path, seq_id: u64) -> Result<()> {
     env.stores.fs.mkdirs(&dir)?;
     let path = dir.join(format!("{seq_id}.seqid"));
     if !env.stores.fs.exists(&path)? {
-        env.stores.fs.create(&path, CreateOptions { overwrite: true, parents: true, bulk: false })?.sync()?;
+        let options = CreateOptions { overwrite: true, parents: true, bulk: false };
+        let mut file = env.stores.fs.create(&path, options)?;
+        file.sync()?;
+        file.close()?;
     }
     for old in env.stores.fs.list(&dir)?.iter().filter(|f| seq_id_of(f.name()).is_some_and(|id| id < seq_id))
     {

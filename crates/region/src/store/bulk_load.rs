@@ -89,7 +89,7 @@ impl Store {
             return Err(HBaseError::io(format!("{}: {at} bytes of {}", from.display(), source.len())));
         }
         target.sync()?;
-        drop(target);
+        target.close()?;
         self.check_copy(&*source, to)
     }
 

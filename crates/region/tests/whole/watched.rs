@@ -234,4 +234,8 @@ impl AppendFile for WatchedFile {
     fn truncate(&mut self, len: u64) -> io::Result<()> {
         self.change("truncate", |file| file.truncate(len))
     }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.inner.close()
+    }
 }

@@ -192,5 +192,6 @@ fn catch_panic<T>(what: &str, job: impl FnOnce() -> io::Result<T>) -> io::Result
 fn close(mut file: Box<dyn AppendFile>, is_awaited: &AtomicBool) -> io::Result<()> {
     file.append(TRAILER)?;
     file.write_back(&|| !is_awaited.load(Ordering::Relaxed))?;
-    file.sync()
+    file.sync()?;
+    file.close()
 }
