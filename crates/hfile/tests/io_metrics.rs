@@ -21,7 +21,7 @@ fn counts() -> [u64; 4] {
     let record = io_metrics::get().record();
     assert_eq!((&*record.name, &*record.bean), ("IO", "name=RegionServer,sub=IO"));
     assert_eq!(counter(&record, "fsChecksumFailureCount"), 0);
-    ["fsReadTime_num_ops", "fsPReadTime_num_ops", "fsWriteTime_num_ops", "fsSlowReadsCount"]
+    ["FsReadTime_num_ops", "FsPReadTime_num_ops", "FsWriteTime_num_ops", "fsSlowReadsCount"]
         .map(|name| counter(&record, name))
 }
 

@@ -11,9 +11,9 @@ use evenkeel_metrics::{Record, Value};
 use evenkeel_wal::{NoListener, SyncLevel, Wal, WalConfig, WalKey, metrics};
 
 const NAMES: [&str; 12] = [
-    "appendTime_num_ops",
-    "appendSize_num_ops",
-    "syncTime_num_ops",
+    "AppendTime_num_ops",
+    "AppendSize_num_ops",
+    "SyncTime_num_ops",
     "appendCount",
     "slowAppendCount",
     "rollRequest",
@@ -47,7 +47,7 @@ fn the_record_sums_both_logs_by_hbase_s_names() {
     let record = metrics::record(&[&user, &meta]);
     assert_eq!((&*record.name, &*record.bean), ("WAL", "name=RegionServer,sub=WAL"));
     NAMES.iter().for_each(|name| assert!(counter(&record, name) < u64::MAX));
-    let counts = ["appendCount", "appendTime_num_ops", "appendSize_num_ops", "syncTime_num_ops"];
+    let counts = ["appendCount", "AppendTime_num_ops", "AppendSize_num_ops", "SyncTime_num_ops"];
     assert_eq!(counts.map(|name| counter(&record, name)), [4; 4]);
     let bytes = user.stats().bytes;
     assert_eq!(counter(&record, "writtenBytes"), bytes + meta.stats().bytes);

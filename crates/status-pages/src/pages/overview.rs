@@ -64,12 +64,12 @@ fn tiles(pages: &StatusPages, samples: &[Sample], now_ms: i64) -> Markup {
             ))
             (tile(
                 "p99",
-                &micros(times.map(|t| t.p99)).show("totalCallTime_99th_percentile", "99 of 100 calls of the last ten seconds took no longer"),
-                &html! { "median " (micros(times.map(|t| t.p50)).show("totalCallTime_median", "half of the calls of the last ten seconds took no longer")) },
+                &micros(times.map(|t| t.p99)).show("TotalCallTime_99th_percentile", "99 of 100 calls of the last ten seconds took no longer"),
+                &html! { "median " (micros(times.map(|t| t.p50)).show("TotalCallTime_median", "half of the calls of the last ten seconds took no longer")) },
             ))
             (tile(
                 "p99.9",
-                &micros(times.map(|t| t.p999)).show("totalCallTime_99.9th_percentile", "999 of 1000 calls of the last ten seconds took no longer"),
+                &micros(times.map(|t| t.p999)).show("TotalCallTime_99.9th_percentile", "999 of 1000 calls of the last ten seconds took no longer"),
                 &html! { "max " (micros(times.map(|t| t.max)).show("totalCallTime_max", "the longest call of the last ten seconds")) },
             ))
             (tile(
@@ -162,9 +162,9 @@ pub(super) fn latency(samples: &[Sample], now_ms: i64) -> Markup {
     };
     let series = [
         line("max", "totalCallTime_max", "s4", |times| times.max),
-        line("p99.9", "totalCallTime_99.9th_percentile", "s3", |times| times.p999),
-        line("p99", "totalCallTime_99th_percentile", "s2", |times| times.p99),
-        line("median", "totalCallTime_median", "s1", |times| times.p50),
+        line("p99.9", "TotalCallTime_99.9th_percentile", "s3", |times| times.p999),
+        line("p99", "TotalCallTime_99th_percentile", "s2", |times| times.p99),
+        line("median", "TotalCallTime_median", "s1", |times| times.p50),
     ];
     let values = series.iter().flat_map(|series| series.values.iter().copied().flatten());
     let scale = Scale::log(values);

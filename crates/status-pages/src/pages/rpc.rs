@@ -46,7 +46,7 @@ fn tiles(pages: &StatusPages) -> Markup {
         div.tiles {
             (tile("Connections", &format::count(stats.connections_open, "open").show("numOpenConnections", "connections that are open"),
                 &html! { (format::count(stats.connections_opened, "since start").show("", "connections that were ever opened")) }))
-            (tile("Calls", &format::count(stats.calls, "calls").show("totalCallTime_num_ops", "calls since start"),
+            (tile("Calls", &format::count(stats.calls, "calls").show("TotalCallTime_num_ops", "calls since start"),
                 &html! { (format::count(stats.calls_refused, "refused").show("exceptions.callQueueTooBig", "calls refused since the server was full")) }))
             (tile("Requests in flight", &format::bytes(stats.inflight_bytes).show("queueSize", "bytes of requests in flight"),
                 &html! { (bar(stats.inflight_bytes, limit("requests"), "in flight")) " of " (format::bytes(limit("requests")).show("hbase.ipc.server.max.callqueue.size", "bytes at most")) }))

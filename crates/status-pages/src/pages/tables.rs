@@ -24,9 +24,9 @@ const COLUMNS: [Column; 11] = [
     Column::number("regions", "Regions", "regionCount: regions that are served here"),
     Column::number("reads", "Reads", "readRequestCount: read requests since the regions opened"),
     Column::number("writes", "Writes", "writeRequestCount: write requests since the regions opened"),
-    Column::number("get", "Get p99", "getTime_99th_percentile: of the last interval"),
-    Column::number("put", "Put p99", "putTime_99th_percentile: of the last interval"),
-    Column::number("scan", "Scan p99", "scanTime_99th_percentile: of the last interval"),
+    Column::number("get", "Get p99", "GetTime_99th_percentile: of the last interval"),
+    Column::number("put", "Put p99", "PutTime_99th_percentile: of the last interval"),
+    Column::number("scan", "Scan p99", "ScanTime_99th_percentile: of the last interval"),
     Column::number("size", "Files", "storeFileSize: bytes of the store files"),
     Column::number("files", "Files", "storeFileCount: store files"),
     Column::number("memstore", "MemStore", "memStoreSize: bytes of cells that are not flushed"),
@@ -136,9 +136,9 @@ fn show(row: &Row) -> Markup {
             td.num { (format::count(row.regions, "regions").show("regionCount", "regions that are served here")) }
             td.num { (format::count(row.reads, "requests").show("readRequestCount", "read requests")) }
             td.num { (format::count(row.writes, "requests").show("writeRequestCount", "write requests")) }
-            td.num { (time(row.get, "getTime_99th_percentile")) }
-            td.num { (time(row.put, "putTime_99th_percentile")) }
-            td.num { (time(row.scan, "scanTime_99th_percentile")) }
+            td.num { (time(row.get, "GetTime_99th_percentile")) }
+            td.num { (time(row.put, "PutTime_99th_percentile")) }
+            td.num { (time(row.scan, "ScanTime_99th_percentile")) }
             td.num { (format::bytes(row.file_bytes).show("storeFileSize", "bytes of the store files")) }
             td.num { (format::count(row.files, "files").show("storeFileCount", "store files")) }
             td.num { (format::bytes(row.memstore_bytes).show("memStoreSize", "bytes of cells that are not flushed")) }

@@ -61,9 +61,9 @@ fn log(wal: &NamedWal) -> Markup {
                 &html! { (format::bytes(bytes).show("hlogFileSize", "bytes of the closed ones")) " closed" }))
             (tile("Entries", &format::count(stats.entries, "entries").show("appendCount", "entries since the log was opened"),
                 &html! { (format::bytes(stats.bytes).show("writtenBytes", "their bytes")) }))
-            (tile("Commit", &micros(|times| times.p50).show("syncTime_median", "half of the commits since start took no longer"),
-                &html! { "p99.9 " (micros(|times| times.p999).show("syncTime_99.9th_percentile", "999 of 1000 commits since start took no longer")) }))
-            (tile("Syncs", &format::count(stats.syncs, "syncs").show("syncTime_num_ops", "syncs to the disk"),
+            (tile("Commit", &micros(|times| times.p50).show("SyncTime_median", "half of the commits since start took no longer"),
+                &html! { "p99.9 " (micros(|times| times.p999).show("SyncTime_99.9th_percentile", "999 of 1000 commits since start took no longer")) }))
+            (tile("Syncs", &format::count(stats.syncs, "syncs").show("SyncTime_num_ops", "syncs to the disk"),
                 &html! { (format::count(stats.slow_syncs, "slow").show("hbase.regionserver.wal.slowsync.ms", "commits that took longer")) ", " (format::count(stats.stuck_syncs, "stuck").show("hbase.regionserver.wal.roll.on.sync.ms", "commits that were longer in progress")) }))
             (tile("Queue", &format::bytes(stats.queue_bytes as u64).show("", "bytes of buffers that wait or are written"),
                 &html! { "at most " (format::bytes(stats.queue_bytes_peak as u64).show("", "the most that they were")) }))
