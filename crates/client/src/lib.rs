@@ -23,6 +23,7 @@
 //! | [`result`] | [`RowResult`]: the cells of one row |
 //! | [`config`] | [`ClientConfig`]: addresses, timeouts, retries |
 //! | [`error`] | [`Error`], which says whether to try again |
+//! | [`status_service`] | a RegionServer's reports to its master |
 //! | `batch` | batches of operations: grouped by server, retried by region |
 //! | `cells` | the cells of requests and replies |
 //! | `coprocessor` | calls of coprocessor endpoints |

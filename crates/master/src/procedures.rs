@@ -118,8 +118,8 @@ impl ProcedureExecutor {
         self.shared.inner.lock().states.iter().rev().map(|(id, state)| (*id, state.clone())).collect()
     }
 
-    /// Submits a procedure of a kind and a table, which waits for those of that table before it; one
-    /// of none waits for none. `nonce` (group and number) of 0 is none.
+    /// Submits a procedure of a kind and a table, which waits for those of that table before it;
+    /// one of none waits for none. `nonce` (group and number) of 0 is none.
     ///
     /// # Errors
     /// `MasterStoppedException` after [`ProcedureExecutor::stop`]; `IOException` when too many

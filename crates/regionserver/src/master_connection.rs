@@ -115,8 +115,8 @@ pub trait MasterConnection: Send + Sync {
 /// Registers a server with its master, and returns the settings that the master has for it.
 ///
 /// # Errors
-/// As [`MasterConnection::region_server_startup`]; also when the master knows this server by another
-/// host name than its own, at which HBase's RegionServer ends, too.
+/// As [`MasterConnection::region_server_startup`]; also when the master knows this server by
+/// another host name than its own, at which HBase's RegionServer ends, too.
 pub fn register(
     master: &dyn MasterConnection,
     name: &ServerName,

@@ -41,7 +41,7 @@ pub const SAMPLES: usize = 640;
 /// Pauses that are kept.
 pub const PAUSES: usize = 64;
 const PERIOD: Duration = Duration::from_secs(1);
-/// Columns of the heat map are taken in every so many periods.
+/// The heat map gets a column once in this number of periods.
 const HEAT_PERIODS: u32 = 5;
 /// A sample that is late by so much tells of a pause.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
