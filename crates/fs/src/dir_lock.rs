@@ -5,17 +5,27 @@
 //! the kernel releases it however the process ends. The file contains the holder's process id, for
 //! the error message of a second server. It remains after the lock is released, because removing it
 //! would race with the next holder.
+//!
+//! A process that is killed keeps the lock until the kernel has taken its memory and descriptors
+//! apart, which takes seconds for a large one. So a start right after a crash waits
+//! ([`DirLock::acquire_within`]), and then for the process itself, which may still have its ports.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The lock file in the locked directory.
 pub const LOCK_FILE_NAME: &str = ".evenkeel.lock";
 
 /// More than the digits of any process id.
 const PID_BYTES_MAX: u64 = 32;
+/// The interval of attempts while the lock is held by another process.
+const RETRY: Duration = Duration::from_millis(50);
+/// How long the process that held the lock is waited for once the lock is free. It takes
+/// milliseconds, unless the id is that of another process by now.
+const HOLDER_END: Duration = Duration::from_secs(1);
 
 /// Locks a directory for this process until dropped.
 #[derive(Debug)]
@@ -48,22 +58,71 @@ impl DirLock {
         Ok(Self { dir: dir.to_owned(), _file: file })
     }
 
+    /// As [`DirLock::acquire`], waiting for the holder to end for as long as `limit`. `waits` is
+    /// called once, with the reason, before the first wait.
+    ///
+    /// # Errors
+    /// As [`DirLock::acquire`].
+    pub fn acquire_within(dir: &Path, limit: Duration, waits: impl FnOnce(&io::Error)) -> io::Result<Self> {
+        let (mut waits, mut holder, mut left) = (Some(waits), None, limit);
+        loop {
+            match Self::acquire(dir) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && !left.is_zero() => {
+                    waits.take().into_iter().for_each(|waits| waits(&error));
+                    let lock_file = File::open(dir.join(LOCK_FILE_NAME));
+                    holder = lock_file.ok().and_then(|mut file| holder_of(&mut file));
+                    pause(&mut left);
+                }
+                Ok(lock) => {
+                    holder.into_iter().for_each(wait_for_end);
+                    return Ok(lock);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// The locked directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 }
 
+/// Sleeps until the next attempt, and takes that from the time that is left.
+fn pause(left: &mut Duration) {
+    let pause = RETRY.min(*left);
+    std::thread::sleep(pause);
+    *left -= pause;
+}
+
 fn busy(dir: &Path, file: &mut File) -> io::Error {
-    let mut pid = String::new();
-    let read = file.rewind().and_then(|()| file.take(PID_BYTES_MAX).read_to_string(&mut pid));
-    let holder = match (read, pid.trim()) {
-        (Ok(_), pid) if !pid.is_empty() => format!("process {pid}"),
-        _ => "another process".to_owned(),
-    };
+    let holder = holder_of(file).map_or("another process".to_owned(), |pid| format!("process {pid}"));
     let message =
         format!("{} is in use by {holder}; two servers cannot share a root directory", dir.display());
     io::Error::new(io::ErrorKind::ResourceBusy, message)
+}
+
+/// The process id in the lock file; `None` if there is none yet.
+fn holder_of(file: &mut File) -> Option<u32> {
+    let mut pid = String::new();
+    file.rewind().and_then(|()| file.take(PID_BYTES_MAX).read_to_string(&mut pid)).ok()?;
+    pid.trim().parse().ok()
+}
+
+/// Waits until a process has closed all that it had, for [`HOLDER_END`] at most.
+fn wait_for_end(pid: u32) {
+    let mut left = HOLDER_END;
+    while pid != std::process::id() && is_alive(pid) && !left.is_zero() {
+        pause(&mut left);
+    }
+}
+
+/// Whether a process has not ended: `Z` and `X` in proc(5) are states after the descriptors are
+/// closed.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !"ZX".contains(state))
 }
 
 /// Tries to acquire the lock without waiting. Returns true if it succeeded.
@@ -96,6 +155,25 @@ mod tests {
         assert!(error.to_string().contains(&format!("process {};", std::process::id())), "{error}");
         drop(held);
         assert_eq!(DirLock::acquire(dir.path()).expect("free again").dir(), dir.path());
+    }
+
+    #[test]
+    fn a_holder_that_ends_in_time_is_waited_for() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let held = DirLock::acquire(dir.path()).expect("free");
+        let mut told = 0;
+        let error = DirLock::acquire_within(dir.path(), Duration::from_millis(120), |_| told += 1);
+        assert_eq!((error.expect_err("held").kind(), told), (io::ErrorKind::ResourceBusy, 1));
+        let (tell, waits) = std::sync::mpsc::channel();
+        let holder = std::thread::spawn(move || waits.recv().map(|()| drop(held)));
+        let limit = Duration::from_secs(60);
+        let lock = DirLock::acquire_within(dir.path(), limit, |_| tell.send(()).expect("it listens"));
+        assert_eq!(lock.expect("free in time").dir(), dir.path());
+        holder.join().expect("ended").expect("was told");
+        let mut is_told = false;
+        DirLock::acquire_within(&dir.path().join("absent"), limit, |_| is_told = true)
+            .expect_err("only a holder is waited for");
+        assert!(!is_told);
     }
 
     #[test]
