@@ -87,10 +87,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenkeel_common::clock::Clock;
+use evenkeel_common::clock::{self, Clock};
 use evenkeel_common::thread::{Supervisor, spawn_essential};
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result, TableName, turns};
 use evenkeel_fs::FileSystem;
@@ -107,6 +107,9 @@ pub use queue::OnSynced;
 use queue::{Completion, Queue, Waiter};
 pub use wakeup::{WakeBatch, wake_deferred};
 use watchdog::SyncWatchdog;
+
+/// How long after an attempt that found no file to write [`Wal::obstacle`] says so.
+const OBSTACLE_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The position of an entry in the order of appends, across files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -528,6 +531,21 @@ impl Wal {
     /// appends.
     pub fn table_appends(&self, table: &TableName) -> Arc<TableAppends> {
         self.shared.metrics.of_table(table)
+    }
+
+    /// Why no write can be logged now, one line; `None` if it can. Either the log has failed, or no
+    /// file could be written at an attempt in the last 30 s: the next write tries
+    /// again, so without writes nobody knows.
+    pub fn obstacle(&self) -> Option<String> {
+        let queue = self.shared.queue.lock();
+        let is_new = |at: Instant| clock::monotonic().saturating_duration_since(at) < OBSTACLE_AGE_MAX;
+        match queue.failure() {
+            Some(failure) => Some(failure.message().to_owned()),
+            None if queue.is_rejecting && queue.rejected_at.is_some_and(is_new) => {
+                Some("no WAL file can be written".to_owned())
+            }
+            None => None,
+        }
     }
 
     /// The counters.

@@ -81,8 +81,10 @@ fn a_full_disk_fails_the_sync_and_is_waited_out() {
             assert_eq!(error.kind(), evenkeel_common::ErrorKind::Io);
             assert!(error.message().contains("No space left on device"), "{error}");
         }
+        assert_eq!(wal.obstacle().as_deref(), Some("no WAL file can be written"));
         fs.clear();
         append_synced(&wal, 6).expect("space again");
+        assert_eq!(wal.obstacle(), None);
         wal.sync(late, SyncLevel::Flush).expect_err("it is not in the log");
         append_synced(&wal, 7).expect("synced");
         assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 6, 7]);

@@ -348,7 +348,10 @@ impl Shared {
     /// the WAL fails.
     fn reject_batch(&self, error: &io::Error) -> HBaseError {
         count(&self.counters.failures);
-        let refused_before = std::mem::replace(&mut self.queue.lock().is_rejecting, true);
+        let mut queue = self.queue.lock();
+        queue.rejected_at = Some(clock::monotonic());
+        let refused_before = std::mem::replace(&mut queue.is_rejecting, true);
+        drop(queue);
         if error.kind() == io::ErrorKind::NotFound {
             let reason = HBaseError::io(format!("WAL write failed: {error}"));
             self.fail(&reason);

@@ -1,6 +1,7 @@
 //! The entries that are pending, and the waiters for them.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use evenkeel_common::{HBaseError, Result};
@@ -45,6 +46,8 @@ pub(super) struct Queue {
     pub(super) state: State,
     /// No file could be written at the last attempt: no entry is acknowledged before it is written.
     pub(super) is_rejecting: bool,
+    /// When that attempt was.
+    pub(super) rejected_at: Option<Instant>,
     /// The WAL's thread ends when nothing is pending.
     pub(super) closing: bool,
     /// A roll of the current file is due.
