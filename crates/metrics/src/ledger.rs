@@ -160,7 +160,9 @@ impl SlowRequest {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
-    config: LedgerConfig,
+    kept: usize,
+    /// From so many nanoseconds on a request is slow.
+    slow_ns: AtomicU64,
     /// Requests below this many nanoseconds are not looked at.
     bar_ns: AtomicU64,
     rings: Mutex<Rings>,
@@ -206,7 +208,8 @@ impl Ledger {
             minute_began_at: clock::monotonic(),
         };
         Self {
-            config,
+            kept: config.kept,
+            slow_ns: AtomicU64::new(ns(config.slow)),
             bar_ns: AtomicU64::new(0),
             rings: Mutex::new(rings),
             slow: AtomicU64::new(0),
@@ -257,7 +260,7 @@ impl Ledger {
 
     /// Keeps a request that the ledger [wants](Ledger::wants).
     pub fn keep(&self, request: SlowRequest) {
-        let is_slow = request.total_time() >= self.config.slow;
+        let is_slow = request.total_time() >= self.config().slow;
         if is_slow {
             self.slow.fetch_add(1, Relaxed);
             for (cause, histogram) in Cause::ALL.into_iter().zip(&self.causes) {
@@ -272,15 +275,15 @@ impl Ledger {
             return;
         };
         if is_slow {
-            push(&mut rings.slow, request.clone(), self.config.kept);
+            push(&mut rings.slow, request.clone(), self.kept);
         }
-        let bar = rings.add_to_minute(request, clock::monotonic(), self.config.kept);
-        self.bar_ns.store(ns(bar.min(self.config.slow)), Relaxed);
+        let bar = rings.add_to_minute(request, clock::monotonic(), self.kept);
+        self.bar_ns.store(ns(bar.min(self.config().slow)), Relaxed);
     }
 
     /// Whether a request is slow and gets a line of the log: [`LINES_MAX`] a second do.
     pub fn takes_line(&self, request: &SlowRequest) -> bool {
-        if request.total_time() < self.config.slow {
+        if request.total_time() < self.config().slow {
             return false;
         }
         let (now, mut second) = (clock::monotonic(), self.lines.lock());
@@ -295,7 +298,7 @@ impl Ledger {
     /// in a quiet one. To be called now and then.
     pub fn tick(&self) {
         let mut rings = self.rings.lock();
-        if rings.end_minute(clock::monotonic(), self.config.kept) {
+        if rings.end_minute(clock::monotonic(), self.kept) {
             self.bar_ns.store(0, Relaxed);
         }
     }
@@ -329,7 +332,14 @@ impl Ledger {
 
     /// What is kept.
     pub fn config(&self) -> LedgerConfig {
-        self.config
+        LedgerConfig { slow: Duration::from_nanos(self.slow_ns.load(Relaxed)), kept: self.kept }
+    }
+
+    /// Changes what is slow, for requests that end from now on.
+    pub fn set_slow(&self, slow: Duration) {
+        self.slow_ns.store(ns(slow), Relaxed);
+        // The next request sets it to no more than this.
+        self.bar_ns.store(0, Relaxed);
     }
 }
 
@@ -425,6 +435,18 @@ mod tests {
         assert!(!ledger.takes_line(&request(99)));
         let told = (0..100).filter(|_| ledger.takes_line(&request(100))).count();
         assert!((10..=20).contains(&told), "{told}");
+    }
+
+    #[test]
+    fn what_is_slow_may_be_changed() {
+        let ledger = Ledger::new(LedgerConfig { slow: Duration::from_millis(100), kept: 3 });
+        (101..=120).for_each(|ms| ledger.keep(request(ms)));
+        ledger.set_slow(Duration::from_millis(50));
+        assert_eq!(ledger.config().slow, Duration::from_millis(50));
+        assert!(ledger.wants(Duration::from_millis(50)));
+        ledger.keep(request(60));
+        assert_eq!(times(&ledger.slow_requests()), [60, 120, 119]);
+        assert!(!ledger.wants(Duration::from_millis(49)) && ledger.wants(Duration::from_millis(50)));
     }
 
     #[test]

@@ -9,9 +9,11 @@
 //! many calls as the ledger's, and their texts are cut as well.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::ledger::SlowRequest;
 
@@ -81,10 +83,10 @@ impl Excess {
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct SlowLog {
-    config: SlowLogConfig,
-    /// Calls up to both are not looked at.
-    time_least: Duration,
-    bytes_least: u64,
+    config: RwLock<SlowLogConfig>,
+    /// Calls up to both are not looked at; the time is in milliseconds.
+    time_least_ms: AtomicU64,
+    bytes_least: AtomicU64,
     /// The newest last.
     calls: Mutex<VecDeque<(SlowRequest, Excess)>>,
 }
@@ -98,29 +100,40 @@ impl Default for SlowLog {
 impl SlowLog {
     /// An empty log.
     pub fn new(config: SlowLogConfig) -> Self {
-        let time_least = Duration::from_millis(config.time_ms.least());
-        Self { config, time_least, bytes_least: config.bytes.least(), calls: Mutex::default() }
+        let least = |limit: WarnLimit| AtomicU64::new(limit.least());
+        let (time_least_ms, bytes_least) = (least(config.time_ms), least(config.bytes));
+        Self { config: RwLock::new(config), time_least_ms, bytes_least, calls: Mutex::default() }
+    }
+
+    /// Changes what is slow and what is large, for calls that end from now on.
+    pub fn set_limits(&self, time_ms: WarnLimit, bytes: WarnLimit) {
+        let mut config = self.config.write();
+        (config.time_ms, config.bytes) = (time_ms, bytes);
+        self.time_least_ms.store(time_ms.least(), Relaxed);
+        self.bytes_least.store(bytes.least(), Relaxed);
     }
 
     /// Whether a call may be slow or large.
     #[inline]
     pub fn wants(&self, processing_time: Duration, reply_bytes: u64) -> bool {
-        processing_time > self.time_least || reply_bytes > self.bytes_least
+        processing_time > Duration::from_millis(self.time_least_ms.load(Relaxed))
+            || reply_bytes > self.bytes_least.load(Relaxed)
     }
 
     /// What is excessive of a call. It is kept if it is, and if calls are kept.
     pub fn keep(&self, request: &SlowRequest) -> Option<Excess> {
-        let is_slow = self.config.time_ms.is_exceeded(request.method, request.processing_time.as_millis());
-        let is_large = self.config.bytes.is_exceeded(request.method, u128::from(request.reply_bytes));
+        let config = *self.config.read();
+        let is_slow = config.time_ms.is_exceeded(request.method, request.processing_time.as_millis());
+        let is_large = config.bytes.is_exceeded(request.method, u128::from(request.reply_bytes));
         let excess = match (is_slow, is_large) {
             (true, true) => Excess::SlowAndLarge,
             (true, false) => Excess::Slow,
             (false, true) => Excess::Large,
             (false, false) => return None,
         };
-        if self.config.is_kept {
+        if config.is_kept {
             let mut calls = self.calls.lock();
-            if calls.len() >= self.config.kept {
+            if calls.len() >= config.kept {
                 calls.pop_front();
             }
             calls.push_back((request.clone(), excess));
@@ -136,7 +149,7 @@ impl SlowLog {
     /// Forgets all calls. Returns whether calls are kept.
     pub fn clear(&self) -> bool {
         self.calls.lock().clear();
-        self.config.is_kept
+        self.config.read().is_kept
     }
 }
 
@@ -202,5 +215,15 @@ mod tests {
         let silent = SlowLog::new(SlowLogConfig { is_kept: false, ..config() });
         assert_eq!(silent.keep(&call("Get", 11, 0)), Some(Excess::Slow));
         assert!(silent.calls().is_empty() && !silent.clear());
+    }
+
+    #[test]
+    fn limits_may_be_changed() {
+        let log = SlowLog::new(config());
+        let both = |limit| WarnLimit { calls: Some(limit), scans: Some(limit) };
+        log.set_limits(both(20), both(1000));
+        assert!(!log.wants(Duration::from_millis(20), 1000) && log.wants(Duration::from_millis(21), 0));
+        assert_eq!(log.keep(&call("Get", 11, 101)), None);
+        assert_eq!(log.keep(&call("Scan", 21, 1001)), Some(Excess::SlowAndLarge));
     }
 }
