@@ -66,6 +66,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use evenkeel_common::{
     CellComparator, ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor,
@@ -90,7 +91,7 @@ use self::row_lock::RowLocks;
 pub use self::write::Tried;
 use crate::memstore::MemStoreSize;
 use crate::metrics::{StoreMetrics, TableMetrics};
-use crate::store::{Store, StoreEnv};
+use crate::store::{Store, StoreConfig, StoreEnv};
 
 /// Limits of a region. Defaults and keys are HBase's.
 #[derive(Clone, Debug)]
@@ -104,6 +105,52 @@ pub struct RegionConfig {
     /// `hbase.server.keyvalue.maxsize`: bytes of a cell that an Increment or Append may make; 0 for
     /// no limit.
     pub cell_bytes_max: usize,
+    /// What the server was told to change since it started. Clones share it.
+    pub changed: Arc<ChangedConfig>,
+}
+
+/// Limits of regions and stores that hold instead of those of the start.
+#[derive(Debug, Default)]
+pub struct ChangedConfig {
+    /// Instead of [`RegionConfig::flush_bytes`]; 0 for none.
+    flush_bytes: AtomicU64,
+    /// Instead of [`RegionConfig::block_multiplier`]; 0 for none.
+    block_multiplier: AtomicU64,
+    /// For the choice of compactions, instead of [`StoreEnv::config`].
+    stores: ArcSwapOption<StoreConfig>,
+}
+
+impl ChangedConfig {
+    /// Changes the limits of all regions that share this. [`Region::apply_changed_config`] makes
+    /// the stores of an open region take theirs.
+    pub fn set(&self, region: &RegionConfig, stores: StoreConfig) {
+        self.flush_bytes.store(region.flush_bytes, Ordering::Relaxed);
+        self.block_multiplier.store(region.block_multiplier, Ordering::Relaxed);
+        self.stores.store(Some(Arc::new(stores)));
+    }
+
+    /// What stores choose compactions by, if that was changed.
+    fn stores(&self) -> Option<Arc<StoreConfig>> {
+        self.stores.load_full()
+    }
+}
+
+impl RegionConfig {
+    /// [`RegionConfig::flush_bytes`] as it is now.
+    fn current_flush_bytes(&self) -> u64 {
+        match self.changed.flush_bytes.load(Ordering::Relaxed) {
+            0 => self.flush_bytes,
+            changed => changed,
+        }
+    }
+
+    /// [`RegionConfig::block_multiplier`] as it is now.
+    fn current_block_multiplier(&self) -> u64 {
+        match self.changed.block_multiplier.load(Ordering::Relaxed) {
+            0 => self.block_multiplier,
+            changed => changed,
+        }
+    }
 }
 
 impl Default for RegionConfig {
@@ -113,6 +160,7 @@ impl Default for RegionConfig {
             block_multiplier: 4,
             row_lock_wait: Duration::from_secs(30),
             cell_bytes_max: 10 << 20,
+            changed: Arc::default(),
         }
     }
 }
@@ -298,7 +346,8 @@ impl Region {
     /// region's name. Otherwise regions that are written evenly, such as those of a new table,
     /// would all fill at the same moment, time and again.
     pub fn needs_flush(&self) -> bool {
-        self.memstore_size().heap_bytes >= self.flush_bytes() - self.first_flush_lead.load(Ordering::Relaxed)
+        self.memstore_size().heap_bytes
+            >= self.flush_bytes().saturating_sub(self.first_flush_lead.load(Ordering::Relaxed))
     }
 
     /// How near this region is to a limit on writes: 0 is far from any, 1 is at the limit.
@@ -311,7 +360,7 @@ impl Region {
 
     /// The part of [`Region::write_pressure`] that a flush relieves: the unflushed bytes.
     pub fn memory_pressure(&self) -> f64 {
-        let limit = self.flush_bytes().saturating_mul(self.env.config.block_multiplier);
+        let limit = self.flush_bytes().saturating_mul(self.env.config.current_block_multiplier());
         let over = self.memstore_size().heap_bytes.saturating_sub(limit / 2);
         over as f64 / (limit / 2).max(1) as f64
     }
@@ -342,8 +391,16 @@ impl Region {
         self.flushing.is_awaited()
     }
 
+    /// Has its stores choose compactions by what was changed since the start.
+    pub fn apply_changed_config(&self) {
+        if let Some(changed) = self.env.config.changed.stores() {
+            let of_table = changed.for_table(&self.table);
+            self.stores.iter().for_each(|store| store.change_compaction_config(&of_table));
+        }
+    }
+
     fn flush_bytes(&self) -> u64 {
-        self.table.memstore_flush_bytes().unwrap_or(self.env.config.flush_bytes)
+        self.table.memstore_flush_bytes().unwrap_or_else(|| self.env.config.current_flush_bytes())
     }
 
     fn store_of(&self, family: &[u8]) -> Option<&Arc<Store>> {

@@ -140,6 +140,8 @@ struct Dirs {
 pub struct Store {
     env: StoreEnv,
     config: StoreConfig,
+    /// What compactions are chosen by, which may be changed while the store is open.
+    compaction_config: ArcSwap<StoreConfig>,
     family: ColumnFamilyDescriptor,
     region: RegionInfo,
     info: ScanInfo,
@@ -185,6 +187,7 @@ impl Store {
         let in_memory = config.in_memory.for_family(&family, region.table().is_system());
         let store = Self {
             env: env.clone(),
+            compaction_config: ArcSwap::from_pointee(config.clone()),
             config,
             family,
             region: region.clone(),
@@ -235,6 +238,14 @@ impl Store {
             high = files.iter().filter_map(|f| f.reader().last_key().map(row)).max().unwrap_or_default();
         }
         (low, high)
+    }
+
+    /// Changes what compactions are chosen by: numbers and sizes of files, ratios, periods. `of_table`
+    /// has a table's limits; the family's own go before them. The engine stays.
+    pub(crate) fn change_compaction_config(&self, of_table: &StoreConfig) {
+        let mut config = of_table.for_family(&self.family);
+        config.engine.engine = self.config.engine.engine;
+        self.compaction_config.store(Arc::new(config));
     }
 
     /// The family.
@@ -383,7 +394,7 @@ impl Store {
     /// How far the number of files is from `hbase.hstore.blockingStoreFiles` (0) to twice that (1).
     /// For stripes and windows, the fullest one counts.
     pub fn blocking_pressure(&self) -> f64 {
-        let (state, blocking) = (self.state.load(), self.config.blocking_files.max(1));
+        let (state, blocking) = (self.state.load(), self.compaction_config.load().blocking_files.max(1));
         if state.files.len() <= blocking {
             return 0.0;
         }

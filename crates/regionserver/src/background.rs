@@ -56,7 +56,7 @@ pub mod throughput;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -133,6 +133,10 @@ impl Default for BackgroundConfig {
 }
 
 impl BackgroundConfig {
+    /// The keys that [`Background::change_config`] takes new values of.
+    pub const CHANGEABLE_KEYS: [&str; 3] =
+        [FLUSH_TRIES, "hbase.server.pause", "hbase.regionserver.thread.compaction.throttle"];
+
     /// Reads HBase's keys.
     ///
     /// # Errors
@@ -279,7 +283,7 @@ struct Shared {
     /// Compactions whose size is not known yet, and small ones.
     compactions: Queue<Compaction>,
     large_compactions: Queue<Compaction>,
-    large_compaction_bytes: u64,
+    large_compaction_bytes: AtomicU64,
     compactions_enabled: AtomicBool,
     /// Compactions that wait or run, by region: minor and major.
     compacting: Mutex<HashMap<String, (usize, usize)>>,
@@ -287,8 +291,8 @@ struct Shared {
     /// once.
     deferred: Mutex<HashMap<String, Vec<Compaction>>>,
     flush_failures: AtomicU64,
-    flush_tries: u32,
-    flush_pause: Duration,
+    flush_tries: AtomicU32,
+    flush_pause: Mutex<Duration>,
     /// Regions whose last flush failed, by encoded name.
     flush_retries: Mutex<HashMap<String, FlushRetry>>,
     flush_throughput: ThroughputController,
@@ -341,13 +345,13 @@ impl Background {
             in_memory_flushes: Queue::new(),
             compactions: Queue::new(),
             large_compactions: Queue::new(),
-            large_compaction_bytes: config.large_compaction_bytes,
+            large_compaction_bytes: AtomicU64::new(config.large_compaction_bytes),
             compactions_enabled: AtomicBool::new(config.compactions_enabled),
             compacting: Mutex::default(),
             deferred: Mutex::default(),
             flush_failures: AtomicU64::new(0),
-            flush_tries: config.flush_tries,
-            flush_pause: config.flush_pause,
+            flush_tries: AtomicU32::new(config.flush_tries),
+            flush_pause: Mutex::new(config.flush_pause),
             flush_retries: Mutex::default(),
             flush_throughput: ThroughputController::default(),
             compaction_pauses: Mutex::default(),
@@ -467,6 +471,14 @@ impl Background {
     /// Switches compactions on or off; returns what was before. Those that run go on.
     pub fn switch_compactions(&self, enabled: bool) -> bool {
         self.shared.compactions_enabled.swap(enabled, Ordering::Relaxed)
+    }
+
+    /// Changes how flushes are retried, and which compactions are large. The numbers of threads
+    /// stay.
+    pub fn change_config(&self, config: &BackgroundConfig) {
+        self.shared.flush_tries.store(config.flush_tries, Ordering::Relaxed);
+        *self.shared.flush_pause.lock() = config.flush_pause;
+        self.shared.large_compaction_bytes.store(config.large_compaction_bytes, Ordering::Relaxed);
     }
 
     /// Forgets compactions that wait.
@@ -609,8 +621,8 @@ impl Shared {
         let mut retries = self.flush_retries.lock();
         let name = region.info().encoded_name();
         let tries = retries.get(name).map_or(0, |retry| retry.tries) + 1;
-        if tries < self.flush_tries && !region.is_closed() {
-            let at = clock::monotonic().checked_add(self.flush_pause);
+        if tries < self.flush_tries.load(Ordering::Relaxed) && !region.is_closed() {
+            let at = clock::monotonic().checked_add(*self.flush_pause.lock());
             retries.insert(name.to_owned(), FlushRetry { region: Arc::clone(region), tries, at });
         } else {
             retries.remove(name);
@@ -662,7 +674,7 @@ impl Shared {
         pauses.retain(|_, pause| now < pause.until + COMPACTION_PAUSE_MAX);
         let name = region.info().encoded_name();
         let failures = pauses.get(name).map_or(0, |pause| pause.failures).saturating_add(1);
-        let first = self.flush_pause.saturating_mul(COMPACTION_PAUSES);
+        let first = self.flush_pause.lock().saturating_mul(COMPACTION_PAUSES);
         let pause = first.saturating_mul(1 << (failures - 1).min(16)).min(COMPACTION_PAUSE_MAX);
         pauses.insert(name.to_owned(), CompactionPause { failures, until: now + pause });
         (failures, pause)
@@ -708,7 +720,8 @@ impl Shared {
 
     fn is_large(&self, compaction: &Compaction) -> bool {
         let Compaction { region, family, major } = compaction;
-        region.next_compaction_bytes(family.as_deref(), *major) > self.large_compaction_bytes
+        region.next_compaction_bytes(family.as_deref(), *major)
+            > self.large_compaction_bytes.load(Ordering::Relaxed)
     }
 
     fn large_compactions(&self) {

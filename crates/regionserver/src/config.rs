@@ -118,7 +118,32 @@ impl Default for RegionServerConfig {
     }
 }
 
+/// The keys of [`RegionServerConfig`] that may be changed while the server runs, but for those of
+/// [`throughput`](crate::background::throughput).
+const CHANGEABLE_KEYS: [&str; 4] =
+    [PERIODIC_FLUSH, PERIODIC_FLUSH_SPREAD, FLUSH_PER_CHANGES, CACHE_STATISTICS];
+
 impl RegionServerConfig {
+    /// The keys that [`RegionServer::change_config`](crate::RegionServer::change_config) takes new
+    /// values of.
+    pub fn changeable_keys() -> impl Iterator<Item = &'static str> {
+        CHANGEABLE_KEYS.into_iter().chain(CompactionTuning::KEYS).chain(FlushTuning::KEYS)
+    }
+
+    /// This configuration with the changeable parts of another.
+    #[must_use]
+    pub(crate) fn with_changes_of(&self, other: &Self) -> Self {
+        Self {
+            compaction: other.compaction.clone(),
+            flush: other.flush.clone(),
+            periodic_flush_ms: other.periodic_flush_ms,
+            periodic_flush_spread_ms: other.periodic_flush_spread_ms,
+            flush_changes_max: other.flush_changes_max,
+            cache_statistics_ms: other.cache_statistics_ms,
+            ..self.clone()
+        }
+    }
+
     /// Reads HBase's keys; `memory_bytes` is what the server may use in all.
     ///
     /// # Errors

@@ -75,6 +75,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use evenkeel_block_cache::{BlockCache, CacheStats};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, ServerName};
@@ -179,6 +180,8 @@ pub struct RegionServer {
     info_port: u16,
     root: PathBuf,
     config: RegionServerConfig,
+    /// What periodic work goes by, which operators may change.
+    chore_config: ArcSwap<RegionServerConfig>,
     clock: Arc<dyn Clock>,
     cache: Arc<dyn BlockCache>,
     unsent: Arc<Budget>,
@@ -219,6 +222,7 @@ impl RegionServer {
             name: parts.name,
             info_port: parts.info_port,
             root: parts.root,
+            chore_config: ArcSwap::from_pointee(parts.config.clone()),
             config: parts.config,
             clock: parts.clock,
             cache: parts.cache,
@@ -252,6 +256,16 @@ impl RegionServer {
     /// Limits and switches.
     pub fn config(&self) -> &RegionServerConfig {
         &self.config
+    }
+
+    /// Changes how fast flushes and compactions write and how long edits stay unflushed, from the
+    /// next round of the chore on, and what the stores of all regions choose compactions by. Other
+    /// limits stay.
+    pub fn change_config(&self, config: &RegionServerConfig) {
+        self.chore_config.store(Arc::new(self.config.with_changes_of(config)));
+        self.schedule.tune_soon();
+        self.regions.all().iter().for_each(|region| region.apply_changed_config());
+        self.background.notifier().notify();
     }
 
     /// The regions served here. The opener of a region adds it, and removes it before closing it.

@@ -62,7 +62,7 @@ impl Region {
         let seq_id_file = largest_seq_id_file(&env, &dir)?;
         let of_cells = stores.iter().map(|s| s.max_cell_seq_id()).max().unwrap_or(0);
         let start = in_files.max(of_cells).max(seq_id_file);
-        let flush_bytes = table.memstore_flush_bytes().unwrap_or(env.config.flush_bytes);
+        let flush_bytes = table.memstore_flush_bytes().unwrap_or_else(|| env.config.current_flush_bytes());
         let first_flush_lead = flush_bytes / 4 / 256 * u64::from(spread_of(info.encoded_name()));
         let chunk_bytes = env.stores.chunks.sizes().chunk_bytes;
         let in_memory_bytes =
@@ -322,7 +322,13 @@ fn check_trackers(table: &TableDescriptor) -> Result<()> {
 
 fn open_stores(env: &Arc<RegionEnv>, info: &RegionInfo, table: &TableDescriptor) -> Result<Vec<Arc<Store>>> {
     let stores = StoreEnv { config: env.stores.config.for_table(table), ..env.stores.clone() };
-    table.families().map(|family| Store::open(&stores, family.clone(), info)).collect()
+    let opened: Result<Vec<_>> =
+        table.families().map(|family| Store::open(&stores, family.clone(), info)).collect();
+    if let (Ok(opened), Some(changed)) = (&opened, env.config.changed.stores()) {
+        let of_table = changed.for_table(table);
+        opened.iter().for_each(|store| store.change_compaction_config(&of_table));
+    }
+    opened
 }
 
 /// Writes `.regioninfo`, PBUF and a length-delimited RegionInfo, into a region's directory, which

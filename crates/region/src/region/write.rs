@@ -537,7 +537,7 @@ impl Region {
     }
 
     fn check_resources(self: &Arc<Self>) -> Result<()> {
-        let max = self.flush_bytes().saturating_mul(self.env.config.block_multiplier);
+        let max = self.flush_bytes().saturating_mul(self.env.config.current_block_multiplier());
         if self.info.is_meta() || self.memstore_size().heap_bytes <= max {
             return Ok(());
         }

@@ -121,7 +121,8 @@ impl Store {
         }
         let state = self.state.load();
         let free = state.files.len().saturating_sub(self.compacting.lock().len());
-        free >= self.config.compaction_files_min || state.files.iter().any(|file| file.is_reference())
+        free >= self.compaction_config.load().compaction_files_min
+            || state.files.iter().any(|file| file.is_reference())
     }
 
     /// Bytes that the next compaction would read; 0 if there is none to do. It marks no files busy.
@@ -168,7 +169,7 @@ impl Store {
         let context = SelectionContext {
             major,
             major_is_due: self.is_major_due(free),
-            may_be_stuck: free.len() + usize::from(busy > 0) >= self.config.blocking_files,
+            may_be_stuck: free.len() + usize::from(busy > 0) >= self.compaction_config.load().blocking_files,
             busy,
             off_peak,
         };
@@ -177,22 +178,22 @@ impl Store {
 
     /// The selection of the store's engine, among files that are not busy, oldest first.
     fn plan_of_engine(&self, files: &[Arc<StoreFile>], context: SelectionContext) -> Option<CompactionPlan> {
-        let now_ms = self.env.clock.now_ms();
+        let (now_ms, config) = (self.env.clock.now_ms(), self.compaction_config.load());
         match self.config.engine.engine {
             Engine::Default => {
                 let candidates: Vec<_> = files.iter().map(candidate).collect();
-                let selection = select(&candidates, &self.config, context);
+                let selection = select(&candidates, &config, context);
                 let (files, is_major) = (selection.files, selection.is_major);
                 (!files.is_empty()).then(|| CompactionPlan { files, is_major, ..CompactionPlan::default() })
             }
             Engine::Stripe => {
                 let files: Vec<_> = files.iter().map(stripe_file).collect();
-                stripe::select(&files, &self.config, context, self.oldest_unexpired_of_files(now_ms))
+                stripe::select(&files, &config, context, self.oldest_unexpired_of_files(now_ms))
             }
             Engine::DateTiered => {
                 let files: Vec<_> = files.iter().map(date_tiered_file).collect();
                 let oldest_unexpired = self.oldest_unexpired_of_files(now_ms).unwrap_or(i64::MIN);
-                date_tiered::select(&files, &self.config, context, now_ms, oldest_unexpired)
+                date_tiered::select(&files, &config, context, now_ms, oldest_unexpired)
             }
         }
     }
@@ -208,11 +209,12 @@ impl Store {
     /// beyond.
     pub fn compaction_pressure(&self) -> f64 {
         let state = self.state.load();
-        let (files, min) = (self.piled_files(&state.files), self.config.compaction_files_min);
-        let blocking = self.config.blocking_files.max(min + 1);
+        let config = self.compaction_config.load();
+        let (files, min) = (self.piled_files(&state.files), config.compaction_files_min);
+        let blocking = config.blocking_files.max(min + 1);
         if self.config.engine.engine == Engine::Stripe && files <= blocking {
             let files: Vec<_> = state.files.iter().map(stripe_file).collect();
-            return Stripes::of(&files).pressure(&self.config);
+            return Stripes::of(&files).pressure(&config);
         }
         files.saturating_sub(min) as f64 / (blocking - min) as f64
     }
@@ -229,7 +231,11 @@ impl Store {
             }
             Engine::DateTiered => {
                 let files: Vec<_> = files.iter().map(date_tiered_file).collect();
-                date_tiered::files_of_fullest_window(&files, &self.config, self.env.clock.now_ms())
+                date_tiered::files_of_fullest_window(
+                    &files,
+                    &self.compaction_config.load(),
+                    self.env.clock.now_ms(),
+                )
             }
         }
     }
@@ -240,7 +246,7 @@ impl Store {
             return FileSplit::One;
         }
         let files: Vec<_> = files.iter().map(stripe_file).collect();
-        stripe::split_of_flush(&files, cells, &self.config)
+        stripe::split_of_flush(&files, cells, &self.compaction_config.load())
     }
 
     /// The row between two stripes at which the region is best split; `None` if there is none.
@@ -249,7 +255,7 @@ impl Store {
             return None;
         }
         let files: Vec<_> = files.iter().map(stripe_file).collect();
-        Stripes::of(&files).split_row(&files, &self.config)
+        Stripes::of(&files).split_row(&files, &self.compaction_config.load())
     }
 
     /// Returns true if the oldest file is older than the period of major compactions, and one would
@@ -270,7 +276,8 @@ impl Store {
     /// The period with jitter. The jitter is a hash of the files' names, so that stores that were
     /// created together do not compact together, and the result is repeatable.
     pub(super) fn major_period_ms(&self, files: &[Arc<StoreFile>]) -> i64 {
-        let period = self.config.major_period_ms as f64;
+        let config = self.compaction_config.load();
+        let period = config.major_period_ms as f64;
         let hash = files
             .iter()
             .flat_map(|file| file.name().bytes())
@@ -278,7 +285,7 @@ impl Store {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             });
         let part = (hash >> 11) as f64 / (1_u64 << 53) as f64;
-        let jitter = period * self.config.major_jitter.max(0.0);
+        let jitter = period * config.major_jitter.max(0.0);
         length::whole(period + jitter - 2.0 * jitter * part).cast_signed()
     }
 }

@@ -194,6 +194,23 @@ impl StoreConfig {
         Ok(config)
     }
 
+    /// The keys of what compactions are chosen by, which may be changed while a store is open.
+    pub fn compaction_keys() -> impl Iterator<Item = &'static str> {
+        let keys = [
+            FILES_MIN,
+            FILES_MAX,
+            BYTES_MIN,
+            BYTES_MAX,
+            RATIO,
+            RATIO_OFF_PEAK,
+            BYTES_MAX_OFF_PEAK,
+            BLOCKING_FILES,
+            MAJOR_PERIOD,
+            MAJOR_JITTER,
+        ];
+        keys.into_iter().chain(EngineSettings::number_keys())
+    }
+
     /// Applies a table's attributes.
     pub fn for_table(&self, table: &TableDescriptor) -> Self {
         let mut config = self.clone();

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use crate::RegionServer;
 use crate::background::notifier::Notifier;
+use crate::config::RegionServerConfig;
 use crate::limits::memstore::Unflushed;
 use crate::requests::scanners::OpenScanner;
 use crate::statistics;
@@ -112,6 +113,14 @@ pub struct Schedule {
     watermark: Mutex<Option<RunningActivity>>,
 }
 
+impl Schedule {
+    /// Has the next round look at everything, and compute the throughput of compactions.
+    pub(crate) fn tune_soon(&self) {
+        self.tuning_ms.store(0, Ordering::Relaxed);
+        *self.looked.lock() = None;
+    }
+}
+
 /// What the last report to the master said.
 #[derive(Debug, Default)]
 struct Reported {
@@ -187,13 +196,14 @@ impl RegionServer {
         self.end_holders_of_flushed(&regions);
         self.background.compactions_are_wanted(compaction_pressure(&regions));
         self.background.retry_flushes(clock::monotonic());
-        let low_bytes = self.config.global_memstore_low_bytes.max(1);
+        let config = self.chore_config.load();
+        let low_bytes = config.global_memstore_low_bytes.max(1);
         let flush_pressure = self.memory.bytes() as f64 / low_bytes as f64;
-        self.background.flush_throughput().set_limit(self.config.flush.limit(flush_pressure));
-        if is_due(&self.schedule.tuning_ms, now_ms, self.config.compaction.period_ms) {
+        self.background.flush_throughput().set_limit(config.flush.limit(flush_pressure));
+        if is_due(&self.schedule.tuning_ms, now_ms, config.compaction.period_ms) {
             self.tune_compactions(&regions, now_ms);
         }
-        if is_due(&self.schedule.compactions_ms, now_ms, self.config.compaction_check_ms) {
+        if is_due(&self.schedule.compactions_ms, now_ms, config.compaction_check_ms) {
             self.check_compactions(&regions);
         }
         if is_due(&self.schedule.flushes_ms, now_ms, FLUSH_CHECK_MS) {
@@ -208,7 +218,7 @@ impl RegionServer {
         if expired > 0 {
             tracing::info!(expired, "scanner leases ran out");
         }
-        let period_ms = self.config.cache_statistics_ms;
+        let period_ms = self.chore_config.load().cache_statistics_ms;
         if period_ms > 0 && is_due(&self.schedule.statistics_ms, now_ms, period_ms) {
             log_statistics("block cache", statistics::line(&self.cache.stats()));
             log_statistics("allocator", statistics::allocator_line(allocator::stats()));
@@ -305,10 +315,11 @@ impl RegionServer {
 
     fn tune_compactions(&self, regions: &[Arc<Region>], now_ms: i64) {
         let pressure = compaction_pressure(regions);
-        let off_peak = self.config.compaction.is_off_peak(now_ms);
+        let config = self.chore_config.load();
+        let off_peak = config.compaction.is_off_peak(now_ms);
         let throughput = self.background.compaction_throughput();
         throughput.set_off_peak(off_peak);
-        throughput.set_limit(self.config.compaction.limit(pressure, off_peak));
+        throughput.set_limit(config.compaction.limit(pressure, off_peak));
     }
 
     /// Asks for compactions that are due by time: a region that is not written to is not flushed
@@ -323,27 +334,29 @@ impl RegionServer {
     }
 
     fn flush_old_or_many_edits(&self, regions: &[Arc<Region>], now_ms: i64) {
+        let config = self.chore_config.load();
         for region in regions {
-            if region.changes_since_flush() > self.config.flush_changes_max_of(region.table())
-                || self.has_old_edits(region, now_ms)
+            if region.changes_since_flush() > config.flush_changes_max_of(region.table())
+                || has_old_edits(&config, region, now_ms)
             {
                 self.background.request_flush(region);
             }
         }
     }
+}
 
-    fn has_old_edits(&self, region: &Region, now_ms: i64) -> bool {
-        let is_system = region.info().table().is_system();
-        let period_ms = match is_system {
-            true => SYSTEM_FLUSH_MS,
-            false => self.config.periodic_flush_ms_of(region.table()),
-        };
-        let Some(since_ms) = region.oldest_edit_ms().filter(|_| period_ms > 0) else { return false };
-        // An encoded name is a hash: regions that were written to at once flush one after the
-        // other.
-        let spread_ms = self.config.periodic_flush_spread_ms.max(1);
-        let of_name = |sum: i64, byte: u8| (sum.wrapping_mul(31) + i64::from(byte)).rem_euclid(spread_ms);
-        let spread = region.info().encoded_name().bytes().fold(0_i64, of_name);
-        now_ms.saturating_sub(since_ms) > period_ms.saturating_add(spread)
-    }
+/// Whether a region has edits that should have been flushed by now.
+fn has_old_edits(config: &RegionServerConfig, region: &Region, now_ms: i64) -> bool {
+    let is_system = region.info().table().is_system();
+    let period_ms = match is_system {
+        true => SYSTEM_FLUSH_MS,
+        false => config.periodic_flush_ms_of(region.table()),
+    };
+    let Some(since_ms) = region.oldest_edit_ms().filter(|_| period_ms > 0) else { return false };
+    // An encoded name is a hash: regions that were written to at once flush one after the
+    // other.
+    let spread_ms = config.periodic_flush_spread_ms.max(1);
+    let of_name = |sum: i64, byte: u8| (sum.wrapping_mul(31) + i64::from(byte)).rem_euclid(spread_ms);
+    let spread = region.info().encoded_name().bytes().fold(0_i64, of_name);
+    now_ms.saturating_sub(since_ms) > period_ms.saturating_add(spread)
 }

@@ -75,23 +75,31 @@ impl Default for CompactionTuning {
 }
 
 impl CompactionTuning {
+    /// What it reads.
+    pub(crate) const KEYS: [&str; 7] = [
+        "hbase.hstore.compaction.throughput.lower.bound",
+        "hbase.hstore.compaction.throughput.higher.bound",
+        "hbase.hstore.compaction.throughput.offpeak",
+        "hbase.hstore.compaction.throughput.tune.period",
+        "hbase.offpeak.start.hour",
+        "hbase.offpeak.end.hour",
+        "hbase.regionserver.throughput.controller",
+    ];
+
     /// Reads HBase's keys.
     ///
     /// # Errors
     /// When a value is not of its key's form.
     pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
         let default = Self::default();
-        let bytes = |name: &str, default: u64| {
-            let key = format!("hbase.hstore.compaction.throughput.{name}");
-            Ok(conf.get_i64_or(&key, default as i64)?.max(1) as u64)
-        };
+        let bytes = |key: &str, default: u64| Ok(conf.get_i64_or(key, default as i64)?.max(1) as u64);
         let hour = |key: &str| conf.get_i64_or(key, -1);
         let period = "hbase.hstore.compaction.throughput.tune.period";
         let controller = conf.get_trimmed("hbase.regionserver.throughput.controller")?;
         Ok(Self {
-            lower: bytes("lower.bound", default.lower)?,
-            higher: bytes("higher.bound", default.higher)?,
-            off_peak: bytes("offpeak", default.off_peak)?,
+            lower: bytes("hbase.hstore.compaction.throughput.lower.bound", default.lower)?,
+            higher: bytes("hbase.hstore.compaction.throughput.higher.bound", default.higher)?,
+            off_peak: bytes("hbase.hstore.compaction.throughput.offpeak", default.off_peak)?,
             period_ms: conf.get_time_or(period, TimeUnit::Milliseconds, default.period_ms)?.max(1),
             off_peak_hours: OffPeakHours::new(
                 hour("hbase.offpeak.start.hour")?,
@@ -143,6 +151,13 @@ impl Default for FlushTuning {
 }
 
 impl FlushTuning {
+    /// What it reads.
+    pub(crate) const KEYS: [&str; 3] = [
+        "hbase.regionserver.flush.throughput.controller",
+        "hbase.hstore.flush.throughput.lower.bound",
+        "hbase.hstore.flush.throughput.upper.bound",
+    ];
+
     /// Reads HBase's keys.
     ///
     /// # Errors

@@ -62,6 +62,11 @@ impl EngineSettings {
         self.stripe.set(key, value) || self.date_tiered.set(key, value)
     }
 
+    /// Those of [`EngineSettings::keys`] that name no class.
+    pub(in crate::store) fn number_keys() -> impl Iterator<Item = &'static str> {
+        StripeSettings::KEYS.into_iter().chain(DateTieredSettings::KEYS)
+    }
+
     /// The engines' keys in a server's configuration.
     pub(in crate::store) fn keys() -> impl Iterator<Item = &'static str> {
         let classes = CLASSES.iter().map(|(key, _)| *key);
