@@ -65,9 +65,19 @@ pub(super) struct Assignment {
     deferred: Mutex<BTreeMap<TableName, Vec<DeferredStep>>>,
     /// Encoded names of regions that an operator closed.
     unassigned: Mutex<HashSet<String>>,
-    /// Attempts to open a region that failed, by encoded name.
-    failed: Mutex<HashMap<String, u32>>,
+    /// Regions that could not be opened, by encoded name.
+    failed: Mutex<HashMap<String, FailedOpening>>,
     thread: Mutex<Option<AssignmentThread>>,
+}
+
+/// The attempts to open a region, all of which failed.
+#[derive(Default)]
+struct FailedOpening {
+    /// The region's name.
+    region: String,
+    attempts: u32,
+    /// What the last one said.
+    error: String,
 }
 
 struct AssignmentThread {
@@ -167,6 +177,23 @@ impl Master {
         Ok(())
     }
 
+    /// What should be served or finished and is not, one line for each region and table. Does not
+    /// wait: it tells what the last attempts found.
+    pub fn unfinished(&self) -> Vec<String> {
+        let failed = self.assignment.failed.lock();
+        let regions = failed.values().map(|FailedOpening { region, attempts, error }| {
+            format!("region {region} is not served: {attempts} attempts to open it failed: {error}")
+        });
+        let mut lines: Vec<String> = regions.collect();
+        drop(failed);
+        for (table, steps) in &*self.assignment.deferred.lock() {
+            let waits: Vec<&str> = steps.iter().map(|step| step.what).collect();
+            lines.push(format!("table {table}: an earlier change is not finished: {}", waits.join(", ")));
+        }
+        lines.sort();
+        lines
+    }
+
     /// Does everything that can be done now; says whether nothing is left.
     fn assign(&self) -> Result<bool> {
         self.parts.meta.settle()?;
@@ -222,13 +249,15 @@ impl Master {
         let mut failed = self.assignment.failed.lock();
         match &served {
             Ok(()) => {
-                let attempts = failed.remove(info.encoded_name()).unwrap_or(0);
+                let attempts = failed.remove(info.encoded_name()).map_or(0, |failed| failed.attempts);
                 tracing::info!(region = %info.name_text(), attempts, "region is served again");
             }
             Err(error) => {
-                let attempts = failed.entry(info.encoded_name().to_owned()).or_default();
-                *attempts = attempts.saturating_add(1);
-                if *attempts == 1 {
+                let opening = failed.entry(info.encoded_name().to_owned()).or_default();
+                let attempts = opening.attempts.saturating_add(1);
+                let region = info.name_text().to_string();
+                *opening = FailedOpening { region, attempts, error: error.message().to_owned() };
+                if attempts == 1 {
                     tracing::error!(region = %info.name_text(), %error, "region is not served; its opening is tried again until it can be");
                 } else {
                     tracing::debug!(region = %info.name_text(), attempts, %error, "region still cannot be opened");
