@@ -185,6 +185,26 @@ impl Report {
         format!("{} {}, {loop_}", self.options.command, self.options.clients)
     }
 
+    /// What the figures do not show of themselves: most Gets found no row, so that they are faster
+    /// than Gets of rows.
+    pub(crate) fn warnings(tally: &Tally, options: &Options) -> Vec<String> {
+        let Tally { gets, gets_empty, .. } = *tally;
+        // With this filter no Get returns a row.
+        if options.filter_all || gets_empty * 2 <= gets {
+            return Vec::new();
+        }
+        let Options { rows, clients, total_rows, table, .. } = options;
+        let keys = match rows * *clients as i64 == *total_rows {
+            true => format!("--rows={rows} times {clients} clients is {total_rows} rows"),
+            false => format!("--size={} is {total_rows} rows", options.size),
+        };
+        vec![format!(
+            "{gets_empty} of {gets} Gets found no row: {keys}, and {table} has fewer of them. A Get of an absent row \
+             is not what is measured. Load the table by sequentialWrite with the same --rows and number of clients, \
+             or give --rows (for each client) or --size (of the table) for the rows that it has"
+        )]
+    }
+
     /// The rows that requests moved: read; if none, written; if none, run.
     pub fn moved_rows(&self) -> u64 {
         let tally = &self.tally;
@@ -199,5 +219,28 @@ impl Report {
     /// This process's CPU microseconds for each request.
     pub fn own_us_per_request(&self) -> f64 {
         self.own_cpu_s * 1e6 / self.tally.requests.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gets_that_find_nothing_are_told_with_the_reason() {
+        let options = Options { rows: 100, clients: 4, total_rows: 400, ..Options::default() };
+        let tally = |gets, gets_empty| Tally { gets, gets_empty, ..Tally::default() };
+        let warnings = |tally: &Tally| Report::warnings(tally, &options);
+        assert!(warnings(&tally(1000, 500)).is_empty() && warnings(&tally(0, 0)).is_empty());
+        let told = warnings(&tally(1000, 750));
+        assert_eq!(told.len(), 1);
+        let begins =
+            "750 of 1000 Gets found no row: --rows=100 times 4 clients is 400 rows, and TestTable has fewer";
+        assert!(told[0].starts_with(begins), "{}", told[0]);
+        let filtered = Options { filter_all: true, ..options.clone() };
+        assert!(Report::warnings(&tally(1000, 1000), &filtered).is_empty());
+        let sized = Options { size: 2.5, ..options };
+        let sized = Options { total_rows: 2_500_000, ..sized };
+        assert!(Report::warnings(&tally(9, 9), &sized)[0].contains("--size=2.5 is 2500000 rows"));
     }
 }

@@ -52,6 +52,10 @@ pub struct Tally {
     pub cells_read: u64,
     /// Value bytes that reads returned.
     pub bytes_read: u64,
+    /// Gets, each of a batch counted.
+    pub gets: u64,
+    /// Gets that found no row.
+    pub gets_empty: u64,
     /// Requests that took `--latencyThreshold` or longer.
     pub over_threshold: u64,
     /// Reads answered by another replica than the first.
@@ -71,6 +75,8 @@ impl Tally {
             (&mut self.rows_read, other.rows_read),
             (&mut self.cells_read, other.cells_read),
             (&mut self.bytes_read, other.bytes_read),
+            (&mut self.gets, other.gets),
+            (&mut self.gets_empty, other.gets_empty),
             (&mut self.over_threshold, other.over_threshold),
             (&mut self.stale, other.stale),
         ];

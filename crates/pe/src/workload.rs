@@ -166,7 +166,7 @@ impl Worker {
 
     async fn read(&mut self, i: i64) -> Result<RowOutcome> {
         let get = self.get_of(i);
-        Ok(self.count_read(&self.table.get(get).await?))
+        Ok(self.count_get(&self.table.get(get).await?))
     }
 
     async fn random_read(&mut self) -> Result<RowOutcome> {
@@ -280,8 +280,11 @@ impl Worker {
         let room = self.batch.len();
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(room));
         let mut done = RowOutcome { sent: true, ..RowOutcome::default() };
+        // A batch is of Gets, or of mutations, which have no result to find.
+        let is_of_gets = self.options.multi_get > 0 && self.command == Command::RandomRead;
         for outcome in self.table.batch(batch).await {
-            done.tally = sum(&done.tally, &self.count_read(&outcome?).tally);
+            let one = if is_of_gets { self.count_get(&outcome?) } else { self.count_read(&outcome?) };
+            done.tally = sum(&done.tally, &one.tally);
         }
         Ok(done)
     }
@@ -468,6 +471,12 @@ impl Worker {
             ..Tally::default()
         };
         RowOutcome { sent: true, tally }
+    }
+
+    fn count_get(&self, row: &RowResult) -> RowOutcome {
+        let mut done = self.count_read(row);
+        (done.tally.gets, done.tally.gets_empty) = (1, 1 - done.tally.rows_read);
+        done
     }
 
     fn count_written(&self, answer: &RowResult, cells: usize, bytes: usize) -> RowOutcome {

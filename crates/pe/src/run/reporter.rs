@@ -47,7 +47,7 @@ impl Reporter {
     pub(super) fn report(
         mut self,
         ended: &mpsc::Receiver<Result<(), Failure>>,
-        notes: Vec<String>,
+        mut notes: Vec<String>,
     ) -> Result<Report, Failure> {
         self.run.ready.wait();
         self.seat.meet();
@@ -74,6 +74,7 @@ impl Reporter {
         outcome?;
         self.progress.end();
         let tally = measured.part.tally;
+        notes.extend(Report::warnings(&tally, &self.run.options));
         Ok(Report {
             target: self.target.clone(),
             began_unix_s: began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
