@@ -1,0 +1,228 @@
+//! `evenkeel slow`: the ledger of slow requests, each with what its time went to, from `/slow.json`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use chrono::{DateTime, Local};
+use clap::Args;
+use serde_json::Value;
+
+use crate::Failure;
+use crate::address::{Address, AddressArgs};
+use crate::http::Client;
+
+/// The page of the ledger.
+pub const PAGE: &str = "/slow.json";
+
+/// The arguments of `evenkeel slow`.
+#[derive(Args, Clone, Debug)]
+pub struct SlowArgs {
+    #[command(flatten)]
+    address: AddressArgs,
+    /// How many requests are printed
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
+    count: usize,
+    /// The slowest of this minute and of those before, instead of all above the threshold
+    #[arg(long)]
+    slowest: bool,
+}
+
+/// A kept request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SlowRequest {
+    /// When it arrived, in milliseconds since 1970.
+    pub received_ms: i64,
+    /// From its arrival until its reply was ready, in milliseconds.
+    pub total_ms: f64,
+    /// The method, such as `Get`.
+    pub method: String,
+    /// The region's name, or empty.
+    pub region: String,
+    /// The beginning of the row, escaped.
+    pub row: String,
+    /// What else there is to say.
+    pub detail: String,
+    /// The client and its user.
+    pub client: String,
+    /// The Java class of its error, or empty.
+    pub error: String,
+    /// What the time went to, in milliseconds, the longest first.
+    pub causes: Vec<(String, f64)>,
+    /// What the server did meanwhile: the activity, of what, and how long they ran side by side.
+    pub server: Vec<(String, String, f64)>,
+}
+
+/// The ledger of a server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SlowRequests {
+    /// What is slow, in milliseconds.
+    pub threshold_ms: f64,
+    /// Requests above it since the start.
+    pub total: u64,
+    /// Those above the threshold that are kept, the newest first.
+    pub slow: Vec<SlowRequest>,
+    /// The slowest of each minute.
+    pub slowest: Vec<SlowRequest>,
+}
+
+impl SlowRequests {
+    /// Asks a server.
+    ///
+    /// # Errors
+    /// As [`Client::get_ok`], and if the answer is no such document.
+    pub fn fetch(client: &Client) -> Result<Self, Failure> {
+        Self::parse(&client.get_ok(PAGE)?)
+    }
+
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// If it is no JSON.
+    pub fn parse(document: &[u8]) -> Result<Self, Failure> {
+        let document: Value =
+            serde_json::from_slice(document).map_err(|error| format!("{PAGE} is no JSON: {error}"))?;
+        Ok(Self {
+            threshold_ms: number(&document, "thresholdMs"),
+            total: document.get("slowRequests").and_then(Value::as_u64).unwrap_or_default(),
+            slow: list(&document, "slow").map(SlowRequest::of).collect(),
+            slowest: list(&document, "slowest").map(SlowRequest::of).collect(),
+        })
+    }
+}
+
+impl SlowRequest {
+    fn of(request: &Value) -> Self {
+        let cause = |cause: &Value| (text(cause, "cause"), number(cause, "ms"));
+        let activity =
+            |beside: &Value| (text(beside, "activity"), text(beside, "of"), number(beside, "overlapMs"));
+        Self {
+            received_ms: request.get("received").and_then(Value::as_i64).unwrap_or_default(),
+            total_ms: number(request, "totalMs"),
+            method: text(request, "method"),
+            region: text(request, "region"),
+            row: text(request, "row"),
+            detail: text(request, "detail"),
+            client: format!("{} {}", text(request, "client"), text(request, "user")).trim().to_owned(),
+            error: text(request, "error"),
+            causes: list(request, "causes").map(cause).collect(),
+            server: list(request, "server").map(activity).collect(),
+        }
+    }
+
+    /// What the time went to: `logSync 120.4 ms, computing 0.2 ms`.
+    pub fn causes_line(&self) -> String {
+        let parts: Vec<_> = self.causes.iter().map(|(cause, ms)| format!("{cause} {ms:.1} ms")).collect();
+        parts.join(", ")
+    }
+
+    /// What it was for: `Get t,,1.ab. row r1`.
+    pub fn subject(&self) -> String {
+        let row = if self.row.is_empty() { String::new() } else { format!("row {}", self.row) };
+        let words = [self.method.as_str(), &self.region, &row, &self.detail, &self.error];
+        words.iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(" ")
+    }
+
+    /// What the server did meanwhile; empty if nothing.
+    pub fn server_line(&self) -> String {
+        let parts = self.server.iter().map(|(activity, of, ms)| format!("{activity} of {of} for {ms:.1} ms"));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    of.get(name).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn number(of: &Value, name: &str) -> f64 {
+    of.get(name).and_then(Value::as_f64).unwrap_or_default()
+}
+
+/// A text without control characters: rows and regions are what clients made them.
+fn text(of: &Value, name: &str) -> String {
+    let text = of.get(name).and_then(Value::as_str).unwrap_or_default();
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// Prints the ledger of a server.
+///
+/// # Errors
+/// If nothing answers, or what answers has no ledger.
+pub fn run(args: &SlowArgs) -> Result<ExitCode, Failure> {
+    let client = Client::new(Address::parse(&args.address.address)?)?;
+    let ledger = SlowRequests::fetch(&client)?;
+    // A closed output, as with `head`, is not a failure.
+    let _closed = io::stdout().write_all(render(&ledger, args.slowest, args.count).as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The requests as text: a line for what each was, and one for what its time went to.
+pub fn render(ledger: &SlowRequests, slowest: bool, count: usize) -> String {
+    let kept = if slowest { &ledger.slowest } else { &ledger.slow };
+    let what = if slowest { "the slowest of each minute" } else { "the newest first" };
+    let mut lines = format!(
+        "{} requests of {} ms or longer since the start; {} of {} kept, {what}\n",
+        ledger.total,
+        ledger.threshold_ms,
+        kept.len().min(count),
+        kept.len(),
+    );
+    for request in kept.iter().take(count) {
+        lines.push_str(&format!(
+            "\n{} {:>9.1} ms  {}\n{:>24}{}\n",
+            time_of(request.received_ms),
+            request.total_ms,
+            request.subject(),
+            "",
+            request.causes_line(),
+        ));
+        for (name, line) in [("beside ", request.server_line()), ("client ", request.client.clone())] {
+            if !line.is_empty() {
+                lines.push_str(&format!("{:>24}{name}{line}\n", ""));
+            }
+        }
+    }
+    lines
+}
+
+/// The time of day here, with milliseconds.
+fn time_of(ms: i64) -> String {
+    let time = DateTime::from_timestamp_millis(ms).unwrap_or_default();
+    time.with_timezone(&Local).format("%H:%M:%S%.3f").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A document in the form of the server's.
+    const DOCUMENT: &str = r#"{"thresholdMs": 100.000, "slowRequests": 12, "leftOut": 0, "causes": [],
+        "slow": [{"method": "Get", "received": 1700000000123, "totalMs": 250.250, "queueMs": 0.250,
+            "client": "10.0.0.7:4711", "user": "ann", "region": "t,,1.ab.", "row": "r1\u001b[2J", "detail": "",
+            "error": "", "causes": [{"cause": "blockRead", "ms": 249.000}, {"cause": "thread", "ms": 0.250}],
+            "server": [{"activity": "compaction", "of": "t,,1.ab.", "overlapMs": 200.000, "runs": true}]},
+            {"method": "Mutate"}],
+        "slowest": []}"#;
+
+    #[test]
+    fn requests_are_printed_with_what_they_waited_for() {
+        let ledger = SlowRequests::parse(DOCUMENT.as_bytes()).expect("parsed");
+        let text = render(&ledger, false, 1);
+        let mut lines = text.lines();
+        let first = "12 requests of 100 ms or longer since the start; 1 of 2 kept, the newest first";
+        assert_eq!((lines.next(), lines.next()), (Some(first), Some("")));
+        let line = lines.next().expect("a request");
+        assert!(
+            line.ends_with(".123     250.2 ms  Get t,,1.ab. row r1[2J"),
+            "no control characters: {line:?}"
+        );
+        let rest: Vec<_> = lines.map(str::trim_start).collect();
+        let expected = [
+            "blockRead 249.0 ms, thread 0.2 ms",
+            "beside compaction of t,,1.ab. for 200.0 ms",
+            "client 10.0.0.7:4711 ann",
+        ];
+        assert_eq!(rest, expected);
+        assert!(render(&ledger, true, 9).contains("0 of 0 kept, the slowest of each minute"));
+        assert!(SlowRequests::parse(b"<html>").is_err());
+    }
+}
