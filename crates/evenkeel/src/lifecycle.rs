@@ -22,6 +22,13 @@
 //!
 //! Standard output and error may be closed, full, or pipes without a reader: none of these ends or
 //! blocks the server ([`crate::log`]). SIGPIPE is ignored, as in every Rust program.
+//!
+//! # What a supervisor hears
+//! systemd is told when the server answers and when its stop begins ([`crate::notify`]).
+//!
+//! # What an operator sees
+//! The start screen, on standard output, then the log. Lines of the start wait for the screen for
+//! [`SCREEN_FIRST`]. If the log goes to a file, a fatal error goes to standard error as well.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -32,14 +39,26 @@ use std::time::{Duration, Instant};
 use evenkeel_common::Configuration;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{self, Supervisor};
-use evenkeel_standalone::{LogLevels, Standalone, StopProgress};
+use evenkeel_standalone::{ConfigurationSource, LogLevels, ProcessControl, Standalone, StopProgress};
 
 use crate::log::Log;
+use crate::notify;
 
 /// The exit status of an interrupted stop.
 const UNFINISHED: i32 = 3;
 /// The timeout for the last lines of the log, and for the start screen.
 const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// How long lines of the log wait for the start screen.
+const SCREEN_FIRST: Duration = Duration::from_secs(10);
+
+/// What a running server may change.
+pub struct Sources {
+    /// The levels of the log.
+    pub levels: Arc<dyn LogLevels>,
+    /// Where the settings are from.
+    pub settings: ConfigurationSource,
+}
 
 enum Event {
     Started(Result<Box<Standalone>, String>),
@@ -51,8 +70,8 @@ enum Event {
 }
 
 /// Runs a server until it has stopped; returns the exit status.
-pub fn run(conf: Configuration, log: &Log, levels: Arc<dyn LogLevels>) -> ExitCode {
-    match lead(conf, log, levels) {
+pub fn run(conf: Configuration, log: &Log, sources: Sources) -> ExitCode {
+    match lead(conf, log, sources) {
         Ok(()) => {
             log.drain(LAST_LINES);
             ExitCode::SUCCESS
@@ -61,18 +80,36 @@ pub fn run(conf: Configuration, log: &Log, levels: Arc<dyn LogLevels>) -> ExitCo
     }
 }
 
+/// Tells why the process ends. A log in a file is not what a person or a supervisor looks at first,
+/// so they get the line on standard error, too.
+fn tell(message: &str, log: &Log) {
+    let line = format!("evenkeel: {message}\n");
+    if log.is_file() {
+        tracing::error!("{message}");
+        log.drain(LAST_LINES);
+        print("last-line", line, io::stderr());
+    } else {
+        log.append(line.as_bytes());
+        log.drain(LAST_LINES);
+    }
+}
+
 /// Logs a fatal error; returns the exit status.
 pub fn failed(message: &str, log: &Log) -> ExitCode {
-    log.append(format!("evenkeel: {message}\n").as_bytes());
-    log.drain(LAST_LINES);
+    tell(message, log);
     ExitCode::FAILURE
 }
 
-fn lead(conf: Configuration, log: &Log, levels: Arc<dyn LogLevels>) -> Result<(), String> {
+fn lead(conf: Configuration, log: &Log, sources: Sources) -> Result<(), String> {
     let (sender, events) = channel();
     hear_signals(&sender)?;
-    let (server, asked) = started(conf, (&sender, &events), log, levels)?;
-    say(server.screen());
+    if !log.is_file() {
+        log.hold(SCREEN_FIRST);
+    }
+    let (server, asked) = started(conf, (&sender, &events), log, sources)?;
+    print("screen", server.screen() + "\n", io::stdout());
+    log.release();
+    notify::ready(&server.summary());
     let limit = server.shutdown_timeout();
     let event = asked.map_or_else(|| events.recv(), Ok);
     let (reason, mut signals, mut failure) = match event {
@@ -82,6 +119,7 @@ fn lead(conf: Configuration, log: &Log, levels: Arc<dyn LogLevels>) -> Result<()
         _ => ("nobody is left to ask for it".to_owned(), 0, None),
     };
     tracing::info!(reason, "asked to stop");
+    notify::stopping(&reason);
     let deadline = clock::monotonic() + limit;
     let progress = stop(*server, &sender)?;
     loop {
@@ -107,12 +145,13 @@ fn started(
     conf: Configuration,
     (sender, events): (&Sender<Event>, &Receiver<Event>),
     log: &Log,
-    levels: Arc<dyn LogLevels>,
+    Sources { levels, settings }: Sources,
 ) -> Result<(Box<Standalone>, Option<Event>), String> {
     let (tell, ask) = (sender.clone(), sender.clone());
     let start = move || {
         let stop = Arc::new(move |reason: &str| drop(ask.send(Event::Asked(reason.to_owned()))));
-        let started = Standalone::start_with(conf, stop, levels).map(Box::new);
+        let process = ProcessControl { stop, log_levels: levels, settings };
+        let started = Standalone::start_with(conf, process).map(Box::new);
         drop(tell.send(Event::Started(started.map_err(|error| error.message().to_owned()))));
         Ok(())
     };
@@ -167,13 +206,8 @@ fn stop(server: Standalone, sender: &Sender<Event>) -> Result<StopProgress, Stri
 /// Ends the process at once: what is not in store files is in the log.
 fn end_unfinished(why: &str, progress: &StopProgress, log: &Log) -> ! {
     let step = progress.step();
-    log.append(
-        format!(
-            "evenkeel: stopped unfinished, after {why}: {step} did not end; the next start replays the log\n"
-        )
-        .as_bytes(),
-    );
-    log.drain(LAST_LINES);
+    let line = format!("stopped unfinished, after {why}: {step} did not end; the next start replays the log");
+    tell(&line, log);
     std::process::exit(UNFINISHED)
 }
 
@@ -182,15 +216,14 @@ fn dies_with(sender: &Sender<Event>) -> Supervisor {
     Supervisor::new(move |death| drop(sender.send(Event::Died(death.to_string()))))
 }
 
-/// Prints the start screen. Does not wait for a blocked standard output.
-fn say(screen: String) {
+/// Prints to standard output or error. Does not wait for one that is blocked.
+fn print(thread: &'static str, text: String, mut out: impl Write + Send + 'static) {
     let (tell, told) = channel();
     let print = move || {
-        let mut out = io::stdout().lock();
-        let _nobody_looks = out.write_all(screen.as_bytes()).and_then(|()| out.flush());
+        let _nobody_looks = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         let _nobody_waits = tell.send(());
     };
-    if thread::spawn("screen", print).is_ok() {
+    if thread::spawn(thread, print).is_ok() {
         let _ended = told.recv_timeout(LAST_LINES);
     }
 }

@@ -1,4 +1,4 @@
-//! The server's log on standard error, which never fails and never blocks the thread that logs.
+//! The server's log, which never fails and never blocks the thread that logs.
 //!
 //! Standard error may be a file on a full disk, a closed pipe, or a pipe without a reader. A write
 //! to the first two fails, and `eprintln!` then panics; a write to the last blocks forever. A
@@ -13,21 +13,35 @@
 //! write succeeds again, the log reports the number of missing lines, and the reason. While lines
 //! are missing, this is tried every [`RETRY`].
 //!
+//! **The start screen comes first.** [`Log::hold`] keeps lines in the queue until [`Log::release`],
+//! or until a limit has passed: a start that takes longer shows what it does.
+//!
 //! **The end of the process.** [`Log::drain`] waits until the queue is written, up to a limit.
 //!
 //! Panics use the same queue ([`Log::hear_panics`]): the standard library's hook writes to standard
 //! error on the panicking thread, and would block it.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`format`] | the subscriber, and the form of lines |
+//! | [`rolling_file`] | the log in a file |
+//! | [`settings`] | where the log goes, its form and its levels |
+
+pub mod format;
+pub mod rolling_file;
+pub mod settings;
 
 use std::backtrace::BacktraceStatus;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
 use evenkeel_common::thread;
 use parking_lot::{Condvar, Mutex};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use self::rolling_file::RollingFile;
+use self::settings::{Format, LogSettings};
 
 /// The capacity of the queue in bytes.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
@@ -42,6 +56,8 @@ pub struct Log(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
+    format: Format,
+    is_file: bool,
     state: Mutex<State>,
     /// Notified when there are lines to write.
     arrived: Condvar,
@@ -55,6 +71,18 @@ struct State {
     lost: LostLines,
     /// The thread is writing lines.
     is_writing: bool,
+    /// Lines wait until then.
+    held_until: Option<Instant>,
+}
+
+impl State {
+    /// Until when lines wait, if they do.
+    fn held(&mut self) -> Option<Instant> {
+        let is_held = |until: &Instant| *until > clock::monotonic();
+        let room = self.lines.len() <= QUEUE_BYTES_MAX / 2;
+        self.held_until = self.held_until.filter(is_held).filter(|_| room);
+        self.held_until
+    }
 }
 
 /// The lines missing in the log.
@@ -72,26 +100,52 @@ impl LostLines {
     }
 
     /// The line that reports them; empty if there are none.
-    fn line(&self) -> String {
-        let mut time = String::new();
-        if self.lines == 0 || SystemTime.format_time(&mut Writer::new(&mut time)).is_err() {
-            return String::new();
+    fn line(&self, format: Format) -> String {
+        match self.lines {
+            0 => String::new(),
+            lines => {
+                let message = format!("{lines} lines of the log are missing here: {}", self.reason);
+                format::warning(format, &message)
+            }
         }
-        let Self { lines, reason } = self;
-        format!("{time}  WARN evenkeel::log: {lines} lines of the log are missing here: {reason}\n")
     }
 }
 
 impl Log {
-    /// Starts the thread that writes to `out`.
+    /// Starts the log that the settings ask for.
     ///
     /// # Errors
-    /// If it cannot be started.
-    pub fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
-        let log = Self::default();
+    /// If the file cannot be opened, or the thread cannot be started.
+    pub fn open(settings: &LogSettings) -> io::Result<Self> {
+        match settings.file.clone() {
+            Some(file) => Self::start(RollingFile::open(file)?, settings.format, true),
+            None => Self::start(io::stderr(), settings.format, false),
+        }
+    }
+
+    /// Starts the thread that writes to `out`.
+    fn start(out: impl Write + Send + 'static, format: Format, is_file: bool) -> io::Result<Self> {
+        let log = Self(Arc::new(Shared { format, is_file, ..Shared::default() }));
         let (of_thread, out) = (log.clone(), Mutex::new(out));
         thread::spawn_restarted("log", move || of_thread.write_lines(&mut *out.lock()))?;
         Ok(log)
+    }
+
+    /// Returns true if it goes to a file, so that nobody at a terminal sees it.
+    pub fn is_file(&self) -> bool {
+        self.0.is_file
+    }
+
+    /// Keeps lines in the queue until [`Log::release`], up to `limit`, while they take no more than
+    /// half of it.
+    pub fn hold(&self, limit: Duration) {
+        self.0.state.lock().held_until = Some(clock::monotonic() + limit);
+    }
+
+    /// Ends [`Log::hold`].
+    pub fn release(&self) {
+        self.0.state.lock().held_until = None;
+        self.0.arrived.notify_one();
     }
 
     /// Appends complete lines. Never waits for the disk or a reader.
@@ -103,13 +157,14 @@ impl Log {
         }
         let was_empty = state.lines.is_empty();
         state.lines.extend_from_slice(lines);
-        if was_empty {
+        if was_empty || state.held_until.is_some() {
             self.0.arrived.notify_one();
         }
     }
 
     /// Waits until all lines so far are written or lost, up to `limit`; returns whether they are.
     pub fn drain(&self, limit: Duration) -> bool {
+        self.release();
         let deadline = clock::monotonic() + limit;
         let mut state = self.0.state.lock();
         while state.is_writing || !state.lines.is_empty() {
@@ -141,7 +196,7 @@ impl Log {
     fn write_lines(&self, out: &mut dyn Write) {
         loop {
             let (lines, lost) = self.next();
-            let mut text = lost.line().into_bytes();
+            let mut text = lost.line(self.0.format).into_bytes();
             let lines_before = usize::from(!text.is_empty());
             text.extend_from_slice(&lines);
             let written = write_all(out, &text);
@@ -161,6 +216,9 @@ impl Log {
     /// Waits for lines, or for the time to report missing ones.
     fn next(&self) -> (Vec<u8>, LostLines) {
         let mut state = self.0.state.lock();
+        while let Some(until) = state.held() {
+            self.0.arrived.wait_until(&mut state, until);
+        }
         while state.lines.is_empty() {
             if state.lost.lines == 0 {
                 self.0.arrived.wait(&mut state);
@@ -209,7 +267,6 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use std::time::Instant;
 
     /// Writes up to a limit, then fails.
     #[derive(Clone, Default)]
@@ -262,7 +319,7 @@ mod tests {
     fn lines_that_a_full_disk_refused_are_counted_and_told_when_there_is_room() {
         let disk = Disk::default();
         *disk.room.lock() = 8;
-        let log = Log::start(disk.clone()).expect("a thread");
+        let log = Log::start(disk.clone(), Format::Text, false).expect("a thread");
         log.append(b"first\n");
         assert!(log.drain(Duration::from_secs(20)));
         for line in ["torn\n", "none\n", "none\n"] {
@@ -287,7 +344,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_reader_that_does_not_come() {
         let ((read, gate), (tell, told)) = (channel(), channel());
-        let log = Log::start(Pipe(gate, tell)).expect("a thread");
+        let log = Log::start(Pipe(gate, tell), Format::Text, false).expect("a thread");
         let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
         let started = Instant::now();
         for _ in 0..3000 {
@@ -304,5 +361,29 @@ mod tests {
         let line = text.lines().find(|line| line.contains("missing")).expect("it says so");
         let lost: usize = line.split(' ').find_map(|word| word.parse().ok()).expect("a number");
         assert_eq!(lost + text.matches(&"x".repeat(1023)).count(), 3000, "each line is written or counted");
+    }
+
+    #[test]
+    fn lines_wait_for_the_screen_and_no_longer_than_the_limit() {
+        let disk = Disk::default();
+        *disk.room.lock() = usize::MAX;
+        let log = Log::start(disk.clone(), Format::Text, false).expect("a thread");
+        let text = || String::from_utf8_lossy(&disk.text.lock()).into_owned();
+        log.hold(Duration::from_secs(3600));
+        log.append(b"behind the screen\n");
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(text(), "");
+        log.release();
+        wait_until(|| text() == "behind the screen\n");
+        log.hold(Duration::from_millis(10));
+        log.append(b"in a long start\n");
+        wait_until(|| text().ends_with("in a long start\n"));
+        log.hold(Duration::from_secs(3600));
+        let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
+        (0..600).for_each(|_| log.append(&line));
+        wait_until(|| text().len() > 600 * 1024);
+        log.hold(Duration::from_secs(3600));
+        log.append(b"last\n");
+        assert!(log.drain(Duration::from_secs(20)) && text().ends_with("last\n"), "the end is not held");
     }
 }

@@ -1,7 +1,7 @@
 //! [`Levels`]: the log levels of a running server, which operators change.
 //!
 //! A logger is a Rust module, `evenkeel_region::region`, or `root` for all. A level holds for the
-//! modules below, too. The environment variable `EVENKEEL_LOG` has the levels at the start.
+//! modules below, too. `EVENKEEL_LOG` or `evenkeel.log.levels` has the levels at the start.
 
 use std::sync::Arc;
 
@@ -47,6 +47,14 @@ impl LogLevels for Levels {
         let filter = EnvFilter::try_new(&text).map_err(|error| error.to_string())?;
         self.filter.reload(filter).map_err(|error| error.to_string())?;
         *directives = text;
+        Ok(())
+    }
+
+    fn set_levels(&self, text: &str) -> Result<(), String> {
+        let filter = EnvFilter::try_new(text).map_err(|error| error.to_string())?;
+        let mut directives = self.directives.lock();
+        self.filter.reload(filter).map_err(|error| error.to_string())?;
+        text.clone_into(&mut directives);
         Ok(())
     }
 }
@@ -101,5 +109,9 @@ mod tests {
         assert_eq!(levels.level_of("evenkeel_wal"), "ERROR");
         assert!(levels.set_level("evenkeel_wal", "loud").is_err());
         assert!(levels.set_level("a,b=trace", "info").is_err());
+        levels.set_levels("warn,evenkeel_wal=trace").unwrap();
+        assert_eq!((levels.level_of("evenkeel_wal"), levels.level_of("x")), ("TRACE".into(), "WARN".into()));
+        assert!(levels.set_levels("a=loudest").is_err());
+        assert_eq!(levels.level_of("x"), "WARN");
     }
 }

@@ -1,6 +1,7 @@
 //! The `evenkeel` binary. `evenkeel` or `evenkeel start` runs a standalone server until it is
-//! stopped; `evenkeel shell` and `evenkeel pe` are clients of any cluster; the other commands are
-//! tools for the files of a stopped server.
+//! stopped; `evenkeel shell` and `evenkeel pe` are clients of any cluster; `evenkeel status`, `top`
+//! and `slow` read the info port of a server; the other commands are tools for the files of a
+//! stopped server.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -9,9 +10,10 @@
 mod lifecycle;
 mod log;
 mod log_levels;
+mod notify;
 mod tools;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,19 +21,13 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand};
 use evenkeel_common::Configuration;
 use evenkeel_common::allocator::{self, SampledAllocator};
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, reload};
 
 use log::Log;
-use log_levels::Levels;
+use log::format::subscribe;
+use log::settings::{Format, LogSettings, levels_or};
 
 #[global_allocator]
 static ALLOCATOR: SampledAllocator = SampledAllocator;
-
-/// The environment variable that sets log levels, such as `info,evenkeel_region=debug`.
-const LOG_VARIABLE: &str = "EVENKEEL_LOG";
 
 /// The exit status of a tool that failed; 1 means that it found faults.
 const TOOL_FAILED: u8 = 2;
@@ -50,6 +46,12 @@ struct Cli {
 enum Command {
     /// Run a standalone server (the default)
     Start(Start),
+    /// Whether a server serves, and what it does
+    Status(evenkeel_monitor::status::StatusArgs),
+    /// A live view of a server in the terminal
+    Top(evenkeel_monitor::top::TopArgs),
+    /// The slow requests of a server, each with what its time went to
+    Slow(evenkeel_monitor::slow::SlowArgs),
     /// The HBase shell, on any cluster
     Shell(ShellArgs),
     /// Print what is in store files
@@ -110,12 +112,14 @@ fn main() -> ExitCode {
         None => return server(&cli.start),
         Some(tool) => tool,
     };
-    log_to(
-        // The commands print their errors themselves.
-        if matches!(tool, Command::Shell(_)) { "off" } else { "info" },
-        || LossyStderr(io::stderr()),
-    );
+    // The shell's commands print their errors themselves.
+    let levels = if matches!(tool, Command::Shell(_)) { "off" } else { "info" };
+    let format = if io::stderr().is_terminal() { Format::Short } else { Format::Text };
+    subscribe(levels_or(levels), format, || LossyStderr(io::stderr()));
     match tool {
+        Command::Status(args) => ended(evenkeel_monitor::status::run(&args)),
+        Command::Top(args) => ended(evenkeel_monitor::top::run(&args)),
+        Command::Slow(args) => ended(evenkeel_monitor::slow::run(&args)),
         Command::Shell(args) => ended(shell(args)),
         Command::Hfile(args) => ended(tools::hfile::run(&args)),
         Command::Wal(args) => ended(tools::wal::run(&args)),
@@ -132,18 +136,6 @@ fn ended(outcome: Result<ExitCode, String>) -> ExitCode {
         let _nobody_reads = writeln!(io::stderr(), "evenkeel: {message}");
         ExitCode::from(TOOL_FAILED)
     })
-}
-
-/// Sends events to a writer, which must never fail: the subscriber reports a failure by
-/// `eprintln!`, which panics.
-fn log_to(default: &str, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) -> Arc<Levels> {
-    let set = std::env::var(LOG_VARIABLE).ok();
-    let usable = set.filter(|directives| EnvFilter::try_new(directives).is_ok());
-    let directives = usable.unwrap_or_else(|| default.to_owned());
-    let (filter, handle) = reload::Layer::new(EnvFilter::new(&directives));
-    let lines = tracing_subscriber::fmt::layer().log_internal_errors(false).with_writer(writer);
-    tracing_subscriber::registry().with(filter).with(lines).init();
-    Levels::new(handle, directives)
 }
 
 /// Standard error of a tool, which drops lines that cannot be written.
@@ -173,16 +165,22 @@ fn shell(args: ShellArgs) -> Result<ExitCode, String> {
 
 /// Runs a server.
 fn server(start: &Start) -> ExitCode {
-    let log = match Log::start(io::stderr()) {
+    let conf = Configuration::load(start.config.as_deref(), &start.define).map_err(|e| e.to_string());
+    let settings = conf.and_then(|conf| Ok((LogSettings::from(&conf)?, conf)));
+    let (settings, conf) = match settings {
+        Ok((settings, conf)) => (settings, Ok(conf)),
+        Err(error) => (LogSettings::default(), Err(error)),
+    };
+    let log = match Log::open(&settings) {
         Ok(log) => log,
         Err(error) => return ended(Err(error.to_string())),
     };
     log.hear_panics();
     let writer = log.clone();
-    let levels = log_to("info", move || writer.clone());
-    let conf = match Configuration::load(start.config.as_deref(), &start.define) {
+    let levels = subscribe(settings.levels, settings.format, move || writer.clone());
+    let conf = match conf {
         Ok(conf) => conf,
-        Err(error) => return lifecycle::failed(&error.to_string(), &log),
+        Err(error) => return lifecycle::failed(&error, &log),
     };
     let unknown = conf.unknown_keys();
     if !unknown.is_empty() {
@@ -193,5 +191,7 @@ fn server(start: &Start) -> ExitCode {
     if let Err(error) = allocator::share() {
         tracing::warn!(%error, "other processes cannot read the allocator's time");
     }
-    lifecycle::run(conf, &log, levels)
+    let (config, define) = (start.config.clone(), start.define.clone());
+    let read = move || Configuration::load(config.as_deref(), &define).map_err(|error| error.to_string());
+    lifecycle::run(conf, &log, lifecycle::Sources { levels, settings: Arc::new(read) })
 }

@@ -91,7 +91,8 @@ fn a_server_told_to_be_secure_does_not_run_open() {
 fn a_directory_has_one_server() {
     let mut server = Server::started(&[]);
     let other = Server::new(&[("hbase.rootdir", &format!("file://{}", server.root().display()))]);
-    assert_one_line(&ends(&other, &[]), &server.root().display().to_string());
+    let wait = [("evenkeel.rootdir.lock.wait.ms", "300")];
+    assert_one_line(&ends(&other, &wait), &server.root().display().to_string());
     assert!(server.runs());
     block_on(async {
         server.connect().await.admin().list_tables().await.expect("the first one still serves")
@@ -100,6 +101,68 @@ fn a_directory_has_one_server() {
     let mut other = other;
     other.start();
     assert!(other.runs(), "a killed server leaves no lock behind");
+}
+
+#[test]
+fn a_start_waits_for_the_server_that_is_dying() {
+    let mut server = Server::started(&[]);
+    let keys = common::PORT_KEYS.map(|key| (key, server.port(key).to_string()));
+    let root = format!("file://{}", server.root().display());
+    let same: Vec<_> = keys.iter().map(|(key, port)| (*key, port.as_str())).collect();
+    let mut next = Server::new(&[&same[..], &[("hbase.rootdir", root.as_str())]].concat());
+    let command = next.command(&[("evenkeel.rootdir.lock.wait.ms", "60000")]);
+    next.spawn(command);
+    next.log_with("waits for the other process to end");
+    server.kill();
+    next.wait_for_screen(0);
+    assert!(next.screen().contains(&server.port("hbase.regionserver.info.port").to_string()), "its ports");
+}
+
+#[test]
+fn the_screen_comes_first_and_lines_are_structured() {
+    let mut server = Server::new(&[("evenkeel.log.format", "auto")]);
+    let both = || std::fs::File::options().create(true).append(true).open(server.folder().join("both"));
+    let (out, err) = (both().expect("a file"), both().expect("a file"));
+    let command = server.command(&[]);
+    server.spawn_onto(command, out, err);
+    let text = || std::fs::read_to_string(server.folder().join("both")).unwrap_or_default();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !text().contains("\"message\"") {
+        assert!(std::time::Instant::now() < deadline, "{}", text());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let text = text();
+    let (screen, log) = text.split_once("\n{").expect("lines behind the screen");
+    assert!(screen.starts_with("Evenkeel ") && screen.contains("kill "), "{text}");
+    for line in format!("{{{log}").lines() {
+        let event: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+        assert!(
+            ["timestamp", "level", "message", "target"].iter().all(|key| event[key].is_string()),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_log_in_a_file_leaves_standard_error_to_what_is_fatal() {
+    let mut server = Server::new(&[]);
+    let file = server.folder().join("evenkeel.log");
+    server.set("evenkeel.log.file", &file.display().to_string());
+    server.start();
+    let read = || std::fs::read_to_string(&file).expect("the log");
+    assert!(read().contains("INFO"), "{}", read());
+    let other = Server::new(&[("hbase.rootdir", &format!("file://{}", server.root().display()))]);
+    let of_other = other.folder().join("other.log");
+    let of_other = of_other.to_str().expect("UTF-8");
+    let more = [("evenkeel.rootdir.lock.wait.ms", "0"), ("evenkeel.log.file", of_other)];
+    assert_one_line(&ends(&other, &more), "is in use by process");
+    let text = std::fs::read_to_string(of_other).expect("the log");
+    assert!(text.contains("ERROR") && text.contains("is in use by process"), "{text}");
+    assert!(server.terminate().success());
+    assert_eq!(server.log(), "", "standard error");
+    assert!(read().contains("stopped"), "{}", read());
+    let nowhere = [("evenkeel.log.file", "/no/such/directory/log")];
+    assert_one_line(&ends(&server, &nowhere), "evenkeel.log.file: /no/such/directory/log");
 }
 
 #[test]
@@ -133,7 +196,7 @@ fn memory_that_does_not_suffice_is_told_with_the_settings_and_parts_are_logged()
     assert!(!server.root().exists(), "nothing is made before it is known");
     let mut server = server;
     server.start();
-    let log = server.log();
+    let log = server.log_with("memory 256.0 MiB: blocks ");
     let line = log.lines().find(|line| line.contains("memory 256.0 MiB: blocks ")).expect("told at start");
     assert!(line.contains(", requests ") && line.contains(", reserve "), "{line}");
 }
@@ -141,7 +204,7 @@ fn memory_that_does_not_suffice_is_told_with_the_settings_and_parts_are_logged()
 #[test]
 fn unknown_settings_are_logged_once() {
     let server = Server::started(&[("hbase.no.such.setting", "1"), ("evenkeel.nor.this", "2")]);
-    let log = server.log();
+    let log = server.log_with("hbase.no.such.setting");
     for key in ["hbase.no.such.setting", "evenkeel.nor.this"] {
         let lines: Vec<_> = log.lines().filter(|line| line.contains(key)).collect();
         assert_eq!(lines.len(), 1, "{key}: {lines:?}");

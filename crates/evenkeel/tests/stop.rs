@@ -297,6 +297,8 @@ fn a_second_signal_ends_at_once() {
         server.signal(signal);
         std::thread::sleep(Duration::from_secs(1));
         assert!(server.runs(), "one signal waits for the flush");
+        let ready = server.page("/ready").expect("an answer until the end");
+        assert_eq!(ready, (503, "stopping: flushes and compactions\n".to_owned()));
         let started = Instant::now();
         server.signal(signal);
         assert_unfinished(server, "flush-0", &format!("a second signal, SIG{signal}"), "flushes");

@@ -27,7 +27,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -106,13 +106,24 @@ pub struct InfoServer {
 #[derive(Debug)]
 pub struct InfoServerHandle {
     address: SocketAddr,
+    routes: Arc<CurrentRoutes>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// The routes that hold now.
+#[derive(Debug)]
+struct CurrentRoutes(RwLock<Arc<Routes>>);
+
+impl CurrentRoutes {
+    fn get(&self) -> Arc<Routes> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// What all connections share.
 struct Shared {
-    routes: Routes,
+    routes: Arc<CurrentRoutes>,
     limits: Limits,
     unsent: Arc<Semaphore>,
 }
@@ -160,15 +171,17 @@ impl InfoServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let address = self.address;
+        let routes = Arc::new(CurrentRoutes(RwLock::new(Arc::new(routes))));
+        let of_thread = Arc::clone(&routes);
         let run = move || {
-            let served = runtime.block_on(self.run(routes, stopped));
+            let served = runtime.block_on(self.run(of_thread, stopped));
             served.map_err(|error| error.to_string())
         };
         let thread = spawn_essential("info", supervisor, run)?;
-        Ok(InfoServerHandle { address, stop: Some(stop), thread: Some(thread) })
+        Ok(InfoServerHandle { address, routes, stop: Some(stop), thread: Some(thread) })
     }
 
-    async fn run(self, routes: Routes, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+    async fn run(self, routes: Arc<CurrentRoutes>, stopped: oneshot::Receiver<()>) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let unsent = Arc::new(Semaphore::new(UNSENT_BYTES_MAX / UNSENT_UNIT));
         let shared = Arc::new(Shared { routes, limits: self.limits, unsent });
@@ -185,6 +198,11 @@ impl InfoServerHandle {
     /// The address with the port.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Serves other pages from the next request on.
+    pub fn set_routes(&self, routes: Routes) {
+        *self.routes.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes);
     }
 }
 
@@ -254,7 +272,8 @@ impl Shared {
         let (head, body) = request.into_parts();
         let decoded = Request::get(head.uri.path(), head.uri.query().unwrap_or_default());
         let mut request = decoded.ok_or_else(|| Response::error(400, "The address cannot be decoded."))?;
-        let page = self.routes.find(&request.path).ok_or_else(|| Response::error(404, "Not Found"))?;
+        let routes = self.routes.get();
+        let page = routes.find(&request.path).ok_or_else(|| Response::error(404, "Not Found"))?;
         match head.method {
             HttpMethod::GET | HttpMethod::HEAD => {}
             HttpMethod::POST if page.accepts_post() => {

@@ -161,7 +161,7 @@ impl SlowRequest {
 #[derive(Debug)]
 pub struct Ledger {
     kept: usize,
-    /// From so many nanoseconds on a request is slow.
+    /// A request of this many nanoseconds or more is slow.
     slow_ns: AtomicU64,
     /// Requests below this many nanoseconds are not looked at.
     bar_ns: AtomicU64,

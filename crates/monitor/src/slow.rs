@@ -1,4 +1,5 @@
-//! `evenkeel slow`: the ledger of slow requests, each with what its time went to, from `/slow.json`.
+//! `evenkeel slow`: the ledger of slow requests, each with what its time went to, from
+//! `/slow.json`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

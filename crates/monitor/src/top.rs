@@ -1,9 +1,9 @@
 //! `evenkeel top`: a live view of a server in the terminal.
 //!
-//! Every two seconds, or as told, the server is asked, and what happened since the time before is shown:
-//! rates and percentiles of each table, rates of each region, the caches, the logs, flushes and
-//! compactions, and the newest slow requests. While a server does not answer, the last numbers stay
-//! with the reason above them.
+//! Every two seconds, or as told, the server is asked, and what happened since the time before is
+//! shown: rates and percentiles of each table, rates of each region, the caches, the logs, flushes
+//! and compactions, and the newest slow requests. While a server does not answer, the last numbers
+//! stay with the reason above them.
 //!
 //! If standard output is no terminal, one view is printed as text: `evenkeel top | head`.
 //!

@@ -8,7 +8,7 @@
 //! all addresses.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::thread::Supervisor;
@@ -42,6 +42,15 @@ pub struct InfoPorts {
     master: Option<InfoServer>,
 }
 
+/// The numbers of the info ports; 0 for none.
+#[derive(Clone, Copy, Debug)]
+pub struct InfoPortNumbers {
+    /// The RegionServer's.
+    pub regionserver: u16,
+    /// The master's.
+    pub master: u16,
+}
+
 impl InfoPorts {
     /// Takes both.
     ///
@@ -65,12 +74,13 @@ impl InfoPorts {
 
     /// The RegionServer's port; 0 for none.
     pub fn regionserver_port(&self) -> u16 {
-        self.regionserver.as_ref().map_or(0, |server| server.address().port())
+        self.numbers().regionserver
     }
 
-    /// The master's port; 0 for none.
-    pub fn master_port(&self) -> u16 {
-        self.master.as_ref().map_or(0, |server| server.address().port())
+    /// Their numbers.
+    pub fn numbers(&self) -> InfoPortNumbers {
+        let number = |port: &Option<InfoServer>| port.as_ref().map_or(0, |port| port.address().port());
+        InfoPortNumbers { regionserver: number(&self.regionserver), master: number(&self.master) }
     }
 }
 
@@ -119,6 +129,8 @@ pub struct InfoParts {
     pub hostname: String,
     /// The calls of the RPC ports, with the slow ones.
     pub rpc_metrics: Arc<RpcMetrics>,
+    /// What `/ready` says.
+    pub readiness: Arc<dyn evenkeel_info_server::Readiness>,
 }
 
 impl InfoParts {
@@ -128,8 +140,7 @@ impl InfoParts {
             hostname: self.hostname.clone(),
             configuration: self.conf.clone(),
             log_levels: Arc::clone(&self.log_levels),
-            // The ports answer when everything is served.
-            readiness: Arc::new(Vec::new),
+            readiness: Arc::clone(&self.readiness),
             home: home.to_owned(),
         };
         let rpc_metrics = Arc::clone(&self.rpc_metrics);
@@ -141,34 +152,41 @@ impl InfoParts {
     }
 }
 
-/// The info servers of a process, and the sinks that take its metrics elsewhere. They end when this
-/// is dropped.
+/// The info servers of a process, each with the path of its home page, and the sinks that take its
+/// metrics elsewhere. They end when this is dropped.
 pub struct InfoServers {
-    servers: Vec<InfoServerHandle>,
-    _sinks: PeriodicSinks,
+    servers: Vec<(InfoServerHandle, &'static str)>,
+    sinks: OnceLock<PeriodicSinks>,
 }
 
 impl InfoServers {
-    /// Starts to answer. `pages` are added to both ports.
+    /// Starts to answer, before anything is served: with the pages that every process has, so that
+    /// `/ready` tells how far the start is.
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn start(
-        ports: InfoPorts,
-        parts: &InfoParts,
-        pages: impl Fn(Routes) -> Routes,
-        supervisor: &Supervisor,
-    ) -> Result<Self> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let sinks = metrics_sinks::start(&parts.conf, &parts.registry, &parts.hostname, &clock)?;
+    pub fn start(ports: InfoPorts, parts: &InfoParts, supervisor: &Supervisor) -> Result<Self> {
         let ports = [(ports.regionserver, "/rs-status"), (ports.master, "/master-status")];
         let servers = ports.into_iter().filter_map(|(port, home)| Some((port?, home)));
-        let started = servers.map(|(port, home)| port.serve(pages(parts.routes(home)), supervisor));
-        Ok(Self { servers: started.collect::<std::io::Result<_>>()?, _sinks: sinks })
+        let routes = || parts.routes("/ready");
+        let started = servers.map(|(port, home)| Ok((port.serve(routes(), supervisor)?, home)));
+        Ok(Self { servers: started.collect::<std::io::Result<_>>()?, sinks: OnceLock::new() })
+    }
+
+    /// Answers with everything from now on, and starts the sinks. `pages` are added to both ports.
+    ///
+    /// # Errors
+    /// When a thread of a sink cannot be started.
+    pub fn serve(&self, parts: &InfoParts, pages: impl Fn(Routes) -> Routes) -> Result<()> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let sinks = metrics_sinks::start(&parts.conf, &parts.registry, &parts.hostname, &clock)?;
+        drop(self.sinks.set(sinks));
+        self.servers.iter().for_each(|(server, home)| server.set_routes(pages(parts.routes(home))));
+        Ok(())
     }
 
     /// Where they listen.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.servers.iter().map(InfoServerHandle::address)
+        self.servers.iter().map(|(server, _)| server.address())
     }
 }

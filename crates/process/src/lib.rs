@@ -14,6 +14,8 @@
 //! | [`memory_use`] | what each part takes now |
 //! | [`metrics_sinks`] | the sinks of `hadoop-metrics2.properties` |
 //! | [`ports`] | an RPC port, and what the connections of all ports share |
+//! | [`readiness`] | whether clients are served, and why not |
+//! | [`runtime_settings`] | settings that are changed while the server runs |
 //! | [`security`] | settings that ask for security, and an address beyond loopback |
 //! | [`server`] | the process itself, and what its regions are opened with |
 //! | [`settings`] | ports, directory and memory from the configuration |
@@ -32,6 +34,8 @@ pub mod memory_trim;
 pub mod memory_use;
 pub mod metrics_sinks;
 pub mod ports;
+pub mod readiness;
+pub mod runtime_settings;
 pub mod security;
 pub mod server;
 pub mod settings;
@@ -40,7 +44,7 @@ pub mod wals;
 
 use std::sync::{Arc, OnceLock};
 
-use evenkeel_common::HBaseError;
+use evenkeel_common::{Configuration, HBaseError};
 pub use evenkeel_info_server::LogLevels;
 
 pub use self::memory_plan::MemoryPlan;
@@ -50,6 +54,27 @@ pub use self::stop::StopProgress;
 
 /// Asks the process to stop, with the reason.
 pub type StopRequest = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Reads the settings again, or says in one line why it cannot.
+pub type ConfigurationSource = Arc<dyn Fn() -> std::result::Result<Configuration, String> + Send + Sync>;
+
+/// What the server asks of the process around it.
+pub struct ProcessControl {
+    /// Asked to stop.
+    pub stop: StopRequest,
+    /// The levels of its log.
+    pub log_levels: Arc<dyn LogLevels>,
+    /// Where its settings are from.
+    pub settings: ConfigurationSource,
+}
+
+impl ProcessControl {
+    /// A process that keeps the settings and the log levels that it has.
+    pub fn fixed(stop: StopRequest) -> Self {
+        let settings = Arc::new(|| Err("settings are read at start only".to_owned()));
+        Self { stop, log_levels: Arc::new(FixedLogLevels), settings }
+    }
+}
 
 /// Why the server cannot go on: the first reason counts.
 pub type Failure = Arc<OnceLock<String>>;
@@ -68,6 +93,9 @@ impl LogLevels for FixedLogLevels {
     }
 
     fn set_level(&self, _: &str, _: &str) -> std::result::Result<(), String> {
+        Err("this process does not change its log levels".to_owned())
+    }
+    fn set_levels(&self, _: &str) -> std::result::Result<(), String> {
         Err("this process does not change its log levels".to_owned())
     }
 }

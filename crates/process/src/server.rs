@@ -19,6 +19,8 @@ use evenkeel_regionserver::{Background, RegionServer, ServerHooks};
 use evenkeel_rpc::{Executor, ExecutorConfig, RpcServerHandle};
 use evenkeel_wal::Wal;
 
+use crate::readiness::Readiness;
+use crate::runtime_settings::RuntimeSettings;
 use crate::wals::{Online, WalEvents, Wals};
 use crate::{Failure, Settings, StopRequest, bad, ignored, security};
 
@@ -38,6 +40,8 @@ pub struct Process {
     pub failure: Failure,
     /// Ends the server when one of its threads has died.
     pub supervisor: Supervisor,
+    /// Whether clients are served, and why not.
+    pub readiness: Arc<Readiness>,
 }
 
 impl Process {
@@ -58,7 +62,8 @@ impl Process {
         let failure = Arc::new(OnceLock::new());
         let supervisor = supervisor(&failure, &stop);
         let clock = Arc::new(SystemClock);
-        Ok(Self { fs, conf: Arc::new(conf), settings, clock, stop, failure, supervisor })
+        let readiness = Readiness::new(&failure);
+        Ok(Self { fs, conf: Arc::new(conf), settings, clock, stop, failure, supervisor, readiness })
     }
 
     /// The nonces of a server that has none yet.
@@ -145,6 +150,8 @@ pub struct Hooks {
     pub wals: Wals,
     /// Asks this process to stop.
     pub stop: StopRequest,
+    /// The settings that may be changed.
+    pub settings: Arc<RuntimeSettings>,
 }
 
 impl ServerHooks for Hooks {
@@ -159,7 +166,7 @@ impl ServerHooks for Hooks {
     }
 
     fn update_configuration(&self) -> Result<()> {
-        Err(HBaseError::do_not_retry("settings are read at start only"))
+        self.settings.update().map(drop)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_block_cache::CacheConfig;
@@ -54,6 +55,9 @@ pub struct Settings {
     /// `evenkeel.memory.trim.period.ms`: how often memory that is of no use any more is looked for;
     /// 0: never.
     pub memory_trim_period: Duration,
+    /// `evenkeel.rootdir.lock.wait.ms`: how long a start waits for the process that has the
+    /// directory to end.
+    pub lock_wait: Duration,
     /// `evenkeel.shutdown.timeout.ms`: how long a stop may take before the process ends with it
     /// unfinished.
     pub shutdown_timeout: Duration,
@@ -103,6 +107,9 @@ impl Settings {
             nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
             memory_trim_period: Duration::from_millis(
                 conf.get_u64_or("evenkeel.memory.trim.period.ms", 10_000).map_err(bad)?,
+            ),
+            lock_wait: Duration::from_millis(
+                conf.get_u64_or("evenkeel.rootdir.lock.wait.ms", 5_000).map_err(bad)?,
             ),
             shutdown_timeout: shutdown_timeout(conf)?,
             nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(bad)?,
@@ -228,6 +235,7 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
         block_multiplier: positive(times, conf.get_i64_or(times, 4).map_err(bad)?)?,
         row_lock_wait: Duration::from_millis(lock_ms.max(0) as u64),
         cell_bytes_max: length::index(cell_bytes_max.max(0).unsigned_abs()),
+        changed: Arc::default(),
     })
 }
 

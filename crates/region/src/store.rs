@@ -240,8 +240,8 @@ impl Store {
         (low, high)
     }
 
-    /// Changes what compactions are chosen by: numbers and sizes of files, ratios, periods. `of_table`
-    /// has a table's limits; the family's own go before them. The engine stays.
+    /// Changes what compactions are chosen by: numbers and sizes of files, ratios, periods.
+    /// `of_table` has a table's limits; the family's own go before them. The engine stays.
     pub(crate) fn change_compaction_config(&self, of_table: &StoreConfig) {
         let mut config = of_table.for_family(&self.family);
         config.engine.engine = self.config.engine.engine;

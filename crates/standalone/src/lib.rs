@@ -42,9 +42,13 @@ use evenkeel_master::{Master, recovery};
 use evenkeel_process::info::InfoServers;
 use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
+use evenkeel_process::readiness::Readiness;
 use evenkeel_process::wals::Wals;
-use evenkeel_process::{Failure, FixedLogLevels, security, settings};
-pub use evenkeel_process::{LogLevels, MemoryPlan, MemoryUse, Settings, StopProgress, StopRequest};
+pub use evenkeel_process::{
+    ConfigurationSource, LogLevels, MemoryPlan, MemoryUse, ProcessControl, Settings, StopProgress,
+    StopRequest,
+};
+use evenkeel_process::{Failure, security, settings};
 use evenkeel_region::region::Region;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::background::chore::Chore;
@@ -77,6 +81,7 @@ pub struct Standalone {
     info: InfoServers,
     /// Keeps the history of the status pages.
     sampler: Sampler,
+    readiness: Arc<Readiness>,
     _lock: DirLock,
 }
 
@@ -96,25 +101,28 @@ impl Standalone {
     /// # Errors
     /// As [`Standalone::start`].
     pub fn start_on(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
-        start::start(fs, conf, stop, Arc::new(FixedLogLevels))
+        start::start(fs, conf, ProcessControl::fixed(stop))
     }
 
-    /// As [`Standalone::start`], in a process whose log levels can be changed while it runs.
+    /// As [`Standalone::start`], in a process whose settings and log levels can be changed while it
+    /// runs.
     ///
     /// # Errors
     /// As [`Standalone::start`].
-    pub fn start_with(
-        conf: Configuration,
-        stop: StopRequest,
-        log_levels: Arc<dyn LogLevels>,
-    ) -> Result<Self> {
+    pub fn start_with(conf: Configuration, process: ProcessControl) -> Result<Self> {
         let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?);
-        start::start(Arc::new(fs), conf, stop, log_levels)
+        start::start(Arc::new(fs), conf, process)
     }
 
     /// Where the info pages are.
     pub fn info_addresses(&self) -> Vec<SocketAddr> {
         self.info.addresses().collect()
+    }
+
+    /// What was started, in one line.
+    pub fn summary(&self) -> String {
+        let regions = self.regionserver.regions().len();
+        format!("serves {regions} regions of {} as {}", self.settings.root.display(), self.name)
     }
 
     /// The text shown to the operator after a start.
@@ -190,14 +198,12 @@ impl Standalone {
     /// the server stops because it could not go on.
     pub fn stop_with(self, progress: &StopProgress) -> Result<()> {
         tracing::info!("stopping");
+        self.readiness.stops(progress);
         self.regionserver.start_stopping();
         progress.begin("the ZooKeeper endpoint");
         self.zookeeper.stop();
         progress.begin("the master's procedures");
         self.master.stop();
-        progress.begin("the info pages");
-        drop(self.info);
-        drop(self.sampler);
         progress.begin("calls on connections' threads");
         self.rpc.into_iter().for_each(|server| server.shutdown(CALLS_GRACE));
         progress.begin("chores");
@@ -211,6 +217,9 @@ impl Standalone {
         let closed = close_regions(&self.regionserver, progress);
         progress.begin("the write-ahead logs");
         let logs = self.wals.user.close().and(self.wals.meta.close());
+        progress.begin("the info pages");
+        drop(self.info);
+        drop(self.sampler);
         closed.and(logs)?;
         recovery::remove_if_empty(self.master.file_system(), &self.wals.dir)?;
         progress.begin("");

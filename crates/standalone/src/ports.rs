@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{Configuration, Result};
 use evenkeel_process::Settings;
-use evenkeel_process::info::InfoPorts;
+use evenkeel_process::info::{InfoPortNumbers, InfoPorts};
 use evenkeel_process::ports::{RpcPort, Shared, taken};
 use evenkeel_rpc::RpcServer;
 
@@ -14,17 +14,21 @@ pub(crate) struct Ports {
     pub zookeeper: TcpListener,
     pub master: RpcServer,
     pub regionserver: RpcServer,
-    pub info: InfoPorts,
+    pub info: InfoPortNumbers,
     /// What connections of all ports share.
     pub shared: Shared,
 }
 
 impl Ports {
-    /// Takes all three.
+    /// Takes all three, and the info ports.
     ///
     /// # Errors
     /// One line that names the port that is taken, and its key.
-    pub(crate) fn take(settings: &Settings, conf: &Configuration, cluster_id: &str) -> Result<Self> {
+    pub(crate) fn take(
+        settings: &Settings,
+        conf: &Configuration,
+        cluster_id: &str,
+    ) -> Result<(Self, InfoPorts)> {
         let shared = Shared::new(settings, conf)?;
         let zk = settings.zookeeper_port;
         let zookeeper = TcpListener::bind(SocketAddr::new(settings.bind_address, zk))
@@ -35,18 +39,15 @@ impl Ports {
             let id = id.clone();
             port.bind(settings, conf, &shared, Arc::new(move || Some(id.clone())))
         };
-        Ok(Self {
-            zookeeper,
-            master: bind(RpcPort {
-                what: "master",
-                port: settings.master_port,
-                key: "hbase.master.port",
-                threads: 1,
-                connections_max: shared.limits.master,
-            })?,
-            regionserver: bind(RpcPort::of_regionserver(settings, &shared))?,
-            info: InfoPorts::take(settings, conf)?,
-            shared,
-        })
+        let master = bind(RpcPort {
+            what: "master",
+            port: settings.master_port,
+            key: "hbase.master.port",
+            threads: 1,
+            connections_max: shared.limits.master,
+        })?;
+        let regionserver = bind(RpcPort::of_regionserver(settings, &shared))?;
+        let info = InfoPorts::take(settings, conf)?;
+        Ok((Self { zookeeper, master, regionserver, info: info.numbers(), shared }, info))
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! - 1: function: `claim_directory`; what is there then: the directory is this process's; it has
 //!   `hbase.version` and `hbase.id`
-//! - 2: function: [`Ports::take`]; what is there then: the three ports listen
+//! - 2: function: [`Ports::take`]; what is there then: the three ports listen, and the info ports
+//!   answer: `/ready` says which step is under way
 //! - 3: function: `recover_wals`; what is there then: the WALs of every earlier life are split into
 //!   `recovered.edits` and moved to `oldWALs`
 //! - 4: function: [`Storage::open`]; what is there then: the WALs of this life, caches, background
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use evenkeel_block_cache::BlockCache;
 use evenkeel_common::clock;
+use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, ServerName, TableName, TimeUnit};
 use evenkeel_fs::{DirLock, FileSystem};
 use evenkeel_info_server::LogLevels;
@@ -41,14 +43,15 @@ use evenkeel_metrics::Registry;
 use evenkeel_process::info::{InfoParts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
+use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
-use evenkeel_process::{Settings, StopRequest, bad, connections};
+use evenkeel_process::{ProcessControl, Settings, bad, connections};
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_regionserver::metrics::source::SourceNames;
 use evenkeel_regionserver::{ClusterView, RegionServer, RegionServerParts};
-use evenkeel_rpc::{Executor, RpcServer, RpcServerHandle};
+use evenkeel_rpc::{Executor, RpcMetrics, RpcServer, RpcServerHandle};
 use evenkeel_status_pages::{Sampler, Sources};
 use evenkeel_zookeeper::znodes::{ZnodePaths, Znodes};
 use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
@@ -62,26 +65,42 @@ use crate::{Standalone, files, master_store};
 pub(crate) fn start(
     fs: Arc<dyn FileSystem>,
     conf: Configuration,
-    stop: StopRequest,
-    log_levels: Arc<dyn LogLevels>,
+    ProcessControl { stop, log_levels, settings }: ProcessControl,
 ) -> Result<Standalone> {
     let began = clock::monotonic();
     let process = Process::new(fs, conf, stop)?;
+    let runtime_settings =
+        RuntimeSettings::new(&process.conf, settings, Arc::clone(&log_levels), &process.settings.region);
     let (lock, cluster_id) = claim_directory(&process)?;
-    let ports = Ports::take(&process.settings, &process.conf, &cluster_id)?;
+    let (ports, info_ports) = Ports::take(&process.settings, &process.conf, &cluster_id)?;
+    let pages_of_start = info_parts(&process, &log_levels, &ports.shared.rpc_metrics);
+    let info = InfoServers::start(info_ports, &pages_of_start, &process.supervisor)?;
+    let begins = |step| process.readiness.starts(step);
+    begins("replaying the write-ahead logs");
     let recovery = recover_wals(&process)?;
+    begins("opening the write-ahead logs and caches");
     let storage = Storage::open(&process, &recovery.name, &recovery.nonces)?;
+    begins("opening hbase:meta");
     let meta = open_meta(&process, &storage)?;
+    begins("comparing directories and hbase:meta");
     let catalog = reconcile_tables(&process, &storage, meta, &recovery)?;
     let names = (cluster_id, recovery.name.clone());
-    let identity = Identity::new(&process.settings, names, ports.info.master_port());
+    let identity = Identity::new(&process.settings, names, ports.info.master);
+    begins("opening regions");
     let (regionserver, connection) =
-        open_regions(&process, &storage, &recovery, &catalog, &identity, &ports)?;
+        open_regions(&process, &storage, &recovery, &catalog, &identity, (&ports, &runtime_settings))?;
+    runtime_settings.serve(&regionserver);
+    begins("starting the master");
     let master = start_master(&process, &storage, catalog, &identity, &regionserver, &connection)?;
+    begins("starting to answer");
     let parts = (&storage, &recovery, &identity, (&master, &regionserver));
-    let serving = serve(&process, parts, ports, log_levels)?;
+    let serving = serve(&process, parts, (ports, &info), log_levels)?;
     master.tidy_up()?;
+    let of_master = Arc::downgrade(&master);
+    let unfinished = move || of_master.upgrade().map(|master| master.unfinished()).unwrap_or_default();
+    process.readiness.serves(&storage.wals, unfinished);
     Ok(Standalone {
+        readiness: process.readiness,
         name: identity.name,
         master,
         regionserver,
@@ -93,7 +112,7 @@ pub(crate) fn start(
         master_chore: serving.master_chore,
         memory_trim: serving.memory_trim,
         zookeeper: serving.zookeeper,
-        info: serving.info,
+        info,
         sampler: serving.sampler,
         recovered: recovery.recovered,
         started_in: began.elapsed(),
@@ -107,7 +126,11 @@ pub(crate) fn start(
 fn claim_directory(process: &Process) -> Result<(DirLock, String)> {
     let root = &process.settings.root;
     process.fs.mkdirs(root).map_err(|e| HBaseError::io(format!("{}: {e}", root.display())))?;
-    let lock = DirLock::acquire(root)?;
+    let wait = process.settings.lock_wait;
+    let waits = |error: &std::io::Error| {
+        tracing::warn!(%error, wait_ms = length::whole_ms(wait), "waits for the other process to end");
+    };
+    let lock = DirLock::acquire_within(root, wait, waits)?;
     let cluster_id = files::prepare_root(&*process.fs, root)?;
     Ok((lock, cluster_id))
 }
@@ -200,13 +223,13 @@ fn open_regions(
     recovery: &Recovery,
     catalog: &Catalog,
     identity: &Identity,
-    ports: &Ports,
+    (ports, runtime_settings): (&Ports, &Arc<RuntimeSettings>),
 ) -> Result<(Arc<RegionServer>, Arc<EmbeddedConnection>)> {
     let settings = &process.settings;
     let connection = EmbeddedConnection::new(identity.cluster_view());
     let regionserver = RegionServer::new(RegionServerParts {
         name: identity.name.clone(),
-        info_port: ports.info.regionserver_port(),
+        info_port: ports.info.regionserver,
         root: settings.root.clone(),
         config: settings.regionserver.clone(),
         clock: Arc::clone(&process.clock),
@@ -216,7 +239,11 @@ fn open_regions(
         chunks: Arc::clone(&storage.stores.chunks),
         nonces: Arc::clone(&recovery.nonces),
         background: Arc::clone(&storage.background),
-        hooks: Arc::new(Hooks { wals: storage.wals.clone(), stop: Arc::clone(&process.stop) }),
+        hooks: Arc::new(Hooks {
+            wals: storage.wals.clone(),
+            stop: Arc::clone(&process.stop),
+            settings: Arc::clone(runtime_settings),
+        }),
         master: Arc::clone(&connection) as _,
     });
     drop(storage.online.set(Arc::downgrade(&regionserver)));
@@ -293,9 +320,24 @@ struct Serving {
     master_chore: MasterChore,
     memory_trim: MemoryTrim,
     zookeeper: ZooKeeperThread,
-    info: InfoServers,
     sampler: Sampler,
     memory: MemoryMeter,
+}
+
+/// What the info ports show before anything is served.
+fn info_parts(
+    process: &Process,
+    log_levels: &Arc<dyn LogLevels>,
+    rpc_metrics: &Arc<RpcMetrics>,
+) -> InfoParts {
+    InfoParts {
+        registry: Registry::new(),
+        conf: (*process.conf).clone(),
+        log_levels: Arc::clone(log_levels),
+        rpc_metrics: Arc::clone(rpc_metrics),
+        hostname: process.settings.host.clone(),
+        readiness: Arc::clone(&process.readiness) as _,
+    }
 }
 
 /// What the steps before the last have made.
@@ -305,7 +347,7 @@ type Parts<'a> = (&'a Storage, &'a Recovery, &'a Identity, (&'a Arc<Master>, &'a
 fn serve(
     process: &Process,
     parts: Parts<'_>,
-    ports: Ports,
+    (ports, info): (Ports, &InfoServers),
     log_levels: Arc<dyn LogLevels>,
 ) -> Result<Serving> {
     let (storage, recovery, identity, (master, regionserver)) = parts;
@@ -347,14 +389,8 @@ fn serve(
         ignored: status::ignored_settings(conf),
         registry: Arc::clone(&registry),
     })?;
-    let info_parts = InfoParts {
-        registry,
-        rpc_metrics: Arc::clone(&ports.shared.rpc_metrics),
-        conf: (**conf).clone(),
-        log_levels,
-        hostname: settings.host.clone(),
-    };
-    let info = InfoServers::start(ports.info, &info_parts, |routes| status.add_to(routes), supervisor)?;
+    let info_parts = InfoParts { registry, ..info_parts(process, &log_levels, &ports.shared.rpc_metrics) };
+    info.serve(&info_parts, |routes| status.add_to(routes))?;
     let master_chore = MasterChore::start(master, janitor_period(conf)?)?;
     let zookeeper = ZkConfig {
         connections_max: ports.shared.limits.zookeeper,
@@ -367,7 +403,7 @@ fn serve(
     let (cache, chunks): (&Arc<dyn BlockCache>, _) = (&storage.stores.cache, &storage.stores.chunks);
     let memory_trim = MemoryTrim::start(settings.memory_trim_period, regionserver, cache, chunks)?;
     let (rpc, sampler) = (rpc.into(), status.into_sampler());
-    Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, info, sampler, memory })
+    Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, sampler, memory })
 }
 
 /// Adds the metrics of the master, whose port is the first.

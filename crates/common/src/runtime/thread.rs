@@ -49,7 +49,7 @@
 //! | `open-region-N` | `master/regions.rs` | that region is not served | the start |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |
-//! | `screen`; `load-N` of `evenkeel pe` | | | nothing depends on them |
+//! | `screen`, `last-line`; `load-N` of `evenkeel pe` | | | nothing depends on them |
 //! | `names`, `interrupts` of the shell | | | nothing depends on them |
 //!
 //! **Test hook.** In builds with debug assertions the environment variable `EVENKEEL_TEST_PANIC`

@@ -6,7 +6,8 @@ pub mod raw;
 
 use std::fs;
 use std::future::Future;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -79,6 +80,29 @@ impl Server {
         fs::read_to_string(self.folder().join("err")).unwrap_or_default()
     }
 
+    /// What it logged, once that has `text`: lines come behind the screen.
+    pub fn log_with(&self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log().contains(text) {
+            assert!(Instant::now() < deadline, "{text:?} is not in the log");
+            sleep(Duration::from_millis(10));
+        }
+        self.log()
+    }
+
+    /// The status and the body of a page of the RegionServer's info port; `None` if nothing
+    /// answers.
+    pub fn page(&self, path: &str) -> Option<(u16, String)> {
+        let address = ("127.0.0.1", self.port("hbase.regionserver.info.port"));
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
     /// The port of a setting.
     pub fn port(&self, key: &str) -> u16 {
         let at = PORT_KEYS.iter().position(|k| *k == key).expect("a port's key");
@@ -95,6 +119,7 @@ impl Server {
         let mut settings = vec![
             ("hbase.rootdir".to_owned(), format!("file://{}", self.root().display())),
             ("hbase.tmp.dir".to_owned(), self.folder().join("tmp").display().to_string()),
+            ("evenkeel.log.format".to_owned(), "text".to_owned()),
         ];
         settings.extend(
             PORT_KEYS.iter().zip(self.ports).map(|(key, port)| ((*key).to_owned(), port.to_string())),
@@ -159,6 +184,11 @@ impl Server {
     fn start_as(&mut self, command: Command) {
         let before = self.screen().len();
         self.spawn(command);
+        self.wait_for_screen(before);
+    }
+
+    /// Waits until it has printed more than `before` bytes of standard output.
+    pub fn wait_for_screen(&mut self, before: usize) {
         let deadline = Instant::now() + PATIENCE;
         // The screen is printed once the server answers.
         while self.screen().len() == before {
@@ -171,13 +201,15 @@ impl Server {
         }
     }
 
-    fn spawn(&mut self, command: Command) {
+    /// Starts it and does not wait.
+    pub fn spawn(&mut self, command: Command) {
         let open = |name| fs::File::options().create(true).append(true).open(self.folder().join(name));
         let (out, err) = (open("out").expect("a file"), open("err").expect("a file"));
         self.spawn_onto(command, out, err);
     }
 
-    fn spawn_onto(&mut self, mut command: Command, out: impl Into<Stdio>, err: impl Into<Stdio>) {
+    /// Starts it with its output elsewhere and does not wait.
+    pub fn spawn_onto(&mut self, mut command: Command, out: impl Into<Stdio>, err: impl Into<Stdio>) {
         self.process = Some(command.stdout(out).stderr(err).spawn().expect("the binary starts"));
     }
 

@@ -38,6 +38,12 @@ pub trait LogLevels: Send + Sync {
     /// # Errors
     /// Why the level is not set, one line.
     fn set_level(&self, logger: &str, level: &str) -> Result<(), String>;
+
+    /// Sets the levels of all loggers: `info,evenkeel_region=debug`.
+    ///
+    /// # Errors
+    /// Why the levels are not set, one line.
+    fn set_levels(&self, directives: &str) -> Result<(), String>;
 }
 
 /// HBase's LogLevel servlet.

@@ -52,7 +52,7 @@ fn render_server(view: &View, area: Rect, buffer: &mut Buffer) {
     Paragraph::new(lines).render(area, buffer);
 }
 
-/// Who it is, and whether it serves.
+/// The server's name, and whether it serves.
 fn state_line(view: &View) -> Line<'static> {
     let bad = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     if let Some(error) = &view.error {

@@ -443,5 +443,4 @@ pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
 pub(super) const COMPOSED_KEYS: &[(&str, &[&str])] = &[
     ("hbase.lru.blockcache.", &["single.percentage", "multi.percentage", "memory.percentage"]),
     ("hbase.bucketcache.", &["single.factor", "multi.factor", "memory.factor"]),
-    ("hbase.hstore.compaction.throughput.", &["lower.bound", "higher.bound", "offpeak"]),
 ];

@@ -1,0 +1,96 @@
+//! [`Readiness`]: whether the process serves its clients, and if not, why: what `/ready` answers.
+//!
+//! The info ports answer from the second step of the start to the last of the stop, so a line says
+//! how far either is. In between, not ready is what a client would notice and an operator can act
+//! on: regions that cannot be opened, changes of tables that cannot be finished, a log that cannot
+//! be written. All of it is known without a wait.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use evenkeel_common::clock;
+use evenkeel_info_server::Readiness as Reasons;
+use parking_lot::Mutex;
+
+use crate::wals::Wals;
+use crate::{Failure, StopProgress};
+
+/// The most lines about regions and tables.
+const LINES_MAX: usize = 100;
+
+/// See the module's documentation.
+pub struct Readiness {
+    stage: Mutex<Stage>,
+    failure: Failure,
+    served: OnceLock<Served>,
+}
+
+enum Stage {
+    /// A step of the start, and when it began.
+    Starting(&'static str, Instant),
+    Serving,
+    Stopping(StopProgress),
+}
+
+/// What may keep clients from being served.
+struct Served {
+    wals: Wals,
+    unfinished: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+}
+
+impl Readiness {
+    /// A process whose start begins.
+    pub fn new(failure: &Failure) -> Arc<Self> {
+        let stage = Mutex::new(Stage::Starting("reading the settings", clock::monotonic()));
+        Arc::new(Self { stage, failure: Arc::clone(failure), served: OnceLock::new() })
+    }
+
+    /// A step of the start begins.
+    pub fn starts(&self, step: &'static str) {
+        *self.stage.lock() = Stage::Starting(step, clock::monotonic());
+    }
+
+    /// Everything is served from now on, but for what `unfinished` tells without a wait: regions
+    /// that cannot be opened and the like, one line each.
+    pub fn serves(&self, wals: &Wals, unfinished: impl Fn() -> Vec<String> + Send + Sync + 'static) {
+        drop(self.served.set(Served { wals: wals.clone(), unfinished: Box::new(unfinished) }));
+        *self.stage.lock() = Stage::Serving;
+    }
+
+    /// The stop begins.
+    pub fn stops(&self, progress: &StopProgress) {
+        *self.stage.lock() = Stage::Stopping(progress.clone());
+    }
+}
+
+impl Reasons for Readiness {
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons: Vec<String> =
+            self.failure.get().map(|why| format!("failed: {why}")).into_iter().collect();
+        match &*self.stage.lock() {
+            Stage::Starting(step, since) => {
+                let seconds = clock::monotonic().saturating_duration_since(*since).as_secs();
+                reasons.push(format!("starting: {step}, for {seconds} s"));
+            }
+            Stage::Stopping(progress) => reasons.push(format!("stopping: {}", progress.step())),
+            Stage::Serving => reasons.extend(self.served.get().map(Served::obstacles).unwrap_or_default()),
+        }
+        reasons
+    }
+}
+
+impl Served {
+    fn obstacles(&self) -> Vec<String> {
+        let logs = [("the log of user tables", &self.wals.user), ("the log of hbase:meta", &self.wals.meta)];
+        let refused = logs.into_iter().filter_map(|(what, log)| Some((what, log.obstacle()?)));
+        let mut lines: Vec<String> =
+            refused.map(|(what, why)| format!("writes are refused: {what}: {why}")).collect();
+        let unfinished = (self.unfinished)();
+        let more = unfinished.len().saturating_sub(LINES_MAX);
+        lines.extend(unfinished.into_iter().take(LINES_MAX));
+        if more > 0 {
+            lines.push(format!("and {more} more regions and tables"));
+        }
+        lines
+    }
+}
