@@ -22,6 +22,7 @@
 //! | [`operation`] | [`Get`], [`Scan`] and the mutations |
 //! | [`result`] | [`RowResult`]: the cells of one row |
 //! | [`config`] | [`ClientConfig`]: addresses, timeouts, retries |
+//! | [`status_service`] | calls of a RegionServer to its master |
 //! | [`error`] | [`Error`], which says whether to try again |
 //! | [`status_service`] | a RegionServer's reports to its master |
 //! | `batch` | batches of operations: grouped by server, retried by region |

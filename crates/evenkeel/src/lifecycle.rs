@@ -36,9 +36,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use evenkeel_common::Configuration;
+use evenkeel_cluster::ClusterServer;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{self, Supervisor};
+use evenkeel_common::{Configuration, HBaseError};
 use evenkeel_standalone::{ConfigurationSource, LogLevels, ProcessControl, Standalone, StopProgress};
 
 use crate::log::Log;
@@ -60,8 +61,76 @@ pub struct Sources {
     pub settings: ConfigurationSource,
 }
 
-enum Event {
-    Started(Result<Box<Standalone>, String>),
+/// A server that this process may be.
+pub trait Server: Send + Sized + 'static {
+    /// Starts it; returns when it answers.
+    ///
+    /// # Errors
+    /// One line that names the obstacle.
+    fn start(conf: Configuration, process: ProcessControl) -> Result<Self, HBaseError>;
+
+    /// The text shown to the operator after a start.
+    fn screen(&self) -> String;
+
+    /// What was started, in one line.
+    fn summary(&self) -> String;
+
+    /// How long a stop may take.
+    fn shutdown_timeout(&self) -> Duration;
+
+    /// Stops it.
+    ///
+    /// # Errors
+    /// What did not finish, or why the server could not go on.
+    fn stop(self, progress: &StopProgress) -> Result<(), HBaseError>;
+}
+
+impl Server for Standalone {
+    fn start(conf: Configuration, process: ProcessControl) -> Result<Self, HBaseError> {
+        Self::start_with(conf, process)
+    }
+
+    fn screen(&self) -> String {
+        self.screen()
+    }
+
+    fn summary(&self) -> String {
+        self.summary()
+    }
+
+    fn shutdown_timeout(&self) -> Duration {
+        self.shutdown_timeout()
+    }
+
+    fn stop(self, progress: &StopProgress) -> Result<(), HBaseError> {
+        self.stop_with(progress)
+    }
+}
+
+impl Server for ClusterServer {
+    fn start(conf: Configuration, process: ProcessControl) -> Result<Self, HBaseError> {
+        ClusterServer::start(conf, process)
+    }
+
+    fn screen(&self) -> String {
+        self.screen()
+    }
+
+    fn summary(&self) -> String {
+        self.summary()
+    }
+
+    fn shutdown_timeout(&self) -> Duration {
+        self.shutdown_timeout()
+    }
+
+    fn stop(self, progress: &StopProgress) -> Result<(), HBaseError> {
+        self.stop_with(progress)
+    }
+}
+
+enum Event<S> {
+    Started(Result<Box<S>, String>),
     Signal(&'static str),
     Asked(String),
     /// A thread of the process itself has died.
@@ -70,8 +139,8 @@ enum Event {
 }
 
 /// Runs a server until it has stopped; returns the exit status.
-pub fn run(conf: Configuration, log: &Log, sources: Sources) -> ExitCode {
-    match lead(conf, log, sources) {
+pub fn run<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> ExitCode {
+    match lead::<S>(conf, log, sources) {
         Ok(()) => {
             log.drain(LAST_LINES);
             ExitCode::SUCCESS
@@ -100,13 +169,13 @@ pub fn failed(message: &str, log: &Log) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn lead(conf: Configuration, log: &Log, sources: Sources) -> Result<(), String> {
+fn lead<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> Result<(), String> {
     let (sender, events) = channel();
     hear_signals(&sender)?;
     if !log.is_file() {
         log.hold(SCREEN_FIRST);
     }
-    let (server, asked) = started(conf, (&sender, &events), log, sources)?;
+    let (server, asked) = started::<S>(conf, (&sender, &events), log, sources)?;
     print("screen", server.screen() + "\n", io::stdout());
     log.release();
     notify::ready(&server.summary());
@@ -141,24 +210,24 @@ fn lead(conf: Configuration, log: &Log, sources: Sources) -> Result<(), String> 
 }
 
 /// Starts the server; also returns a stop request that arrived meanwhile.
-fn started(
+fn started<S: Server>(
     conf: Configuration,
-    (sender, events): (&Sender<Event>, &Receiver<Event>),
+    (sender, events): (&Sender<Event<S>>, &Receiver<Event<S>>),
     log: &Log,
     Sources { levels, settings }: Sources,
-) -> Result<(Box<Standalone>, Option<Event>), String> {
+) -> Result<(Box<S>, Option<Event<S>>), String> {
     let (tell, ask) = (sender.clone(), sender.clone());
     let start = move || {
         let stop = Arc::new(move |reason: &str| drop(ask.send(Event::Asked(reason.to_owned()))));
         let process = ProcessControl { stop, log_levels: levels, settings };
-        let started = Standalone::start_with(conf, process).map(Box::new);
+        let started = S::start(conf, process).map(Box::new);
         drop(tell.send(Event::Started(started.map_err(|error| error.message().to_owned()))));
         Ok(())
     };
     let supervisor = dies_with(sender);
     thread::spawn_essential("start", &supervisor, start).map_err(|error| error.to_string())?;
-    let mut asked: Option<(Event, Instant)> = None;
-    let reason_of = |asked: Option<(Event, Instant)>| match asked {
+    let mut asked: Option<(Event<S>, Instant)> = None;
+    let reason_of = |asked: Option<(Event<S>, Instant)>| match asked {
         Some((Event::Asked(reason) | Event::Died(reason), _)) => reason,
         _ => "nobody starts the server any more".to_owned(),
     };
@@ -189,11 +258,11 @@ fn started(
 const START_AFTER_DEATH: Duration = Duration::from_secs(10);
 
 /// Stops the server on a separate thread.
-fn stop(server: Standalone, sender: &Sender<Event>) -> Result<StopProgress, String> {
+fn stop<S: Server>(server: S, sender: &Sender<Event<S>>) -> Result<StopProgress, String> {
     let (progress, tell) = (StopProgress::default(), sender.clone());
     let of_stop = progress.clone();
     let stop = move || {
-        let outcome = server.stop_with(&of_stop).map_err(|error| error.message().to_owned());
+        let outcome = server.stop(&of_stop).map_err(|error| error.message().to_owned());
         drop(tell.send(Event::Stopped(outcome)));
         Ok(())
     };
@@ -211,7 +280,7 @@ fn end_unfinished(why: &str, progress: &StopProgress, log: &Log) -> ! {
     std::process::exit(UNFINISHED)
 }
 
-fn dies_with(sender: &Sender<Event>) -> Supervisor {
+fn dies_with<S: Server>(sender: &Sender<Event<S>>) -> Supervisor {
     let sender = sender.clone();
     Supervisor::new(move |death| drop(sender.send(Event::Died(death.to_string()))))
 }
@@ -229,7 +298,7 @@ fn print(thread: &'static str, text: String, mut out: impl Write + Send + 'stati
 }
 
 /// Sends an event for each SIGTERM and SIGINT after it has returned.
-fn hear_signals(events: &Sender<Event>) -> Result<(), String> {
+fn hear_signals<S: Server>(events: &Sender<Event<S>>) -> Result<(), String> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;

@@ -1,6 +1,7 @@
 //! The `evenkeel` binary. `evenkeel` or `evenkeel start` runs a standalone server until it is
-//! stopped; `evenkeel shell` and `evenkeel pe` are clients of any cluster; `evenkeel status`, `top`
-//! and `slow` read the info port of a server; the other commands are tools for the files of a
+//! stopped; `evenkeel regionserver` runs a RegionServer of a cluster; `evenkeel shell` and
+//! `evenkeel pe` are clients of any cluster; `evenkeel status`, `top` and `slow` read the info port
+//! of a server; the other commands are tools for the files of a
 //! stopped server.
 
 #![forbid(unsafe_code)]
@@ -19,8 +20,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
+use evenkeel_cluster::ClusterServer;
 use evenkeel_common::Configuration;
 use evenkeel_common::allocator::{self, SampledAllocator};
+use evenkeel_standalone::Standalone;
 
 use log::Log;
 use log::format::subscribe;
@@ -46,6 +49,8 @@ struct Cli {
 enum Command {
     /// Run a standalone server (the default)
     Start(Start),
+    /// Run a RegionServer of an HBase cluster
+    Regionserver(Start),
     /// Whether a server serves, and what it does
     Status(evenkeel_monitor::status::StatusArgs),
     /// A live view of a server in the terminal
@@ -108,8 +113,9 @@ fn define(text: &str) -> Result<(String, String), String> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let tool = match cli.command {
-        Some(Command::Start(start)) => return server(&start),
-        None => return server(&cli.start),
+        Some(Command::Start(start)) => return server::<Standalone>(&start),
+        Some(Command::Regionserver(start)) => return server::<ClusterServer>(&start),
+        None => return server::<Standalone>(&cli.start),
         Some(tool) => tool,
     };
     // The shell's commands print their errors themselves.
@@ -126,7 +132,8 @@ fn main() -> ExitCode {
         Command::Verify(args) => ended(tools::verify::run(&args)),
         Command::Compact(args) => ended(tools::compact::run(&args)),
         Command::Pe(pe) => ExitCode::from(evenkeel_pe::main(&pe.words)),
-        Command::Start(start) => server(&start),
+        Command::Start(start) => server::<Standalone>(&start),
+        Command::Regionserver(start) => server::<ClusterServer>(&start),
     }
 }
 
@@ -164,7 +171,7 @@ fn shell(args: ShellArgs) -> Result<ExitCode, String> {
 }
 
 /// Runs a server.
-fn server(start: &Start) -> ExitCode {
+fn server<S: lifecycle::Server>(start: &Start) -> ExitCode {
     let conf = Configuration::load(start.config.as_deref(), &start.define).map_err(|e| e.to_string());
     let settings = conf.and_then(|conf| Ok((LogSettings::from(&conf)?, conf)));
     let (settings, conf) = match settings {
@@ -193,5 +200,5 @@ fn server(start: &Start) -> ExitCode {
     }
     let (config, define) = (start.config.clone(), start.define.clone());
     let read = move || Configuration::load(config.as_deref(), &define).map_err(|error| error.to_string());
-    lifecycle::run(conf, &log, lifecycle::Sources { levels, settings: Arc::new(read) })
+    lifecycle::run::<S>(conf, &log, lifecycle::Sources { levels, settings: Arc::new(read) })
 }

@@ -144,13 +144,21 @@ fn root_dir(conf: &Configuration) -> Result<PathBuf> {
     if !conf.is_set(KEY) {
         return Ok(PathBuf::from(ROOT_DEFAULT));
     }
-    let text = conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(bad)?;
+    local_dir(conf, &conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(bad)?)
+}
+
+/// `hbase.rootdir` with this value as a local path; `conf` names it in the error.
+///
+/// # Errors
+/// One line about a value that is no local directory.
+pub fn local_dir(conf: &Configuration, text: &str) -> Result<PathBuf> {
+    const KEY: &str = "hbase.rootdir";
     let path = match text.strip_prefix("file:") {
         Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
         None if text.contains("://") => {
             return Err(bad(conf.unusable(KEY, "a local directory or a file: URI")));
         }
-        None => &text,
+        None => text,
     };
     if path.is_empty() { Err(bad(conf.unusable(KEY, "a local directory"))) } else { Ok(PathBuf::from(path)) }
 }

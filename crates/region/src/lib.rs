@@ -12,6 +12,7 @@
 //!     layout          paths below the root directory
 //!     descriptors     table descriptors on disk
 //!     links           store files that belong to another table
+//!     snapshot_manifest    the files of a region in a snapshot
 //!     metrics         flushes, compactions and splits of each table
 //!     archive         moves files that are no longer served to the archive
 //! ```
@@ -35,4 +36,5 @@ pub mod metrics;
 pub mod ops;
 pub mod region;
 pub mod scanner;
+pub mod snapshot_manifest;
 pub mod store;

@@ -52,6 +52,9 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.unsafe.regionserver.hostname", None),
     ("hbase.unsafe.regionserver.hostname.disable.master.reversedns", Some("false")),
     ("hbase.regionserver.msginterval", Some("3000")),
+    ("hbase.regionserver.executor.openregion.threads", Some("3")),
+    ("hbase.regionserver.executor.openpriorityregion.threads", Some("3")),
+    ("hbase.regionserver.executor.closeregion.threads", Some("3")),
     ("hbase.regionserver.rpc.startup.waittime", Some("60000")),
     ("hbase.server.thread.wakefrequency", Some("10000")),
     ("hbase.regionserver.handler.abort.on.error.percent", Some("0.5")),
@@ -229,6 +232,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.hfile.drop.behind.compaction", Some("true")),
     ("evenkeel.blockcache.statistics.period", Some("300000")),
     ("evenkeel.hbase.version", None),
+    ("evenkeel.regionserver.stop.move.timeout.ms", Some("30000")),
     ("evenkeel.hstore.write.behind.size", Some("1048576")),
     // MemStore.
     ("hbase.regionserver.global.memstore.size", Some("0.4")),

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn full_files_are_rolled_and_the_oldest_goes() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut log = rolling(&dir, 10, 2);
+        let mut log = rolling(&dir, 11, 2);
         for line in ["one\n", "two\n", "three\n", "four\n", "five five five\n", "six\n"] {
             log.write_all(line.as_bytes()).expect("written");
         }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(text(&dir, "log.2").as_deref(), Some("three\nfour\n"));
         assert_eq!(text(&dir, "log.3"), None, "one and two are gone");
         drop(log);
-        let mut log = rolling(&dir, 10, 2);
+        let mut log = rolling(&dir, 11, 2);
         log.write_all(b"seven\n").expect("written");
         assert_eq!(text(&dir, "log").as_deref(), Some("six\nseven\n"), "a start appends");
     }

@@ -8,23 +8,19 @@
 use std::sync::Arc;
 
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableName};
-use evenkeel_hfile::StoreFileName;
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
-use evenkeel_protocol::pb::snapshot_region_manifest::{FamilyFiles, StoreFile};
-use evenkeel_region::layout;
 use evenkeel_region::store::Store;
+use evenkeel_region::{layout, snapshot_manifest};
 
-use super::store::{LAYOUT_VERSION, Snapshot, corrupted};
+use super::store::{LAYOUT_VERSION, Snapshot};
 use super::{TTL_SECONDS_MAX, check_name, check_not_expired, is_running, table_of, text_of};
 use crate::meta::TableState;
 use crate::tables::{Nonce, state_name};
-use crate::{Master, Table, links};
+use crate::{Master, Table};
 
 /// Used where a snapshot is asked for without a time to live.
 const DEFAULT_TTL: &str = "hbase.master.snapshot.ttl";
-/// The largest reference file that is read.
-const REFERENCE_BYTES_MAX: u64 = 64 << 10;
 
 impl Master {
     /// Takes a snapshot of a table, enabled or disabled.
@@ -156,13 +152,8 @@ impl Master {
         info: &RegionInfo,
         flush: bool,
     ) -> Result<pb::SnapshotRegionManifest> {
-        let mut family_files = Vec::new();
-        for (family, names) in self.store_files(table, info, flush)? {
-            let entry = |name: &String| self.manifest_entry(info, &family, name);
-            let store_files = names.iter().map(entry).collect::<Result<_>>()?;
-            family_files.push(FamilyFiles { family_name: family.into(), store_files });
-        }
-        Ok(pb::SnapshotRegionManifest { version: None, region_info: info.into(), family_files })
+        let files = self.store_files(table, info, flush)?;
+        snapshot_manifest::of_region(self.fs(), self.root(), info, files)
     }
 
     /// The names of a region's files, by family.
@@ -204,23 +195,6 @@ impl Master {
 
     fn has_file(&self, dir: &std::path::Path, is_wanted: impl Fn(&str) -> bool) -> Result<bool> {
         Ok(self.fs().exists(dir)? && self.fs().list(dir)?.iter().any(|file| is_wanted(file.name())))
-    }
-
-    fn manifest_entry(&self, region: &RegionInfo, family: &str, name: &str) -> Result<StoreFile> {
-        let (fs, root, table) = (self.fs(), self.root(), region.table());
-        let of_region =
-            |region: &str, file: &str| links::resolve(fs, root, &links::link_to(table, region, file), family);
-        let (reference, status) = match StoreFileName::parse(name) {
-            Some(StoreFileName::Reference { target, region: parent }) => {
-                let own = of_region(region.encoded_name(), name)?;
-                let bytes = fs.read_all(&own.path, REFERENCE_BYTES_MAX)?;
-                let reference: pb::Reference =
-                    evenkeel_protocol::from_magic(&bytes).map_err(|e| corrupted(format!("{name}: {e}")))?;
-                (Some(reference), of_region(&parent, &target)?)
-            }
-            _ => (None, of_region(region.encoded_name(), name)?),
-        };
-        Ok(StoreFile { name: name.to_owned(), reference, file_size: Some(status.len) })
     }
 }
 

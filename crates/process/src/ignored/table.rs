@@ -41,11 +41,7 @@ const SPLIT_HERE: &str = "logs of an earlier life are split at start, one after 
 pub(super) const IGNORED: &[Ignored] = &[
     // Process, cluster, ZooKeeper.
     Ignored::new(&["hbase.cluster.distributed"], &["false"], ONE_PROCESS),
-    Ignored::new(
-        &["hbase.regionserver.msginterval", "hbase.regionserver.rpc.startup.waittime"],
-        &[],
-        ONE_PROCESS,
-    ),
+    Ignored::new(&["hbase.regionserver.rpc.startup.waittime"], &[], ONE_PROCESS),
     Ignored::new(
         &[
             "hbase.zookeeper.property.dataDir",
@@ -337,11 +333,7 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["false"],
         "logs of an earlier life are split into recovered.edits, by this process, at start",
     ),
-    Ignored::new(
-        &["hbase.regionserver.wal.max.splitters", "hbase.regionserver.hlog.splitlog.buffersize"],
-        &[],
-        SPLIT_HERE,
-    ),
+    Ignored::new(&["hbase.regionserver.hlog.splitlog.buffersize"], &[], SPLIT_HERE),
     Ignored::new(
         &["hbase.separate.oldlogdir.by.regionserver"],
         &["false"],

@@ -1,0 +1,51 @@
+//! [`Abort`]: the end of a server that must not go on.
+//!
+//! What it has not flushed is in its log, which another server splits; so an abort writes nothing.
+//! The first reason counts. From then on every request is refused, the lease has ended, so that no
+//! write is acknowledged, and the process ends with the reason as its error.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use evenkeel_process::{Failure, StopRequest};
+use evenkeel_regionserver::RegionServer;
+
+use crate::lease::Lease;
+
+/// See the module's documentation.
+pub struct Abort {
+    failure: Failure,
+    stop: StopRequest,
+    lease: Arc<Lease>,
+    server: OnceLock<Weak<RegionServer>>,
+}
+
+impl Abort {
+    /// `failure` is where the reason goes, `stop` ends the process.
+    pub fn new(failure: Failure, stop: StopRequest, lease: Arc<Lease>) -> Arc<Self> {
+        Arc::new(Self { failure, stop, lease, server: OnceLock::new() })
+    }
+
+    /// There is a server that refuses requests from an abort on.
+    pub fn connect(&self, server: &Arc<RegionServer>) {
+        drop(self.server.set(Arc::downgrade(server)));
+    }
+
+    /// Whether the server has failed.
+    pub fn is_aborting(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// Ends the server.
+    pub fn now(&self, reason: &str) {
+        self.lease.end();
+        let is_first = self.failure.set(reason.to_owned()).is_ok();
+        if let Some(server) = self.server.get().and_then(Weak::upgrade) {
+            server.start_stopping();
+        }
+        if !is_first {
+            return;
+        }
+        tracing::error!(reason, "ABORTING the server: its log is left to others");
+        (self.stop)(reason);
+    }
+}

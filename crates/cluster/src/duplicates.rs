@@ -1,0 +1,64 @@
+//! [`Submitted`]: which procedures of the master are under way here, or were lately.
+//!
+//! The master sends a procedure again when it did not get the answer to the call that carried it.
+//! The second one must not run beside the first, or after it.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+/// How long a procedure that has ended is remembered (`HRegionServer.executedRegionProcs`).
+const REMEMBERED_MS: i64 = 600_000;
+/// The id of work that belongs to no procedure (`Procedure.NO_PROC_ID`).
+pub const NO_PROCEDURE: i64 = -1;
+
+/// Procedures by id; `None` for one that is under way, otherwise when it ended.
+#[derive(Default)]
+pub struct Submitted(Mutex<HashMap<i64, Option<i64>>>);
+
+impl Submitted {
+    /// Whether a procedure may begin: it has not been seen. It is under way then.
+    pub fn begin(&self, id: i64, now_ms: i64) -> bool {
+        if id == NO_PROCEDURE {
+            return true;
+        }
+        let mut known = self.0.lock();
+        known.retain(|_, ended| ended.is_none_or(|at| now_ms.saturating_sub(at) < REMEMBERED_MS));
+        match known.entry(id) {
+            std::collections::hash_map::Entry::Occupied(_) => false,
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(None);
+                true
+            }
+        }
+    }
+
+    /// A procedure has ended.
+    pub fn end(&self, id: i64, now_ms: i64) {
+        if let Some(ended) = self.0.lock().get_mut(&id) {
+            *ended = Some(now_ms);
+        }
+    }
+
+    /// A procedure could not be queued: it may come again.
+    pub fn forget(&self, id: i64) {
+        self.0.lock().remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_procedure_runs_once() {
+        let submitted = Submitted::default();
+        assert!(submitted.begin(7, 0) && !submitted.begin(7, 1));
+        submitted.end(7, 2);
+        assert!(!submitted.begin(7, 3), "the answer was lost, not the procedure");
+        assert!(submitted.begin(7, 2 + REMEMBERED_MS), "an id comes again after a restart of the master");
+        submitted.forget(7);
+        assert!(submitted.begin(7, 4));
+        assert!(submitted.begin(NO_PROCEDURE, 0) && submitted.begin(NO_PROCEDURE, 0));
+    }
+}

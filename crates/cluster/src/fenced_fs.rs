@@ -1,0 +1,181 @@
+//! [`FencedFileSystem`]: storage that a server may change only while it is alive.
+//!
+//! HDFS fences a writer by taking its lease away. A local or shared directory has nothing like it:
+//! a server that was taken for dead and runs on still has its log open, and what it appends goes to
+//! a file that another server has read already. So every change asks the [`Lease`]:
+//!
+//! - before a file is created, renamed or deleted: the lease holds
+//! - after bytes were flushed or synced: the lease holds still, so they were in the file before
+//!   anyone else could read it. Otherwise the flush fails, and nothing in it is acknowledged.
+//!
+//! Between the check and the change of a name the process may be stopped for long. A rename that
+//! happens that late moves a finished output of this server, which nobody else looks for.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_fs::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
+
+use crate::lease::Lease;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct FencedFileSystem {
+    inner: Arc<dyn FileSystem>,
+    lease: Arc<Lease>,
+}
+
+impl FencedFileSystem {
+    /// `inner`, for a server with this lease.
+    pub fn new(inner: Arc<dyn FileSystem>, lease: Arc<Lease>) -> Self {
+        Self { inner, lease }
+    }
+}
+
+fn check(lease: &Lease) -> io::Result<()> {
+    match lease.holds() {
+        true => Ok(()),
+        false => Err(io::Error::other("the ZooKeeper session may have expired: this server is fenced")),
+    }
+}
+
+/// A file being written by a server that may be fenced.
+#[derive(Debug)]
+struct FencedFile {
+    inner: Box<dyn AppendFile>,
+    lease: Arc<Lease>,
+}
+
+impl AppendFile for FencedFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.append(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()?;
+        check(&self.lease)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.inner.sync()?;
+        check(&self.lease)
+    }
+
+    fn write_back(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
+        self.inner.write_back(continues)
+    }
+
+    fn position(&self) -> u64 {
+        self.inner.position()
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.inner.close()?;
+        check(&self.lease)
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        check(&self.lease)?;
+        self.inner.truncate(len)
+    }
+}
+
+impl FileSystem for FencedFileSystem {
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn RandomAccessFile>> {
+        self.inner.open(path)
+    }
+
+    fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
+        check(&self.lease)?;
+        let inner = self.inner.create(path, options)?;
+        Ok(Box::new(FencedFile { inner, lease: Arc::clone(&self.lease) }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        check(&self.lease)?;
+        self.inner.rename(from, to)
+    }
+
+    fn touch(&self, path: &Path) -> io::Result<()> {
+        check(&self.lease)?;
+        self.inner.touch(path)
+    }
+
+    fn delete(&self, path: &Path) -> io::Result<bool> {
+        check(&self.lease)?;
+        self.inner.delete(path)
+    }
+
+    fn discard(&self, path: &Path) -> io::Result<bool> {
+        check(&self.lease)?;
+        self.inner.discard(path)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.inner.sync_file(path)?;
+        check(&self.lease)
+    }
+
+    fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
+        check(&self.lease)?;
+        self.inner.delete_empty_dir(path)
+    }
+
+    fn mkdirs(&self, path: &Path) -> io::Result<()> {
+        check(&self.lease)?;
+        self.inner.mkdirs(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<FileStatus>> {
+        self.inner.list(dir)
+    }
+
+    fn status(&self, path: &Path) -> io::Result<FileStatus> {
+        self.inner.status(path)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.inner.resolve(path)
+    }
+
+    fn recover(&self, path: &Path, go_on: &dyn Fn() -> bool) -> io::Result<()> {
+        check(&self.lease)?;
+        self.inner.recover(path, go_on)
+    }
+
+    fn hosts(&self, path: &Path) -> io::Result<Vec<(String, u64)>> {
+        self.inner.hosts(path)
+    }
+
+    fn read_all(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        self.inner.read_all(path, limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use evenkeel_common::clock;
+    use evenkeel_fs::MemoryFileSystem;
+
+    use super::*;
+
+    #[test]
+    fn nothing_changes_and_nothing_is_acknowledged_once_the_lease_has_ended() {
+        let lease = Arc::new(Lease::new(clock::monotonic(), Duration::from_secs(3600)));
+        let fs = FencedFileSystem::new(Arc::new(MemoryFileSystem::new()), Arc::clone(&lease));
+        let (log, other) = (Path::new("/WALs/a/log"), Path::new("/WALs/a/other"));
+        let options = CreateOptions { parents: true, ..CreateOptions::default() };
+        let mut file = fs.create(log, options).expect("alive");
+        file.append(b"acknowledged").and_then(|()| file.flush()).expect("alive");
+        file.append(b"late").expect("nobody is told");
+        lease.end();
+        for outcome in [file.flush(), file.sync(), fs.rename(log, other), fs.mkdirs(other)] {
+            assert!(outcome.expect_err("fenced").to_string().contains("fenced"));
+        }
+        assert!(fs.create(other, options).is_err() && fs.delete(log).is_err());
+        assert!(fs.exists(log).expect("reads go on") && !fs.exists(other).expect("reads go on"));
+    }
+}

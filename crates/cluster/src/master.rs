@@ -1,0 +1,204 @@
+//! [`ClusterConnection`]: calls to the active master, as a
+//! [`MasterConnection`](evenkeel_regionserver::MasterConnection).
+//!
+//! The master is the one that ZooKeeper names at the time of the call. A call that fails makes the
+//! session read that again, so that the caller's next try goes to a new master. The heartbeat is
+//! sent by a task of its own: a report that is not sent yet when the next one comes is replaced by
+//! it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_client::status_service::StatusCaller;
+use evenkeel_client::{ClientConfig, Error};
+use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName};
+use evenkeel_protocol::pb;
+use evenkeel_regionserver::{ClusterView, MasterConnection};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::abort::Abort;
+use crate::session::Session;
+use crate::settings::ClusterSettings;
+
+/// How long the report of a fatal error may take: the server ends with or without it.
+const FATAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The exception of a master that has given this server up.
+const YOU_ARE_DEAD: &str = "YouAreDeadException";
+
+/// See the module's documentation.
+pub struct ClusterConnection {
+    session: Arc<Session>,
+    caller: StatusCaller,
+    runtime: Handle,
+    report_interval: Duration,
+    rpc_timeout: Duration,
+    reports: Arc<Reports>,
+}
+
+/// The report to send next.
+#[derive(Default)]
+struct Reports {
+    latest: Mutex<Option<pb::RegionServerReportRequest>>,
+    there_is_one: Notify,
+}
+
+impl ClusterConnection {
+    /// A connection that reports itself as `version`.
+    pub fn new(
+        session: &Arc<Session>,
+        runtime: &Handle,
+        settings: &ClusterSettings,
+        version: &str,
+    ) -> Arc<Self> {
+        let config = ClientConfig { version: version.to_owned(), ..ClientConfig::new(Vec::<String>::new()) };
+        Arc::new(Self {
+            session: Arc::clone(session),
+            caller: StatusCaller::new(config),
+            runtime: runtime.clone(),
+            report_interval: settings.report_interval,
+            rpc_timeout: settings.rpc_timeout,
+            reports: Arc::default(),
+        })
+    }
+
+    /// Starts the task that sends heartbeats; a master that has given this server up ends it.
+    pub fn send_reports(self: &Arc<Self>, abort: &Arc<Abort>) {
+        let (connection, abort) = (Arc::clone(self), Arc::clone(abort));
+        self.runtime.spawn(async move {
+            loop {
+                connection.reports.there_is_one.notified().await;
+                let Some(report) = connection.reports.latest.lock().take() else { continue };
+                let sent = connection.call::<pb::RegionServerReportResponse>("RegionServerReport", &report);
+                match sent.await {
+                    Err(error) if is_of(&error, YOU_ARE_DEAD) => return abort.now(&error.to_string()),
+                    Err(error) => tracing::warn!(%error, "the master did not take the report"),
+                    Ok(_) => {}
+                }
+            }
+        });
+    }
+
+    async fn call<R: Message + Default>(
+        &self,
+        method: &'static str,
+        request: &impl Message,
+    ) -> Result<R, Error> {
+        self.call_within(method, request, self.rpc_timeout).await
+    }
+
+    async fn call_within<R: Message + Default>(
+        &self,
+        method: &'static str,
+        request: &impl Message,
+        limit: Duration,
+    ) -> Result<R, Error> {
+        let master = self.session.view().active_master.as_ref().map(ServerName::host_port);
+        let Some(master) = master else {
+            self.session.read_again();
+            return Err(Error::Connection("no master is active".to_owned()));
+        };
+        let outcome = self.caller.call(&master, method, request, limit).await;
+        if outcome.is_err() {
+            self.session.read_again();
+        }
+        outcome
+    }
+
+    /// Makes a call on a thread that may wait.
+    fn call_wait<R: Message + Default>(&self, method: &'static str, request: &impl Message) -> Result<R> {
+        let outcome = self.runtime.block_on(self.call(method, request));
+        outcome.map_err(|error| hbase_error(method, &error))
+    }
+}
+
+/// Whether a master's exception is of a class, by its simple name.
+fn is_of(error: &Error, simple_name: &str) -> bool {
+    error.remote().is_some_and(|e| e.class.rsplit(['.', '$']).next() == Some(simple_name))
+}
+
+/// Exceptions at which a server that wants to join gives up.
+const REFUSALS: [&str; 3] = ["ClockOutOfSyncException", "DecommissionedHostRejectedException", YOU_ARE_DEAD];
+
+fn hbase_error(method: &str, error: &Error) -> HBaseError {
+    let kind = match error.kind() {
+        _ if REFUSALS.iter().any(|refusal| is_of(error, refusal)) => ErrorKind::DoNotRetry,
+        Some(kind) => kind,
+        None => ErrorKind::Io,
+    };
+    HBaseError::new(kind, format!("{method}: {error}"))
+}
+
+impl MasterConnection for ClusterConnection {
+    fn region_server_startup(
+        &self,
+        request: pb::RegionServerStartupRequest,
+    ) -> Result<pb::RegionServerStartupResponse> {
+        self.call_wait("RegionServerStartup", &request)
+    }
+
+    fn announce(&self, server: &ServerName, info: pb::RegionServerInfo) -> Result<()> {
+        self.session.announce(server, &info)
+    }
+
+    fn report_interval(&self) -> Option<Duration> {
+        Some(self.report_interval)
+    }
+
+    fn region_server_report(&self, request: pb::RegionServerReportRequest) {
+        *self.reports.latest.lock() = Some(request);
+        self.reports.there_is_one.notify_one();
+    }
+
+    fn report_region_state_transition(
+        &self,
+        request: pb::ReportRegionStateTransitionRequest,
+    ) -> Result<pb::ReportRegionStateTransitionResponse> {
+        self.call_wait("ReportRegionStateTransition", &request)
+    }
+
+    fn report_procedure_done(&self, request: pb::ReportProcedureDoneRequest) -> Result<()> {
+        self.call_wait::<pb::ReportProcedureDoneResponse>("ReportProcedureDone", &request).map(drop)
+    }
+
+    fn last_flushed_sequence_id(&self, region: &[u8]) -> Result<pb::GetLastFlushedSequenceIdResponse> {
+        let region_name = region.to_vec().into();
+        self.call_wait("GetLastFlushedSequenceId", &pb::GetLastFlushedSequenceIdRequest { region_name })
+    }
+
+    fn report_fatal_error(&self, request: pb::ReportRsFatalErrorRequest) {
+        let call =
+            self.call_within::<pb::ReportRsFatalErrorResponse>("ReportRSFatalError", &request, FATAL_TIMEOUT);
+        if let Err(error) = self.runtime.block_on(call) {
+            tracing::warn!(%error, "the master does not know that this server ends");
+        }
+    }
+
+    fn cluster_view(&self) -> Arc<ClusterView> {
+        self.session.view()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_client::RemoteException;
+
+    use super::*;
+
+    fn exception(class: &str) -> Error {
+        Error::Remote(Box::new(RemoteException::new(class, "text")))
+    }
+
+    #[test]
+    fn a_server_that_is_refused_for_good_does_not_try_again() {
+        let refused = exception("org.apache.hadoop.hbase.ClockOutOfSyncException");
+        assert!(hbase_error("RegionServerStartup", &refused).is_do_not_retry());
+        let dead = exception("org.apache.hadoop.hbase.YouAreDeadException");
+        assert!(is_of(&dead, YOU_ARE_DEAD) && hbase_error("", &dead).is_do_not_retry());
+        let later = exception("org.apache.hadoop.hbase.ipc.ServerNotRunningYetException");
+        assert!(!hbase_error("RegionServerStartup", &later).is_do_not_retry());
+        assert!(!hbase_error("", &Error::Connection("lost".into())).is_do_not_retry());
+    }
+}

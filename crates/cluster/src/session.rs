@@ -1,0 +1,311 @@
+//! [`Session`]: the ZooKeeper session, by which the master sees that this server lives, and from
+//! which this server knows where the others are.
+//!
+//! Two tasks run on the thread of the cluster's connections:
+//! - **pings**: asks for this server's own znode ten times in a session's timeout. Each answer
+//!   extends the [`Lease`]. A lease that ends, a session that has expired, or a znode that is gone
+//!   ends the server, by [`Abort`].
+//! - **watches**: reads the master, the RegionServers and the location of hbase:meta whenever one
+//!   of them has changed, into a [`ClusterView`] that anyone reads without waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use evenkeel_common::clock;
+use evenkeel_common::length;
+use evenkeel_common::{HBaseError, RegionInfo, Result, ServerName};
+use evenkeel_protocol::{from_magic, pb};
+use evenkeel_regionserver::ClusterView;
+use evenkeel_zookeeper::znodes::{self, ZnodePaths};
+use prost::Message;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatcher};
+
+use crate::abort::Abort;
+use crate::lease::Lease;
+use crate::settings::ClusterSettings;
+
+/// How often a start looks whether the cluster is up.
+const START_LOOK: Duration = Duration::from_millis(250);
+/// How often a start says what it waits for.
+const START_LOG: Duration = Duration::from_secs(10);
+/// Everything is read again after this time even if no watch fires.
+const READ_AGAIN: Duration = Duration::from_secs(30);
+/// After a failed read.
+const READ_RETRY: Duration = Duration::from_millis(500);
+/// Pings in a session's timeout.
+const PINGS: u32 = 10;
+const PING_MIN: Duration = Duration::from_millis(100);
+const PING_MAX: Duration = Duration::from_secs(5);
+/// How long a stop waits for its znode to go: without that it goes when the session expires.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a request of a start may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// See the module's documentation.
+pub struct Session {
+    client: Client,
+    runtime: Handle,
+    paths: ZnodePaths,
+    lease: Arc<Lease>,
+    view: ArcSwap<ClusterView>,
+    /// This server's znode exists, as far as it knows.
+    is_announced: AtomicBool,
+    /// The whole cluster is shutting down: `/hbase/running` is gone.
+    is_cluster_stopping: AtomicBool,
+    changed: Notify,
+}
+
+impl Session {
+    /// Opens a session. Waits as long as no server of the quorum answers.
+    ///
+    /// # Errors
+    /// When the quorum's text is unusable.
+    pub fn open(runtime: &Handle, settings: &ClusterSettings) -> Result<Arc<Self>> {
+        let (began, client) = runtime.block_on(connect(settings))?;
+        let lease = Arc::new(Lease::new(began, client.session_timeout()));
+        tracing::info!(
+            session = %client.session_id(),
+            timeout_ms = length::whole_ms(client.session_timeout()),
+            quorum = settings.quorum,
+            "ZooKeeper session"
+        );
+        Ok(Arc::new(Self {
+            client,
+            runtime: runtime.clone(),
+            paths: settings.znodes.clone(),
+            lease,
+            view: ArcSwap::default(),
+            is_announced: AtomicBool::new(false),
+            is_cluster_stopping: AtomicBool::new(false),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// The time until which this server may act.
+    pub fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    /// Where the rest of the cluster is, as last read.
+    pub fn view(&self) -> Arc<ClusterView> {
+        self.view.load_full()
+    }
+
+    /// Whether the master has taken the whole cluster down.
+    pub fn is_cluster_stopping(&self) -> bool {
+        self.is_cluster_stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits until a master is active and the cluster is up.
+    ///
+    /// # Errors
+    /// `IOException` when the cluster has no id, or ZooKeeper ends the session.
+    pub fn wait_for_cluster(&self) -> Result<()> {
+        let mut said = None;
+        loop {
+            self.runtime.block_on(self.read()).map_err(|e| zk("the cluster's znodes", &e))?;
+            let view = self.view();
+            let missing = match (&view.active_master, self.is_cluster_stopping()) {
+                (None, _) => "a master",
+                (_, true) => "the cluster to be up",
+                _ => break,
+            };
+            let is_time = said.is_none_or(|at: std::time::Instant| at.elapsed() >= START_LOG);
+            if is_time {
+                tracing::info!(znodes = self.paths.parent, "waits for {missing}");
+                said = Some(clock::monotonic());
+            }
+            std::thread::sleep(START_LOOK);
+        }
+        match self.view().cluster_id.is_empty() {
+            false => Ok(()),
+            true => {
+                Err(HBaseError::io(format!("the cluster has no id: {} is missing", self.paths.cluster_id)))
+            }
+        }
+    }
+
+    /// Starts the two tasks for a server that is about to announce itself.
+    pub fn watch(
+        self: &Arc<Self>,
+        server: &ServerName,
+        abort: &Arc<Abort>,
+        on_stop: Arc<dyn Fn() + Send + Sync>,
+    ) {
+        self.runtime.spawn(Arc::clone(self).ping(self.path_of(server), Arc::clone(abort)));
+        self.runtime.spawn(Arc::clone(self).read_changes(on_stop));
+    }
+
+    /// Makes this server's ephemeral znode.
+    ///
+    /// # Errors
+    /// What ZooKeeper says.
+    pub fn announce(&self, server: &ServerName, info: &pb::RegionServerInfo) -> Result<()> {
+        let data = znodes::frame(&format!("regionserver:{}", server.port), info);
+        let path = self.path_of(server);
+        let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        let create = async { timeout(REQUEST_TIMEOUT, self.client.create(&path, &data, &options)).await };
+        match self.runtime.block_on(create) {
+            Ok(made) => made.map(drop).map_err(|e| zk(&path, &e))?,
+            Err(_) => return Err(HBaseError::io(format!("ZooKeeper: {path}: no answer in time"))),
+        }
+        self.is_announced.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes this server's znode: the master takes it for gone at once. Best effort.
+    pub fn withdraw(&self, server: &ServerName) {
+        self.is_announced.store(false, Ordering::Release);
+        let path = self.path_of(server);
+        let delete = async { timeout(WITHDRAW_TIMEOUT, self.client.delete(&path, None)).await };
+        let gone = self.runtime.block_on(delete);
+        if let Ok(Err(error)) = gone {
+            tracing::warn!(path, %error, "this server's znode stays until the session expires");
+        }
+    }
+
+    /// The master may be another one: reads again, soon.
+    pub fn read_again(&self) {
+        self.changed.notify_one();
+    }
+
+    fn path_of(&self, server: &ServerName) -> String {
+        format!("{}/{server}", self.paths.rs)
+    }
+
+    async fn ping(self: Arc<Self>, own: String, abort: Arc<Abort>) {
+        let interval = (self.client.session_timeout() / PINGS).clamp(PING_MIN, PING_MAX);
+        loop {
+            let sent = clock::monotonic();
+            let left = self.lease.left();
+            match timeout(left.min(interval * 2), self.client.check_stat(&own)).await {
+                Ok(Ok(found)) => {
+                    self.lease.extend(sent);
+                    if found.is_none() && self.is_announced.load(Ordering::Acquire) {
+                        return abort.now("this server's znode is gone: others take it for dead");
+                    }
+                }
+                Ok(Err(ZkError::SessionExpired)) => return abort.now("the ZooKeeper session has expired"),
+                Ok(Err(error)) => tracing::warn!(%error, left_ms = length::whole_ms(left), "ZooKeeper"),
+                Err(_) => tracing::warn!(left_ms = length::whole_ms(left), "ZooKeeper does not answer"),
+            }
+            if !self.lease.holds() {
+                return abort.now("ZooKeeper could not be reached: the session may have expired");
+            }
+            sleep(interval.min(self.lease.left())).await;
+        }
+    }
+
+    async fn read_changes(self: Arc<Self>, on_stop: Arc<dyn Fn() + Send + Sync>) {
+        loop {
+            match self.read().await {
+                Ok(watchers) => {
+                    if self.is_cluster_stopping() && self.is_announced.load(Ordering::Acquire) {
+                        on_stop();
+                    }
+                    self.next_change(watchers).await;
+                }
+                Err(ZkError::SessionExpired | ZkError::ClientClosed) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "ZooKeeper");
+                    sleep(READ_RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn next_change(&self, watchers: Watchers) {
+        tokio::select! {
+            _ = watchers.master.changed() => {}
+            _ = watchers.running.changed() => {}
+            _ = watchers.servers.changed() => {}
+            _ = watchers.meta.changed() => {}
+            () = self.changed.notified() => {}
+            () = sleep(READ_AGAIN) => {}
+        }
+    }
+
+    /// Reads everything, and watches it.
+    async fn read(&self) -> Result<Watchers, ZkError> {
+        let paths = &self.paths;
+        let (_, master) = self.client.check_and_watch_stat(&paths.master).await?;
+        let (is_running, running) = self.client.check_and_watch_stat(&paths.running).await?;
+        let (_, meta) = self.client.check_and_watch_stat(&paths.meta_region_server).await?;
+        let (children, servers) = match self.client.list_and_watch_children(&paths.rs).await {
+            // The first master has not made it yet.
+            Err(ZkError::NoNode) => (Vec::new(), self.client.check_and_watch_stat(&paths.rs).await?.1),
+            other => other?,
+        };
+        let view = ClusterView {
+            cluster_id: self
+                .message(&paths.cluster_id)
+                .await?
+                .map_or_else(String::new, |m: pb::ClusterId| m.cluster_id),
+            active_master: self.message(&paths.master).await?.map(|m: pb::Master| (&m.master).into()),
+            backup_masters: self.backup_masters().await?,
+            region_servers: children.iter().filter_map(|name| name.parse().ok()).collect(),
+            meta: vec![(RegionInfo::meta(), self.meta_server().await?, -1)],
+        };
+        self.view.store(Arc::new(view));
+        self.is_cluster_stopping.store(is_running.is_none(), Ordering::Release);
+        Ok(Watchers { master, running, servers, meta })
+    }
+
+    async fn backup_masters(&self) -> Result<Vec<ServerName>, ZkError> {
+        match self.client.list_children(&self.paths.backup_masters).await {
+            Err(ZkError::NoNode) => Ok(Vec::new()),
+            names => Ok(names?.iter().filter_map(|name| name.parse().ok()).collect()),
+        }
+    }
+
+    async fn meta_server(&self) -> Result<Option<ServerName>, ZkError> {
+        let found: Option<pb::MetaRegionServer> = self.message(&self.paths.meta_region_server).await?;
+        Ok(found.map(|found| (&found.server).into()))
+    }
+
+    /// The message in a node; `None` when there is no node, or it holds none.
+    async fn message<M: Message + Default>(&self, path: &str) -> Result<Option<M>, ZkError> {
+        let data = match self.client.get_data(path).await {
+            Ok((data, _)) => data,
+            Err(ZkError::NoNode) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let message = znodes::unframe(&data).and_then(|message| from_magic(message).ok());
+        if message.is_none() && !data.is_empty() {
+            tracing::warn!(path, "the znode is not HBase's");
+        }
+        Ok(message)
+    }
+}
+
+/// One for each thing that is read again when it changes.
+struct Watchers {
+    master: OneshotWatcher,
+    running: OneshotWatcher,
+    servers: OneshotWatcher,
+    meta: OneshotWatcher,
+}
+
+async fn connect(settings: &ClusterSettings) -> Result<(std::time::Instant, Client)> {
+    loop {
+        let began = clock::monotonic();
+        let connector = Client::connector().with_session_timeout(settings.session_timeout);
+        match connector.connect(&settings.quorum).await {
+            Ok(client) => return Ok((began, client)),
+            Err(error @ ZkError::BadArguments(_)) => return Err(zk(&settings.quorum, &error)),
+            Err(error) => {
+                tracing::warn!(quorum = settings.quorum, %error, "ZooKeeper cannot be reached; tries again");
+                sleep(READ_RETRY).await;
+            }
+        }
+    }
+}
+
+fn zk(what: &str, error: &ZkError) -> HBaseError {
+    HBaseError::io(format!("ZooKeeper: {what}: {error}"))
+}

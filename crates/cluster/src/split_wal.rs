@@ -1,0 +1,124 @@
+//! `SplitWALCallable`: the log of a dead server, split into `recovered.edits` of its regions.
+//!
+//! The log may be of any server, of HBase's too. Edits that the master knows to be in files are
+//! left out. On success the master moves the log to `oldWALs`. A damaged log goes to `corrupt`
+//! before, where no cleaner deletes it: what can be read of it is recovered.
+//!
+//! The dead server may not have ended yet: the storage first takes the file from it
+//! ([`FileSystem::recover`]), so that its length is final.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use evenkeel_common::{HBaseError, Result, TableName};
+use evenkeel_fs::FileSystem;
+use evenkeel_protocol::pb;
+use evenkeel_region::layout;
+use evenkeel_wal::names;
+use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
+
+use crate::transitions::Transitions;
+
+/// How many bytes of edits may gather in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
+const BUFFER_BYTES_MAX: usize = 128 << 20;
+/// "Unknown", as a sequence id (`HConstants.NO_SEQNUM`, -1).
+const NO_SEQNUM: u64 = u64::MAX;
+
+/// Splits the log that a procedure names.
+///
+/// # Errors
+/// `IOException` from the file system, `DoNotRetryIOException` for a path that is no log of this
+/// cluster: the master tries again with another server, or looks at the file.
+pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) -> Result<()> {
+    let env = transitions.env();
+    let (fs, root) = (&*env.stores.fs, &env.stores.root);
+    let wal = wal_path(root, &request.wal_path)?;
+    let go_on = || !transitions.abort().is_aborting();
+    if fs.exists(&wal)? {
+        fs.recover(&wal, &go_on)?;
+    }
+    let worker = names::prefix(transitions.server().name());
+    let outcome = split_wal(SplitOptions {
+        fs,
+        wal: &wal,
+        worker: &worker,
+        last_flushed: &mut |region| Ok(last_flushed(transitions, region)),
+        region_dir: &mut |region: &[u8], table: &TableName| {
+            let dir = layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
+            Ok(if fs.exists(&dir)? { Some(dir) } else { None })
+        },
+        on_entry: &mut |_| {},
+        should_continue: &mut || go_on(),
+        buffer_bytes_max: BUFFER_BYTES_MAX,
+    })?;
+    tracing::info!(
+        wal = %wal.display(),
+        entries = outcome.entries,
+        skipped = outcome.skipped,
+        files = outcome.files.len(),
+        "log of a dead server split"
+    );
+    match outcome.corrupt {
+        None => Ok(()),
+        Some(damage) => keep_damaged(fs, root, &wal, &damage),
+    }
+}
+
+/// The log below the root directory; the master gives the path from there, or the whole.
+fn wal_path(root: &Path, text: &str) -> Result<PathBuf> {
+    let text = text.strip_prefix("file:").map_or(text, |path| path.strip_prefix("//").unwrap_or(path));
+    let path = root.join(text);
+    let below = path.strip_prefix(root.join(layout::WALS_DIR)).ok();
+    let is_log = below.is_some_and(|below| {
+        below.components().all(|part| matches!(part, std::path::Component::Normal(_)))
+            && below.file_name().and_then(|name| name.to_str()).is_some_and(names::is_wal_name)
+    });
+    if is_log {
+        Ok(path)
+    } else {
+        Err(HBaseError::do_not_retry(format!("{text} is not a log of this cluster")))
+    }
+}
+
+fn last_flushed(transitions: &Transitions, region: &[u8]) -> StoreSeqIds {
+    let known = |id: u64| (id != NO_SEQNUM).then_some(id);
+    match transitions.master().last_flushed_sequence_id(region) {
+        Ok(ids) => StoreSeqIds {
+            region: known(ids.last_flushed_sequence_id),
+            stores: ids.store_last_flushed_sequence_id.into_iter().filter_map(of_store).collect(),
+        },
+        Err(error) => {
+            tracing::warn!(%error, "which edits are flushed is not known: none is left out");
+            StoreSeqIds::default()
+        }
+    }
+}
+
+fn of_store(store: pb::StoreSequenceId) -> Option<(Bytes, u64)> {
+    (store.sequence_id != NO_SEQNUM).then_some((store.family_name, store.sequence_id))
+}
+
+fn keep_damaged(fs: &dyn FileSystem, root: &Path, wal: &Path, damage: &str) -> Result<()> {
+    let dir = root.join(layout::CORRUPT_DIR);
+    tracing::error!(wal = %wal.display(), damage, "the log is damaged; it is kept in {}", dir.display());
+    fs.mkdirs(&dir)?;
+    Ok(fs.rename(wal, &dir.join(wal.file_name().unwrap_or_default()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_logs_of_the_cluster_are_split() {
+        let root = Path::new("/hbase");
+        let log = "WALs/h,1,2-splitting/h%2C1%2C2.1700000000000";
+        let whole = root.join(log);
+        assert_eq!(wal_path(root, log).expect("a log"), whole);
+        assert_eq!(wal_path(root, &format!("/hbase/{log}")).expect("a log"), whole);
+        assert_eq!(wal_path(root, &format!("file:///hbase/{log}")).expect("a log"), whole);
+        for bad in ["WALs/../data/x", "data/default/t/x", "/etc/passwd", "", "WALs"] {
+            assert!(wal_path(root, bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The start: eight steps in this order.
+//!
+//! - 1: function: `Connections::start`; what is there then: the thread of all connections that this
+//!   server opens
+//! - 2: function: [`Session::open`], [`Session::wait_for_cluster`]; what is there then: the
+//!   session, its lease, an active master, the cluster's id
+//! - 3: function: `take_ports`; what is there then: the RPC port and the info port listen
+//! - 4: function: `register`; what is there then: the master knows the server by name, and has told
+//!   it the root directory
+//! - 5: function: `open_storage`; what is there then: `WALs/<server>`, which was not there before;
+//!   caches, background threads
+//! - 6: function: `open_server`; what is there then: the RegionServer, and what executes procedures
+//! - 7: function: `serve`; what is there then: the ports answer, the chore runs and reports the
+//!   load
+//! - 8: [`RegionServer::announce`]; what is there then: the ephemeral znode, by which the master
+//!   begins to use the server
+//!
+//! The master may send regions as soon as step 4 is done; its calls wait in the port's backlog
+//! until step 7.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use evenkeel_common::clock;
+use evenkeel_common::thread::spawn_essential;
+use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
+use evenkeel_fs::{FileSystem, LocalFileSystem};
+use evenkeel_process::info::{InfoParts, InfoPorts, InfoServers};
+use evenkeel_process::memory_trim::MemoryTrim;
+use evenkeel_process::ports::{RpcPort, Shared};
+use evenkeel_process::runtime_settings::RuntimeSettings;
+use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
+use evenkeel_process::{LogLevels, ProcessControl, settings};
+use evenkeel_protocol::pb;
+use evenkeel_region::layout;
+use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_regionserver::background::chore::Chore;
+use evenkeel_regionserver::master_connection;
+use evenkeel_regionserver::metrics::source::SourceNames;
+use evenkeel_regionserver::{MasterConnection, RegionServer, RegionServerParts, ServerHooks};
+use evenkeel_rpc::{Executor, RpcServer, RpcServerHandle};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::ClusterServer;
+use crate::abort::Abort;
+use crate::fenced_fs::FencedFileSystem;
+use crate::master::ClusterConnection;
+use crate::procedures::Procedures;
+use crate::session::Session;
+use crate::settings::ClusterSettings;
+use crate::transitions::{TransitionParts, Transitions};
+
+/// The first pause between two tries to register; each is twice as long as the one before.
+const REGISTER_PAUSE: Duration = Duration::from_millis(500);
+const REGISTER_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// The thread of all connections that this server opens, and its runtime. It ends when this is
+/// dropped.
+pub(crate) struct Connections {
+    pub(crate) runtime: Handle,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Connections {
+    fn start(process: &Process) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let handle = runtime.handle().clone();
+        let run = move || {
+            drop(runtime.block_on(stopped));
+            Ok(())
+        };
+        drop(spawn_essential("cluster", &process.supervisor, run)?);
+        Ok(Self { runtime: handle, _stop: stop })
+    }
+}
+
+/// Starts a server; see [`ClusterServer::start`].
+pub(crate) fn start(
+    conf: Configuration,
+    ProcessControl { stop, log_levels, settings: source }: ProcessControl,
+) -> Result<ClusterServer> {
+    let began = clock::monotonic();
+    let cluster = ClusterSettings::from(&conf)?;
+    let local: Arc<dyn FileSystem> =
+        Arc::new(LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?));
+    let mut process = Process::new(Arc::clone(&local), conf, stop)?;
+    let connections = Connections::start(&process)?;
+    let session = Session::open(&connections.runtime, &cluster)?;
+    session.wait_for_cluster()?;
+    process.fs = Arc::new(FencedFileSystem::new(local, Arc::clone(session.lease())));
+    let abort =
+        Abort::new(Arc::clone(&process.failure), Arc::clone(&process.stop), Arc::clone(session.lease()));
+    let ports = take_ports(&process, &session)?;
+    let version = process.settings.regionserver.version.clone();
+    let master = ClusterConnection::new(&session, &connections.runtime, &cluster, &version);
+    let name = register(&mut process, &*master)?;
+    session.watch(&name, &abort, on_cluster_stop(&process));
+    let nonces = process.nonces();
+    let storage = open_storage(&process, &name, &nonces)?;
+    let runtime_settings =
+        RuntimeSettings::new(&process.conf, source, Arc::clone(&log_levels), &process.settings.region);
+    let parts = (&process, &storage, &abort, &runtime_settings);
+    let (regionserver, transitions) = open_server(parts, &cluster, &ports, &name, &master, &nonces)?;
+    runtime_settings.serve(&regionserver);
+    let serving = serve((&process, &storage), ports, &session, &regionserver, log_levels)?;
+    process.readiness.serves(&storage.wals, Vec::new);
+    master.send_reports(&abort);
+    regionserver.announce()?;
+    tracing::info!(server = %name, "joined the cluster");
+    Ok(ClusterServer {
+        process,
+        cluster,
+        name,
+        storage,
+        regionserver,
+        transitions,
+        session,
+        abort,
+        connections,
+        rpc: serving.rpc,
+        executor: serving.executor,
+        chore: serving.chore,
+        memory_trim: serving.memory_trim,
+        info: serving.info,
+        started_in: began.elapsed(),
+    })
+}
+
+fn on_cluster_stop(process: &Process) -> Arc<dyn Fn() + Send + Sync> {
+    let stop = Arc::clone(&process.stop);
+    Arc::new(move || stop("the master shuts the cluster down"))
+}
+
+/// Ports that listen and do not answer yet.
+struct Ports {
+    rpc: RpcServer,
+    info: InfoPorts,
+    shared: Shared,
+}
+
+/// Step 3.
+fn take_ports(process: &Process, session: &Arc<Session>) -> Result<Ports> {
+    let Process { settings, conf, .. } = process;
+    let shared = Shared::new(settings, conf)?;
+    let session = Arc::downgrade(session);
+    let cluster_id = move || {
+        let id = session.upgrade().map(|session| session.view().cluster_id.clone());
+        id.filter(|id| !id.is_empty())
+    };
+    let rpc =
+        RpcPort::of_regionserver(settings, &shared).bind(settings, conf, &shared, Arc::new(cluster_id))?;
+    Ok(Ports { rpc, info: InfoPorts::take_regionserver(settings, conf)?, shared })
+}
+
+/// Step 4. Tries until a master has taken it; gives up when it is refused for good.
+fn register(process: &mut Process, master: &dyn MasterConnection) -> Result<ServerName> {
+    let settings = &process.settings;
+    let name = ServerName::new(&settings.host, settings.regionserver_port, process.clock.now_ms());
+    let mut pause = REGISTER_PAUSE;
+    let told = loop {
+        match master_connection::register(master, &name, process.clock.now_ms()) {
+            Ok(told) => break told,
+            Err(error) if error.is_do_not_retry() => return Err(error),
+            Err(error) => tracing::warn!(%error, "the master did not register this server; tries again"),
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(REGISTER_PAUSE_MAX);
+    };
+    take_over(process, &told)?;
+    Ok(name)
+}
+
+/// The master's root directory counts, whatever is set here.
+fn take_over(process: &mut Process, told: &[pb::NameStringPair]) -> Result<()> {
+    if let Some(root) = told.iter().find(|entry| entry.name == "hbase.rootdir") {
+        process.settings.root = settings::local_dir(&process.conf, &root.value).map_err(|_| {
+            HBaseError::io(format!(
+                "the master's hbase.rootdir is {}: only local and shared directories (file:) are supported",
+                root.value
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+/// Step 5.
+fn open_storage(process: &Process, name: &ServerName, nonces: &Arc<NonceManager>) -> Result<Storage> {
+    let logs = process.settings.root.join(layout::WALS_DIR).join(name.to_string());
+    if process.fs.exists(&logs)? {
+        return Err(HBaseError::io(format!("{} exists: another server has this name", logs.display())));
+    }
+    Storage::open(process, name, nonces)
+}
+
+/// Step 6.
+fn open_server(
+    (process, storage, abort, runtime_settings): (&Process, &Storage, &Arc<Abort>, &Arc<RuntimeSettings>),
+    cluster: &ClusterSettings,
+    ports: &Ports,
+    name: &ServerName,
+    master: &Arc<ClusterConnection>,
+    nonces: &Arc<NonceManager>,
+) -> Result<(Arc<RegionServer>, Arc<Transitions>)> {
+    let hooks = Arc::new(ClusterHooks {
+        process: Hooks {
+            wals: storage.wals.clone(),
+            stop: Arc::clone(&process.stop),
+            settings: Arc::clone(runtime_settings),
+        },
+        procedures: OnceLock::new(),
+    });
+    let settings = &process.settings;
+    let server = RegionServer::new(RegionServerParts {
+        name: name.clone(),
+        info_port: ports.info.regionserver_port(),
+        root: settings.root.clone(),
+        config: settings.regionserver.clone(),
+        clock: Arc::clone(&process.clock),
+        cache: Arc::clone(&storage.stores.cache),
+        unsent: Arc::clone(&ports.shared.budgets.replies),
+        rpc_metrics: Arc::clone(&ports.shared.rpc_metrics),
+        chunks: Arc::clone(&storage.stores.chunks),
+        nonces: Arc::clone(nonces),
+        background: Arc::clone(&storage.background),
+        hooks: Arc::clone(&hooks) as _,
+        master: Arc::clone(master) as _,
+    });
+    drop(storage.online.set(Arc::downgrade(&server)));
+    abort.connect(&server);
+    let transitions = Transitions::new(TransitionParts {
+        server: Arc::clone(&server),
+        master: Arc::clone(master) as _,
+        abort: Arc::clone(abort),
+        clock: Arc::clone(&process.clock),
+        user_env: Arc::clone(&storage.user_env),
+        meta_env: Arc::clone(&storage.meta_env),
+    });
+    let procedures = Procedures::start(Arc::clone(&transitions), cluster, &process.supervisor)?;
+    drop(hooks.procedures.set(procedures));
+    Ok((server, transitions))
+}
+
+/// What the master and operators ask of the process.
+struct ClusterHooks {
+    process: Hooks,
+    procedures: OnceLock<Arc<Procedures>>,
+}
+
+impl ClusterHooks {
+    fn procedures(&self) -> Result<&Arc<Procedures>> {
+        let starting =
+            || HBaseError::new(evenkeel_common::ErrorKind::ServerNotRunningYet, "Server is not running yet");
+        self.procedures.get().ok_or_else(starting)
+    }
+}
+
+impl ServerHooks for ClusterHooks {
+    fn roll_wal(&self) -> Result<Vec<Vec<u8>>> {
+        self.process.roll_wal()
+    }
+
+    fn stop(&self, reason: &str) {
+        self.process.stop(reason);
+    }
+
+    fn update_configuration(&self) -> Result<()> {
+        self.process.update_configuration()
+    }
+
+    fn execute_procedures(&self, request: pb::ExecuteProceduresRequest) -> Result<()> {
+        self.procedures()?.execute(request)
+    }
+
+    fn close_region(&self, request: pb::CloseRegionRequest) -> Result<()> {
+        self.procedures()?.close_region(request)
+    }
+}
+
+/// What answers and what runs beside it.
+struct Serving {
+    rpc: RpcServerHandle,
+    executor: Arc<Executor>,
+    chore: Chore,
+    memory_trim: MemoryTrim,
+    info: InfoServers,
+}
+
+/// Step 7.
+fn serve(
+    (process, storage): (&Process, &Storage),
+    ports: Ports,
+    session: &Session,
+    regionserver: &Arc<RegionServer>,
+    log_levels: Arc<dyn LogLevels>,
+) -> Result<Serving> {
+    let Process { conf, settings, supervisor, .. } = process;
+    let executor = Arc::new(Executor::start(&executor_config(conf, regionserver.name(), supervisor)?)?);
+    let rpc = ports.rpc.supervised_by(supervisor).serve(regionserver.services(&executor))?;
+    let answering = Some(Answering { rpc: &rpc, executor: &executor });
+    let names = SourceNames {
+        zookeeper_quorum: conf.get_str_or("hbase.zookeeper.quorum", String::new()).unwrap_or_default(),
+        cluster_id: session.view().cluster_id.clone(),
+    };
+    let info_parts = InfoParts {
+        registry: registry(process, storage, regionserver, answering, names),
+        conf: (**conf).clone(),
+        log_levels,
+        hostname: settings.host.clone(),
+        rpc_metrics: Arc::clone(&ports.shared.rpc_metrics),
+        readiness: Arc::clone(&process.readiness) as _,
+    };
+    let info = InfoServers::start(ports.info, &info_parts, supervisor)?;
+    info.serve(&info_parts, |routes| routes)?;
+    let chore = Chore::start(regionserver)?;
+    let (cache, chunks) = (&storage.stores.cache, &storage.stores.chunks);
+    let memory_trim = MemoryTrim::start(settings.memory_trim_period, regionserver, cache, chunks)?;
+    Ok(Serving { rpc, executor, chore, memory_trim, info })
+}

@@ -1,0 +1,273 @@
+//! Regions that the master has opened and closed here.
+//!
+//! ```text
+//! open    the table's descriptor -> Region::open -> report OPENED -> online, requests are served
+//!                                                   report FAILED_OPEN when it cannot be opened
+//! close   Region::close (flush, marker) -> no longer online -> report CLOSED
+//! ```
+//! The master has a region where the last report says. So a region is online here only between its
+//! OPENED and its CLOSED, and a report is repeated until the master has taken it. One that the
+//! master does not accept ends the server, as does a close that fails: nobody else may know then
+//! what of the region is where.
+//!
+//! A region has one transition at a time here: an open that finds a close under way waits for its
+//! end, and the other way round.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use evenkeel_common::clock::{self, Clock};
+use evenkeel_common::{HBaseError, RegionInfo, Result, ServerName};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::region_state_transition::TransitionCode;
+use evenkeel_region::region::{Region, RegionEnv};
+use evenkeel_region::{descriptors, layout};
+use evenkeel_regionserver::{MasterConnection, RegionServer};
+use parking_lot::{Condvar, Mutex};
+
+use crate::abort::Abort;
+use crate::duplicates::NO_PROCEDURE;
+
+/// Between two tries of a report that the master could not take.
+const REPORT_PAUSE: Duration = Duration::from_millis(500);
+/// How often a transition that waits for another looks whether the server ends.
+const WAIT_LOOK: Duration = Duration::from_secs(1);
+
+/// What the master wants of a region, and under which name it wants to hear of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Procedure {
+    /// Its id, or [`NO_PROCEDURE`].
+    pub id: i64,
+    /// When the master that sent it became active: echoed, so that a later one knows.
+    pub master_active_ms: Option<i64>,
+}
+
+impl Procedure {
+    /// Work that no procedure of the master waits for.
+    pub const NONE: Self = Self { id: NO_PROCEDURE, master_active_ms: None };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Opening,
+    Closing,
+}
+
+/// See the module's documentation.
+pub struct Transitions {
+    server: Arc<RegionServer>,
+    master: Arc<dyn MasterConnection>,
+    abort: Arc<Abort>,
+    clock: Arc<dyn Clock>,
+    user_env: Arc<RegionEnv>,
+    meta_env: Arc<RegionEnv>,
+    /// By encoded name.
+    under_way: Mutex<HashMap<String, Direction>>,
+    one_ended: Condvar,
+    is_stopping: AtomicBool,
+}
+
+/// What regions are opened with, and whom is told.
+pub struct TransitionParts {
+    /// The server.
+    pub server: Arc<RegionServer>,
+    /// Its master.
+    pub master: Arc<dyn MasterConnection>,
+    /// Ends the server.
+    pub abort: Arc<Abort>,
+    /// Wall-clock time.
+    pub clock: Arc<dyn Clock>,
+    /// What regions of tables are opened with.
+    pub user_env: Arc<RegionEnv>,
+    /// What hbase:meta is opened with.
+    pub meta_env: Arc<RegionEnv>,
+}
+
+impl Transitions {
+    /// No transition is under way.
+    pub fn new(parts: TransitionParts) -> Arc<Self> {
+        let TransitionParts { server, master, abort, clock, user_env, meta_env } = parts;
+        let (under_way, one_ended, is_stopping) = Default::default();
+        Arc::new(Self { server, master, abort, clock, user_env, meta_env, under_way, one_ended, is_stopping })
+    }
+
+    /// From now on a report that the master cannot take is not repeated: the server stops, and the
+    /// end of its session tells as much.
+    pub fn stop_repeating(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    /// Opens a region and tells the master, however it ends.
+    pub fn open(&self, info: &RegionInfo, procedure: Procedure) {
+        let name = info.encoded_name();
+        if !self.begin(name, Direction::Opening) {
+            return;
+        }
+        if self.server.regions().find(name).is_some() {
+            tracing::warn!(region = %info.name_text(), "the region is open already; the request is ignored");
+            return self.end(name);
+        }
+        self.server.regions().set_opening(name, true);
+        match self.open_now(info) {
+            Ok(region) => self.opened(&region, procedure),
+            Err(error) => {
+                tracing::error!(region = %info.name_text(), %error, "the region cannot be opened");
+                self.server.regions().set_opening(name, false);
+                self.report(TransitionCode::FailedOpen, info, None, procedure);
+            }
+        }
+        self.end(name);
+    }
+
+    fn open_now(&self, info: &RegionInfo) -> Result<Arc<Region>> {
+        if info.replica_id() != 0 {
+            return Err(HBaseError::do_not_retry(format!(
+                "{}: a replica of a region cannot be opened here (REGION_REPLICATION of {} must be 1)",
+                info.name_text(),
+                info.table()
+            )));
+        }
+        let env = if info.is_meta() { &self.meta_env } else { &self.user_env };
+        let (fs, root) = (&*env.stores.fs, &env.stores.root);
+        let table_dir = layout::table_dir(root, info.table());
+        let table = descriptors::read(fs, &table_dir)?
+            .ok_or_else(|| HBaseError::io(format!("{} has no table descriptor", table_dir.display())))?;
+        let dir = layout::region_dir(root, info);
+        if !fs.exists(&dir)? {
+            // The master makes it. One that is gone must not come back empty.
+            return Err(HBaseError::io(format!("{} does not exist", dir.display())));
+        }
+        Region::open(Arc::clone(env), info.clone(), Arc::new(table))
+    }
+
+    fn opened(&self, region: &Arc<Region>, procedure: Procedure) {
+        let info = region.info();
+        let seq_num = Some(region.open_seq_num());
+        if !self.report(TransitionCode::Opened, info, seq_num, procedure) {
+            return;
+        }
+        drop(self.server.regions().add(Arc::clone(region)));
+        self.server.background().request_due_compaction(region, clock::monotonic());
+    }
+
+    /// Closes a region and tells the master. A region that is not here is ignored: the master knows
+    /// from its own records, or from the end of this server.
+    pub fn close(&self, name: &str, destination: Option<ServerName>, procedure: Procedure) {
+        if !self.begin(name, Direction::Closing) {
+            return;
+        }
+        match self.server.regions().find(name) {
+            None => tracing::warn!(region = name, "the region is not open; the request is ignored"),
+            Some(region) => self.close_now(&region, destination, procedure),
+        }
+        self.end(name);
+    }
+
+    fn close_now(&self, region: &Arc<Region>, destination: Option<ServerName>, procedure: Procedure) {
+        let info = region.info();
+        if let Err(error) = region.close(false) {
+            return self.abort.now(&format!("region {} cannot be closed: {error}", info.name_text()));
+        }
+        let seq_num = i64::try_from(region.open_seq_num()).unwrap_or(i64::MAX);
+        let moved_to = destination.map(|server| (server, seq_num));
+        drop(self.server.regions().remove(info.encoded_name(), moved_to));
+        self.report(TransitionCode::Closed, info, None, procedure);
+    }
+
+    /// Marks a transition as under way; waits for one in the other direction. Returns false for one
+    /// that is under way already, and once the server ends.
+    fn begin(&self, name: &str, direction: Direction) -> bool {
+        let mut under_way = self.under_way.lock();
+        loop {
+            if self.abort.is_aborting() {
+                return false;
+            }
+            match under_way.get(name) {
+                None => {
+                    under_way.insert(name.to_owned(), direction);
+                    return true;
+                }
+                Some(same) if *same == direction => {
+                    tracing::warn!(region = name, ?direction, "under way already; the request is ignored");
+                    return false;
+                }
+                Some(_) => _ = self.one_ended.wait_for(&mut under_way, WAIT_LOOK),
+            }
+        }
+    }
+
+    fn end(&self, name: &str) {
+        self.under_way.lock().remove(name);
+        self.one_ended.notify_all();
+    }
+
+    /// Tells the master, until it has taken it. Returns false once the server ends.
+    fn report(
+        &self,
+        code: TransitionCode,
+        info: &RegionInfo,
+        open_seq_num: Option<u64>,
+        procedure: Procedure,
+    ) -> bool {
+        let request = pb::ReportRegionStateTransitionRequest {
+            server: self.server.name().into(),
+            transition: vec![pb::RegionStateTransition {
+                transition_code: code.into(),
+                region_info: vec![info.into()],
+                open_seq_num,
+                proc_id: vec![procedure.id],
+                initiating_master_active_time: procedure.master_active_ms,
+            }],
+        };
+        while !self.abort.is_aborting() {
+            match self.master.report_region_state_transition(request.clone()) {
+                Ok(answer) => return self.is_accepted(code, info, answer.error_message),
+                Err(error) => {
+                    tracing::warn!(region = %info.name_text(), %error, "the master did not take a report");
+                    if self.is_stopping.load(Ordering::Acquire) {
+                        return false;
+                    }
+                    std::thread::sleep(REPORT_PAUSE);
+                }
+            }
+        }
+        false
+    }
+
+    fn is_accepted(&self, code: TransitionCode, info: &RegionInfo, refusal: Option<String>) -> bool {
+        let Some(refusal) = refusal.filter(|text| !text.is_empty()) else { return true };
+        let what = format!("{} of {} is not accepted: {refusal}", code.as_str_name(), info.name_text());
+        match code {
+            TransitionCode::FailedOpen => tracing::error!("{what}"),
+            _ => self.abort.now(&what),
+        }
+        false
+    }
+
+    /// Milliseconds since 1970.
+    pub fn now_ms(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
+    /// The server whose regions these are.
+    pub fn server(&self) -> &Arc<RegionServer> {
+        &self.server
+    }
+
+    /// Its master.
+    pub fn master(&self) -> &Arc<dyn MasterConnection> {
+        &self.master
+    }
+
+    /// What ends the server.
+    pub fn abort(&self) -> &Arc<Abort> {
+        &self.abort
+    }
+
+    /// What regions of tables are opened with.
+    pub fn env(&self) -> &Arc<RegionEnv> {
+        &self.user_env
+    }
+}
