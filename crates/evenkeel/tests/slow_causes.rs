@@ -218,6 +218,9 @@ const SMALL_MEMSTORE: [(&str, &str); 3] = [
     ("evenkeel.slow.request.ms", "50"),
 ];
 
+/// A region of 2 MiB is full after a second and a half.
+const BETWEEN_PUTS: Duration = Duration::from_millis(15);
+
 /// A flush that takes long fills the region's memory, and replies to writes are held.
 #[test]
 fn the_memory_watermark_and_a_long_flush_are_named() {
@@ -228,6 +231,9 @@ fn the_memory_watermark_and_a_long_flush_are_named() {
     let is_held = || server.ledger()["slow"].as_array().is_some_and(|slow| slow.len() >= 3);
     for i in 0.. {
         server.put(&table, row(i), 20_000);
+        // The server measures regions five times a second. Writers that fill this one faster than
+        // that are refused, not held.
+        std::thread::sleep(BETWEEN_PUTS);
         if i % 5 == 0 && is_held() {
             break;
         }

@@ -95,7 +95,7 @@ pub fn share() -> io::Result<()> {
 /// Blocks of this many bytes and more are mapped by themselves, so they go back to the system when
 /// they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const MAPPED_BYTES_MIN: libc::c_int = 128 << 10;
+const MAPPED_BYTES_MIN: libc::c_int = 256 << 10;
 /// Free memory at the end of a heap goes back to the system when it is more than this.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const HEAP_END_BYTES_MAX: libc::c_int = 1 << 20;
