@@ -8,6 +8,7 @@
 //! - [`java`]: one run of a Java main with a deadline, its output kept in a file.
 //! - [`server`]: Evenkeel or stock HBase on free ports, with its own data under `interop/work/run`,
 //!   stopped when the process that started it ends, in any way;
+//! - [`cluster`]: a stock cluster of separate processes, and RegionServers in it;
 //! - [`hdfs`]: a NameNode and DataNodes of stock HDFS, which tests kill and start again.
 //!
 //! [`target`] is the server that the tests of one binary share; `EVENKEEL_INTEROP_TARGET` names it
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod hdfs;
 pub mod java;
 pub mod server;

@@ -41,7 +41,7 @@ const STOCK_CONF: [(&str, &str); 2] = [
 ];
 
 /// The timeout of a start; a stock server needs about 15 s on two free cores.
-const START: Duration = Duration::from_secs(180);
+pub(crate) const START: Duration = Duration::from_secs(180);
 
 /// A server to test against: started here, or at a given address.
 pub struct Server {
@@ -53,6 +53,16 @@ pub struct Server {
 }
 
 impl Server {
+    /// A process that [`spawn`] started.
+    pub(crate) fn of(
+        name: &str,
+        settings: BTreeMap<String, String>,
+        folder: PathBuf,
+        (guard, pid): ((Child, Option<ChildStdin>), u32),
+    ) -> Self {
+        Self { name: name.to_owned(), settings, folder: Some(folder), guard: Some(guard), pid }
+    }
+
     /// Its description, for messages.
     pub fn name(&self) -> &str {
         &self.name
@@ -221,7 +231,7 @@ pub struct StockJvm {
 
 impl StockJvm {
     /// The JVM of tests: little memory, few threads.
-    fn small() -> Self {
+    pub(crate) fn small() -> Self {
         let flags = ["-Xmx768m", "-XX:+UseSerialGC"].map(str::to_owned).to_vec();
         Self { java: toolchain::java_command(), flags, under: Vec::new() }
     }
@@ -242,10 +252,7 @@ pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server
     settings.insert("hbase.regionserver.info.port".into(), "-1".into());
     let conf = folder.join("conf");
     write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
-    for (from, to) in STOCK_CONF {
-        let from = home().join("conf").join(from);
-        fs::copy(&from, conf.join(to)).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
-    }
+    copy_stock_conf(&conf)?;
     let mut command = jvm.under.clone();
     command.push(jvm.java.display().to_string());
     command.extend(toolchain::jvm_flags());
@@ -266,6 +273,15 @@ pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server
         fs::read_to_string(&log).is_ok_and(|text| text.contains("completed initialization"))
     })?;
     Ok(server)
+}
+
+/// Copies the files that every stock server's configuration folder has.
+pub(crate) fn copy_stock_conf(conf: &Path) -> Result<(), String> {
+    for (from, to) in STOCK_CONF {
+        let from = home().join("conf").join(from);
+        fs::copy(&from, conf.join(to)).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
+    }
+    Ok(())
 }
 
 /// A server somewhere: `host:zkport`, then `,key=value` for ports other than the defaults.
@@ -363,7 +379,7 @@ fn with_client(mut settings: BTreeMap<String, String>, ports: &Ports) -> BTreeMa
     settings
 }
 
-fn write_site(folder: &Path, settings: &[(String, String)]) -> Result<(), String> {
+pub(crate) fn write_site(folder: &Path, settings: &[(String, String)]) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
     write_site_file(&folder.join("hbase-site.xml"), settings)
 }
@@ -400,7 +416,7 @@ pub(crate) fn spawn(command: &[String], log: &Path) -> Result<((Child, Option<Ch
     }
 }
 
-fn wait_until(server: &Server, pid: u32, ready: impl Fn() -> bool) -> Result<(), String> {
+pub(crate) fn wait_until(server: &Server, pid: u32, ready: impl Fn() -> bool) -> Result<(), String> {
     let start = Instant::now();
     while !ready() {
         let alive = Path::new("/proc").join(pid.to_string()).exists();

@@ -1,0 +1,181 @@
+//! A stock cluster of separate processes over one local directory: ZooKeeper, an HMaster, and
+//! RegionServers of either kind, each killed and started by itself.
+//!
+//! Stock HBase takes a `file:` root directory with `hbase.cluster.distributed=true` once
+//! `hbase.unsafe.stream.capability.enforce` is false: all processes share the machine's files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::server::{
+    START, Server, StockJvm, copy_stock_conf, free_ports, run_folder, spawn, wait_until, write_site,
+};
+use crate::{evenkeel_binary, toolchain};
+
+/// The session's timeout: how long a killed server is taken to live.
+const SESSION_MS: u32 = 6_000;
+
+/// Which RegionServer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// `evenkeel regionserver`.
+    Evenkeel,
+    /// HBase's own.
+    Stock,
+}
+
+/// A running cluster; its RegionServers are apart.
+pub struct Cluster {
+    folder: PathBuf,
+    settings: BTreeMap<String, String>,
+    _zookeeper: Server,
+    _master: Server,
+}
+
+impl Cluster {
+    /// Starts ZooKeeper and a master, which waits for its first RegionServer.
+    ///
+    /// # Errors
+    /// If the jars cannot be fetched, or a process does not start.
+    pub fn start() -> Result<Self, String> {
+        let folder = run_folder("cluster")?;
+        let zookeeper_port = free_port()?;
+        let settings = settings(&folder, zookeeper_port);
+        let zookeeper = zookeeper(&folder, zookeeper_port)?;
+        let mut of_master = settings.clone();
+        of_master.insert("hbase.master.port".into(), free_port()?.to_string());
+        let class = ["org.apache.hadoop.hbase.master.HMaster", "start"];
+        let master = stock(&folder, "master", &of_master, &class, 384)?;
+        Ok(Self { folder, settings, _zookeeper: zookeeper, _master: master })
+    }
+
+    /// Waits until the master serves its clients: a RegionServer has hbase:meta by then.
+    ///
+    /// # Errors
+    /// After three minutes.
+    pub fn wait_for_master(&self) -> Result<(), String> {
+        let log = self.folder.join("master.log");
+        let is_up = || fs::read_to_string(&log).is_ok_and(|text| text.contains("completed initialization"));
+        wait_until(&self._master, self._master.pid(), is_up)
+    }
+
+    /// The settings that a client needs.
+    pub fn client_settings(&self) -> Vec<(String, String)> {
+        let keys = ["hbase.zookeeper.quorum", "hbase.zookeeper.property.clientPort"];
+        keys.iter().filter_map(|key| Some(((*key).to_owned(), self.settings.get(*key)?.clone()))).collect()
+    }
+
+    /// Where ZooKeeper listens.
+    pub fn zookeeper_port(&self) -> u16 {
+        self.settings
+            .get("hbase.zookeeper.property.clientPort")
+            .and_then(|port| port.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Starts a RegionServer, with settings of its own; returns when its port accepts.
+    ///
+    /// # Errors
+    /// If it does not start in three minutes.
+    pub fn start_regionserver(
+        &self,
+        kind: ServerKind,
+        name: &str,
+        own: &[(&str, &str)],
+    ) -> Result<Server, String> {
+        let port = free_port()?;
+        let mut settings = self.settings.clone();
+        settings.insert("hbase.regionserver.port".into(), port.to_string());
+        settings.extend(own.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let server = match kind {
+            ServerKind::Stock => {
+                let class = ["org.apache.hadoop.hbase.regionserver.HRegionServer", "start"];
+                stock(&self.folder, name, &settings, &class, 384)?
+            }
+            ServerKind::Evenkeel => self.evenkeel(name, settings)?,
+        };
+        let pid = server.pid();
+        wait_until(&server, pid, || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+        Ok(server)
+    }
+
+    fn evenkeel(&self, name: &str, settings: BTreeMap<String, String>) -> Result<Server, String> {
+        let mut command = vec![evenkeel_binary()?.display().to_string(), "regionserver".to_owned()];
+        command.extend(settings.iter().map(|(key, value)| format!("-D{key}={value}")));
+        command.push("-Devenkeel.memory.size=256m".to_owned());
+        let folder = self.folder.join(name);
+        fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+        let guard = spawn(&command, &folder.join("server.log"))?;
+        Ok(Server::of("Evenkeel", settings, folder, guard))
+    }
+}
+
+fn free_port() -> Result<u16, String> {
+    free_ports().next().ok_or_else(|| "no free port".to_owned())
+}
+
+fn settings(folder: &Path, zookeeper_port: u16) -> BTreeMap<String, String> {
+    let pairs = [
+        ("hbase.cluster.distributed", "true".to_owned()),
+        ("hbase.rootdir", format!("file://{}/hbase", folder.display())),
+        ("hbase.tmp.dir", format!("{}/tmp", folder.display())),
+        ("hbase.zookeeper.quorum", "127.0.0.1".to_owned()),
+        ("hbase.zookeeper.property.clientPort", zookeeper_port.to_string()),
+        ("zookeeper.session.timeout", SESSION_MS.to_string()),
+        ("hbase.unsafe.stream.capability.enforce", "false".to_owned()),
+        ("hbase.master.hostname", "localhost".to_owned()),
+        ("hbase.regionserver.hostname", "localhost".to_owned()),
+        ("hbase.unsafe.regionserver.hostname", "localhost".to_owned()),
+        ("hbase.master.ipc.address", "127.0.0.1".to_owned()),
+        ("hbase.regionserver.ipc.address", "127.0.0.1".to_owned()),
+        ("hbase.master.info.port", "-1".to_owned()),
+        ("hbase.regionserver.info.port", "-1".to_owned()),
+        ("hbase.regionserver.msginterval", "1000".to_owned()),
+        // The test says where regions are.
+        ("hbase.balancer.period", "3600000".to_owned()),
+    ];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn zookeeper(folder: &Path, port: u16) -> Result<Server, String> {
+    let conf = folder.join("zoo.cfg");
+    let text = format!(
+        "tickTime=1000\ndataDir={}/zookeeper\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\n",
+        folder.display()
+    );
+    fs::write(&conf, text).map_err(|e| format!("cannot write {}: {e}", conf.display()))?;
+    let conf = conf.display().to_string();
+    let class = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", &conf];
+    let server = stock(folder, "zookeeper", &BTreeMap::new(), &class, 96)?;
+    let pid = server.pid();
+    wait_until(&server, pid, || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+    Ok(server)
+}
+
+/// Starts a stock process in `folder/name`, with its log beside as `name.log`.
+fn stock(
+    folder: &Path,
+    name: &str,
+    settings: &BTreeMap<String, String>,
+    class: &[&str],
+    heap_mib: u32,
+) -> Result<Server, String> {
+    let conf = folder.join(name);
+    write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
+    copy_stock_conf(&conf)?;
+    let jvm = StockJvm::small();
+    let mut command = vec![jvm.java.display().to_string()];
+    command.extend(toolchain::jvm_flags());
+    command.extend([format!("-Xmx{heap_mib}m"), "-XX:+UseSerialGC".into(), "-XX:TieredStopAtLevel=1".into()]);
+    command.push(format!("-Devenkeel.log.file={}.log", conf.display()));
+    command.extend(["-cp".into(), toolchain::server_class_path(&conf)?]);
+    command.extend(class.iter().map(|&arg| arg.to_owned()));
+    let guard = spawn(&command, &conf.join("server.log"))?;
+    Ok(Server::of(&format!("stock {name}"), settings.clone(), conf, guard))
+}
+
+/// How long a test waits for the cluster to do something.
+pub const PATIENCE: Duration = START;
