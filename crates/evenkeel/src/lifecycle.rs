@@ -138,6 +138,13 @@ enum Event<S> {
     Stopped(Result<(), String>),
 }
 
+/// Has lines of the log wait for the start screen, unless they go to a file.
+pub fn hold_for_screen(log: &Log) {
+    if !log.is_file() {
+        log.hold(SCREEN_FIRST);
+    }
+}
+
 /// Runs a server until it has stopped; returns the exit status.
 pub fn run<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> ExitCode {
     match lead::<S>(conf, log, sources) {
@@ -172,9 +179,6 @@ pub fn failed(message: &str, log: &Log) -> ExitCode {
 fn lead<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> Result<(), String> {
     let (sender, events) = channel();
     hear_signals(&sender)?;
-    if !log.is_file() {
-        log.hold(SCREEN_FIRST);
-    }
     let (server, asked) = started::<S>(conf, (&sender, &events), log, sources)?;
     print("screen", server.screen() + "\n", io::stdout());
     log.release();

@@ -182,6 +182,7 @@ fn server<S: lifecycle::Server>(start: &Start) -> ExitCode {
         Ok(log) => log,
         Err(error) => return ended(Err(error.to_string())),
     };
+    lifecycle::hold_for_screen(&log);
     log.hear_panics();
     let writer = log.clone();
     let levels = subscribe(settings.levels, settings.format, move || writer.clone());

@@ -132,7 +132,8 @@ fn the_screen_comes_first_and_lines_are_structured() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let text = text();
-    let (screen, log) = text.split_once("\n{").expect("lines behind the screen");
+    let (screen, log) =
+        text.split_once("\n{").unwrap_or_else(|| panic!("no lines behind the screen: {text}"));
     assert!(screen.starts_with("Evenkeel ") && screen.contains("kill "), "{text}");
     for line in format!("{{{log}").lines() {
         let event: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
