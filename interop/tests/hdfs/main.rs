@@ -43,10 +43,12 @@ impl Turn {
         turn
     }
 
+    /// The NameNode and DataNodes.
     pub fn cluster(&mut self) -> &mut HdfsCluster {
         self.guard.as_mut().expect("started")
     }
 
+    /// Settings of a client of this cluster.
     pub fn settings(&mut self) -> Settings {
         let settings = Settings::of_namenodes([self.cluster().address()]);
         // Long waits for acknowledgements: the machine may be busy with other tests.
@@ -54,6 +56,7 @@ impl Turn {
         Settings { ack_timeout, recovery_delay, ..settings }
     }
 
+    /// A client of this cluster.
     pub fn client(&mut self) -> HdfsClient {
         HdfsClient::new(self.settings()).expect("threads")
     }
