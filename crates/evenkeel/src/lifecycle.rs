@@ -51,7 +51,7 @@ const UNFINISHED: i32 = 3;
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// How long lines of the log wait for the start screen.
-const SCREEN_FIRST: Duration = Duration::from_secs(10);
+const SCREEN_FIRST: Duration = Duration::from_secs(3);
 
 /// What a running server may change.
 pub struct Sources {

@@ -216,11 +216,12 @@ impl Log {
     /// Waits for lines, or for the time to report missing ones.
     fn next(&self) -> (Vec<u8>, LostLines) {
         let mut state = self.0.state.lock();
-        while let Some(until) = state.held() {
-            self.0.arrived.wait_until(&mut state, until);
-        }
-        while state.lines.is_empty() {
-            if state.lost.lines == 0 {
+        loop {
+            if let Some(until) = state.held() {
+                self.0.arrived.wait_until(&mut state, until);
+            } else if !state.lines.is_empty() {
+                break;
+            } else if state.lost.lines == 0 {
                 self.0.arrived.wait(&mut state);
             } else if self.0.arrived.wait_for(&mut state, RETRY).timed_out() {
                 break;
@@ -369,6 +370,8 @@ mod tests {
         *disk.room.lock() = usize::MAX;
         let log = Log::start(disk.clone(), Format::Text, false).expect("a thread");
         let text = || String::from_utf8_lossy(&disk.text.lock()).into_owned();
+        // The thread waits for lines when they begin to be held.
+        std::thread::sleep(Duration::from_millis(50));
         log.hold(Duration::from_secs(3600));
         log.append(b"behind the screen\n");
         std::thread::sleep(Duration::from_millis(50));

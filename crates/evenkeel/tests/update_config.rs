@@ -63,11 +63,7 @@ fn what_can_be_changed_is_and_the_rest_is_named() {
     command.arg("--config").arg(server.folder());
     server.spawn(command);
     server.wait_for_screen(0);
-    let table = block_on(async {
-        let table = table(&server).await;
-        put(&table).await;
-        table
-    });
+    block_on(async { put(&table(&server).await).await });
     assert!(level(&server).contains("INFO"), "{}", level(&server));
     assert_eq!(files(&server), 0, "far from 128 MiB");
 
@@ -79,7 +75,7 @@ fn what_can_be_changed_is_and_the_rest_is_named() {
     let named = log.lines().find(|line| line.contains("settings that cannot be changed")).expect("a line");
     assert!(named.contains(handlers) && !named.contains(FLUSH), "{named}");
     assert!(level(&server).contains("WARN"), "{}", level(&server));
-    block_on(put(&table));
+    block_on(async { put(&server.connect().await.table("t".parse().expect("legal"))).await });
     let deadline = Instant::now() + PATIENCE;
     while files(&server) == 0 {
         assert!(Instant::now() < deadline, "the region is flushed at the new size");
