@@ -366,6 +366,8 @@ get_slowlog_responses '*', {'FILTER_BY_OP' => 'XOR'}
 get_slowlog_responses 5
 get_slowlog_responses '*', 5
 clear_slowlog_responses 5
+puts '== settings'
+update_all_config
 puts '== drop'
 drop_all 'no_such.*'
 list 'cmd.*'; nil

@@ -120,8 +120,8 @@ mod tests {
         }
         assert_eq!(text(&dir, "log").as_deref(), Some("six\n"));
         assert_eq!(text(&dir, "log.1").as_deref(), Some("five five five\n"), "a batch is not split");
-        assert_eq!(text(&dir, "log.2").as_deref(), Some("four\n"));
-        assert_eq!(text(&dir, "log.3"), None, "what was before is gone");
+        assert_eq!(text(&dir, "log.2").as_deref(), Some("three\nfour\n"));
+        assert_eq!(text(&dir, "log.3"), None, "one and two are gone");
         drop(log);
         let mut log = rolling(&dir, 11, 2);
         log.write_all(b"seven\n").expect("written");
