@@ -104,7 +104,7 @@ fn next_line(session: &Session<'_>) -> Result<String, String> {
 fn read(text: &str, counted: f64) -> Option<CacheLookups> {
     let value = |name: &str| {
         let rest = text.split_once(&format!("{name}="))?.1;
-        rest.split([',', '\n', ' ']).next()?.trim().parse().ok()
+        rest.split(|c: char| !c.is_ascii_digit() && c != '.').next()?.parse().ok()
     };
     Some(CacheLookups { hits: value(HITS)?, misses: value(MISSES)? / counted })
 }
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn both_servers_are_read() {
         let stock = "blockCacheDataHitCount=90\nblockCacheDataMissCount=10\n";
-        let ours = "2026 INFO chore: block cache: totalSize=5, hits=99, blockCacheDataHitCount=290, blockCacheDataMissCount=110, \
-                    rowCacheHitCount=7";
+        let ours = "{\"level\":\"INFO\",\"message\":\"block cache: totalSize=5, hits=99, blockCacheDataHitCount=290, \
+            blockCacheDataMissCount=110\",\"target\":\"chore\"}";
         let (before, after) = (read(stock, 2.0).expect("reads"), read(ours, 1.0).expect("reads"));
         assert_eq!((before, after.misses), (CacheLookups { hits: 90.0, misses: 5.0 }, 110.0));
         assert!((after.percent_since(before) - 20_000.0 / 305.0).abs() < 1e-9);

@@ -2,8 +2,9 @@
 //!
 //! Stock HBase logs `Finished flush of dataSize ~.../N, heapSize ~.../M, ... for REGION`, where the
 //! heap size is that of the cells, their chunks' share and the index over them by its own estimates
-//! of object sizes; Evenkeel logs `flushed` with `cells` and `heap_bytes`, the bytes of its arenas'
-//! nodes. Every cell is flushed once, so the sums over a table's flushes cover all its cells.
+//! of object sizes; Evenkeel logs `flushed` as a JSON object with `cells` and `heap_bytes`, the bytes
+//! of its arenas' nodes. Every cell is flushed once, so the sums over a table's flushes cover all
+//! its cells.
 
 use super::output::Results;
 use super::servers::Session;
@@ -34,22 +35,15 @@ pub(super) fn measure(session: &Session<'_>, results: &mut Results) -> Result<()
 /// The sum of heap sizes over the flushes of some regions.
 fn flushed_heap_bytes(log: &str, regions: &[String]) -> u64 {
     let of_regions = |line: &&str| regions.iter().any(|region| line.contains(region.as_str()));
-    log.lines().filter(of_regions).filter_map(|line| heap_bytes(&without_colours(line))).sum()
+    log.lines().filter(of_regions).filter_map(heap_bytes).sum()
 }
 
 fn heap_bytes(line: &str) -> Option<u64> {
     let rest = match line.split_once("Finished flush of dataSize") {
         Some((_, rest)) => rest.split_once("heapSize ~")?.1.split_once('/')?.1,
-        None => line.split_once("heap_bytes=").filter(|_| line.contains("flushed"))?.1,
+        None => line.split_once("\"heap_bytes\":").filter(|_| line.contains("flushed"))?.1,
     };
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-}
-
-/// A line without the escape sequences that colour it.
-fn without_colours(line: &str) -> String {
-    let mut parts = line.split('\u{1b}');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
 #[cfg(test)]
@@ -60,8 +54,7 @@ mod tests {
     fn both_logs_are_read() {
         let stock = "2026 INFO [x] r.HRegion: Finished flush of dataSize ~54.39 KB/55696, heapSize ~60.63 KB/62080, \
             currentSize=0 B/0 for abc123 in 28ms, sequenceid=7, compaction requested=false";
-        let ours = "INFO x: \u{1b}[2mflushed\u{1b}[0m \u{1b}[3mregion\u{1b}[0m\u{1b}[2m=\u{1b}[0mt,,1.abc123. \
-            \u{1b}[3mcells\u{1b}[0m\u{1b}[2m=\u{1b}[0m5 \u{1b}[3mheap_bytes\u{1b}[0m\u{1b}[2m=\u{1b}[0m1500";
+        let ours = "{\"level\":\"INFO\",\"message\":\"flushed\",\"region\":\"t,,1.abc123.\",\"cells\":5,\"heap_bytes\":1500}";
         let regions = ["abc123".to_owned()];
         assert_eq!(flushed_heap_bytes(stock, &regions), 62_080);
         assert_eq!(flushed_heap_bytes(ours, &regions), 1500);
