@@ -30,7 +30,7 @@ use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::ports::{RpcPort, Shared};
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
-use evenkeel_process::{LogLevels, ProcessControl, settings};
+use evenkeel_process::{LogLevels, ProcessControl, ignored, settings};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::nonce::NonceManager;
@@ -86,6 +86,7 @@ pub(crate) fn start(
     let local: Arc<dyn FileSystem> =
         Arc::new(LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?));
     let mut process = Process::new(Arc::clone(&local), conf, stop)?;
+    ignored::warn_in_cluster(&process.conf);
     let connections = Connections::start(&process)?;
     let session = Session::open(&connections.runtime, &cluster)?;
     session.wait_for_cluster()?;

@@ -59,9 +59,21 @@ pub fn lines(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> 
     IGNORED.iter().flat_map(lines_of).collect()
 }
 
-/// Names them in the log.
+/// Names them in the log of a standalone server.
 pub fn warn(conf: &Configuration) {
-    for (key, value, instead) in lines(conf) {
+    warn_of(lines(conf));
+}
+
+/// Names them in the log of a RegionServer of a cluster, without those that only one process for
+/// all has no use for.
+pub fn warn_in_cluster(conf: &Configuration) {
+    let mut lines = lines(conf);
+    lines.retain(|(.., instead)| *instead != table::ONE_PROCESS);
+    warn_of(lines);
+}
+
+fn warn_of(lines: Vec<(&'static str, String, &'static str)>) {
+    for (key, value, instead) in lines {
         tracing::warn!(key, value, instead, "a setting has no effect");
     }
 }

@@ -22,7 +22,7 @@ use evenkeel_wal::Wal;
 use crate::readiness::Readiness;
 use crate::runtime_settings::RuntimeSettings;
 use crate::wals::{Online, WalEvents, Wals};
-use crate::{Failure, Settings, StopRequest, bad, ignored, security};
+use crate::{Failure, Settings, StopRequest, bad, security};
 
 /// What every step of a start needs.
 pub struct Process {
@@ -52,7 +52,6 @@ impl Process {
     pub fn new(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
         security::refuse_what_is_missing(&conf)?;
         let settings = Settings::from(&conf)?;
-        ignored::warn(&conf);
         if let Some(exposure) = security::exposure(settings.bind_address) {
             tracing::warn!("{exposure}");
         }

@@ -45,7 +45,7 @@ use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
-use evenkeel_process::{ProcessControl, Settings, bad, connections};
+use evenkeel_process::{ProcessControl, Settings, bad, connections, ignored};
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::background::chore::Chore;
@@ -69,6 +69,7 @@ pub(crate) fn start(
 ) -> Result<Standalone> {
     let began = clock::monotonic();
     let process = Process::new(fs, conf, stop)?;
+    ignored::warn(&process.conf);
     let runtime_settings =
         RuntimeSettings::new(&process.conf, settings, Arc::clone(&log_levels), &process.settings.region);
     let (lock, cluster_id) = claim_directory(&process)?;
