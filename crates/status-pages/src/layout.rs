@@ -164,7 +164,7 @@ pub fn live(id: &str, content: &Markup) -> Markup {
 pub fn card(title: &str, hint: &str, content: &Markup) -> Markup {
     html! {
         section.card {
-            h2 { (title) @if !hint.is_empty() { " " small { (hint) } } }
+            @if !title.is_empty() { h2 { (title) @if !hint.is_empty() { " " small { (hint) } } } }
             (content)
         }
     }
