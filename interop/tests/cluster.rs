@@ -42,7 +42,8 @@ impl Scene {
         Self { cluster, runtime, admin: connection.admin() }
     }
 
-    /// Runs commands of `ClusterRows` by the stock client; returns the digest, if one was asked for.
+    /// Runs commands of `ClusterRows` by the stock client. Returns the digest if the commands ask
+    /// for one.
     fn client(&self, commands: &str) -> Option<String> {
         let mut args: Vec<String> = commands.split(' ').map(str::to_owned).collect();
         args.extend(self.cluster.client_settings().iter().map(|(key, value)| format!("-D{key}={value}")));

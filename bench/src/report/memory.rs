@@ -2,9 +2,9 @@
 //!
 //! Stock HBase logs `Finished flush of dataSize ~.../N, heapSize ~.../M, ... for REGION`, where the
 //! heap size is that of the cells, their chunks' share and the index over them by its own estimates
-//! of object sizes; Evenkeel logs `flushed` as a JSON object with `cells` and `heap_bytes`, the bytes
-//! of its arenas' nodes. Every cell is flushed once, so the sums over a table's flushes cover all
-//! its cells.
+//! of object sizes; Evenkeel logs `flushed` as a JSON object with `cells` and `heap_bytes`, the
+//! bytes of its arenas' nodes. Every cell is flushed once, so the sums over a table's flushes cover
+//! all its cells.
 
 use super::output::Results;
 use super::servers::Session;

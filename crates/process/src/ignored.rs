@@ -64,12 +64,17 @@ pub fn warn(conf: &Configuration) {
     warn_of(lines(conf));
 }
 
-/// Names them in the log of a RegionServer of a cluster, without those that only one process for
-/// all has no use for.
+/// Names them in the log of a RegionServer of a cluster.
 pub fn warn_in_cluster(conf: &Configuration) {
+    warn_of(lines_in_cluster(conf));
+}
+
+/// The settings that are set and have no effect in a RegionServer of a cluster: without those that
+/// are meaningless only because standalone is one process.
+fn lines_in_cluster(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let mut lines = lines(conf);
     lines.retain(|(.., instead)| *instead != table::ONE_PROCESS);
-    warn_of(lines);
+    lines
 }
 
 fn warn_of(lines: Vec<(&'static str, String, &'static str)>) {

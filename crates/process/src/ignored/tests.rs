@@ -31,6 +31,17 @@ fn what_has_no_effect_is_named_unless_it_is_done_anyway() {
 }
 
 #[test]
+fn a_cluster_is_not_told_that_it_is_one_process() {
+    let mut conf = Configuration::new();
+    conf.set("hbase.cluster.distributed", "true");
+    conf.set("hbase.wal.provider", "multiwal");
+    let standalone: Vec<_> = lines(&conf).iter().map(|(key, ..)| *key).collect();
+    let cluster: Vec<_> = lines_in_cluster(&conf).iter().map(|(key, ..)| *key).collect();
+    assert_eq!(standalone, ["hbase.cluster.distributed", "hbase.wal.provider"]);
+    assert_eq!(cluster, ["hbase.wal.provider"]);
+}
+
+#[test]
 fn keys_without_an_effect_are_known_and_listed_once() {
     let mut conf = Configuration::new();
     let keys: Vec<_> = IGNORED.iter().flat_map(|ignored| ignored.keys).collect();
