@@ -135,7 +135,8 @@ fn acknowledgements_may_come_in_pieces() {
 
 #[test]
 fn what_was_acknowledged_before_the_end_of_a_connection_counts() {
-    let cluster = FakeCluster::start(vec![on_packet(0, Ack::ThenClose), Behavior::default()]);
+    // With a second DataNode, its acknowledgement might come behind the end of the first connection.
+    let cluster = FakeCluster::start(vec![on_packet(0, Ack::ThenClose)]);
     let mut written = written(&cluster);
     let first = written.flush(100);
     // The end may be seen with the acknowledgement or after it.
