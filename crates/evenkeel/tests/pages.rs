@@ -1,5 +1,5 @@
 //! The status pages of a whole server, over HTTP: each answers, shows what clients made without
-//! letting it become HTML, and shows no secret. `browser.rs` opens them in a browser.
+//! letting it become HTML, and shows no secret.
 
 mod common;
 
