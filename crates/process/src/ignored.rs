@@ -69,11 +69,11 @@ pub fn warn_in_cluster(conf: &Configuration) {
     warn_of(lines_in_cluster(conf));
 }
 
-/// The settings that are set and have no effect in a RegionServer of a cluster: without those that
-/// are meaningless only because standalone is one process.
+/// The settings that are set and have no effect in a RegionServer of a cluster: it does what
+/// `hbase.cluster.distributed` asks for.
 fn lines_in_cluster(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let mut lines = lines(conf);
-    lines.retain(|(.., instead)| *instead != table::ONE_PROCESS);
+    lines.retain(|(key, ..)| *key != "hbase.cluster.distributed");
     lines
 }
 

@@ -9,7 +9,7 @@ const ONE_LOG: &str =
     "all regions write one log and hbase:meta another, in HBase's format, whatever the provider";
 const BEATS: &str = "the limit is kept every 64 KiB";
 const LIMITS_OF_WRITERS: &str = "answers of writers are held instead, from half of a region's limit and hbase.hstore.blockingStoreFiles on";
-pub(super) const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one process";
+const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one process";
 const ONE_ADDRESS: &str = "all ports are of hbase.regionserver.ipc.address";
 const IN_MEMORY_TREE: &str = "the tree of the ZooKeeper endpoint is in memory, and of one server";
 const FILE_RIGHTS: &str = "files and directories have the permissions that the process gives to new ones";

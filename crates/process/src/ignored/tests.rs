@@ -34,11 +34,11 @@ fn what_has_no_effect_is_named_unless_it_is_done_anyway() {
 fn a_cluster_is_not_told_that_it_is_one_process() {
     let mut conf = Configuration::new();
     conf.set("hbase.cluster.distributed", "true");
-    conf.set("hbase.wal.provider", "multiwal");
+    conf.set("hbase.regionserver.rpc.startup.waittime", "5");
     let standalone: Vec<_> = lines(&conf).iter().map(|(key, ..)| *key).collect();
     let cluster: Vec<_> = lines_in_cluster(&conf).iter().map(|(key, ..)| *key).collect();
-    assert_eq!(standalone, ["hbase.cluster.distributed", "hbase.wal.provider"]);
-    assert_eq!(cluster, ["hbase.wal.provider"]);
+    assert_eq!(standalone, ["hbase.cluster.distributed", "hbase.regionserver.rpc.startup.waittime"]);
+    assert_eq!(cluster, ["hbase.regionserver.rpc.startup.waittime"]);
 }
 
 #[test]
