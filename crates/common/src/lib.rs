@@ -26,6 +26,7 @@
 //! | module of `runtime` | contents |
 //! |---|---|
 //! | [`allocator`] | the process's allocator, and the time it takes |
+//! | `budget` | [`Budget`] and [`Charge`]: a limit that the whole server shares |
 //! | [`buffer_pool`] | a pool of large buffers |
 //! | [`cache_line`] | prefetch hints |
 //! | [`clock`] | the wall clock behind a trait, and the monotonic clock |
@@ -61,5 +62,6 @@ pub use descriptor::{ColumnFamilyDescriptor, Durability, KeepDeletedCells, Table
 pub use error::{ErrorKind, HBaseError, Result, quoted};
 pub use names::{ServerName, TableName};
 pub use region_info::RegionInfo;
+pub use runtime::budget::{Budget, Charge};
 pub use runtime::{allocator, buffer_pool, cache_line, clock, priority, thread, turns};
 pub use wait::{TryError, TryResult, Wait};

@@ -1,6 +1,7 @@
 //! The runtime parts, apart from the data model. The crate's root re-exports them.
 
 pub mod allocator;
+pub mod budget;
 pub mod buffer_pool;
 pub mod cache_line;
 pub mod clock;

@@ -120,7 +120,7 @@ impl Cluster {
             config: RegionServerConfig::default(),
             clock: Arc::clone(&clock),
             cache: Arc::new(NoCache),
-            unsent: evenkeel_rpc::Budget::new(1 << 30),
+            unsent: evenkeel_common::Budget::new(1 << 30),
             rpc_metrics: Arc::default(),
             chunks: Arc::clone(&env.stores.chunks),
             nonces: Arc::clone(&env.nonces),

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenkeel_common::length;
-use evenkeel_common::{Configuration, HBaseError, Result};
-use evenkeel_rpc::{Budget, InputBudget, RpcMetrics, RpcServer, RpcServerConfig};
+use evenkeel_common::{Budget, Configuration, HBaseError, Result};
+use evenkeel_rpc::{InputBudget, RpcMetrics, RpcServer, RpcServerConfig};
 use evenkeel_zookeeper::ConnectionBudgets;
 
 use crate::bad;

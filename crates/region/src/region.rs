@@ -85,7 +85,7 @@ pub use self::operation_times::{Operation, OperationTimes, TableOperationTimes};
 pub use self::pending_write::BatchCompletion;
 pub use self::prefetch::prefetch_write_positions;
 pub use self::read::RowReader;
-pub use self::region_scanner::{RegionScanner, RoomForRow};
+pub use self::region_scanner::RegionScanner;
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
 pub use self::write::Tried;

@@ -17,6 +17,7 @@
 //! | [`context`] | [`ScannerContext`]: limits of a call and progress towards them; [`NextState`] |
 //! | [`heap`] | [`KeyValueHeap`], in both directions |
 //! | [`matcher`] | which cells of a store are visible, or kept by a flush or a compaction |
+//! | [`reply_charge`] | [`ReplyCharge`]: what the cells of a reply take of the budget of replies |
 //! | [`store_scanner`] | [`StoreScanner`] |
 //! | [`time_slice`] | [`TimeSlice`]: how long reads may compute on a thread that serves others |
 //! | `columns`, `deletes`, `new_version` | a matcher's trackers of columns and of delete markers |
@@ -33,6 +34,7 @@
 pub mod context;
 pub mod heap;
 pub mod matcher;
+pub mod reply_charge;
 pub mod store_scanner;
 pub mod time_slice;
 
@@ -45,6 +47,7 @@ use evenkeel_common::{CellRef, TryResult};
 
 pub use context::{LimitScope, NextState, ScannerContext};
 pub use heap::KeyValueHeap;
+pub use reply_charge::ReplyCharge;
 pub use store_scanner::StoreScanner;
 pub use time_slice::TimeSlice;
 

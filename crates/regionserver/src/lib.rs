@@ -78,12 +78,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use evenkeel_block_cache::{BlockCache, CacheStats};
 use evenkeel_common::clock::Clock;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, ServerName};
+use evenkeel_common::{Budget, CellBuffer, ErrorKind, HBaseError, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
-use evenkeel_rpc::{Budget, Executor, RpcMetrics, Service};
+use evenkeel_rpc::{Executor, RpcMetrics, Service};
 
 pub use self::background::Background;
 pub use self::config::RegionServerConfig;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use evenkeel_block_cache::{BlockCache, NoCache};
 use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{
-    ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableDescriptor,
+    Budget, ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, ServerName, TableDescriptor,
 };
 use evenkeel_fs::{FileSystem, MemoryFileSystem};
 use evenkeel_protocol::pb;
@@ -18,7 +18,7 @@ use evenkeel_region::ops::{Mutation, MutationKind};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionConfig, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
-use evenkeel_rpc::{Budget, CellBlockReader, CellBlockWriter, CellCodec};
+use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 use parking_lot::Mutex;
 

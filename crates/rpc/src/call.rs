@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_common::{Budget, Charge, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::{Allowance, BoundedError, pb};
 use prost::Message;
 
-use crate::budget::{Budget, Charge};
 use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor, DecompressError};
 
 /// Calls that wait are copied out of the connection's read buffer when they are at most this long:

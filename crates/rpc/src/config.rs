@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_common::Budget;
 use evenkeel_common::thread::Supervisor;
 
-use crate::budget::Budget;
 use crate::connection::InputBudget;
 use crate::metrics::RpcMetrics;
 

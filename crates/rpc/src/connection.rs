@@ -29,12 +29,11 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub use batch::CallBatch;
-use evenkeel_common::clock;
+use evenkeel_common::{Budget, clock};
 pub use input::{InputBudget, Progress};
 use parking_lot::Mutex;
 pub(crate) use serve::run;
 
-use crate::budget::Budget;
 use crate::call::ConnectionInfo;
 use crate::gather::Gather;
 use crate::metrics::RpcMetrics;

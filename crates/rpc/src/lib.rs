@@ -62,7 +62,6 @@ mod watch;
 mod wire;
 mod worker;
 
-pub use budget::{Budget, Charge};
 pub use call::{COMPACT_BYTES_MAX, Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
 pub use config::{ClusterId, IdleConfig, RpcServerConfig};

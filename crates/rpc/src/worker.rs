@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_common::clock;
+use evenkeel_common::{Budget, clock};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::budget::{Budget, CoreBudget};
+use crate::budget::CoreBudget;
 use crate::config::RpcServerConfig;
 use crate::connection::{InputBudget, Outgoing};
 use crate::metrics::RpcMetrics;

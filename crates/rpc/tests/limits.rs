@@ -5,7 +5,7 @@ mod support;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use evenkeel_rpc::Budget;
+use evenkeel_common::Budget;
 
 use support::{TestServer, connection_header, eventually, message, request, request_header, request_with};
 

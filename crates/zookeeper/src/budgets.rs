@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_rpc::{Budget, InputBudget};
+use evenkeel_common::Budget;
+use evenkeel_rpc::InputBudget;
 
 /// The memory that connections of the endpoint may take: parts that they share with the RPC ports.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_rpc::Budget;
+use evenkeel_common::Budget;
 
 /// Bytes that one connection may keep.
 const CONNECTION_BYTES_MAX: u64 = 4 << 20;

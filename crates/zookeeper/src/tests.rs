@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_common::Budget;
 use evenkeel_common::clock::ManualClock;
-use evenkeel_rpc::{Budget, InputBudget};
+use evenkeel_rpc::InputBudget;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_common::Budget;
 use evenkeel_common::clock::{Clock, SystemClock};
-use evenkeel_rpc::Budget;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_hfile::PREFETCH_ROWS_MAX;
 
-use super::{Region, RegionCount, RegionScanner, RoomForRow};
+use super::{Region, RegionCount, RegionScanner};
 use crate::memstore::Segment;
 use crate::ops::Scan;
 use crate::scanner::ScannerContext;
@@ -213,14 +213,14 @@ impl RowReader<'_> {
     /// `out` may hold a part of the row. The read is counted if it failed.
     pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<()> {
         let row = scan.start_row.clone();
-        self.read(None, &row, || Ok(scan), out, context, &mut |_| Ok(()))
+        self.read(None, &row, || Ok(scan), out, context)
     }
 
     /// As [`RowReader::get`], for a Get of a kind: the Gets of one kind differ only in the row.
     /// `scan` is called only if a new scanner is needed.
     ///
     /// # Errors
-    /// As [`RowReader::get`], and any error of `scan` and of `room`.
+    /// As [`RowReader::get`], and any error of `scan`.
     pub fn get_of_kind(
         &mut self,
         kind: usize,
@@ -228,9 +228,8 @@ impl RowReader<'_> {
         scan: impl FnOnce() -> Result<Scan>,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
-        room: RoomForRow<'_>,
     ) -> TryResult<()> {
-        self.read(Some(kind), row, scan, out, context, room)
+        self.read(Some(kind), row, scan, out, context)
     }
 
     /// Prefetches the rows that will be read next, if the last Get was of this kind. Does nothing
@@ -257,11 +256,10 @@ impl RowReader<'_> {
         scan: impl FnOnce() -> Result<Scan>,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
-        room: RoomForRow<'_>,
     ) -> TryResult<()> {
         self.region.check_row(row, "Get")?;
         let filtered_before = context.rows_filtered;
-        let outcome = self.read_checked(kind, row, scan, out, context, room);
+        let outcome = self.read_checked(kind, row, scan, out, context);
         match &outcome {
             Ok(()) => {
                 self.reads += 1;
@@ -284,15 +282,14 @@ impl RowReader<'_> {
         scan: impl FnOnce() -> Result<Scan>,
         out: &mut CellBuffer,
         context: &mut ScannerContext,
-        room: RoomForRow<'_>,
     ) -> TryResult<()> {
         let Self { region, last, wait, .. } = self;
         let Some(rows) = &region.row_cache else {
-            return region.scanner_at(last, kind, row, *wait, scan)?.next_row(out, context, room);
+            return region.scanner_at(last, kind, row, *wait, scan)?.next_row(out, context);
         };
         let scan = scan()?;
         let Some(cached) = rows.slot_of(&scan) else {
-            return region.scanner_at(last, kind, row, *wait, || Ok(scan))?.next_row(out, context, room);
+            return region.scanner_at(last, kind, row, *wait, || Ok(scan))?.next_row(out, context);
         };
         if cached.find(&scan, out) {
             return Ok(());
@@ -301,7 +298,7 @@ impl RowReader<'_> {
         // The cache copies what it keeps, so this copy costs nothing extra.
         let mut read = CellBuffer::new();
         let scanner = region.scanner_at(last, kind, row, *wait, || Ok(scan))?;
-        scanner.next_row(&mut read, context, room)?;
+        scanner.next_row(&mut read, context)?;
         cached.fill(&read, requested, scanner.read_point(), scanner.saw_markers());
         out.append(read);
         Ok(())
@@ -326,11 +323,11 @@ impl Drop for RowReader<'_> {
 mod tests {
     use std::time::Duration;
 
-    use evenkeel_common::KeyValue;
+    use evenkeel_common::{Budget, Charge, ErrorKind, KeyValue};
 
     use super::*;
-    use crate::region::region_scanner::ROOM_STEP;
     use crate::region::testing::region;
+    use crate::scanner::ReplyCharge;
 
     /// Processor time that this thread has used, in the kernel's hundredths of a second.
     fn used() -> u64 {
@@ -340,35 +337,33 @@ mod tests {
     }
 
     #[test]
-    fn a_long_row_is_read_whole_in_steps_or_not_at_all() {
+    fn a_row_is_read_as_far_as_there_is_room_and_no_cell_is_copied_without() {
         use crate::ops::{Mutation, MutationKind};
         let region = region();
         let cell = |n: u32| KeyValue::put(b"r", b"f", format!("q{n:02}").as_bytes(), 5, &[7; 40]);
         let cells: Vec<_> = (0..20).map(cell).collect();
-        let bytes: usize = cells.iter().map(|cell| cell.as_cell().key_value_len()).sum();
+        let cell_bytes = cells[0].as_cell().key_value_len() as u64;
         region.mutate_wait(Mutation::new(MutationKind::Put, "r", cells)).expect("written");
         let mut reader = region.row_reader(Wait::Never);
-        let mut read = |room: RoomForRow<'_>| {
+        let mut read = |room: u64| {
+            let budget = Budget::new(room);
             let (mut out, mut context) = (CellBuffer::new(), ScannerContext::unlimited());
+            context.set_charge(ReplyCharge::new(Charge::none(Arc::clone(&budget)), cell_bytes));
             let row = Bytes::from_static(b"r");
-            let read = reader.get_of_kind(0, &row, || Ok(Scan::get("r")), &mut out, &mut context, room);
-            (read.map(|()| out.len()), context.size)
+            let read = reader.get_of_kind(0, &row, || Ok(Scan::get("r")), &mut out, &mut context);
+            let used = budget.used();
+            (read, out.len() as u64, used)
         };
-        let mut asked = Vec::new();
-        let (whole, size) = read(&mut |bytes| {
-            asked.push(bytes);
-            Ok(())
-        });
-        assert_eq!((whole.expect("read"), size), (20, bytes as u64));
-        let step = |pair: &[u64]| (ROOM_STEP..2 * ROOM_STEP).contains(&(pair[1] - pair[0]));
-        assert!(asked.len() > 5 && asked.windows(2).all(step), "{asked:?}");
-        let (refused, size) = read(&mut |bytes| match bytes {
-            0..=300 => Ok(()),
-            _ => Err(HBaseError::io("no room")),
-        });
-        assert!(matches!(refused, Err(TryError::Failed(_))) && size < 300 + 2 * ROOM_STEP, "{size}");
-        let (again, _) = read(&mut |_| Ok(()));
-        assert_eq!(again.expect("the reader begins again"), 20);
+        let (whole, cells, used) = read(1 << 20);
+        whole.expect("read");
+        assert_eq!((cells, used), (20, 20 * cell_bytes));
+        for room in [cell_bytes - 1, 5 * cell_bytes] {
+            let (refused, cells, used) = read(room);
+            let TryError::Failed(refused) = refused.expect_err("no room") else { panic!("it may wait") };
+            assert_eq!(refused.kind(), ErrorKind::CallQueueTooBig);
+            assert!(cells * cell_bytes <= room + cell_bytes && used <= room, "{cells} cells, {used} bytes");
+        }
+        read(20 * cell_bytes).0.expect("the reader begins again");
     }
 
     #[test]

@@ -6,14 +6,12 @@
 //! a row, unless the filter needs whole rows. The next call resumes there, without a reset and
 //! without showing the row's key again.
 //!
-//! A Get's row is read whole ([`RegionScanner::next_row`]), but in steps, between which its caller
-//! is asked for room. What looks at a whole row (the order of its cells, the filter, the bound of
-//! its bytes) looks at the cells of all steps.
+//! A Get's row is read whole ([`RegionScanner::next_row`]).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, Result, TryError, TryResult};
+use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, TryError, TryResult};
 use smallvec::SmallVec;
 
 use super::{RegionCount, RegionCounters};
@@ -45,13 +43,6 @@ pub struct RegionScanner {
     /// Where a scan's reads are counted; those of a Get are counted by its reader.
     counts: Option<Arc<RegionCounters>>,
 }
-
-/// Asked for room as the cells of a row grow, with the bytes that the row has so far: every
-/// 256 KiB.
-pub type RoomForRow<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
-
-/// Bytes that a row grows by between two questions for room. In tests rows are smaller.
-pub(super) const ROOM_STEP: u64 = if cfg!(test) { 64 } else { 256 << 10 };
 
 /// A stop row of up to this many bytes is kept without an allocation.
 const ROW_BYTES_IN_PLACE: usize = 64;
@@ -234,7 +225,8 @@ impl RegionScanner {
     ///
     /// # Errors
     /// `IOException` from store files, any error of the filter, and `DoNotRetryIOException` if a
-    /// batch would cut a row that the filter needs whole. `WouldWait` if [`Scan::wait`] forbids
+    /// batch would cut a row that the filter needs whole. `CallQueueTooBigException` if `context` has
+    /// no room for a cell. `WouldWait` if [`Scan::wait`] forbids
     /// waiting, and `TimeSliceOver` if the time slice of `context` is used up: the results and the
     /// scanner must be discarded then.
     pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<NextState> {
@@ -256,48 +248,14 @@ impl RegionScanner {
         Ok(if self.is_filter_done() { NextState::NoMoreRows } else { state })
     }
 
-    /// Appends the whole row of a Get to `out`, and asks for room as it grows. A row that a filter
-    /// has to see whole is read without a question. `context` has no limit but its time slice.
+    /// Appends the whole row of a Get to `out`. `context` has no limit but its time slice, and the
+    /// room of the reply.
     ///
     /// # Errors
-    /// As [`RegionScanner::next`], and any error of `room`.
-    pub fn next_row(
-        &mut self,
-        out: &mut CellBuffer,
-        context: &mut ScannerContext,
-        room: RoomForRow<'_>,
-    ) -> TryResult<()> {
-        if self.whole_rows {
-            return self.next(out, context).map(drop);
-        }
-        let limits = (context.size_scope, context.size_limit);
-        let read = self.read_in_steps(out, context, room);
-        (context.size_scope, context.size_limit) = limits;
-        context.continues_result = false;
-        read?;
-        if context.slice.is_over() {
-            return Err(TryError::TimeSliceOver);
-        }
-        self.reset_filter();
-        Ok(())
-    }
-
-    fn read_in_steps(
-        &mut self,
-        out: &mut CellBuffer,
-        context: &mut ScannerContext,
-        room: RoomForRow<'_>,
-    ) -> TryResult<()> {
-        let (from, size_before) = (out.len(), context.size);
-        context.size_scope = LimitScope::BetweenCells;
-        loop {
-            context.size_limit = context.size.saturating_add(ROOM_STEP);
-            if self.next_result(out, from, context)? != NextState::SizeLimitMidRow {
-                return Ok(());
-            }
-            room(context.size - size_before)?;
-            context.continues_result = true;
-        }
+    /// As [`RegionScanner::next`].
+    pub fn next_row(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<()> {
+        context.start_row();
+        self.next(out, context).map(drop)
     }
 
     /// Reads to the end of a result whose cells start at `from`, or until a limit ends it.

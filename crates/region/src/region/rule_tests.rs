@@ -6,14 +6,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::cell::{KeyValueBuilder, tag_type};
 use evenkeel_common::{
-    CellBuffer, CellComparator, CellRef, CellType, ErrorKind, HBaseError, KeyBuf, KeyValue, Result, TryResult,
+    Budget, CellBuffer, CellComparator, CellRef, CellType, Charge, ErrorKind, KeyBuf, KeyValue, Result,
+    TryResult,
 };
 
 use super::RegionScanner;
-use super::region_scanner::{ROOM_STEP, RoomForRow};
 use crate::filter::{Filter, ReturnCode};
 use crate::ops::{Families, FamilyColumns, Scan, TimeRange};
-use crate::scanner::{LimitScope, NextState, ScannerContext};
+use crate::scanner::{LimitScope, NextState, ReplyCharge, ScannerContext};
 use crate::store::Store;
 use crate::store::testing::{NOW_MS, TestStore, drain, env, family, region};
 
@@ -242,7 +242,7 @@ fn compactions_leave_what_an_open_scanner_may_see() {
     test.compact(true, first);
     let mut later = test.scanner(versions(1), first);
     for scanner in [&mut scanner, &mut later] {
-        assert_eq!(drain(scanner, ScannerContext::unlimited()).expect("read").concat(), ["r/q/1/old"]);
+        assert_eq!(drain(scanner).expect("read").concat(), ["r/q/1/old"]);
     }
     assert_eq!(test.scan(versions(9)), ["r/q/2/new"]);
 }
@@ -379,33 +379,33 @@ fn limits_end_calls_where_they_may() {
     for (row, qualifier) in [("r", "a"), ("r", "b"), ("s", "a")] {
         test.add(row, qualifier, 1, CellType::Put, "v");
     }
-    let states = |context: ScannerContext| {
+    let states = |context: &dyn Fn() -> ScannerContext| {
         let mut scanner = test.scanner(Scan::default(), u64::MAX - 1);
         let mut states = Vec::new();
         while states.last().is_none_or(|(state, _)| *state != NextState::NoMoreRows) {
             let mut out = CellBuffer::new();
-            let state = scanner.next(&mut out, &mut context.clone()).expect("read");
+            let state = scanner.next(&mut out, &mut context()).expect("read");
             states.push((state, out.len()));
         }
         states
     };
     let unlimited = ScannerContext::unlimited;
-    assert_eq!(states(unlimited()), [(NextState::MoreRows, 2), (NextState::NoMoreRows, 1)]);
+    assert_eq!(states(&unlimited), [(NextState::MoreRows, 2), (NextState::NoMoreRows, 1)]);
     assert_eq!(
-        states(unlimited().with_batch(1)),
+        states(&|| unlimited().with_batch(1)),
         [(NextState::BatchLimit, 1), (NextState::MoreRows, 1), (NextState::NoMoreRows, 1)]
     );
     assert_eq!(
-        states(unlimited().with_size_limit(LimitScope::BetweenCells, 1)),
+        states(&|| unlimited().with_size_limit(LimitScope::BetweenCells, 1)),
         [(NextState::SizeLimitMidRow, 1), (NextState::SizeLimitRowEnd, 1), (NextState::NoMoreRows, 1)]
     );
     assert_eq!(
-        states(unlimited().with_size_limit(LimitScope::BetweenRows, 1)),
+        states(&|| unlimited().with_size_limit(LimitScope::BetweenRows, 1)),
         [(NextState::SizeLimitRowEnd, 2), (NextState::NoMoreRows, 1)]
     );
-    let late = unlimited().with_deadline(LimitScope::BetweenCells, std::time::Instant::now());
+    let mut late = unlimited().with_deadline(LimitScope::BetweenCells, std::time::Instant::now());
     let mut scanner = test.scanner(Scan::default(), u64::MAX - 1);
-    let state = scanner.next(&mut CellBuffer::new(), &mut late.clone()).expect("read");
+    let state = scanner.next(&mut CellBuffer::new(), &mut late).expect("read");
     assert_eq!((state, scanner.peeked_row()), (NextState::TimeLimitRowEnd, Some(&b"r"[..])));
 }
 
@@ -421,10 +421,12 @@ fn long_row(attributes: &[(&str, &str)]) -> Vec<Arc<Store>> {
     stores
 }
 
-/// Reads the row `r` as a Get does. Also returns the bytes that were counted.
-fn get_row(stores: &[Arc<Store>], scan: Scan, room: RoomForRow<'_>) -> (TryResult<Vec<Vec<u8>>>, u64) {
+/// Reads the row `r` as a Get does, with as much room for its cells. Also returns the bytes that
+/// were counted.
+fn get_row(stores: &[Arc<Store>], scan: Scan, room: u64) -> (TryResult<Vec<Vec<u8>>>, u64) {
     let (mut out, mut context) = (CellBuffer::new(), ScannerContext::unlimited());
-    let read = scanner_of(stores, scan).next_row(&mut out, &mut context, room);
+    context.set_charge(ReplyCharge::new(Charge::none(Budget::new(room)), 0));
+    let read = scanner_of(stores, scan).next_row(&mut out, &mut context);
     (read.map(|()| out.iter().map(|cell| KeyBuf::of(&cell).bytes().to_vec()).collect()), context.size)
 }
 
@@ -458,39 +460,35 @@ fn filtered_by(filter: RefusesOrEnds) -> Scan {
 }
 
 #[test]
-fn a_row_that_is_read_in_steps_is_as_if_it_was_read_at_once() {
+fn a_row_with_room_is_as_one_that_needs_none() {
     type Ask = fn() -> Scan;
     let on_demand: Ask = || Scan { load_families_on_demand: true, ..saying(|_| ReturnCode::Include) };
     let ended: Ask = || filtered_by(RefusesOrEnds { ends: true, ..RefusesOrEnds::default() });
     let refused: Ask = || filtered_by(RefusesOrEnds { refuses: true, ..RefusesOrEnds::default() });
     let at_most_three: Ask = || Scan { store_limit: 3, ..versions(1) };
     let stores = long_row(&[]);
-    for (ask, cells, steps) in [(on_demand, 40, 20), (ended, 11, 5), (refused, 0, 20), (at_most_three, 6, 3)]
-    {
-        let (mut at_once, mut context) = (CellBuffer::new(), ScannerContext::unlimited());
-        scanner_of(&stores, ask()).next(&mut at_once, &mut context).expect("read");
-        let mut asked = 0;
-        let (read, size) = get_row(&stores, ask(), &mut |_| {
-            asked += 1;
-            Ok(())
-        });
+    for (ask, cells) in [(on_demand, 40), (ended, 11), (refused, 0), (at_most_three, 6)] {
+        let (mut without, mut context) = (CellBuffer::new(), ScannerContext::unlimited());
+        scanner_of(&stores, ask()).next(&mut without, &mut context).expect("read");
+        let (read, size) = get_row(&stores, ask(), 1 << 20);
         let read = read.expect("read");
-        let at_once: Vec<_> = at_once.iter().map(|cell| KeyBuf::of(&cell).bytes().to_vec()).collect();
-        assert_eq!((read.len(), asked >= steps), (cells, true), "{asked}");
-        assert!(read == at_once && size == context.size, "{size}");
+        let without: Vec<_> = without.iter().map(|cell| KeyBuf::of(&cell).bytes().to_vec()).collect();
+        assert_eq!(read.len(), cells);
+        assert!(read == without && size == context.size, "{size}");
+        if cells > 0 {
+            assert!(get_row(&stores, ask(), 60).0.is_err(), "the second cell has no room");
+        }
     }
 }
 
 #[test]
-fn the_bound_of_a_row_holds_for_all_its_steps() {
+fn the_bound_of_a_row_holds_for_each_family() {
     let two_families_of_1600_bytes = |max: &str| {
         let stores = long_row(&[("hbase.table.max.rowsize", max)]);
-        get_row(&stores, versions(1), &mut |_| Ok(()))
+        get_row(&stores, versions(1), 1 << 20)
     };
     assert_eq!(two_families_of_1600_bytes("1600").0.expect("each family is within the bound").len(), 40);
     let (refused, size) = two_families_of_1600_bytes("800");
     assert_eq!(refused.expect_err("refused").into_failure().kind(), ErrorKind::RowTooBig);
-    assert!(size < 800 + 2 * ROOM_STEP, "{size}");
-    let (refused, _) = get_row(&long_row(&[]), versions(1), &mut |_| Err(HBaseError::io("no room")));
-    assert!(refused.is_err());
+    assert!(size < 900, "{size}");
 }

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
-use evenkeel_common::{CellRef, turns};
+use evenkeel_common::{CellRef, Result, turns};
 
+use super::reply_charge::ReplyCharge;
 use super::time_slice::TimeSlice;
 
 /// Cells between two clock checks within a row, or between two pauses: mostly less than a
@@ -63,7 +64,7 @@ impl NextState {
 
 /// Limits of a call and progress towards them. One context serves all `next` calls of one RPC:
 /// bytes and time add up, while the cells of a result count from zero in each call.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ScannerContext {
     /// The maximum number of cells of a result; 0 for no limit.
     pub batch: usize,
@@ -89,9 +90,12 @@ pub struct ScannerContext {
     pub rows_scanned: u64,
     /// Rows dropped so far, by a filter or for lack of a visible cell.
     pub rows_filtered: u64,
-    /// True if the call adds to the result of the last call, so that `hbase.table.max.rowsize`
-    /// bounds both together.
-    pub(crate) continues_result: bool,
+    /// The charge of the reply that the cells are for.
+    charge: Option<ReplyCharge>,
+    /// `size` at the start of the row that is charged; in a scan, at the start of the call.
+    charged_from: u64,
+    /// To how much `size` may grow before the reply is charged again.
+    admitted: u64,
     pub(crate) cells: usize,
     cells_until_time_check: u32,
     out_of_time: bool,
@@ -119,7 +123,9 @@ impl ScannerContext {
             block_size: 0,
             rows_scanned: 0,
             rows_filtered: 0,
-            continues_result: false,
+            charge: None,
+            charged_from: 0,
+            admitted: u64::MAX,
             cells: 0,
             cells_until_time_check: CELLS_PER_TIME_CHECK,
             out_of_time: false,
@@ -156,6 +162,49 @@ impl ScannerContext {
     pub fn with_pauses(mut self) -> Self {
         self.pauses = true;
         self
+    }
+
+    /// Charges the cells that follow, before each is copied.
+    pub fn set_charge(&mut self, charge: ReplyCharge) {
+        self.charge = Some(charge);
+        self.start_row();
+    }
+
+    /// The charge that was set, with what the cells have taken.
+    pub fn take_charge(&mut self) -> Option<ReplyCharge> {
+        self.admitted = u64::MAX;
+        self.charge.take()
+    }
+
+    /// The charge that was set.
+    pub fn charge_mut(&mut self) -> Option<&mut ReplyCharge> {
+        self.charge.as_mut()
+    }
+
+    /// Starts a row of a reply: it is charged from its first cell on.
+    pub(crate) fn start_row(&mut self) {
+        if let Some(charge) = &self.charge {
+            self.charged_from = self.size;
+            self.admitted = self.size.saturating_add(charge.row_bytes_uncharged());
+        }
+    }
+
+    /// Charges a cell that is about to be added.
+    ///
+    /// # Errors
+    /// `CallQueueTooBigException` if there is no room for it.
+    #[inline]
+    pub(crate) fn admit(&mut self, cell: &CellRef<'_>) -> Result<()> {
+        let size = self.size + cell.key_value_len() as u64;
+        if size <= self.admitted { Ok(()) } else { self.charge_to(size) }
+    }
+
+    #[cold]
+    fn charge_to(&mut self, size: u64) -> Result<()> {
+        let Some(charge) = &mut self.charge else { return Ok(()) };
+        charge.grow_to(size.saturating_sub(self.charged_from))?;
+        self.admitted = self.charged_from.saturating_add(charge.row_bytes_uncharged());
+        Ok(())
     }
 
     /// Starts a result: the count of its cells returns to zero.

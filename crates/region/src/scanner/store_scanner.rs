@@ -11,7 +11,9 @@
 use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::CellType::{Maximum, Minimum};
 use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
-use evenkeel_common::{CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, TryResult};
+use evenkeel_common::{
+    CellBuffer, CellComparator, CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryResult,
+};
 
 use super::heap::{KeyValueHeap, SortedRun};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
@@ -125,8 +127,6 @@ pub struct StoreScanner<L> {
     limit: i64,
     offset: i64,
     row_bytes_max: u64,
-    /// Bytes of the current row that the last call added before a limit ended it.
-    cut_row_bytes: u64,
     cells_in_row: i64,
     done: bool,
     key: KeyBuf,
@@ -164,7 +164,6 @@ impl<L: LeafScanner> StoreScanner<L> {
             limit: start.limit.into(),
             offset: start.offset.max(0).into(),
             row_bytes_max: start.row_bytes_max,
-            cut_row_bytes: 0,
             cells_in_row: 0,
             done: false,
             key: seek.key,
@@ -221,7 +220,8 @@ impl<L: LeafScanner> StoreScanner<L> {
     /// ends the call. Returns true if the scanner has left the row.
     ///
     /// # Errors
-    /// As [`KeyValueScanner::advance`], any error of the filter, and `RowTooBigException`.
+    /// As [`KeyValueScanner::advance`], any error of the filter, `RowTooBigException`, and
+    /// `CallQueueTooBigException` if the reply has no room for a cell.
     pub fn next(
         &mut self,
         out: &mut CellBuffer,
@@ -232,9 +232,7 @@ impl<L: LeafScanner> StoreScanner<L> {
             return Ok(true);
         }
         let mut enters = true;
-        let earlier_bytes = std::mem::take(&mut self.cut_row_bytes);
-        let row_start = context.size - if context.continues_result { earlier_bytes } else { 0 };
-        let row_size_limit = row_start.saturating_add(self.row_bytes_max);
+        let row_size_limit = context.size.saturating_add(self.row_bytes_max);
         loop {
             self.enter_block(context)?;
             let Some(cell) = self.heap.peek() else {
@@ -250,7 +248,7 @@ impl<L: LeafScanner> StoreScanner<L> {
             if code.includes() {
                 self.cells_in_row += 1;
                 if self.cells_in_row > self.offset {
-                    push(out, cell, filter, self.heap.current());
+                    push(out, cell, filter, self.heap.current(), context)?;
                     context.count(cell);
                     if context.size > row_size_limit {
                         return Err(row_too_big(self.row_bytes_max, cell).into());
@@ -264,7 +262,6 @@ impl<L: LeafScanner> StoreScanner<L> {
                 || (code.includes() && context.batch_reached())
                 || context.time_reached_at_cell()
             {
-                self.cut_row_bytes = context.size - row_start;
                 return Ok(false);
             }
         }
@@ -425,15 +422,24 @@ fn set_next_column(key: &mut KeyBuf, cell: &CellRef<'_>, hint: Option<&[u8]>) {
     }
 }
 
-fn push<L: LeafScanner>(out: &mut CellBuffer, cell: &CellRef<'_>, filter: &FilterSlot, leaf: Option<&L>) {
+fn push<L: LeafScanner>(
+    out: &mut CellBuffer,
+    cell: &CellRef<'_>,
+    filter: &FilterSlot,
+    leaf: Option<&L>,
+    context: &mut ScannerContext,
+) -> Result<()> {
     if let Some(value) = filter.as_ref().and_then(|filter| filter.transform(cell)) {
-        return out.push(&cell.with_value(value.as_bytes()));
+        out.push(&cell.with_value(value.as_bytes()));
+        return Ok(());
     }
+    context.admit(cell)?;
     let wanted = out.shares(cell.value().len());
     match leaf.filter(|_| wanted).and_then(L::share_value) {
         Some(value) => out.push_shared(cell, value),
         None => out.push(cell),
     }
+    Ok(())
 }
 
 fn row_too_big(max: u64, cell: &CellRef<'_>) -> HBaseError {

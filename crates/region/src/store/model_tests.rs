@@ -221,11 +221,13 @@ fn random_range(random: &mut Random) -> Scan {
 
 /// Drains a scanner under limits that cut it anywhere; joins what belongs to one row.
 fn read(mut scanner: RegionScanner, random: &mut Random) -> Vec<Vec<String>> {
-    let context = match random.below(3) {
-        0 => ScannerContext::unlimited(),
-        1 => ScannerContext::unlimited().with_batch(1 + random.below(3) as usize),
-        _ => ScannerContext::unlimited().with_size_limit(LimitScope::BetweenCells, 1 + random.below(100)),
+    let (batch, bytes) = match random.below(3) {
+        0 => (0, u64::MAX),
+        1 => (1 + random.below(3) as usize, u64::MAX),
+        _ => (0, 1 + random.below(100)),
     };
+    let limits =
+        || ScannerContext::unlimited().with_batch(batch).with_size_limit(LimitScope::BetweenCells, bytes);
     let mut rows: Vec<Vec<String>> = Vec::new();
     let releases = random.chance(2);
     let release = |scanner: &mut RegionScanner| {
@@ -233,7 +235,7 @@ fn read(mut scanner: RegionScanner, random: &mut Random) -> Vec<Vec<String>> {
             scanner.release_blocks();
         }
     };
-    for part in drain_with(&mut scanner, context, release).expect("readable") {
+    for part in drain_with(&mut scanner, limits, release).expect("readable") {
         let row_of = |cell: &String| cell.split('/').next().map(str::to_owned);
         match rows.last_mut() {
             Some(row) if row_of(&row[0]) == row_of(&part[0]) => row.extend(part),

@@ -152,26 +152,26 @@ impl TestStore {
     }
 
     pub(crate) fn scan(&self, scan: Scan) -> Vec<String> {
-        drain(&mut self.scanner(scan, u64::MAX - 1), ScannerContext::unlimited()).expect("scanned").concat()
+        drain(&mut self.scanner(scan, u64::MAX - 1)).expect("scanned").concat()
     }
 }
 
 /// Reads all results: the cells of each as text.
-pub(crate) fn drain(scanner: &mut RegionScanner, context: ScannerContext) -> Result<Vec<Vec<String>>> {
-    drain_with(scanner, context, |_| ())
+pub(crate) fn drain(scanner: &mut RegionScanner) -> Result<Vec<Vec<String>>> {
+    drain_with(scanner, ScannerContext::unlimited, |_| ())
 }
 
-/// As [`drain`], and does something with the scanner before each result.
+/// As [`drain`], with these limits for each call, and does something with the scanner before it.
 pub(crate) fn drain_with(
     scanner: &mut RegionScanner,
-    context: ScannerContext,
+    limits: impl Fn() -> ScannerContext,
     mut act: impl FnMut(&mut RegionScanner),
 ) -> Result<Vec<Vec<String>>> {
     let mut results = Vec::new();
     for _ in 0..100_000 {
         act(scanner);
         let mut out = CellBuffer::new();
-        let state = scanner.next(&mut out, &mut context.clone()).map_err(TryError::into_failure)?;
+        let state = scanner.next(&mut out, &mut limits()).map_err(TryError::into_failure)?;
         if !out.is_empty() {
             results.push(out.iter().map(|cell| text(&cell)).collect());
         }

@@ -16,7 +16,6 @@ use super::testing::{ENGINES, NOW_MS, TestStore, drain, family, text};
 use super::{Store, StoreConfig, StoreEnv};
 use crate::layout;
 use crate::ops::Scan;
-use crate::scanner::ScannerContext;
 
 fn write(env: &StoreEnv, path: &std::path::Path, bytes: &[u8]) {
     let mut file =
@@ -66,7 +65,7 @@ fn replaced_files_wait_for_their_readers() {
     let mut scanner = test.scanner(Scan::default(), u64::MAX - 1);
     test.compact(true, u64::MAX);
     assert!(inputs.iter().all(|name| test.env.fs.exists(&test.store.dirs.family.join(name)).expect("asked")));
-    assert_eq!(drain(&mut scanner, ScannerContext::unlimited()).expect("read").len(), 2);
+    assert_eq!(drain(&mut scanner).expect("read").len(), 2);
     assert_eq!(test.store.archive_replaced().expect("archived"), 2, "the scanner is still there");
     drop(scanner);
     assert_eq!(test.store.archive_replaced().expect("archived"), 0);

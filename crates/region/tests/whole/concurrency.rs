@@ -288,9 +288,7 @@ fn a_row_reader_goes_with_the_time() {
                     let mut context = ScannerContext::unlimited();
                     let row = Bytes::from_static(rows[at].as_bytes());
                     let get = || Ok(Scan::get(row.clone()));
-                    reader
-                        .get_of_kind(0, &row, get, &mut cells, &mut context, &mut |_| Ok(()))
-                        .expect("read");
+                    reader.get_of_kind(0, &row, get, &mut cells, &mut context).expect("read");
                     let seen: Vec<i32> =
                         values(&texts(&cells)).iter().map(|v| v.parse().expect("a number")).collect();
                     assert_eq!(seen.len(), 1, "row {at}: {seen:?}");

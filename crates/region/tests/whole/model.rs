@@ -292,8 +292,7 @@ fn random_get(random: &mut Random, kind: u64) -> Scan {
 fn read(rows: &mut RowReader<'_>, kind: u64, get: Scan) -> Vec<String> {
     let (mut cells, row) = (CellBuffer::new(), get.start_row.clone());
     let mut context = ScannerContext::unlimited();
-    rows.get_of_kind(kind as usize, &row, || Ok(get), &mut cells, &mut context, &mut |_| Ok(()))
-        .expect("read");
+    rows.get_of_kind(kind as usize, &row, || Ok(get), &mut cells, &mut context).expect("read");
     texts(&cells)
 }
 

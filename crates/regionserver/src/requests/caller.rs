@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use evenkeel_common::{CellBuffer, Result};
+use evenkeel_common::{CellBuffer, Charge, Result};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_rpc::{Call, CallTimes, CellBlockWriter, CellCodec, Charge, Compressor, Respond};
+use evenkeel_rpc::{Call, CallTimes, CellBlockWriter, CellCodec, Compressor, Respond};
 use prost::Message;
 
 use crate::convert::result;

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, ErrorKind, HBaseError, Result, TryError, TryResult, Wait};
+use evenkeel_common::{CellBuffer, Charge, ErrorKind, HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_protocol::pb;
-use evenkeel_region::region::{Region, RoomForRow, RowReader};
-use evenkeel_region::scanner::ScannerContext;
-use evenkeel_rpc::Charge;
+use evenkeel_region::region::{Region, RowReader};
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
 
 use crate::convert::{check_row, read, result};
 use crate::requests::caller::{Caller, Reply, place_cells};
-use crate::requests::multi;
 use crate::{RegionServer, RequestKind};
+
+/// A row of up to this many bytes takes no room before it is a reply.
+const UNCHARGED_BYTES_MAX: u64 = 256 << 10;
 
 /// Reads one row, on a thread that may wait.
 ///
@@ -68,13 +69,12 @@ impl<'a> GetReader<'a> {
     }
 
     /// Reads a row to the end of `cells`; `context` counts the bytes of the blocks that were looked
-    /// into. `upcoming` are the rows that are read next of this kind, this one first: they are
-    /// prefetched.
+    /// into, and has the room of the reply. `upcoming` are the rows that are read next of this
+    /// kind, this one first: they are prefetched.
     ///
     /// # Errors
-    /// What reading the request or reading the row says; `WouldWait` and `TimeSliceOver`. `cells`
-    /// may have a part of the row then. `room` is asked as a long row grows, and its error is one,
-    /// too.
+    /// What reading the request or reading the row says; `WouldWait` and `TimeSliceOver`;
+    /// `CallQueueTooBigException` if the reply has no room. `cells` may have a part of the row then.
     pub fn read<'r>(
         &mut self,
         kind: usize,
@@ -82,13 +82,12 @@ impl<'a> GetReader<'a> {
         row: &Bytes,
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
         (cells, context): (&mut CellBuffer, &mut ScannerContext),
-        room: RoomForRow<'_>,
     ) -> TryResult<()> {
         self.rows.prefetch_rows(kind, upcoming);
         check_not_closest(get)?;
         check_row(row)?;
         let scan = || read::get(get, row, self.server.config.load_families_on_demand);
-        self.rows.get_of_kind(kind, row, scan, cells, context, room)
+        self.rows.get_of_kind(kind, row, scan, cells, context)
     }
 
     /// Reads the row of a single Get; also returns the bytes of its cells.
@@ -105,12 +104,10 @@ impl<'a> GetReader<'a> {
         context: &mut ScannerContext,
     ) -> TryResult<(Reply<pb::GetResponse>, u64)> {
         let mut cells = self.server.cells_for(caller);
-        let mut charge = Charge::none(Arc::clone(&self.server.unsent));
-        let mut room = |bytes| match charge.take(bytes - charge.units()) {
-            true => Ok(()),
-            false => Err(multi::no_room(bytes)),
-        };
-        let read = self.read(kind, get, row, upcoming, (&mut cells, context), &mut room);
+        let unsent = Charge::none(Arc::clone(&self.server.unsent));
+        context.set_charge(ReplyCharge::new(unsent, UNCHARGED_BYTES_MAX));
+        let read = self.read(kind, get, row, upcoming, (&mut cells, context));
+        let room = context.take_charge().map(ReplyCharge::into_charge);
         if !read.as_ref().is_err_and(TryError::is_unfinished) {
             self.server.counters.count(RequestKind::Get);
         }
@@ -124,7 +121,7 @@ impl<'a> GetReader<'a> {
             false => place_cells(cells, block.as_mut()),
         };
         let message = pb::GetResponse { result: Some(result) };
-        Ok((Reply { message, block, room: Some(charge) }, bytes))
+        Ok((Reply { message, block, room }, bytes))
     }
 
     /// Does not count the rows that were read so far: all of them are read again elsewhere.

@@ -40,20 +40,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::error::QUOTED_BYTES_MAX;
-use evenkeel_common::{Binary, CellBuffer, HBaseError, Result, TryError, Wait, clock, quoted, turns};
+use evenkeel_common::{Binary, CellBuffer, HBaseError, Result, Wait, clock, quoted, turns};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{self, Operation, OperationTimes, Region};
-use evenkeel_region::scanner::ScannerContext;
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
 use evenkeel_rpc::CellBlockReader;
 
 use self::outcomes::{Gathering, Outcome};
 pub use self::read::read;
 use self::reply_limits::ReplyLimits;
-pub use self::reply_limits::no_room;
 use crate::convert::multi::{Action, MultiRequest, MultiResponse, RegionAction, What};
 use crate::convert::service::ServiceCall;
 use crate::convert::{condition, mutation};
@@ -159,7 +158,7 @@ pub fn multi(
     let gathering = Gathering::new(actions, caller, global.is_some(), reply, runs_on.handlers());
     let mut run = MultiRun {
         runs_on,
-        context: ScannerContext::unlimited(),
+        context: ReplyLimits::context(server, None),
         kinds: &request.kinds,
         actions_left: actions.iter().map(|of| of.actions.len()).sum(),
         gets: None,
@@ -179,6 +178,7 @@ pub fn multi(
     run.end_gets();
     // Now that all that it writes is counted.
     gathering.answer_after(server, hold_for(server, actions, run.written_bytes));
+    gathering.keep_room(run.context.take_charge().map(ReplyCharge::into_charge));
     gathering.end();
 }
 
@@ -444,21 +444,24 @@ impl MultiRun<'_> {
             cells: self.server.cells_for(caller),
         });
         let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
-        let mut room = |row_bytes| self.limits.grow_to(row_bytes);
         let cells = (&mut gets.cells, &mut self.context);
         let began_at = clock::monotonic();
-        let read = reader.read(kind, get, row, upcoming, cells, &mut room);
+        let read = reader.read(kind, get, row, upcoming, cells);
         region.operation_times().record(Operation::Get, began_at.elapsed());
         let count = gets.cells.len() - cells_before;
         let bytes = gets.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
             gets.cells.truncate(cells_before);
         }
-        read.map_err(TryError::into_failure)?;
+        let context = &mut self.context;
+        read.map_err(|error| self.limits.row_error(error).into_failure())?;
         if get.existence_only() {
             return Ok(Outcome::Exists(count > 0));
         }
-        self.limits.add_cells(bytes as u64).inspect_err(|_| gets.cells.truncate(cells_before))?;
+        if let Err(error) = self.limits.add_cells(bytes as u64, context) {
+            gets.cells.truncate(cells_before);
+            return Err(self.limits.row_error(error.into()).into_failure());
+        }
         if gets.count == 0 {
             gets.first = (at, slot);
             if caller.codec.is_some() {

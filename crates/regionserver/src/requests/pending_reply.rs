@@ -16,9 +16,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_common::Result;
+use evenkeel_common::{Charge, Result};
 use evenkeel_metrics::Cause;
-use evenkeel_rpc::{Charge, DetachedResponder};
+use evenkeel_rpc::DetachedResponder;
 use prost::Message;
 
 use crate::background::Background;

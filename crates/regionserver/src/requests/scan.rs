@@ -20,12 +20,12 @@ use bytes::Bytes;
 use evenkeel_common::buffer_pool::POOLED_BYTES_MAX;
 use evenkeel_common::clock;
 use evenkeel_common::length;
-use evenkeel_common::{Binary, CellBuffer, ErrorKind, HBaseError, Result, TryError};
+use evenkeel_common::{Binary, CellBuffer, Charge, ErrorKind, HBaseError, Result, TryError};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
 use evenkeel_region::region::{Operation, Region, RegionCount};
-use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
+use evenkeel_region::scanner::{LimitScope, NextState, ReplyCharge, ScannerContext};
 
 use evenkeel_rpc::ConnectionInfo;
 use prost::Message;
@@ -39,6 +39,8 @@ use crate::{RegionServer, RequestKind};
 const COLUMN_BYTES: usize = 64;
 /// Results that a reply reserves room for at once.
 const RESULTS_RESERVED_MAX: u32 = 512;
+/// Bytes by which a reply may exceed its limit without taking room before it is sent.
+const UNCHARGED_BYTES_MAX: u64 = 256 << 10;
 /// After this many results, capacity is reserved for the rest as if they were alike.
 const RESULTS_TO_MEASURE: usize = 32;
 
@@ -277,6 +279,8 @@ fn reset(error: HBaseError, caller: &Caller) -> HBaseError {
         // Unchecked in HBase: told as it is.
         ErrorKind::IllegalArgument => error,
         _ if error.is_do_not_retry() => error,
+        // The client waits, and finds no scanner then: it opens another one.
+        ErrorKind::CallQueueTooBig => error,
         _ if caller.has_version(1, 4) => {
             HBaseError::new(ErrorKind::ScannerReset, format!("Scanner is closed on the server-side: {error}"))
         }
@@ -364,7 +368,8 @@ impl Call<'_> {
             response.scan_metrics = Some(self.metrics(&context));
         }
         let cell_bytes = page.cells.encoded_len() as u64;
-        let reply = self.reply(response, page);
+        let room = context.take_charge().map(ReplyCharge::into_charge);
+        let reply = self.reply(response, page, room);
         Ok(Ended { reply, cell_bytes, close: close_asked || !more || !more_in_region })
     }
 
@@ -379,6 +384,9 @@ impl Call<'_> {
         let scope = if partials { LimitScope::BetweenCells } else { LimitScope::BetweenRows };
         let mut context = ScannerContext::unlimited().with_batch(scanner.batch).with_size_limit(scope, bytes);
         context.block_size_limit = self.server.config.result_bytes_max;
+        // The limit bounds replies of small cells. Only a large cell that exceeds it takes room.
+        let unsent = Charge::none(Arc::clone(&self.server.unsent));
+        context.set_charge(ReplyCharge::new(unsent, bytes.saturating_add(UNCHARGED_BYTES_MAX)));
         match self.deadline() {
             Some(deadline) => context.with_deadline(scope, deadline),
             None => context,
@@ -493,7 +501,12 @@ impl Call<'_> {
         pb::ScanMetrics { metrics: counters.into_iter().map(pair).collect() }
     }
 
-    fn reply(&self, mut response: pb::ScanResponse, page: Page) -> Reply<pb::ScanResponse> {
+    fn reply(
+        &self,
+        mut response: pb::ScanResponse,
+        page: Page,
+        room: Option<Charge>,
+    ) -> Reply<pb::ScanResponse> {
         if let Some(block_bytes) = &page.block_bytes {
             let metrics = |bytes: &u64| pb::QueryMetrics { block_bytes_scanned: Some(*bytes) };
             response.query_metrics = block_bytes.iter().map(metrics).collect();
@@ -503,11 +516,11 @@ impl Call<'_> {
                 block.push_buffer_owned(page.cells);
                 response.cells_per_result = page.counts;
                 response.partial_flag_per_result = page.partial;
-                Reply { message: response, block: Some(block), room: None }
+                Reply { message: response, block: Some(block), room }
             }
             None => {
-                response.results = results(&page);
-                Reply::plain(response)
+                response.results = results(page);
+                Reply { message: response, block: None, room }
             }
         }
     }
@@ -519,7 +532,11 @@ fn cursor(scanner: &OpenScanner) -> Option<pb::Cursor> {
 }
 
 /// The results as messages, for clients with no codec.
-fn results(page: &Page) -> Vec<pb::Result> {
+fn results(page: Page) -> Vec<pb::Result> {
+    if let [partial] = page.partial[..] {
+        // A large row is alone in its reply, and is not copied.
+        return vec![result::with_cells(page.cells, false, partial)];
+    }
     let mut cells = page.cells.iter();
     let counted = page.counts.iter().zip(&page.partial);
     counted

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use evenkeel_block_cache::{
     Admission, BlockCache, BlockKey, BucketCache, BucketCacheConfig, CacheHint, CacheStats, FileId, LoadBlock,
 };
-use evenkeel_common::TryResult;
+use evenkeel_common::{ErrorKind, TryResult};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{CellCodec, Compressor};
@@ -87,15 +87,18 @@ fn get_row(server: &TestServer, region: &Region, row: u8, caller: &Caller) -> Re
     get::get(&server.server, pb::GetRequest { region: specifier(region), get }, caller).expect("answered")
 }
 
-fn scan_all(server: &TestServer, region: &Region, caller: &Caller) -> Reply<pb::ScanResponse> {
-    let request = pb::ScanRequest {
+fn scan_request(region: &Region) -> pb::ScanRequest {
+    pb::ScanRequest {
         region: Some(specifier(region)),
         scan: Some(pb::Scan::default()),
         number_of_rows: Some(1000),
         client_handles_partials: Some(true),
         ..Default::default()
-    };
-    scan::scan(&server.server, &request, caller).expect("answered").expect("in time")
+    }
+}
+
+fn scan_all(server: &TestServer, region: &Region, caller: &Caller) -> Reply<pb::ScanResponse> {
+    scan::scan(&server.server, &scan_request(region), caller).expect("answered").expect("in time")
 }
 
 fn values<M>(reply: Reply<M>) -> Vec<Vec<u8>> {
@@ -171,4 +174,27 @@ fn replies_are_cut_while_others_wait_for_their_clients() {
     let cut = values(reply).len();
     assert!((1..=3).contains(&cut), "64 KiB at least: {cut} values");
     server.unsent.give(nearly_all);
+}
+
+#[test]
+fn a_large_value_is_copied_only_if_there_is_room_for_it() {
+    const BYTES: u64 = 1 << 20;
+    let (server, region) = TestServer::with_region();
+    put(&region, &[cell(&[0], b"q", &vec![7; BYTES as usize])]);
+    for caller in [caller(), caller_without_codec()] {
+        let reply = get_row(&server, &region, 0, &caller);
+        assert!(server.unsent.used() >= BYTES, "{} bytes are charged", server.unsent.used());
+        drop(reply);
+        assert_eq!(server.unsent.used(), 0);
+        let nearly_all = server.unsent.max() - 1000;
+        server.unsent.add(nearly_all);
+        let get = pb::Get { row: Bytes::from_static(&[0]), ..Default::default() };
+        let get = get::get(&server.server, pb::GetRequest { region: specifier(&region), get }, &caller);
+        let scan = scan::scan(&server.server, &scan_request(&region), &caller);
+        for refused in [get.map(drop), scan.map(drop)] {
+            assert_eq!(refused.expect_err("no room").kind(), ErrorKind::CallQueueTooBig);
+        }
+        assert_eq!(server.unsent.used(), nearly_all, "everything is given back");
+        server.unsent.give(nearly_all);
+    }
 }

@@ -21,9 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::budget::Budget;
 use crate::worker::Worker;
-use evenkeel_common::clock;
+use evenkeel_common::{Budget, clock};
 
 /// Longest preamble, SASL token or ConnectionHeader. Those of HBase's clients have some hundred
 /// bytes.
@@ -86,8 +85,8 @@ impl InputBudget {
     /// Whether room is short: some input found none a moment ago, or less than a quarter is left.
     pub fn is_pressed(&self) -> bool {
         let refused_ms = self.refused_ms.load(Ordering::Relaxed);
-        let was_refused = refused_ms > 0 && self.now_ms() < refused_ms + PRESSED_FOR_MS;
-        was_refused || self.bytes.free() < self.bytes.max() / 4
+        let was_pressed = refused_ms > 0 && self.now_ms() < refused_ms + PRESSED_FOR_MS;
+        was_pressed || self.bytes.free() < self.bytes.max() / 4
     }
 
     /// How long input may take that has `timeout` while there is room.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, HBaseError, length};
+use evenkeel_common::{CellBuffer, Charge, HBaseError, length};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::CheckAndMutateResult;
 use evenkeel_rpc::{CallClass, CellBlockWriter, Executor};
@@ -63,6 +63,8 @@ struct Slots {
     /// Starts that have not ended, the request's own among them.
     open: usize,
     reply: Option<PendingReply<MultiResponse>>,
+    /// What the cells take of the room for replies, until the response is sent.
+    room: Option<Charge>,
 }
 
 /// Collects outcomes until all are there.
@@ -95,7 +97,7 @@ impl Gathering {
         let asked = actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
         let regions =
             actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
-        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply) });
+        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply), room: None });
         let (told_bytes, too_large) = (AtomicU64::new(0), OnceLock::new());
         Arc::new(Self { asked, caller, global_condition, slots, told_bytes, too_large, responds })
     }
@@ -108,6 +110,11 @@ impl Gathering {
                 reply.hold_for(hold, &server.background);
             }
         }
+    }
+
+    /// Keeps the room that the cells take until the response is sent.
+    pub fn keep_room(&self, room: Option<Charge>) {
+        self.slots.lock().room = room;
     }
 
     /// Something was started whose end will be told by [`Gathering::end`].
@@ -168,17 +175,18 @@ impl Gathering {
             return;
         }
         let (regions, reply) = (std::mem::take(&mut slots.regions), slots.reply.take());
+        let room = slots.room.take();
         drop(slots);
         let Some(reply) = reply else { return };
         let own = Arc::clone(self);
-        let respond = move || reply.send(Ok(own.reply(regions)));
+        let respond = move || reply.send(Ok(own.reply(regions, room)));
         match &self.responds {
             None => respond(),
             Some(executor) => executor.run_rest(CallClass::Scan, respond),
         }
     }
 
-    fn reply(&self, regions: Vec<RegionOutcome>) -> Reply<MultiResponse> {
+    fn reply(&self, regions: Vec<RegionOutcome>, room: Option<Charge>) -> Reply<MultiResponse> {
         let mut block = self.caller.block();
         let processed = self.processed(&regions);
         let results = self.asked.iter().zip(regions);
@@ -189,7 +197,7 @@ impl Gathering {
             processed,
             region_statistics: (!self.global_condition).then(pb::MultiRegionLoadStats::default),
         };
-        Reply { message, block, room: None }
+        Reply { message, block, room }
     }
 
     /// The response's own flag: the outcome of a global condition, or true once an atomic action

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, TryError, TryResult, Wait, clock};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Operation;
-use evenkeel_region::scanner::ScannerContext;
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
 use evenkeel_rpc::CellBlockWriter;
 use prost::Message;
 
@@ -43,7 +43,7 @@ pub fn read(
         cells: server.cells_for(caller),
         block: caller.block(),
         caller,
-        context: ScannerContext::within(slice),
+        context: ReplyLimits::context(server, slice),
         actions_left,
     };
     let results = checked.map_err(TryError::from).and_then(|()| {
@@ -58,11 +58,11 @@ pub fn read(
         processed: None,
         region_statistics: Some(pb::MultiRegionLoadStats::default()),
     };
-    let Rows { cells, mut block, limits, .. } = rows;
+    let Rows { cells, mut block, mut context, .. } = rows;
     if let Some(block) = &mut block {
         block.push_buffer_owned(cells);
     }
-    Ok(Reply { message, block, room: Some(limits.room) })
+    Ok(Reply { message, block, room: context.take_charge().map(ReplyCharge::into_charge) })
 }
 
 /// The rows of a request that only reads.
@@ -139,20 +139,20 @@ impl Rows<'_> {
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
     ) -> TryResult<Outcome> {
         let (cells_before, bytes_before) = (self.cells.len(), self.cells.encoded_len());
-        let Self { cells, context, limits, .. } = self;
-        let mut room = |row_bytes| limits.grow_to(row_bytes);
-        let read = reader.read(kind, get, row, upcoming, (cells, context), &mut room);
+        let read = reader.read(kind, get, row, upcoming, (&mut self.cells, &mut self.context));
         let count = self.cells.len() - cells_before;
         let bytes = self.cells.encoded_len() - bytes_before;
         if read.is_err() || get.existence_only() {
             self.cells.truncate(cells_before);
         }
-        read?;
+        read.map_err(|error| self.limits.row_error(error))?;
         if get.existence_only() {
             return Ok(Outcome::Exists(count > 0));
         }
-        let added = self.limits.add_cells(bytes as u64);
-        added.inspect_err(|_| self.cells.truncate(cells_before))?;
+        if let Err(error) = self.limits.add_cells(bytes as u64, &mut self.context) {
+            self.cells.truncate(cells_before);
+            return Err(self.limits.row_error(error.into()));
+        }
         let is_first = cells_before == 0 && self.actions_left > 1;
         match self.block {
             // The cells lie beside the message, with those of all other rows.

@@ -1,16 +1,16 @@
 //! [`ReplyLimits`]: how large the reply to a Multi may become.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use evenkeel_common::{ErrorKind, HBaseError, Result};
-use evenkeel_region::scanner::ScannerContext;
-use evenkeel_rpc::Charge;
+use evenkeel_common::{Charge, ErrorKind, HBaseError, Result, TryError};
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
 
 use crate::RegionServer;
 use crate::requests::caller::Caller;
 
-/// What a reply grows by before it takes more room.
-const ROOM_STEP: u64 = 64 << 10;
+/// A reply of up to this many bytes takes no room before it is sent.
+const UNCHARGED_BYTES_MAX: u64 = 64 << 10;
 
 /// How large a reply may become, and how large it is.
 pub(super) struct ReplyLimits {
@@ -22,9 +22,7 @@ pub(super) struct ReplyLimits {
     pub result_bytes: u64,
     /// What actions have left to be told so far.
     pub told_bytes: u64,
-    /// The room for replies that the cells take.
-    pub room: Charge,
-    /// There was none for more.
+    /// There was no room for a row.
     has_no_room: bool,
 }
 
@@ -38,37 +36,41 @@ impl ReplyLimits {
             block_bytes_max: server.config.result_bytes_max,
             result_bytes: 0,
             told_bytes: 0,
-            room: Charge::none(Arc::clone(&server.unsent)),
             has_no_room: false,
         }
     }
 
-    /// Takes room for a row that is being read and has grown to `row_bytes`.
-    ///
-    /// # Errors
-    /// `CallQueueTooBigException`, at which clients back off, if the reply has no row yet.
-    /// Otherwise `MultiActionResultTooLarge`, at which a client asks for the rest at once.
-    pub fn grow_to(&mut self, row_bytes: u64) -> Result<()> {
-        let bytes = self.result_bytes + row_bytes;
-        // Small replies touch no count that others share.
-        if bytes <= self.room.units() + ROOM_STEP || self.room.take(bytes - self.room.units()) {
-            return Ok(());
-        }
-        self.has_no_room = true;
-        Err(match self.result_bytes {
-            0 => no_room(bytes),
-            _ => self.too_large_error(0),
-        })
+    /// The context of the reads for a reply, with the room that their cells take. `slice` is how
+    /// long they may take here; `None` for no limit.
+    pub fn context(server: &RegionServer, slice: Option<Duration>) -> ScannerContext {
+        let mut context = ScannerContext::within(slice);
+        let unsent = Charge::none(Arc::clone(&server.unsent));
+        context.set_charge(ReplyCharge::new(unsent, UNCHARGED_BYTES_MAX));
+        context
     }
 
-    /// Counts the cells of a row that was read.
+    /// Counts the cells of a row that was read, and takes room for them.
     ///
     /// # Errors
-    /// As [`ReplyLimits::grow_to`]: the row should be dropped.
-    pub fn add_cells(&mut self, bytes: u64) -> Result<()> {
-        self.grow_to(bytes)?;
+    /// `CallQueueTooBigException` if there is none: the row should be dropped.
+    pub fn add_cells(&mut self, bytes: u64, context: &mut ScannerContext) -> Result<()> {
+        if let Some(charge) = context.charge_mut() {
+            charge.charge_row(bytes)?;
+        }
         self.result_bytes += bytes;
         Ok(())
+    }
+
+    /// The error of a row that could not be read or kept. For lack of room that is
+    /// `CallQueueTooBigException`, at which clients back off, if the reply has no row yet;
+    /// otherwise `MultiActionResultTooLarge`, at which a client asks for the rest at once.
+    pub fn row_error(&mut self, error: TryError) -> TryError {
+        let TryError::Failed(failure) = &error else { return error };
+        if failure.kind() != ErrorKind::CallQueueTooBig {
+            return error;
+        }
+        self.has_no_room = true;
+        if self.result_bytes > 0 { self.too_large_error(0).into() } else { error }
     }
 
     /// The error of actions for which the reply has no room. Clients that do not know it get as
@@ -85,12 +87,4 @@ impl ReplyLimits {
         let message = format!("Max size exceeded CellSize: {} BlockSize: {block_bytes}", self.result_bytes);
         HBaseError::new(ErrorKind::MultiActionResultTooLarge, message)
     }
-}
-
-/// The error of a row for which there is no room beside replies that clients have not taken.
-pub fn no_room(bytes: u64) -> HBaseError {
-    let message = format!(
-        "a row of {bytes} bytes and more finds no room beside replies that clients have not taken yet"
-    );
-    HBaseError::new(ErrorKind::CallQueueTooBig, message)
 }

@@ -1,0 +1,98 @@
+//! [`Budget`]: a limit of bytes or of calls that the whole server shares, and [`Charge`]: what one
+//! request has taken of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One limit of the whole server.
+#[derive(Debug)]
+pub struct Budget {
+    max: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    /// A budget of `max` units.
+    pub fn new(max: u64) -> Arc<Self> {
+        Arc::new(Budget { max, used: AtomicU64::new(0) })
+    }
+
+    /// Units taken, with those that lie idle on the threads.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Units that may be taken at all.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Units not taken; 0 when the limit was passed, which only [`Budget::add`] can do.
+    pub fn free(&self) -> u64 {
+        self.max.saturating_sub(self.used())
+    }
+
+    /// Takes `units` if they are there.
+    pub fn take(&self, units: u64) -> bool {
+        let within = |used: u64| used.checked_add(units).filter(|sum| *sum <= self.max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
+
+    /// Takes `units` even beyond the limit.
+    pub fn add(&self, units: u64) {
+        self.used.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// Gives back what was taken.
+    pub fn give(&self, units: u64) {
+        let before = self.used.fetch_sub(units, Ordering::Relaxed);
+        debug_assert!(before >= units, "gave back {units} of {before}");
+    }
+}
+
+/// Units of a [`Budget`], given back when it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    budget: Arc<Budget>,
+    units: u64,
+}
+
+impl Charge {
+    /// No units of `budget` yet.
+    pub fn none(budget: Arc<Budget>) -> Self {
+        Charge { budget, units: 0 }
+    }
+
+    /// Takes further units, if they are there.
+    pub fn take(&mut self, units: u64) -> bool {
+        let taken = self.budget.take(units);
+        self.units += if taken { units } else { 0 };
+        taken
+    }
+
+    /// Units taken.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give(self.units);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_comes_back_when_it_is_dropped() {
+        let whole = Budget::new(100);
+        let mut charge = Charge::none(whole.clone());
+        assert!(charge.take(60) && charge.take(30) && !charge.take(20) && charge.take(10));
+        assert_eq!((charge.units(), whole.used()), (100, 100));
+        drop(charge);
+        assert_eq!(whole.used(), 0);
+    }
+}
