@@ -3,7 +3,7 @@
 //!
 //! A thread that flushes, compacts or rolls a log [begins](begin) an activity and ends it by
 //! dropping the guard. A disk that was slow is noted [when it is over](note). The ledger asks which
-//! activities [overlap](during) a slow request.
+//! activities [overlap](during) a slow request. Status pages list the [kept] ones.
 //!
 //! The list is one of the process, as the threads and the disk are. It is locked when an activity
 //! begins or ends, and when a slow request is kept; no other request looks at it.
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 /// Activities that run at a time and are listed.
 pub const RUNNING_MAX: usize = 256;
 /// Activities that have ended and are kept.
-pub const ENDED_MAX: usize = 256;
+pub const ENDED_MAX: usize = 512;
 /// Activities that one request is told; the longest are.
 pub const OVERLAPPING_MAX: usize = 8;
 /// How long after it a failure is still told.
@@ -199,6 +199,15 @@ pub fn during(from: Instant, to: Instant) -> Vec<Activity> {
     found
 }
 
+/// The activities of some kinds that are kept: those that have ended, the oldest first, then those
+/// that run.
+pub fn kept(kinds: &[ActivityKind]) -> Vec<Activity> {
+    let activities = ACTIVITIES.lock();
+    let running = activities.running.iter().map(|(_, activity)| activity);
+    let all = activities.ended_of_disk.iter().chain(&activities.ended).chain(running);
+    all.filter(|activity| kinds.contains(&activity.kind)).cloned().collect()
+}
+
 fn cut(mut text: String) -> String {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(end.unwrap_or(0));
@@ -235,6 +244,18 @@ mod tests {
         let after = clock::monotonic();
         std::thread::sleep(Duration::from_millis(1));
         assert!(of("before", after).is_empty(), "it had ended, and did not fail");
+    }
+
+    #[test]
+    fn activities_of_a_kind_are_listed_those_that_run_last() {
+        let running = begin(ActivityKind::Split, "listed");
+        drop(begin(ActivityKind::Merge, "listed"));
+        drop(begin(ActivityKind::LogRoll, "listed"));
+        let listed = kept(&[ActivityKind::Split, ActivityKind::Merge]);
+        let listed = listed.iter().filter(|activity| activity.subject == "listed");
+        let listed: Vec<_> = listed.map(|a| (a.kind, a.ended_at.is_some())).collect();
+        assert_eq!(listed, [(ActivityKind::Merge, true), (ActivityKind::Split, false)]);
+        drop(running);
     }
 
     #[test]

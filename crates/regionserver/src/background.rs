@@ -287,6 +287,8 @@ struct Shared {
     compactions_enabled: AtomicBool,
     /// Compactions that wait or run, by region: minor and major.
     compacting: Mutex<HashMap<String, (usize, usize)>>,
+    /// How often a compaction was asked for or ended.
+    compaction_changes: AtomicU64,
     /// Regions of which a thread makes a compaction, and other compactions of theirs, each key
     /// once.
     deferred: Mutex<HashMap<String, Vec<Compaction>>>,
@@ -348,6 +350,7 @@ impl Background {
             large_compaction_bytes: AtomicU64::new(config.large_compaction_bytes),
             compactions_enabled: AtomicBool::new(config.compactions_enabled),
             compacting: Mutex::default(),
+            compaction_changes: AtomicU64::new(0),
             deferred: Mutex::default(),
             flush_failures: AtomicU64::new(0),
             flush_tries: AtomicU32::new(config.flush_tries),
@@ -537,6 +540,12 @@ impl Background {
         (self.shared.flushes.len(), compactions + deferred)
     }
 
+    /// How often a compaction was asked for or ended: while it stays, none has begun, and the files
+    /// of regions are as before unless they were flushed or loaded.
+    pub fn compaction_changes(&self) -> u64 {
+        self.shared.compaction_changes.load(Ordering::Relaxed)
+    }
+
     /// Whether a flush has failed and will be asked for again.
     pub fn has_flushes_to_retry(&self) -> bool {
         !self.shared.flush_retries.lock().is_empty()
@@ -695,6 +704,7 @@ impl Shared {
     }
 
     fn count(&self, compaction: &Compaction, start: bool) {
+        self.compaction_changes.fetch_add(1, Ordering::Relaxed);
         let mut compacting = self.compacting.lock();
         let name = compaction.region.info().encoded_name();
         let counts = compacting.entry(name.to_owned()).or_default();

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::ArcSwap;
 use evenkeel_common::clock::Clock;
@@ -31,13 +33,20 @@ pub struct OnlineRegions {
     server: ServerName,
     clock: Arc<dyn Clock>,
     map: ArcSwap<Map>,
+    changes: AtomicU64,
     transitions: Mutex<Transitions>,
 }
 
 impl OnlineRegions {
     /// No regions.
     pub fn new(server: ServerName, clock: Arc<dyn Clock>) -> Self {
-        Self { server, clock, map: ArcSwap::default(), transitions: Mutex::default() }
+        Self {
+            server,
+            clock,
+            map: ArcSwap::default(),
+            changes: AtomicU64::new(0),
+            transitions: Mutex::default(),
+        }
     }
 
     /// The region of an encoded name, when it is online.
@@ -75,6 +84,11 @@ impl OnlineRegions {
     /// How many regions there are.
     pub fn len(&self) -> usize {
         self.map.load().len()
+    }
+
+    /// How often a region has come or gone.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
     }
 
     /// Whether there is no region.
@@ -123,6 +137,7 @@ impl OnlineRegions {
         let mut map = Map::clone(&self.map.load());
         edit(&mut map);
         self.map.store(Arc::new(map));
+        self.changes.fetch_add(1, Relaxed);
     }
 
     fn absent(&self, encoded_name: &str, asked: &[u8]) -> HBaseError {

@@ -5,17 +5,17 @@
 //! | [`Sample`]: rates, percentiles of all calls | 1 s | [`SAMPLES`] | 80 KiB |
 //! | [`Column`](heat::Column): requests of each region | 5 s | [`heat::COLUMNS`] | 1.5 MiB |
 //! | [`CacheLook`](cached::CacheLook): cached bytes of files | 10 s, on demand | 1 | 300 a file |
-//! | [`Work`]: flushes and compactions | 1 s | [`work::ENDED_MAX`] | 50 KiB |
 //! | [`Pause`]: moments in which the process stood still | | [`PAUSES`] | 2 KiB |
 //!
 //! The thread `status-history` takes them. It reads counters and nothing that it could wait for,
-//! except the list of regions, and has the priority of background work. A second without a sample,
+//! except the list of regions, and has the priority of background work. It takes that list only
+//! for a column of a time with requests, and for a look at the cache: a second of an idle server
+//! costs the same with one region and with 10,000. A second without a sample,
 //! because the thread did not get to run, is a gap in the charts, and is noted as a pause: a
 //! process that was stopped or starved shows it where its slow requests are.
 
 pub mod cached;
 pub mod heat;
-pub mod work;
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,8 +32,7 @@ use evenkeel_regionserver::RequestKind;
 use parking_lot::Mutex;
 
 use self::cached::CachedFiles;
-use self::heat::HeatMap;
-use self::work::{Work, WorkHistory};
+use self::heat::{HeatMap, Stamp};
 use crate::sources::Sources;
 
 /// Samples that are kept: a little more than ten minutes.
@@ -131,7 +130,6 @@ pub struct History {
     kept: Mutex<Kept>,
     heat: Mutex<HeatMap>,
     cached: CachedFiles,
-    work: Mutex<WorkHistory>,
 }
 
 impl History {
@@ -153,11 +151,6 @@ impl History {
     /// Reads the heat map.
     pub fn with_heat<R>(&self, read: impl FnOnce(&HeatMap) -> R) -> R {
         read(&self.heat.lock())
-    }
-
-    /// Flushes and compactions of the last minutes.
-    pub fn works(&self) -> Vec<Work> {
-        self.work.lock().works()
     }
 
     /// How much of each store file is cached.
@@ -223,13 +216,12 @@ fn sample_until(stopped: &Receiver<()>, sources: &Sources, history: &History) {
         rounds = rounds.wrapping_add(1);
         let now_ms = sources.now_ms();
         let Some(server) = sources.server() else { continue };
-        let regions = server.regions().all();
-        history.work.lock().look(now_ms, &regions, server.background());
         if rounds.is_multiple_of(HEAT_PERIODS) {
-            history.heat.lock().add(now_ms, &regions);
+            let stamp = Stamp { requests: server.counters().total(), regions: server.regions().changes() };
+            history.heat.lock().add(now_ms, stamp, || server.regions().all());
         }
         if history.cached.is_due(now_ms) {
-            history.cached.look(now_ms, &*sources.env.stores.cache, &regions);
+            history.cached.look(now_ms, &*sources.env.stores.cache, &server.regions().all());
         }
     }
 }

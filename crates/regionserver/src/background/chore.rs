@@ -28,9 +28,9 @@ use crate::statistics;
 /// How often the chore looks.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// How often regions are looked at while nothing is written, flushed or compacted: with many of
-/// them it takes milliseconds.
-const QUIET_PERIOD: Duration = Duration::from_secs(2);
+/// How often regions are looked at while nothing is written, flushed, compacted, opened or closed,
+/// and nothing is due: with many of them it takes milliseconds.
+const QUIET_PERIOD: Duration = Duration::from_secs(10);
 
 /// The shortest time between two checks of unflushed bytes, however often it is notified.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
@@ -107,18 +107,37 @@ pub struct Schedule {
     conditions_ms: AtomicI64,
     report_ms: AtomicI64,
     reported: Reported,
-    /// When all regions were last looked at, and the unflushed bytes after that.
-    looked: Mutex<Option<(Instant, u64)>>,
+    /// When all regions were last looked at, and what was found.
+    looked: Mutex<Option<(Instant, Stamp)>>,
     /// While replies to writes are held.
     watermark: Mutex<Option<RunningActivity>>,
 }
 
 impl Schedule {
-    /// Has the next round look at everything, and compute the throughput of compactions.
+    /// Whether something is due that has to look at the regions.
+    fn has_regions_due(&self, now_ms: i64) -> bool {
+        let of_regions = [&self.tuning_ms, &self.compactions_ms, &self.flushes_ms];
+        of_regions.into_iter().any(|next_ms| is_over(next_ms, now_ms))
+    }
+
+    /// Has the next round look at the regions, and compute the throughput of compactions.
     pub(crate) fn tune_soon(&self) {
         self.tuning_ms.store(0, Ordering::Relaxed);
+        self.look_soon();
+    }
+
+    /// Has the next round look at the regions.
+    pub(crate) fn look_soon(&self) {
         *self.looked.lock() = None;
     }
+}
+
+/// What tells whether a look at the regions can find anything new: it does not while this stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    unflushed_bytes: u64,
+    region_changes: u64,
+    compaction_changes: u64,
 }
 
 /// What the last report to the master said.
@@ -148,9 +167,14 @@ fn log_statistics(of: &str, line: Option<String>) {
     line.into_iter().for_each(|line| tracing::info!("{of}: {line}"));
 }
 
+/// Whether something is due.
+fn is_over(next_ms: &AtomicI64, now_ms: i64) -> bool {
+    now_ms >= next_ms.load(Ordering::Relaxed)
+}
+
 /// Whether something is due, and then not before `period_ms` again.
 fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
-    let due = now_ms >= next_ms.load(Ordering::Relaxed);
+    let due = is_over(next_ms, now_ms);
     if due {
         next_ms.store(now_ms.saturating_add(period_ms), Ordering::Relaxed);
     }
@@ -159,18 +183,30 @@ fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
 
 impl RegionServer {
     /// Looks at what a round of the thread has to: at regions only if that can tell something new.
-    fn run_round(&self) {
-        let now = clock::monotonic();
-        let looked = *self.schedule.looked.lock();
-        let is_quiet = looked.is_some_and(|(at, bytes)| {
-            now < at + QUIET_PERIOD && bytes == self.memory.bytes() && self.is_background_idle()
-        });
-        match is_quiet {
+    pub(crate) fn run_round(&self) {
+        match self.is_quiet() {
             true => self.look_at_clocks(self.clock.now_ms()),
             false => {
+                let now = clock::monotonic();
                 self.run_chore();
-                *self.schedule.looked.lock() = Some((now, self.memory.bytes()));
+                *self.schedule.looked.lock() = Some((now, self.stamp()));
             }
+        }
+    }
+
+    /// Whether a look at the regions would find what the last one found.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let looked = *self.schedule.looked.lock();
+        looked.is_some_and(|(at, stamp)| clock::monotonic() < at + QUIET_PERIOD && stamp == self.stamp())
+            && self.is_background_idle()
+            && !self.schedule.has_regions_due(self.clock.now_ms())
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp {
+            unflushed_bytes: self.memory.bytes(),
+            region_changes: self.regions.changes(),
+            compaction_changes: self.background.compaction_changes(),
         }
     }
 

@@ -104,8 +104,11 @@ pub fn bulk_load(
             replicate: request.replicate(),
         })
     });
-    if matches!(outcome, Ok(BulkLoadOutcome::Loaded)) && server.config.compaction_after_bulk_load {
-        compact_if_due(server, &region);
+    if matches!(outcome, Ok(BulkLoadOutcome::Loaded)) {
+        server.schedule.look_soon();
+        if server.config.compaction_after_bulk_load {
+            compact_if_due(server, &region);
+        }
     }
     answer(&region, outcome, request.bulk_token.is_some())
 }

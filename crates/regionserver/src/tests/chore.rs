@@ -137,6 +137,49 @@ fn a_compaction_that_is_due_by_time_needs_no_write() {
     });
 }
 
+#[test]
+fn regions_are_not_looked_at_again_while_nothing_happens() {
+    let (server, region) = TestServer::with_region();
+    let is_quiet = || server.server.is_quiet();
+    let look = || {
+        until("the server does not come to rest", || {
+            server.server.run_round();
+            server.server.is_quiet()
+        });
+    };
+    assert!(!is_quiet(), "nobody has looked yet");
+    look();
+    put(&region, &[cell(b"a", b"q", b"1")]);
+    // Cells that no request brought are counted by a look.
+    server.server.run_chore();
+    assert!(!is_quiet(), "a write");
+    look();
+    server.server.background().flush(&region).expect("flushed");
+    server.server.run_chore();
+    assert!(!is_quiet(), "a flush");
+    look();
+    server.server.background().request_compaction(&region, None, true);
+    assert!(!is_quiet(), "a compaction that was asked for");
+    until("the compaction does not end", || {
+        server.server.background().compactions_of(region.info().encoded_name()) == 0
+    });
+    assert!(!is_quiet(), "a compaction that has ended");
+    look();
+    let _other = server.open(
+        b"",
+        b"",
+        TableDescriptor::new("other".parse().expect("legal"))
+            .with_family(evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal")),
+    );
+    assert!(!is_quiet(), "a region that came");
+    look();
+    server.clock.advance_ms(10_000);
+    assert!(!is_quiet(), "old edits are due to be looked for");
+    look();
+    server.clock.advance_ms(9_999);
+    assert!(is_quiet());
+}
+
 /// A limit of 1 MiB that is approached from the first byte on, and a MemStore that nobody flushes.
 pub(super) fn near_its_limit(table: TableDescriptor) -> (TestServer, Arc<Region>) {
     let limits = RegionServerConfig {

@@ -3,6 +3,10 @@
 //! A column is what each region had in a while: reads and writes a second. Only regions that had
 //! any are in it, at most [`REGIONS_MAX`], the busiest. A region that was split or moved keeps its
 //! place by its start key as long as a column knows it.
+//!
+//! The regions are looked at while the server has requests, and once after the last of them. Reads
+//! and writes without a request, which the server makes of its own, are in the next column that
+//! looks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -65,6 +69,17 @@ pub struct HeatMap {
     seen: HashMap<String, Seen>,
     last_ms: Option<i64>,
     round: u64,
+    /// What the last column was taken with.
+    stamp: Option<Stamp>,
+}
+
+/// What tells whether regions can have had requests: while it stays, they are not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Requests of the server since its start.
+    pub requests: u64,
+    /// How often a region has come or gone.
+    pub regions: u64,
 }
 
 impl HeatMap {
@@ -73,8 +88,13 @@ impl HeatMap {
         self.columns.iter()
     }
 
-    /// Adds a column of what the regions had since the last one.
-    pub fn add(&mut self, now_ms: i64, regions: &[Arc<Region>]) {
+    /// Adds a column of what the regions had since the last one. `regions` is asked for them only
+    /// if there can be anything to add.
+    pub fn add(&mut self, now_ms: i64, stamp: Stamp, regions: impl FnOnce() -> Vec<Arc<Region>>) {
+        if self.is_quiet(stamp) {
+            return self.push(now_ms, Vec::new());
+        }
+        let regions = regions();
         let counts = regions.iter().map(|region| {
             let [reads, writes] = [RegionCount::Reads, RegionCount::Writes].map(|of| region.counts().get(of));
             (region.info(), reads, writes)
@@ -89,6 +109,19 @@ impl HeatMap {
             (info.encoded_name(), key, reads, writes)
         });
         self.add_counts(now_ms, counts);
+    }
+
+    /// True if no request has begun since the last column and no region has come or gone, and none
+    /// of the requests before them was still counted then.
+    fn is_quiet(&mut self, stamp: Stamp) -> bool {
+        let is_same = self.stamp.replace(stamp) == Some(stamp);
+        is_same && self.columns.back().is_some_and(|column| column.cells.is_empty())
+    }
+
+    fn push(&mut self, now_ms: i64, cells: Vec<Cell>) {
+        if self.last_ms.replace(now_ms).is_some() {
+            push(&mut self.columns, Column { at_ms: now_ms, cells }, COLUMNS);
+        }
     }
 
     fn add_counts<'a, K: Fn() -> RegionKey>(
@@ -116,9 +149,7 @@ impl HeatMap {
         self.seen.retain(|_, seen| seen.round == round);
         cells.sort_by(|a, b| (b.reads + b.writes).total_cmp(&(a.reads + a.writes)));
         cells.truncate(REGIONS_MAX);
-        if self.last_ms.replace(now_ms).is_some() {
-            push(&mut self.columns, Column { at_ms: now_ms, cells }, COLUMNS);
-        }
+        self.push(now_ms, cells);
     }
 }
 
@@ -154,6 +185,38 @@ mod tests {
             map.columns().all(|column| column.at_ms != 15_000 || column.cells.is_empty()),
             "opened again"
         );
+    }
+
+    #[test]
+    fn regions_are_not_looked_at_while_nothing_is_asked() {
+        let mut map = HeatMap::default();
+        let mut looks = |stamp: (u64, u64)| {
+            let (stamp, mut has_looked) = (Stamp { requests: stamp.0, regions: stamp.1 }, false);
+            map.add(5_000, stamp, || {
+                has_looked = true;
+                Vec::new()
+            });
+            has_looked
+        };
+        assert!(looks((7, 1)) && looks((7, 1)), "the first look makes no column");
+        assert!(!looks((7, 1)) && !looks((7, 1)));
+        assert!(looks((8, 1)), "a request");
+        assert!(!looks((8, 1)));
+        assert!(looks((8, 2)), "a region");
+        assert!(!looks((8, 2)));
+        assert_eq!(map.columns().len(), 7, "a column without regions each time");
+    }
+
+    #[test]
+    fn a_request_that_goes_on_is_looked_at_until_it_has_ended() {
+        let mut map = HeatMap::default();
+        let stamp = Stamp { requests: 1, regions: 1 };
+        add(&mut map, 0, &[("a", 0, 0)]);
+        map.is_quiet(stamp);
+        add(&mut map, 5_000, &[("a", 10, 0)]);
+        assert!(!map.is_quiet(stamp), "it read rows in the last column");
+        add(&mut map, 10_000, &[("a", 10, 0)]);
+        assert!(map.is_quiet(stamp));
     }
 
     #[test]

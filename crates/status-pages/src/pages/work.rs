@@ -1,15 +1,17 @@
 //! `/work`: flushes and compactions that go on, wait, or have ended.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use evenkeel_common::clock;
 use evenkeel_info_server::Request;
+use evenkeel_metrics::activity::{self, Activity, ActivityKind};
 use evenkeel_region::region::Region;
 use maud::{Markup, html};
 
 use super::timeline::Bar;
 use super::{Description, StatusPages};
 use crate::format;
-use crate::history::work::{Work, WorkKind};
 use crate::layout::{bar, card, live, tile};
 
 pub(super) const PAGE: Description = Description {
@@ -123,18 +125,30 @@ fn waiting(pages: &StatusPages) -> Markup {
 
 /// The work of the last minutes, for the timeline.
 pub(super) fn bars(pages: &StatusPages) -> Vec<Bar> {
-    let now_ms = pages.sources.now_ms();
-    let bar = |work: Work| {
-        let (lane, class, name) = match work.kind {
-            WorkKind::Flush => ("flushes", "c1", "Flush"),
-            WorkKind::Compaction => ("compactions", "c2", "Compaction"),
-        };
-        let to_ms = work.to_ms.unwrap_or(now_ms);
-        let took = format::age(to_ms - work.from_ms).text();
-        let state = if work.to_ms.is_some() { "took up to" } else { "has gone on for" };
-        let began = format::time_of_day(work.from_ms);
-        let tip = format!("{name} of {} {}\n{state} {took}, from {began} UTC", work.table, work.region);
-        Bar { lane, class, from_ms: work.from_ms, to_ms, tip }
+    let (now, now_ms) = (clock::monotonic(), pages.sources.now_ms());
+    let at_ms = |at: Instant| {
+        let ago = now.saturating_duration_since(at).as_millis();
+        now_ms.saturating_sub(i64::try_from(ago).unwrap_or(i64::MAX))
     };
-    pages.history.works().into_iter().map(bar).collect()
+    let works = activity::kept(&[ActivityKind::Flush, ActivityKind::Compaction]);
+    works
+        .into_iter()
+        .map(|work| bar_of(&work, at_ms(work.began_at), work.ended_at.map_or(now_ms, at_ms)))
+        .collect()
+}
+
+fn bar_of(work: &Activity, from_ms: i64, to_ms: i64) -> Bar {
+    let (lane, class, name) = match work.kind {
+        ActivityKind::Compaction => ("compactions", "c2", "Compaction"),
+        _ => ("flushes", "c1", "Flush"),
+    };
+    let took = format::age(to_ms - from_ms).text();
+    let state = if work.ended_at.is_some() { "took" } else { "has gone on for" };
+    let began = format::time_of_day(from_ms);
+    let mut tip = format!("{name} of {}\n{state} {took}, from {began} UTC", work.subject);
+    if !work.error.is_empty() {
+        tip.push_str("\nfailed: ");
+        tip.push_str(&work.error);
+    }
+    Bar { lane, class, from_ms, to_ms, tip }
 }
