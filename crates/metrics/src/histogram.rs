@@ -1,4 +1,5 @@
-//! [`Histogram`]: how often each value was recorded, to about 1.6 %.
+//! [`Histogram`]: how often each value was recorded, to about 1.6 %; and [`Histograms`], some that
+//! are recorded together.
 //!
 //! # Buckets
 //! As in HdrHistogram, each power of two is divided into [`SUBS`] equal buckets, and the values
@@ -12,7 +13,8 @@
 //!
 //! # Cost
 //! To record is to find this thread's stripe, one `leading_zeros`, and one addition to an atomic
-//! that no other core writes. Minimum, maximum and mean are derived from the buckets. A stripe of
+//! that no other core writes. Histograms that are recorded together share the look-up of the
+//! stripe. Minimum, maximum and mean are derived from the buckets. A stripe of
 //! counts is 8 KiB, allocated when its thread first records.
 //!
 //! # Intervals
@@ -29,6 +31,7 @@ use evenkeel_common::clock;
 use evenkeel_common::length;
 use parking_lot::Mutex;
 
+use crate::is_on;
 use crate::striped::Striped;
 
 /// Buckets of each power of two.
@@ -50,17 +53,87 @@ pub const INTERVAL: Duration = Duration::from_secs(10);
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct Histogram {
-    stripes: Striped<Stripe>,
-    intervals: Intervals,
+pub struct Histogram(Histograms<1>);
+
+/// `N` histograms that get a value each at a time. Which is which is for the owner to name.
+#[derive(Debug)]
+pub struct Histograms<const N: usize> {
+    stripes: Striped<Stripe<N>>,
+    intervals: [Intervals; N],
 }
 
-#[derive(Debug)]
-struct Stripe([AtomicU64; BUCKETS]);
-
-impl Default for Stripe {
+impl<const N: usize> Default for Histograms<N> {
     fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; BUCKETS])
+        Self { stripes: Striped::default(), intervals: std::array::from_fn(|_| Intervals::default()) }
+    }
+}
+
+/// What some threads counted: the buckets of each histogram.
+#[derive(Debug)]
+struct Stripe<const N: usize>([Buckets; N]);
+
+#[derive(Debug)]
+struct Buckets([AtomicU64; BUCKETS]);
+
+impl<const N: usize> Default for Stripe<N> {
+    fn default() -> Self {
+        Self([const { Buckets([const { AtomicU64::new(0) }; BUCKETS]) }; N])
+    }
+}
+
+impl Buckets {
+    #[inline]
+    fn add(&self, value: u64, n: u64) {
+        if let Some(bucket) = self.0.get(bucket_of(value)) {
+            bucket.fetch_add(n, Relaxed);
+        }
+    }
+}
+
+impl<const N: usize> Histograms<N> {
+    /// Counts a value of each.
+    #[inline]
+    pub fn record(&self, values: [u64; N]) {
+        if is_on() {
+            let stripe = self.stripes.mine();
+            stripe.0.iter().zip(values).for_each(|(buckets, value)| buckets.add(value, 1));
+        }
+    }
+
+    /// As [`Histograms::record`], but allocates nothing. Returns false, and counts nothing, if the
+    /// thread's stripe does not exist yet. A caller without another call on its way saves no
+    /// registers.
+    #[inline]
+    pub fn try_record(&self, values: [u64; N]) -> bool {
+        if !is_on() {
+            return true;
+        }
+        let Some(stripe) = self.stripes.existing() else { return false };
+        stripe.0.iter().zip(values).for_each(|(buckets, value)| buckets.add(value, 1));
+        true
+    }
+
+    /// All values of one of them since the start; none if there is none of this number.
+    pub fn snapshot(&self, number: usize) -> HistogramSnapshot {
+        let mut sum = HistogramSnapshot::default();
+        self.add_to(number, &mut sum);
+        sum
+    }
+
+    /// Adds all values of one of them since the start.
+    pub fn add_to(&self, number: usize, sum: &mut HistogramSnapshot) {
+        for buckets in self.stripes.all().filter_map(|stripe| stripe.0.get(number)) {
+            sum.counts.resize(BUCKETS, 0);
+            for (to, from) in sum.counts.iter_mut().zip(&buckets.0) {
+                *to += from.load(Relaxed);
+            }
+        }
+    }
+
+    /// The values of one of them in the last interval that has ended. See [`Intervals`].
+    pub fn interval(&self, number: usize) -> Interval {
+        let intervals = self.intervals.get(number);
+        intervals.map_or_else(Interval::default, |intervals| intervals.of(self.snapshot(number)))
     }
 }
 
@@ -99,15 +172,8 @@ impl Histogram {
     /// Counts a value `n` times.
     #[inline]
     pub fn record_n(&self, value: u64, n: u64) {
-        if let Some(bucket) = self.stripes.mine().0.get(bucket_of(value)) {
-            bucket.fetch_add(n, Relaxed);
-        }
-    }
-
-    /// Counts a value that occurred several times.
-    pub fn record_many(&self, value: u64, times: u64) {
-        if let Some(bucket) = self.stripes.mine().0.get(bucket_of(value)) {
-            bucket.fetch_add(times, Relaxed);
+        if is_on() {
+            self.0.stripes.mine().0.iter().for_each(|buckets| buckets.add(value, n));
         }
     }
 
@@ -119,24 +185,17 @@ impl Histogram {
 
     /// All values since the start.
     pub fn snapshot(&self) -> HistogramSnapshot {
-        let mut sum = HistogramSnapshot::default();
-        self.add_to(&mut sum);
-        sum
+        self.0.snapshot(0)
     }
 
     /// Adds all values since the start.
     pub fn add_to(&self, sum: &mut HistogramSnapshot) {
-        for stripe in self.stripes.all() {
-            sum.counts.resize(BUCKETS, 0);
-            for (to, from) in sum.counts.iter_mut().zip(&stripe.0) {
-                *to += from.load(Relaxed);
-            }
-        }
+        self.0.add_to(0, sum);
     }
 
     /// The values of the last interval that has ended. See [`Intervals`].
     pub fn interval(&self) -> Interval {
-        self.intervals.of(self.snapshot())
+        self.0.interval(0)
     }
 }
 
@@ -173,17 +232,21 @@ impl Intervals {
 /// A time in the units of [`Histogram::record_time`].
 #[inline]
 pub fn time_units(time: Duration) -> u64 {
-    (time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos())) >> TIME_SHIFT
+    time_units_of_ns(time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos()))
+}
+
+/// Nanoseconds in the units of [`Histogram::record_time`].
+#[inline]
+pub fn time_units_of_ns(ns: u64) -> u64 {
+    ns >> TIME_SHIFT
 }
 
 /// The bucket of a value: below [`BUCKETS`].
 #[inline]
 pub(crate) fn bucket_of(value: u64) -> usize {
-    let value = value.min(VALUE_MAX);
     // The power of two above those that have a bucket for each value.
-    let shift = (63 - (value | (SUBS as u64 - 1)).leading_zeros()) - (SUB_BITS - 1);
-    let shift = shift.saturating_sub(1);
-    shift as usize * SUBS + (value >> shift) as usize
+    let shift = (value | (2 * SUBS as u64 - 1)).ilog2() - SUB_BITS;
+    (shift as usize * SUBS + length::index(value >> shift)).min(BUCKETS - 1)
 }
 
 /// The least and the greatest value of a bucket.
@@ -314,7 +377,7 @@ mod tests {
     }
 
     fn at(histogram: &Histogram, now: Instant) -> Interval {
-        histogram.intervals.at(histogram.snapshot(), now)
+        histogram.0.intervals[0].at(histogram.snapshot(), now)
     }
 
     #[test]
@@ -330,6 +393,18 @@ mod tests {
         assert_eq!((next.total, next.values.count(), next.values.max()), (2, 1, 7));
         let quiet = at(&histogram, start + 2 * INTERVAL);
         assert_eq!((quiet.total, quiet.values.count(), quiet.values.quantile(0.5)), (2, 0, 0));
+    }
+
+    #[test]
+    fn histograms_that_are_recorded_together_are_told_apart() {
+        let both = Histograms::<2>::default();
+        both.record([1, 1_000]);
+        both.record([2, 2_000]);
+        let [first, second] = [both.snapshot(0), both.snapshot(1)];
+        assert_eq!((first.count(), first.min(), first.max()), (2, 1, 2));
+        assert!(second.count() == 2 && second.min() >= 960 && second.max() < 2_048);
+        assert!(both.try_record([3, 3]) && !Histograms::<2>::default().try_record([3, 3]));
+        assert_eq!((both.interval(1).total, both.interval(2).total, both.snapshot(2).count()), (3, 0, 0));
     }
 
     #[test]

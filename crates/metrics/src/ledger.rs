@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 use crate::activity::{self, ActivityKind};
 use crate::conditions::{ConditionHistory, Conditions, EXAMINED_MIN};
 use crate::histogram::{Histogram, time_units};
+use crate::is_on;
 use crate::waits::{self, Cause, SlowRead, Waits};
 
 /// The longest text of a request that is kept.
@@ -251,11 +252,10 @@ impl Ledger {
         Surroundings { activities, conditions, slowest_read: waits::slowest_read(received_at) }
     }
 
-    /// Whether a request that took so long is kept.
+    /// Whether a request that took this number of nanoseconds is kept.
     #[inline]
-    pub fn wants(&self, total_time: Duration) -> bool {
-        let ns = total_time.as_secs() * 1_000_000_000 + u64::from(total_time.subsec_nanos());
-        ns >= self.bar_ns.load(Relaxed)
+    pub fn wants(&self, total_ns: u64) -> bool {
+        is_on() && total_ns >= self.bar_ns.load(Relaxed)
     }
 
     /// Keeps a request that the ledger [wants](Ledger::wants).
@@ -413,15 +413,15 @@ mod tests {
     #[test]
     fn slow_requests_and_the_slowest_of_a_minute_are_kept() {
         let ledger = Ledger::new(LedgerConfig { slow: Duration::from_millis(100), kept: 3 });
-        assert!(ledger.wants(Duration::ZERO));
+        assert!(ledger.wants(ns(Duration::ZERO)));
         (1..=20).for_each(|ms| ledger.keep(request(ms)));
         assert!(ledger.slow_requests().is_empty());
         assert_eq!(times(&ledger.slowest_requests()), (11..=20).rev().collect::<Vec<_>>());
-        assert!(!ledger.wants(Duration::from_millis(10)) && ledger.wants(Duration::from_millis(11)));
+        assert!(!ledger.wants(ns(Duration::from_millis(10))) && ledger.wants(ns(Duration::from_millis(11))));
         (101..=120).for_each(|ms| ledger.keep(request(ms)));
         assert_eq!(times(&ledger.slow_requests()), [120, 119, 118]);
-        assert!(ledger.wants(Duration::from_millis(100)), "the threshold holds in a slow minute");
-        assert!(!ledger.wants(Duration::from_millis(99)));
+        assert!(ledger.wants(ns(Duration::from_millis(100))), "the threshold holds in a slow minute");
+        assert!(!ledger.wants(ns(Duration::from_millis(99))));
         assert_eq!(ledger.counts(), (20, 0));
         let locks = ledger.causes().find(|(cause, _)| *cause == Cause::RowLock).unwrap().1.snapshot();
         assert_eq!(locks.count(), 20);
@@ -443,10 +443,10 @@ mod tests {
         (101..=120).for_each(|ms| ledger.keep(request(ms)));
         ledger.set_slow(Duration::from_millis(50));
         assert_eq!(ledger.config().slow, Duration::from_millis(50));
-        assert!(ledger.wants(Duration::from_millis(50)));
+        assert!(ledger.wants(ns(Duration::from_millis(50))));
         ledger.keep(request(60));
         assert_eq!(times(&ledger.slow_requests()), [60, 120, 119]);
-        assert!(!ledger.wants(Duration::from_millis(49)) && ledger.wants(Duration::from_millis(50)));
+        assert!(!ledger.wants(ns(Duration::from_millis(49))) && ledger.wants(ns(Duration::from_millis(50))));
     }
 
     #[test]

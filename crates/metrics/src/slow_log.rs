@@ -11,10 +11,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::is_on;
 use crate::ledger::SlowRequest;
 
 /// A limit of calls, and that of calls of scans. `None`: no call is above it.
@@ -84,8 +84,8 @@ impl Excess {
 #[derive(Debug)]
 pub struct SlowLog {
     config: RwLock<SlowLogConfig>,
-    /// Calls up to both are not looked at; the time is in milliseconds.
-    time_least_ms: AtomicU64,
+    /// Calls up to both are not looked at; the time is in nanoseconds.
+    time_least_ns: AtomicU64,
     bytes_least: AtomicU64,
     /// The newest last.
     calls: Mutex<VecDeque<(SlowRequest, Excess)>>,
@@ -101,23 +101,24 @@ impl SlowLog {
     /// An empty log.
     pub fn new(config: SlowLogConfig) -> Self {
         let least = |limit: WarnLimit| AtomicU64::new(limit.least());
-        let (time_least_ms, bytes_least) = (least(config.time_ms), least(config.bytes));
-        Self { config: RwLock::new(config), time_least_ms, bytes_least, calls: Mutex::default() }
+        let (time_least_ns, bytes_least) = (AtomicU64::new(least_ns(config.time_ms)), least(config.bytes));
+        Self { config: RwLock::new(config), time_least_ns, bytes_least, calls: Mutex::default() }
     }
 
     /// Changes what is slow and what is large, for calls that end from now on.
     pub fn set_limits(&self, time_ms: WarnLimit, bytes: WarnLimit) {
         let mut config = self.config.write();
         (config.time_ms, config.bytes) = (time_ms, bytes);
-        self.time_least_ms.store(time_ms.least(), Relaxed);
+        self.time_least_ns.store(least_ns(time_ms), Relaxed);
         self.bytes_least.store(bytes.least(), Relaxed);
     }
 
-    /// Whether a call may be slow or large.
+    /// Whether a call that was processed in this number of nanoseconds may be slow or large.
     #[inline]
-    pub fn wants(&self, processing_time: Duration, reply_bytes: u64) -> bool {
-        processing_time > Duration::from_millis(self.time_least_ms.load(Relaxed))
-            || reply_bytes > self.bytes_least.load(Relaxed)
+    pub fn wants(&self, processing_ns: u64, reply_bytes: u64) -> bool {
+        is_on()
+            && (processing_ns > self.time_least_ns.load(Relaxed)
+                || reply_bytes > self.bytes_least.load(Relaxed))
     }
 
     /// What is excessive of a call. It is kept if it is, and if calls are kept.
@@ -153,8 +154,15 @@ impl SlowLog {
     }
 }
 
+/// Nanoseconds up to which a time is above neither limit.
+fn least_ns(time_ms: WarnLimit) -> u64 {
+    time_ms.least().saturating_mul(1_000_000)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::ledger::RequestDetail;
     use crate::waits::Waits;
@@ -195,7 +203,7 @@ mod tests {
         ] {
             let call = call(method, ms, bytes);
             assert_eq!(log.keep(&call), excess, "{method} {ms} {bytes}");
-            assert!(log.wants(call.processing_time, bytes) || excess.is_none());
+            assert!(log.wants(ms * 1_000_000, bytes) || excess.is_none());
         }
         let kept: Vec<_> = log.calls().into_iter().map(|(call, excess)| (call.method, excess)).collect();
         assert_eq!(
@@ -210,7 +218,7 @@ mod tests {
     fn limits_that_are_off_and_a_log_that_is_off() {
         let off = WarnLimit { calls: None, scans: None };
         let none = SlowLog::new(SlowLogConfig { time_ms: off, bytes: off, ..config() });
-        assert!(!none.wants(Duration::from_secs(1 << 40), u64::MAX));
+        assert!(!none.wants(u64::MAX, u64::MAX));
         assert_eq!(none.keep(&call("Get", 1 << 40, u64::MAX)), None);
         let silent = SlowLog::new(SlowLogConfig { is_kept: false, ..config() });
         assert_eq!(silent.keep(&call("Get", 11, 0)), Some(Excess::Slow));
@@ -222,7 +230,7 @@ mod tests {
         let log = SlowLog::new(config());
         let both = |limit| WarnLimit { calls: Some(limit), scans: Some(limit) };
         log.set_limits(both(20), both(1000));
-        assert!(!log.wants(Duration::from_millis(20), 1000) && log.wants(Duration::from_millis(21), 0));
+        assert!(!log.wants(20_000_000, 1000) && log.wants(20_000_001, 0));
         assert_eq!(log.keep(&call("Get", 11, 101)), None);
         assert_eq!(log.keep(&call("Scan", 21, 1001)), Some(Excess::SlowAndLarge));
     }

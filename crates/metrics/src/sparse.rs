@@ -10,6 +10,7 @@ use evenkeel_common::clock;
 use parking_lot::Mutex;
 
 use crate::histogram::{HistogramSnapshot, INTERVAL, Interval, bucket_of, time_units};
+use crate::is_on;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -35,6 +36,9 @@ struct Past {
 impl SparseHistogram {
     /// Counts a value.
     pub fn record(&self, value: u64) {
+        if !is_on() {
+            return;
+        }
         let bucket = bucket_of(value);
         let counts = &mut self.0.lock().counts;
         match counts.binary_search_by_key(&bucket, |(bucket, _)| *bucket) {

@@ -31,9 +31,14 @@ impl<T: Default> Striped<T> {
     /// The stripe of this thread. Allocates once for each stripe.
     #[inline]
     pub fn mine(&self) -> &T {
-        // In bounds, as `stripe_of_thread` is below the length; the check is one comparison.
-        let stripe = self.0.get(stripe_of_thread()).unwrap_or(&self.0[0]);
-        stripe.get_or_init(Box::default)
+        // The remainder tells the compiler that it is in bounds.
+        self.0[stripe_of_thread() % STRIPES].get_or_init(Box::default)
+    }
+
+    /// The stripe of this thread, if there is one.
+    #[inline]
+    pub fn existing(&self) -> Option<&T> {
+        self.0[stripe_of_thread() % STRIPES].get().map(|boxed| &**boxed)
     }
 
     /// The stripes that there are.

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 
 use crate::activity::{self, ActivityKind};
+use crate::is_on;
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +145,9 @@ thread_local! {
 
 /// Notes that this thread's request waited.
 pub fn note(cause: Cause, time: Duration) {
+    if !is_on() {
+        return;
+    }
     let mut noted = NOTED.get();
     noted.note(cause, time);
     NOTED.set(noted);
@@ -168,7 +172,7 @@ thread_local!(static SLOWEST_READ: RefCell<Option<SlowRead>> = const { RefCell::
 /// Notes that this thread read a block of `file`, from `began_at` until now.
 pub fn note_read(file: &str, began_at: Instant, took: Duration) {
     note(Cause::BlockRead, took);
-    if took >= SLOW_READ {
+    if is_on() && took >= SLOW_READ {
         note_slow_read(file, began_at, took);
     }
 }
@@ -191,6 +195,9 @@ pub fn slowest_read(since: Instant) -> Option<SlowRead> {
 
 /// Notes waits that another thread had noted.
 pub fn note_all(waits: &Waits) {
+    if !is_on() {
+        return;
+    }
     let mut noted = NOTED.get();
     noted.add(waits);
     NOTED.set(noted);
@@ -199,6 +206,9 @@ pub fn note_all(waits: &Waits) {
 
 /// Notes the time that `work` takes.
 pub fn time<T>(cause: Cause, work: impl FnOnce() -> T) -> T {
+    if !is_on() {
+        return work();
+    }
     let timer = Timer::start(cause);
     let result = work();
     drop(timer);

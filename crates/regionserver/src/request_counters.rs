@@ -35,7 +35,13 @@ impl RequestCounters {
     /// Counts one.
     #[inline]
     pub fn count(&self, kind: RequestKind) {
-        self.0.add(kind as usize, 1);
+        self.count_n(kind, 1);
+    }
+
+    /// Counts several.
+    #[inline]
+    pub fn count_n(&self, kind: RequestKind, n: u64) {
+        self.0.add(kind as usize, n);
     }
 
     /// How many there were.

@@ -68,7 +68,7 @@ pub use config::{ClusterId, IdleConfig, RpcServerConfig};
 pub use connection::{CallBatch, InputBudget, Progress};
 pub use exception::exception_response;
 pub use executor::{CallClass, Executor, ExecutorConfig};
-pub use metrics::{CallTimes, RpcMetrics};
+pub use metrics::{CallTimes, CallValue, RpcMetrics};
 pub use report::ConnectionReport;
 pub use responder::{DetachedResponder, Respond, Responder};
 pub use server::{RpcMonitor, RpcServer, RpcServerHandle, RpcStats};

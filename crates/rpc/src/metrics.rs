@@ -12,12 +12,16 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_common::clock::Ticks;
 use evenkeel_common::{Binary, ErrorKind};
+use evenkeel_metrics::histogram::time_units_of_ns;
 use evenkeel_metrics::ledger::{ActionCounts, Ledger, RequestDetail, SlowRequest};
 use evenkeel_metrics::sink::slow_requests::{causes_line, server_line};
 use evenkeel_metrics::slow_log::Excess;
 use evenkeel_metrics::waits::{Cause, Waits};
-use evenkeel_metrics::{Counters, Histogram, LedgerConfig, SlowLog, SlowLogConfig};
+use evenkeel_metrics::{
+    Counters, HistogramSnapshot, Histograms, Interval, LedgerConfig, SlowLog, SlowLogConfig,
+};
 
 use crate::call::ConnectionInfo;
 
@@ -25,43 +29,54 @@ use crate::call::ConnectionInfo;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTimes {
     /// When its last byte had been read.
-    pub received_at: Instant,
+    pub received_at: Ticks,
     /// When a thread began it.
-    pub begun_at: Instant,
+    pub begun_at: Ticks,
     /// When its reply was ready.
-    pub answered_at: Instant,
+    pub answered_at: Ticks,
 }
 
 impl CallTimes {
-    /// From its arrival until a thread began it.
-    pub fn queue_time(&self) -> Duration {
-        self.begun_at.saturating_duration_since(self.received_at)
+    /// Nanoseconds from its arrival until a thread began it.
+    #[inline]
+    pub fn queue_ns(&self) -> u64 {
+        self.begun_at.ns_since(self.received_at)
     }
 
-    /// From its beginning until its reply was ready.
-    pub fn processing_time(&self) -> Duration {
-        self.answered_at.saturating_duration_since(self.begun_at)
+    /// Nanoseconds from its beginning until its reply was ready.
+    #[inline]
+    pub fn processing_ns(&self) -> u64 {
+        self.answered_at.ns_since(self.begun_at)
     }
 
-    /// From its arrival until its reply was ready.
-    pub fn total_time(&self) -> Duration {
-        self.answered_at.saturating_duration_since(self.received_at)
+    /// Nanoseconds from its arrival until its reply was ready.
+    #[inline]
+    pub fn total_ns(&self) -> u64 {
+        self.answered_at.ns_since(self.received_at)
     }
+}
+
+/// A distribution over all calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallValue {
+    /// From the arrival until a thread began it; times are in the units of
+    /// [`Histogram::record_time`](evenkeel_metrics::Histogram::record_time).
+    QueueTime,
+    /// From then until the reply was ready.
+    ProcessingTime,
+    /// The sum of both.
+    TotalTime,
+    /// Bytes of the request.
+    RequestBytes,
+    /// Bytes of the reply.
+    ReplyBytes,
 }
 
 /// What a server counts of its calls.
 #[derive(Debug, Default)]
 pub struct RpcMetrics {
-    /// Times, recorded by [`Histogram::record_time`].
-    pub queue_time: Histogram,
-    /// The same.
-    pub processing_time: Histogram,
-    /// The same.
-    pub total_time: Histogram,
-    /// Bytes of requests.
-    pub request_bytes: Histogram,
-    /// Bytes of replies.
-    pub reply_bytes: Histogram,
+    /// By the number of a [`CallValue`].
+    calls: Histograms<5>,
     /// Replies with an error, by the place of its kind in [`ErrorKind::ALL`].
     exceptions: Counters<{ ErrorKind::ALL.len() }>,
     /// The slow calls.
@@ -78,13 +93,23 @@ pub(crate) struct AnsweredCall<'a> {
     pub request_bytes: usize,
     pub reply_bytes: usize,
     pub error: Option<ErrorKind>,
-    pub waits: Waits,
+    pub waits: Option<&'a Waits>,
 }
 
 impl RpcMetrics {
     /// Metrics whose ledger and slow log keep calls by these settings.
     pub fn new(ledger: LedgerConfig, slow_log: SlowLogConfig) -> Self {
         Self { ledger: Ledger::new(ledger), slow_log: SlowLog::new(slow_log), ..Self::default() }
+    }
+
+    /// A distribution over all calls since the start.
+    pub fn snapshot(&self, of: CallValue) -> HistogramSnapshot {
+        self.calls.snapshot(of as usize)
+    }
+
+    /// A distribution over the calls of the last interval.
+    pub fn interval(&self, of: CallValue) -> Interval {
+        self.calls.interval(of as usize)
     }
 
     /// Replies with an error of this kind.
@@ -98,33 +123,42 @@ impl RpcMetrics {
     }
 
     /// Counts an error that a reply tells of one of its actions.
+    #[cold]
     pub fn count_exception(&self, kind: ErrorKind) {
         self.exceptions.add(kind as usize, 1);
     }
 
-    /// Counts a call that has its reply. `detail` is asked only if the call is kept.
-    #[inline]
-    pub(crate) fn record(&self, call: AnsweredCall<'_>, detail: impl FnOnce() -> RequestDetail) {
-        let total = call.times.total_time();
-        self.queue_time.record_time(call.times.queue_time());
-        self.processing_time.record_time(call.times.processing_time());
-        self.total_time.record_time(total);
-        self.request_bytes.record(call.request_bytes as u64);
-        self.reply_bytes.record(call.reply_bytes as u64);
-        if let Some(kind) = call.error {
-            self.count_exception(kind);
+    /// Counts a call that has its reply, without its error. Returns true if the ledger or the slow
+    /// log [keeps](RpcMetrics::keep) it.
+    ///
+    /// Every call pays for this function. It calls no other one unless it is the thread's first, so
+    /// it saves no registers.
+    #[inline(never)]
+    #[must_use]
+    pub(crate) fn record(&self, times: &CallTimes, request_bytes: usize, reply_bytes: usize) -> bool {
+        let (processing_ns, total_ns) = (times.processing_ns(), times.total_ns());
+        let [queue, processing, total] = [times.queue_ns(), processing_ns, total_ns].map(time_units_of_ns);
+        let values = [queue, processing, total, request_bytes as u64, reply_bytes as u64];
+        if !self.calls.try_record(values) {
+            return self.record_first(times, request_bytes, reply_bytes);
         }
-        let is_long = self.ledger.wants(total);
-        if is_long || self.slow_log.wants(call.times.processing_time(), call.reply_bytes as u64) {
-            self.keep(call, detail(), is_long);
-        }
+        self.ledger.wants(total_ns) || self.slow_log.wants(processing_ns, reply_bytes as u64)
+    }
+
+    /// Counts the first call of a thread.
+    #[cold]
+    fn record_first(&self, times: &CallTimes, request_bytes: usize, reply_bytes: usize) -> bool {
+        let [queue, processing, total] =
+            [times.queue_ns(), times.processing_ns(), times.total_ns()].map(time_units_of_ns);
+        self.calls.record([queue, processing, total, request_bytes as u64, reply_bytes as u64]);
+        self.ledger.wants(times.total_ns()) || self.slow_log.wants(times.processing_ns(), reply_bytes as u64)
     }
 
     /// Keeps what a client that took its replies late made of the last large one, or of several
     /// small ones: from `since` until now they waited in the server.
     pub(crate) fn record_slow_reader(&self, method: &'static str, info: &ConnectionInfo, since: Instant) {
         let took = since.elapsed();
-        if !self.ledger.wants(took) {
+        if !self.ledger.wants(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)) {
             return;
         }
         let mut waits = Waits::NONE;
@@ -153,15 +187,19 @@ impl RpcMetrics {
         self.ledger.keep(request);
     }
 
+    /// Keeps a call that [`RpcMetrics::record`] wants.
     #[cold]
-    fn keep(&self, call: AnsweredCall<'_>, mut detail: RequestDetail, is_long: bool) {
+    pub(crate) fn keep(&self, call: AnsweredCall<'_>, mut detail: RequestDetail) {
+        let is_long = self.ledger.wants(call.times.total_ns());
         detail.cut();
-        let (queue_time, processing_time) = (call.times.queue_time(), call.times.processing_time());
-        let mut waits = call.waits;
+        let [queue_time, processing_time] =
+            [call.times.queue_ns(), call.times.processing_ns()].map(Duration::from_nanos);
+        let received_at = call.times.received_at.instant();
+        let mut waits = call.waits.copied().unwrap_or(Waits::NONE);
         waits.note(Cause::Thread, queue_time);
         let total = queue_time + processing_time;
-        let surroundings = self.ledger.look_around(call.times.received_at, total, &mut waits);
-        let age = call.times.received_at.elapsed();
+        let surroundings = self.ledger.look_around(received_at, total, &mut waits);
+        let age = received_at.elapsed();
         let request = SlowRequest {
             method: call.method,
             received_ms: now_ms() - i64::try_from(age.as_millis()).unwrap_or(i64::MAX),

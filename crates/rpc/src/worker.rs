@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_common::{Budget, clock};
+use evenkeel_common::Budget;
+use evenkeel_common::clock::{self, Ticks};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
@@ -117,7 +118,7 @@ pub(crate) struct Worker {
     next_connection: Cell<u64>,
     /// The clock when the thread's last call had its reply or left the thread: the next one
     /// begins then.
-    call_began_at: Cell<Instant>,
+    call_began_at: Cell<Ticks>,
     open: Cell<usize>,
     last_closed: Notify,
 }
@@ -173,19 +174,19 @@ impl Worker {
             complaints: RefCell::default(),
             runners: RefCell::default(),
             next_connection: Cell::new(0),
-            call_began_at: Cell::new(clock::monotonic()),
+            call_began_at: Cell::new(clock::ticks()),
             open: Cell::new(0),
             last_closed: Notify::new(),
         })
     }
 
     /// When the call that this thread runs began.
-    pub fn call_began_at(&self) -> Instant {
+    pub fn call_began_at(&self) -> Ticks {
         self.call_began_at.get()
     }
 
     /// The next call of this thread begins.
-    pub fn next_call_begins(&self, now: Instant) {
+    pub fn next_call_begins(&self, now: Ticks) {
         self.call_began_at.set(now);
     }
 

@@ -29,6 +29,7 @@ use evenkeel_common::priority::{self, REDUCED_NICE};
 use evenkeel_common::thread::spawn_restarted;
 use evenkeel_metrics::HistogramSnapshot;
 use evenkeel_regionserver::RequestKind;
+use evenkeel_rpc::CallValue;
 use parking_lot::Mutex;
 
 use self::cached::CachedFiles;
@@ -248,7 +249,7 @@ impl Totals {
             requests: KINDS
                 .map(|(kind, ..)| counters.as_ref().map_or(0, |server| server.counters().of(kind))),
             slow: metrics.ledger.counts().0,
-            times: metrics.total_time.snapshot(),
+            times: metrics.snapshot(CallValue::TotalTime),
             syncs,
             cpu_ns: evenkeel_info_server::platform::cpu_ns(),
             bytes: [stats.received_bytes, stats.sent_bytes],

@@ -77,7 +77,7 @@ impl WalMetrics {
         if entries == 0 {
             return;
         }
-        self.append_time.record_many(time_units(took), entries);
+        self.append_time.record_n(time_units(took), entries);
         if took > SLOW_APPEND {
             self.slow_appends.add(entries);
         }

@@ -1,9 +1,13 @@
 //! The clocks. The wall clock is behind a trait, so that a test or a simulation can set it; the
 //! monotonic clock is one function. A lint denies reading the system's clocks elsewhere.
+//!
+//! [`Ticks`] are readings of the monotonic clock for what is measured in every request: the
+//! difference of two is one subtraction, where that of two [`Instant`]s is a call of 36
+//! instructions.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of wall-clock time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
@@ -30,6 +34,51 @@ pub fn monotonic() -> Instant {
     Instant::now()
 }
 
+/// A reading of the monotonic clock, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticks(u64);
+
+/// The time of the monotonic clock, to measure what every request takes.
+#[inline]
+pub fn ticks() -> Ticks {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Both parts are positive: the clock counts from the start of the machine.
+    Ticks((now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64))
+}
+
+impl Ticks {
+    /// Nanoseconds from `earlier` until this; 0 if it is not earlier.
+    #[inline]
+    pub fn ns_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The same reading as an [`Instant`], to the time that a reading takes.
+    pub fn instant(self) -> Instant {
+        let (ticks, instant) = *both();
+        match self >= ticks {
+            true => instant + Duration::from_nanos(self.ns_since(ticks)),
+            false => instant.checked_sub(Duration::from_nanos(ticks.ns_since(self))).unwrap_or(instant),
+        }
+    }
+
+    /// The reading of an [`Instant`], to the time that a reading takes.
+    pub fn of(at: Instant) -> Self {
+        let (ticks, instant) = *both();
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        match at >= instant {
+            true => Self(ticks.0.saturating_add(ns(at - instant))),
+            false => Self(ticks.0.saturating_sub(ns(instant - at))),
+        }
+    }
+}
+
+/// The first reading, in both forms.
+fn both() -> &'static (Ticks, Instant) {
+    static BOTH: OnceLock<(Ticks, Instant)> = OnceLock::new();
+    BOTH.get_or_init(|| (ticks(), monotonic()))
+}
+
 /// A clock that changes only when it is set or advanced.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
@@ -54,5 +103,23 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now_ms(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_those_of_the_monotonic_clock() {
+        let (before, instant) = (ticks(), monotonic());
+        std::thread::sleep(Duration::from_millis(3));
+        let (after, took) = (ticks(), instant.elapsed());
+        let ns = after.ns_since(before);
+        assert!(ns >= 3_000_000 && u128::from(ns) <= took.as_nanos() + 1_000_000_000, "{ns} {took:?}");
+        assert_eq!(before.ns_since(after), 0);
+        let between = after.instant() - before.instant();
+        assert_eq!(between, Duration::from_nanos(ns));
+        assert_eq!((Ticks::of(before.instant()), Ticks::of(after.instant())), (before, after));
     }
 }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::{TableName, clock};
-use evenkeel_metrics::histogram::{Histogram, HistogramSnapshot, Interval, Intervals, time_units};
+use evenkeel_metrics::histogram::{
+    Histogram, HistogramSnapshot, Interval, Intervals, time_units, time_units_of_ns,
+};
 use evenkeel_metrics::{Meter, MeterRates};
 use parking_lot::Mutex;
 
@@ -109,6 +111,14 @@ impl OperationTimes {
     #[inline]
     pub fn record(&self, operation: Operation, time: Duration) {
         self.record_alike(operation, time, 1);
+    }
+
+    /// Counts an operation that took this number of nanoseconds.
+    #[inline]
+    pub fn record_ns(&self, operation: Operation, ns: u64) {
+        if let Some(histogram) = self.times.get(operation as usize) {
+            histogram.record(time_units_of_ns(ns));
+        }
     }
 
     /// Counts operations that took a time together, each as if it had taken its part of that.

@@ -41,7 +41,7 @@ pub struct RegionScanner {
     row: Vec<u8>,
     position: RowPosition,
     /// Where a scan's reads are counted; those of a Get are counted by its reader.
-    counts: Option<Arc<RegionCounters>>,
+    reads: Option<UncountedReads>,
 }
 
 /// A stop row of up to this many bytes is kept without an allocation.
@@ -78,6 +78,45 @@ enum RowPosition {
     InStores,
     /// In the deferred stores: the filter accepted the row.
     InJoined,
+}
+
+/// Results that the region's counts lack at most, of each scanner.
+const RESULTS_UNCOUNTED_MAX: u64 = 4096;
+
+/// What a scanner has read and the region's counts lack: to add to them costs as much as a part of
+/// a row.
+struct UncountedReads {
+    counts: Arc<RegionCounters>,
+    results: u64,
+    rows_filtered: u64,
+}
+
+impl UncountedReads {
+    /// Adds a result, and rows that a filter left out before it.
+    #[inline]
+    fn add(&mut self, rows_filtered: u64) {
+        self.results += 1;
+        self.rows_filtered += rows_filtered;
+        if self.results >= RESULTS_UNCOUNTED_MAX {
+            self.count();
+        }
+    }
+
+    fn count(&mut self) {
+        let counts =
+            [(RegionCount::Reads, &mut self.results), (RegionCount::FilteredReads, &mut self.rows_filtered)];
+        for (count, uncounted) in counts {
+            if *uncounted > 0 {
+                self.counts.add(count, std::mem::take(uncounted));
+            }
+        }
+    }
+}
+
+impl Drop for UncountedReads {
+    fn drop(&mut self) {
+        self.count();
+    }
 }
 
 /// The outcome of reading a row.
@@ -139,13 +178,13 @@ impl RegionScanner {
             batch: usize::try_from(scan.batch).unwrap_or(0),
             row: Vec::new(),
             position: RowPosition::RowStart,
-            counts: None,
+            reads: None,
         })
     }
 
     /// Counts what is read from here on.
     pub(super) fn counted_in(mut self, counts: &Arc<RegionCounters>) -> Self {
-        self.counts = Some(Arc::clone(counts));
+        self.reads = Some(UncountedReads { counts: Arc::clone(counts), results: 0, rows_filtered: 0 });
         self
     }
 
@@ -216,6 +255,12 @@ impl RegionScanner {
         self.filter.as_ref().is_some_and(|filter| filter.filter_all_remaining())
     }
 
+    /// Adds what was read to the region's counts. It is added at the end of the scanner, too, and
+    /// after every [`RESULTS_UNCOUNTED_MAX`] results.
+    pub fn count_reads(&mut self) {
+        self.reads.iter_mut().for_each(UncountedReads::count);
+    }
+
     /// The row at the scanner's position: the cursor of a scan without results so far.
     pub fn peeked_row(&self) -> Option<&[u8]> {
         self.stores.peek().map(|cell| cell.row())
@@ -241,7 +286,9 @@ impl RegionScanner {
         if context.slice.is_over() {
             return Err(TryError::TimeSliceOver);
         }
-        self.count_read(context.rows_filtered.saturating_sub(filtered_before));
+        if let Some(reads) = &mut self.reads {
+            reads.add(context.rows_filtered.saturating_sub(filtered_before));
+        }
         if !state.is_mid_row() {
             self.reset_filter();
         }
@@ -285,14 +332,6 @@ impl RegionScanner {
             if context.size_reached(LimitScope::BetweenRows) {
                 return Ok(NextState::SizeLimitRowEnd);
             }
-        }
-    }
-
-    fn count_read(&self, rows_filtered: u64) {
-        let Some(counts) = &self.counts else { return };
-        counts.add(RegionCount::Reads, 1);
-        if rows_filtered > 0 {
-            counts.add(RegionCount::FilteredReads, rows_filtered);
         }
     }
 

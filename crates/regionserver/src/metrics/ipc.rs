@@ -6,7 +6,7 @@
 
 use evenkeel_common::ErrorKind;
 use evenkeel_metrics::{Ranges, Record};
-use evenkeel_rpc::{CallClass, Executor, RpcMetrics, RpcStats};
+use evenkeel_rpc::{CallClass, CallValue, Executor, RpcMetrics, RpcStats};
 
 /// Exceptions that have a counter of their own, by the suffix of its name.
 const EXCEPTIONS: [(&str, &str, ErrorKind); 12] = [
@@ -163,12 +163,12 @@ fn append_exceptions(record: &mut Record, metrics: &RpcMetrics) {
 
 fn append_times(record: &mut Record, metrics: &RpcMetrics) {
     let times = [
-        ("queueCallTime", "Queue Call Time", &metrics.queue_time),
-        ("processCallTime", "Processing call time", &metrics.processing_time),
-        ("totalCallTime", "Total call time, including both queued and processing time", &metrics.total_time),
+        ("queueCallTime", "Queue Call Time", CallValue::QueueTime),
+        ("processCallTime", "Processing call time", CallValue::ProcessingTime),
+        ("totalCallTime", "Total call time, including both queued and processing time", CallValue::TotalTime),
     ];
-    for (name, description, histogram) in times {
-        record.histogram(name, description, Ranges::Time, &histogram.interval());
+    for (name, description, value) in times {
+        record.histogram(name, description, Ranges::Time, &metrics.interval(value));
     }
     record.histogram(
         "unwritableTime",
@@ -177,10 +177,10 @@ fn append_times(record: &mut Record, metrics: &RpcMetrics) {
         &Default::default(),
     );
     let sizes = [
-        ("requestSize", "Request size in bytes", &metrics.request_bytes),
-        ("responseSize", "Response size in bytes", &metrics.reply_bytes),
+        ("requestSize", "Request size in bytes", CallValue::RequestBytes),
+        ("responseSize", "Response size in bytes", CallValue::ReplyBytes),
     ];
-    for (name, description, histogram) in sizes {
-        record.histogram(name, description, Ranges::Size, &histogram.interval());
+    for (name, description, value) in sizes {
+        record.histogram(name, description, Ranges::Size, &metrics.interval(value));
     }
 }

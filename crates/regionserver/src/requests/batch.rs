@@ -144,7 +144,7 @@ impl ClientRunner {
             let detail = || row_detail(region, row);
             let times = service.answer_or_read_again(call, reply, system, outcome, detail);
             if let Some(times) = times {
-                region.operation_times().record(Operation::Get, times.processing_time());
+                region.operation_times().record_ns(Operation::Get, times.processing_ns());
             }
         });
         self.recent.note(largest);

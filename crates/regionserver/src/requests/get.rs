@@ -60,12 +60,22 @@ pub fn find_region(server: &RegionServer, request: &pb::GetRequest) -> Result<Ar
 pub struct GetReader<'a> {
     server: &'a RegionServer,
     rows: RowReader<'a>,
+    /// Single Gets that were read, and are counted with the last one.
+    gets: u64,
+}
+
+impl Drop for GetReader<'_> {
+    fn drop(&mut self) {
+        if self.gets > 0 {
+            self.server.counters.count_n(RequestKind::Get, self.gets);
+        }
+    }
 }
 
 impl<'a> GetReader<'a> {
     /// A reader that may wait, or may not.
     pub fn new(server: &'a RegionServer, region: &'a Region, wait: Wait) -> Self {
-        Self { server, rows: region.row_reader(wait) }
+        Self { server, rows: region.row_reader(wait), gets: 0 }
     }
 
     /// Reads a row to the end of `cells`; `context` counts the bytes of the blocks that were looked
@@ -109,7 +119,7 @@ impl<'a> GetReader<'a> {
         let read = self.read(kind, get, row, upcoming, (&mut cells, context));
         let room = context.take_charge().map(ReplyCharge::into_charge);
         if !read.as_ref().is_err_and(TryError::is_unfinished) {
-            self.server.counters.count(RequestKind::Get);
+            self.gets += 1;
         }
         read?;
         let bytes = cells.encoded_len() as u64;

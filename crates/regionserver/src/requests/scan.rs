@@ -103,6 +103,7 @@ pub fn scan_on(
     let outcome = Call { server, request, caller, started_at }.run(&mut scanner, response);
     let of_table = region.operation_times();
     of_table.record(Operation::Scan, started_at.elapsed());
+    scanner.scanner.count_reads();
     if let Ok(ended) = &outcome {
         of_table.record_scan_bytes(ended.cell_bytes);
     }

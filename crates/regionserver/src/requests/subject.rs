@@ -40,10 +40,10 @@ impl Subject {
     /// Counts the operation, which has its reply.
     pub fn record(&self, times: &CallTimes) {
         let of_table = self.region.operation_times();
-        let time = times.processing_time();
-        of_table.record(self.operation, time);
+        let ns = times.processing_ns();
+        of_table.record_ns(self.operation, ns);
         if self.is_conditional {
-            of_table.record(Operation::CheckAndMutate, time);
+            of_table.record_ns(Operation::CheckAndMutate, ns);
         }
     }
 }

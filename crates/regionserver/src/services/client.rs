@@ -259,7 +259,7 @@ impl ClientService {
         let row = request.get.row.clone();
         let outcome = get::get_of(&self.server, &region, &request.get, &Caller::of(call));
         let times = answer_detailed(reply, outcome, || row_detail(&region, &row));
-        region.operation_times().record(Operation::Get, times.processing_time());
+        region.operation_times().record_ns(Operation::Get, times.processing_ns());
     }
 
     fn handle_mutate(&self, at: CallClass, call: Call, reply: DetachedResponder) {

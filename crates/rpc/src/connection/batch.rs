@@ -97,7 +97,7 @@ impl<'a> CallBatch<'a> {
 impl Connection {
     fn count_call(&mut self) {
         if self.calls_in_row == 0 {
-            self.row_began_at = self.turn_at;
+            self.row_began_at = self.turn_ticks;
         }
         self.calls_in_row += 1;
     }
@@ -198,7 +198,7 @@ impl Connection {
             self.refuse(head.call_id, limit);
             return Ok(None);
         }
-        let mut reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes, self.read_at);
+        let mut reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes, self.read_ticks);
         match self.call(&head, &header, frame, frame_bytes) {
             Ok(call) if call.is_abandoned(self.turn_at) => reply.silently_dropped(),
             Ok(call) => {

@@ -3,7 +3,7 @@
 //! One turn: the service runs the calls of the read buffer as one [`CallBatch`] (at most
 //! [`CALLS_PER_TURN`]), then all answers are written at once, then the loop reads. A call whose
 //! data is in memory is answered inside its turn; others leave answers later, which wake the loop.
-//! After [`CALLS_PER_TURN`] calls, or [`TURN_MAX`], the thread's other connections get theirs: a
+//! After [`CALLS_PER_TURN`] calls, or [`TURN_NS_MAX`], the thread's other connections get theirs: a
 //! client of large batches must not hold up one of small reads, however fast it sends the next.
 
 use std::future::{Future, poll_fn};
@@ -15,9 +15,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use evenkeel_common::clock;
+use evenkeel_common::clock::{self, Ticks};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
@@ -34,8 +34,9 @@ use crate::worker::{OpenConnection, Runner, Worker, count};
 
 /// Calls run before their answers are written and the thread's other connections get a turn.
 const CALLS_PER_TURN: usize = 128;
-/// After so long the thread's other connections get a turn, whatever the calls were.
-const TURN_MAX: Duration = Duration::from_millis(1);
+/// After this number of nanoseconds the thread's other connections get a turn, whatever the calls
+/// were.
+const TURN_NS_MAX: u64 = 1_000_000;
 /// Bytes written before the thread's other connections get a turn: a client that takes them as they
 /// come could go on for long.
 const FLUSH_BYTES_MAX: usize = 1024 * 1024;
@@ -98,8 +99,12 @@ pub(super) struct Connection {
     runner: Runner,
     /// When the last read returned.
     pub(super) read_at: Instant,
+    /// The same.
+    pub(super) read_ticks: Ticks,
     /// When the current turn began.
     pub(super) turn_at: Instant,
+    /// The same.
+    pub(super) turn_ticks: Ticks,
     /// What is held of requests that are not whole, or wait.
     pub(super) held: HeldInput,
     /// What the ConnectionHeader takes.
@@ -109,7 +114,7 @@ pub(super) struct Connection {
     /// Calls run since other connections had a turn.
     pub(super) calls_in_row: usize,
     /// When the first of them began.
-    pub(super) row_began_at: Instant,
+    pub(super) row_began_at: Ticks,
     /// Nothing more is read; the connection ends once its answers are out.
     pub(super) closing: bool,
     /// Swapped with the inbox's.
@@ -124,7 +129,8 @@ impl Connection {
         worker: Rc<Worker>,
         established: Established,
     ) -> Self {
-        let now = clock::monotonic();
+        let ticks = clock::ticks();
+        let now = ticks.instant();
         Connection {
             stream,
             frames,
@@ -135,11 +141,13 @@ impl Connection {
             worker,
             service: established.service,
             read_at: now,
+            read_ticks: ticks,
             turn_at: now,
+            turn_ticks: ticks,
             // The handshake's last read may have brought calls already.
             unfinished: true,
             calls_in_row: 0,
-            row_began_at: now,
+            row_began_at: ticks,
             closing: false,
             answers: Vec::new(),
         }
@@ -148,12 +156,13 @@ impl Connection {
     async fn serve(mut self) {
         loop {
             match poll_fn(|cx| self.poll_event(cx)).await {
-                Event::Turn => self.begin_turn(clock::monotonic()),
+                Event::Turn => self.begin_turn(clock::ticks()),
                 Event::Read(bytes) => {
                     count(&self.worker.counters.received_bytes, bytes as u64);
                     self.frames.received(bytes);
-                    self.read_at = clock::monotonic();
-                    self.begin_turn(self.read_at);
+                    self.read_ticks = clock::ticks();
+                    self.begin_turn(self.read_ticks);
+                    self.read_at = self.turn_at;
                     self.outgoing.read_at.set(self.read_at);
                     self.outgoing.has_buffer.set(true);
                 }
@@ -174,8 +183,8 @@ impl Connection {
         self.close().await;
     }
 
-    fn begin_turn(&mut self, now: Instant) {
-        self.turn_at = now;
+    fn begin_turn(&mut self, now: Ticks) {
+        (self.turn_at, self.turn_ticks) = (now.instant(), now);
         self.worker.next_call_begins(now);
     }
 
@@ -191,7 +200,7 @@ impl Connection {
     pub(super) fn is_others_turn(&self) -> bool {
         self.calls_in_row >= CALLS_PER_TURN
             || (self.calls_in_row > 0
-                && self.worker.call_began_at().saturating_duration_since(self.row_began_at) >= TURN_MAX)
+                && self.worker.call_began_at().ns_since(self.row_began_at) >= TURN_NS_MAX)
     }
 
     /// Whether another call may run.

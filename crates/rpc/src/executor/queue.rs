@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use evenkeel_common::clock;
+use evenkeel_common::clock::{self, Ticks};
 use evenkeel_common::turns::{self, Turns};
 use evenkeel_common::{ErrorKind, HBaseError};
 use evenkeel_metrics::waits::{self, Cause};
@@ -337,7 +337,7 @@ impl Queue {
 }
 
 fn run(QueuedCall { call, mut reply, job }: QueuedCall, now: Instant) {
-    reply.begin(now);
+    reply.begin(Ticks::of(now));
     if call.is_abandoned(now) {
         return reply.silently_dropped();
     }
