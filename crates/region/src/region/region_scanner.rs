@@ -270,10 +270,10 @@ impl RegionScanner {
     ///
     /// # Errors
     /// `IOException` from store files, any error of the filter, and `DoNotRetryIOException` if a
-    /// batch would cut a row that the filter needs whole. `CallQueueTooBigException` if `context` has
-    /// no room for a cell. `WouldWait` if [`Scan::wait`] forbids
-    /// waiting, and `TimeSliceOver` if the time slice of `context` is used up: the results and the
-    /// scanner must be discarded then.
+    /// batch would cut a row that the filter needs whole. `CallQueueTooBigException` if the charge
+    /// of `context` finds no room for a cell. `WouldWait` if [`Scan::wait`] forbids waiting, and
+    /// `TimeSliceOver` if the time slice of `context` is used up: the results and the scanner must
+    /// be discarded then.
     pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<NextState> {
         if self.batch > 0 {
             context.batch = self.batch;

@@ -84,7 +84,8 @@ impl<'a> GetReader<'a> {
     ///
     /// # Errors
     /// What reading the request or reading the row says; `WouldWait` and `TimeSliceOver`;
-    /// `CallQueueTooBigException` if the reply has no room. `cells` may have a part of the row then.
+    /// `CallQueueTooBigException` if the reply has no room. `cells` may have a part of the row
+    /// then.
     pub fn read<'r>(
         &mut self,
         kind: usize,
