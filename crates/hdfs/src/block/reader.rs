@@ -3,7 +3,9 @@
 //! A read goes to the first DataNode of the block, which the NameNode puts nearest; DataNodes that
 //! failed within [`DEAD_FOR`] come last. Data is compared with the DataNode's checksums. If all
 //! DataNodes fail, the locations are asked for again, by the file's id, so that a rename does not
-//! matter, and so that replicas that moved are found; [`ROUNDS_MAX`] times.
+//! matter, and so that replicas that moved are found; [`ROUNDS_MAX`] times. Before each the reader
+//! pauses: the NameNode of a file that was just closed knows at first only the DataNode that
+//! reported its replica first, and hears of the others within seconds.
 //!
 //! **Hedged reads** (`dfs.client.hedged.read.threadpool.size`): if a DataNode has not begun to
 //! answer after the threshold, the next one is asked as well, and the first answer is read. No
@@ -42,7 +44,12 @@ use crate::wire::{put_delimited, read_delimited};
 const DEAD_FOR: Duration = Duration::from_secs(30);
 
 /// How often the locations are asked for before a read fails.
-const ROUNDS_MAX: usize = 3;
+const ROUNDS_MAX: u32 = 3;
+
+/// The pause before the second round; before the third it is twice as long. HDFS's own client
+/// pauses for a random time of up to `dfs.client.retry.window.base` (3 s), and up to three times
+/// that later.
+const ROUND_PAUSE: Duration = Duration::from_millis(1500);
 
 /// How long an idle connection is reused.
 const REUSE: Duration = Duration::from_secs(3);
@@ -209,9 +216,13 @@ impl FileReader {
 
     /// Reads from one block; returns the bytes read, at least one.
     fn read_in_block(&self, offset: u64, buf: &mut [u8], verify: bool) -> Result<usize> {
-        let mut last = None;
+        let mut last: Option<io::Error> = None;
         for round in 0..ROUNDS_MAX {
-            if round > 0 {
+            if let Some(error) = &last {
+                // Other locations seldom help against replicas that are there and damaged.
+                if !is_mismatch(error) {
+                    std::thread::sleep(ROUND_PAUSE * round);
+                }
                 self.refresh()?;
             }
             let located = Arc::clone(&self.located.read());
