@@ -1,10 +1,9 @@
-//! Changing a table's description. The rename of the new descriptor is the moment. Regions are
-//! closed and opened with the new description before it, and served after it
-//! ([`super::assignment`]).
+//! Alters a table. The rename of the new descriptor is the commit point. Regions are closed and
+//! opened with the new descriptor before it, and served after it ([`super::assignment`]).
 //!
-//! A family that is deleted takes everything with it: edits that only logs hold of it are replayed
-//! before, while it is still there, and its files are archived after. What could be left
-//! nonetheless, because the archive could not be written to, is archived before a family of that
+//! Deleting a family deletes all its data. Edits of the family that only logs hold are replayed
+//! before the commit point, while the family still exists, and its files are archived after it. If
+//! the archive could not be written to, files may remain; they are archived before a family of that
 //! name is added.
 
 use std::sync::Arc;
@@ -18,10 +17,10 @@ use super::{Master, Table, checks, descriptors, is_built_in, reconcile};
 use crate::meta::MetaRegion;
 
 impl Master {
-    /// Gives a table a new description.
+    /// Replaces a table's descriptor.
     ///
     /// # Errors
-    /// `TableNotFoundException`, or what is wrong with the description.
+    /// Returns `TableNotFoundException`, or an error if the descriptor is invalid.
     pub fn modify_table(
         self: &Arc<Self>,
         name: TableName,
@@ -139,7 +138,8 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// The moment is between the two halves: regions are closed and opened, then served.
+    /// Closes the regions and opens them with the new descriptor, writes it (the commit point),
+    /// then serves them.
     fn reopen_as(
         &self,
         changed: &Arc<TableDescriptor>,
@@ -157,8 +157,8 @@ impl Master {
         Ok(())
     }
 
-    /// Writes a descriptor. After an error the one before holds: should the new one be in place
-    /// nonetheless, it is replaced.
+    /// Writes a descriptor. After an error the previous one holds: if the new one is in place
+    /// nonetheless, a deferred step reverts it.
     fn write_descriptor(&self, before: &Table, changed: &TableDescriptor) -> Result<()> {
         let written = descriptors::write(self.fs(), &self.table_dir(changed.name()), changed);
         written.inspect_err(|_| {
@@ -173,8 +173,8 @@ impl Master {
         })
     }
 
-    /// Brings into files what only logs of a dead server hold of regions that have not been opened
-    /// since.
+    /// Replays edits that only logs of a dead server hold into store files, for regions that have
+    /// not been opened since.
     fn replay_all_edits(&self, table: &Table, regions: &[MetaRegion]) -> Result<()> {
         let online = self.parts.regionserver.regions();
         let live = regions.iter().map(|region| &region.info).filter(|info| !info.is_split_parent());

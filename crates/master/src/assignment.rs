@@ -1,31 +1,31 @@
-//! Assignment: every region of an enabled table is served, also after a change that failed.
+//! Assignment: keeps every region of an enabled table served, also after a change fails.
 //!
-//! **A change that fails leaves its regions served.** A change that needs regions closed goes in
-//! this order:
+//! **A change that fails leaves its regions served.** A change that needs regions closed has these
+//! steps:
 //!
 //! ```text
-//! close the regions     ClosedRegions: kept; dropped, they serve on, which touches no disk
-//! prepare, open others  OpenedRegions: dropped, they are closed again
-//!                       PreparedDirs: dropped, they are removed
+//! close the regions     ClosedRegions: on drop, serves them again, without disk access
+//! prepare, open others  OpenedRegions: on drop, closes them
+//!                       PreparedDirs: on drop, removes them
 //! hbase:meta written    the commit point of the change (or the rename of a descriptor)
 //! serve the others      an assignment in memory, which cannot fail
-//! tidy up               what fails here is not the change's error; it is done later
+//! clean up              a failure here does not fail the change; it is retried later
 //! ```
-//! So an error before the moment takes everything back, on a full disk too, and after it nothing is
-//! left that a region waits for.
+//! So an error before the commit point reverts everything, even on a full disk. After the commit
+//! point no region waits for a step that can fail.
 //!
-//! **Doubt.** A write to hbase:meta that failed may be in the log nonetheless. It is taken back by
-//! another write ([`MetaTable::settle`](super::meta::MetaTable::settle)) before a region serves on
-//! or a directory is removed; when that fails too, both wait.
+//! **In-doubt writes.** A write to hbase:meta that failed may be in the log nonetheless. Another
+//! write reverts it ([`MetaTable::settle`](super::meta::MetaTable::settle)) before a region is
+//! served again or a directory is removed. If that write fails too, both are deferred.
 //!
-//! **What waits** is a list of steps for each table, done in order under the table's lock: by the
-//! next change of the table before anything else, or by a thread that tries again and again, with
-//! pauses from [`PAUSE_MIN`] to [`PAUSE_MAX`]. The same thread opens regions that hbase:meta lists,
-//! that belong to an enabled table and are not served: those which could not be opened at start.
-//! Calls to such a region get `NotServingRegionException`. A region that an operator has unassigned
-//! stays closed until it is assigned, or the server starts again.
+//! **Deferred steps** form a list for each table. They run in order under the table's lock: the
+//! next change of the table runs them first, or a thread retries them with pauses from
+//! [`PAUSE_MIN`] to [`PAUSE_MAX`]. The same thread opens regions that hbase:meta lists, that belong
+//! to an enabled table and that are not served, such as those that could not be opened at start.
+//! Requests to an unserved region get `NotServingRegionException`. A region that an operator has
+//! unassigned stays closed until it is assigned or the server restarts.
 //!
-//! Locks: a table's lock, then those of this module, which are leaves.
+//! Lock order: a table's lock, then those of this module, which are leaves.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -44,14 +44,14 @@ use super::change_intent::ChangeIntent;
 use super::meta::{MetaChange, TableState};
 use super::{Master, is_built_in};
 
-/// The pause after the first attempt that failed; each failure doubles it.
+/// The pause after the first failed attempt; each further failure doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often regions are looked at when nothing has failed.
+/// How often regions are checked while nothing has failed.
 const CHECK_PERIOD: Duration = Duration::from_secs(60);
 
-/// Part of a change that is still to be done. Asked again until it succeeds, so it can be repeated.
+/// A deferred part of a change. Retried until it succeeds, so it must be idempotent.
 type Step = Box<dyn FnMut(&Master) -> Result<()> + Send>;
 
 struct DeferredStep {
@@ -59,7 +59,7 @@ struct DeferredStep {
     step: Step,
 }
 
-/// Work to do in the background; see the module.
+/// Work deferred to the background; see the module.
 #[derive(Default)]
 pub(super) struct Assignment {
     deferred: Mutex<BTreeMap<TableName, Vec<DeferredStep>>>,
@@ -70,18 +70,18 @@ pub(super) struct Assignment {
     thread: Mutex<Option<AssignmentThread>>,
 }
 
-/// The attempts to open a region, all of which failed.
+/// The failed attempts to open a region.
 #[derive(Default)]
 struct FailedOpening {
     /// The region's name.
     region: String,
     attempts: u32,
-    /// What the last one said.
+    /// The error of the last attempt.
     error: String,
 }
 
 struct AssignmentThread {
-    /// Dropped, it ends the thread.
+    /// Dropping it ends the thread.
     wake: Sender<()>,
     handle: JoinHandle<()>,
 }
@@ -89,12 +89,12 @@ struct AssignmentThread {
 impl Assignment {
     fn wake(&self) {
         if let Some(thread) = &*self.thread.lock() {
-            // A full channel has a wake-up in it already.
+            // A full channel already holds a wake-up.
             let _full = thread.wake.try_send(());
         }
     }
 
-    /// An operator has closed a region, or has it served again.
+    /// Records that an operator has unassigned a region, or has assigned it again.
     pub(super) fn set_unassigned(&self, region: &RegionInfo, unassigned: bool) {
         let mut names = self.unassigned.lock();
         match unassigned {
@@ -105,13 +105,13 @@ impl Assignment {
 }
 
 impl Master {
-    /// Starts the thread that does what waits; it ends with [`Master::stop`].
+    /// Starts the thread that runs deferred steps; it ends with [`Master::stop`].
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start_assignment(self: &Arc<Self>) -> Result<()> {
         let (wake, woken) = bounded(1);
-        // At once, for regions that could not be opened at start.
+        // Wake it at once, for regions that could not be opened at start.
         let _empty = wake.try_send(());
         let master = Arc::downgrade(self);
         let supervisor = self.parts.regionserver.background().supervisor();
@@ -123,12 +123,12 @@ impl Master {
         Ok(())
     }
 
-    /// Regions whose open failed and is tried again.
+    /// Returns the number of regions whose open failed and is being retried.
     pub(super) fn regions_that_did_not_open(&self) -> usize {
         self.assignment.failed.lock().len()
     }
 
-    /// Ends the thread.
+    /// Ends the thread and waits for it.
     pub(super) fn stop_assignment(&self) {
         let Some(AssignmentThread { wake, handle }) = self.assignment.thread.lock().take() else { return };
         drop(wake);
@@ -137,10 +137,11 @@ impl Master {
         }
     }
 
-    /// A table's lock, with nothing left to do of the changes before.
+    /// Takes a table's lock and runs the deferred steps of earlier changes.
     ///
     /// # Errors
-    /// What a step says that still fails; nothing was changed then.
+    /// Returns the error of the first step that still fails; nothing of the new change is done
+    /// then.
     pub(super) fn lock_table(&self, table: &TableName) -> Result<super::procedures::TableLock> {
         let guard = self.locks.lock(table);
         self.run_deferred(table)
@@ -148,7 +149,7 @@ impl Master {
         Ok(guard)
     }
 
-    /// Does a step now, or in the background when it fails. For a holder of the table's lock.
+    /// Runs a step, and defers it to the background if it fails. The caller holds the table's lock.
     pub(super) fn do_or_later(
         &self,
         table: &TableName,
@@ -162,7 +163,7 @@ impl Master {
         self.assignment.wake();
     }
 
-    /// Does what waits, in order, until a step fails. For a holder of the table's lock.
+    /// Runs deferred steps in order until one fails. The caller holds the table's lock.
     fn run_deferred(&self, table: &TableName) -> Result<()> {
         let Some(steps) = self.assignment.deferred.lock().remove(table) else { return Ok(()) };
         let mut steps = steps.into_iter();
@@ -177,8 +178,8 @@ impl Master {
         Ok(())
     }
 
-    /// What should be served or finished and is not, one line for each region and table. Does not
-    /// wait: it tells what the last attempts found.
+    /// Returns one line for each region that should be served and is not, and for each table with
+    /// deferred steps. Does not wait: it reports the results of the last attempts.
     pub fn unfinished(&self) -> Vec<String> {
         let failed = self.assignment.failed.lock();
         let regions = failed.values().map(|FailedOpening { region, attempts, error }| {
@@ -194,12 +195,12 @@ impl Master {
         lines
     }
 
-    /// Does everything that can be done now; says whether nothing is left.
+    /// Does everything that can be done without waiting; returns true if nothing is left.
     fn assign(&self) -> Result<bool> {
         self.parts.meta.settle()?;
         self.parts.namespaces.settle()?;
         let tables: Vec<_> = self.assignment.deferred.lock().keys().cloned().collect();
-        // The lock of a table that is being changed is waited for by the next attempt.
+        // Skip a table whose lock is taken by a change; the next attempt retries it.
         let tidy = |table: &TableName| {
             self.locks.try_lock(table).is_some_and(|_lock| self.run_deferred(table).is_ok())
         };
@@ -214,8 +215,8 @@ impl Master {
         Ok(is_done)
     }
 
-    /// Live regions of enabled tables, or of one of them, that are not served, and not because an
-    /// operator wants it so.
+    /// Returns live regions of enabled tables (or of the given one) that are not served, except
+    /// those that an operator has unassigned.
     fn unserved(&self, table: Option<&TableName>) -> Result<Vec<RegionInfo>> {
         let online = self.parts.regionserver.regions();
         let unassigned = self.assignment.unassigned.lock().clone();
@@ -230,15 +231,16 @@ impl Master {
         Ok(regions.filter(is_missing).collect())
     }
 
-    /// Opens the regions of a table that should be served and are not; says whether none is left.
+    /// Opens the regions of a table that should be served and are not; returns true if none is
+    /// left.
     fn serve_missing(&self, table: &TableName) -> Result<bool> {
         let Some(_lock) = self.locks.try_lock(table) else { return Ok(false) };
-        // First: regions that a change had closed may be waiting to serve on, and there must be one
-        // instance of each.
+        // Run deferred steps first: regions that a change closed may be waiting to be served again,
+        // and there must be only one instance of each.
         if self.run_deferred(table).is_err() {
             return Ok(false);
         }
-        // Looked at again: a change may have ended before the lock was ours.
+        // Check again: a change may have ended before this thread took the lock.
         let missing = self.unserved(Some(table))?;
         let left = missing.iter().filter(|info| self.open_and_serve(info).is_err()).count();
         Ok(left == 0)
@@ -290,8 +292,8 @@ impl Master {
         Ok(opened)
     }
 
-    /// Stops serving regions, their cells flushed: all of them or none. Those that are not served
-    /// are left out.
+    /// Flushes regions and stops serving them: all of them or none. Skips those that are not
+    /// served.
     pub(super) fn close_regions<'a, 'r>(
         &'a self,
         regions: impl Iterator<Item = &'r RegionInfo>,
@@ -303,8 +305,9 @@ impl Master {
         Ok(closed)
     }
 
-    /// Stops serving a region, if it is served; one that cannot be closed is served on, for its
-    /// cells are only there. Most is flushed before, so that it is away for a short time only.
+    /// Flushes a region and stops serving it, if it is served. If it cannot be closed it is served
+    /// again, since its unflushed cells are only in memory. Most cells are flushed while it is
+    /// still served, so that the region is unavailable only briefly.
     fn close_region(&self, info: &RegionInfo) -> Result<Option<Arc<Region>>> {
         let online = self.parts.regionserver.regions();
         let Some(region) = online.find(info.encoded_name()) else { return Ok(None) };
@@ -319,34 +322,33 @@ impl Master {
         }
     }
 
-    /// Directories that a change is about to make, for regions or a table that hbase:meta does not
-    /// list yet.
+    /// Registers directories that a change is about to create, for regions or a table that
+    /// hbase:meta does not list yet.
     pub(super) fn prepared_dirs(&self, table: &TableName, dirs: Vec<PathBuf>) -> PreparedDirs<'_> {
         PreparedDirs { master: self, table: table.clone(), dirs, intent: None }
     }
 
-    /// Looks after regions soon.
+    /// Wakes the assignment thread.
     pub(super) fn wake_assignment(&self) {
         self.assignment.wake();
     }
 }
 
-/// Regions that were opened and are not served yet. Dropped, they are closed: nothing was written
-/// to them.
+/// Regions that are open and not served yet. On drop they are closed; nothing was written to them.
 pub(super) struct OpenedRegions<'a> {
     master: &'a Master,
     regions: Vec<Arc<Region>>,
 }
 
 impl OpenedRegions<'_> {
-    /// What hbase:meta is to say of them.
+    /// The rows of hbase:meta that record the regions as open.
     pub(super) fn changes(&self) -> Vec<MetaChange> {
         let server = &self.master.parts.server;
         let opened = |r: &Arc<Region>| MetaChange::Opened(r.info().clone(), server.clone(), r.open_seq_num());
         self.regions.iter().map(opened).collect()
     }
 
-    /// Serves them.
+    /// Serves the regions.
     pub(super) fn serve(mut self) -> Vec<Arc<Region>> {
         let regions = std::mem::take(&mut self.regions);
         for region in &regions {
@@ -359,8 +361,8 @@ impl OpenedRegions<'_> {
 
 impl Drop for OpenedRegions<'_> {
     fn drop(&mut self) {
-        // Without an intent record in its directory or log: another instance may serve on, and go
-        // on with these sequence ids.
+        // Close without writing anything to the directory or the log: another instance of the
+        // region may be served again and continue with these sequence ids.
         self.regions.iter().for_each(|region| drop(region.close(true)));
         if !self.regions.is_empty() {
             self.master.wake_assignment();
@@ -368,14 +370,15 @@ impl Drop for OpenedRegions<'_> {
     }
 }
 
-/// Regions that a change has closed. Dropped, they are served on as they were.
+/// Regions that a change has closed. On drop they are served again, unchanged.
 pub(super) struct ClosedRegions<'a> {
     master: &'a Master,
     regions: Vec<Arc<Region>>,
 }
 
 impl ClosedRegions<'_> {
-    /// The change has come to its moment: others are served in their place, or none.
+    /// Keeps the regions closed: the change is committed, and other regions or none are served in
+    /// their place.
     pub(super) fn give_up(mut self) {
         self.regions.clear();
     }
@@ -396,7 +399,7 @@ impl Drop for ClosedRegions<'_> {
     }
 }
 
-/// Directories of a change that has not come to its moment. Dropped, they are removed.
+/// Directories of a change that is not committed. On drop they are removed.
 pub(super) struct PreparedDirs<'a> {
     master: &'a Master,
     table: TableName,
@@ -405,13 +408,13 @@ pub(super) struct PreparedDirs<'a> {
 }
 
 impl PreparedDirs<'_> {
-    /// The same, with the intent record of the change, which goes after them.
+    /// Adds the intent record of the change, which is removed after the directories.
     pub(super) fn with_intent(mut self, intent: ChangeIntent) -> Self {
         self.intent = Some(intent);
         self
     }
 
-    /// The change has come to its moment. Gives its intent record back.
+    /// Keeps the directories: the change is committed. Returns its intent record.
     pub(super) fn keep(mut self) -> Option<ChangeIntent> {
         self.dirs.clear();
         self.intent.take()
@@ -433,7 +436,7 @@ impl Drop for PreparedDirs<'_> {
     }
 }
 
-/// The thread: works when it is woken, and again after a pause while something is left.
+/// The thread: works when woken, and again after a pause while something is left.
 fn run(master: &Weak<Master>, woken: &Receiver<()>) {
     let (mut pause, mut wait) = (PAUSE_MIN, CHECK_PERIOD);
     loop {

@@ -1,18 +1,18 @@
-//! Intent records of changes under way: the regions that a change makes and removes, and the
+//! Intent records of changes in progress: the regions that a change creates and removes, and the
 //! families that it removes.
 //!
 //! ```text
 //! <table dir>/.tabledesc/.change.<32 hex digits>      text, a line each:
-//!   region <encoded name>      made or removed by the change
+//!   region <encoded name>      created or removed by the change
 //!   family <name>              removed by it
 //!   end
 //! ```
-//! An intent record is durable before the first directory of a change is made and before its
-//! moment, and goes when nothing of the change is left to do. So a start can tell what hbase:meta
-//! does not know: a region that an intent record names is what a change that was cut short had
-//! prepared or not yet removed, and goes to the archive; a region that no intent record names is
-//! data of users ([`super::reconcile`]). An intent record that names what hbase:meta does know says
-//! nothing. HBase does not look at files of that name.
+//! An intent record is durable before the first directory of a change is created and before its
+//! commit point. It is removed when nothing of the change is left to do. So at a start it explains
+//! directories that hbase:meta does not list: a region that an intent record names was prepared or
+//! not yet removed by an interrupted change, and goes to the archive. A region that no intent
+//! record names is user data ([`super::reconcile`]). An intent record that names only what
+//! hbase:meta lists has no effect. HBase ignores files of that name.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const PREFIX: &str = ".change.";
 const REGION: &str = "region ";
 const FAMILY: &str = "family ";
 const END: &str = "end";
-/// The largest intent record that is read back: more than a million regions.
+/// The largest intent record that is read: more than a million regions.
 const INTENT_BYTES_MAX: u64 = 64 << 20;
 
 /// An intent record on disk.
@@ -34,7 +34,7 @@ const INTENT_BYTES_MAX: u64 = 64 << 20;
 #[must_use = "an intent record that is not forgotten explains what it names for as long as it is there"]
 pub struct ChangeIntent(PathBuf);
 
-/// What all intent records of a table name.
+/// The union of all intent records of a table.
 #[derive(Debug, Default)]
 pub struct Intents {
     /// Encoded names of regions.
@@ -45,11 +45,11 @@ pub struct Intents {
 }
 
 impl ChangeIntent {
-    /// Writes an intent record into a table's directory, which is made when it is not there.
+    /// Writes an intent record into a table's directory, and creates the directory if needed.
     ///
     /// # Errors
-    /// `IOException` from the file system; there is no intent record then, or one that names
-    /// directories never made.
+    /// Returns I/O errors of the file system. There may then be no intent record, or one that names
+    /// directories that were never created.
     pub fn write<'a>(
         fs: &dyn FileSystem,
         table_dir: &Path,
@@ -66,8 +66,8 @@ impl ChangeIntent {
         Ok(Self(path))
     }
 
-    /// The change is over. An intent record that cannot be removed is void: hbase:meta knows what
-    /// it names, or nothing of that is left.
+    /// Removes the record of a finished change. A record that cannot be removed has no effect:
+    /// hbase:meta lists what it names, or nothing of that is left on disk.
     pub fn forget(self, fs: &dyn FileSystem) {
         if let Err(error) = fs.delete(&self.0) {
             tracing::warn!(intent = %self.0.display(), %error, "the intent record of a change that is over stays until the next start");
@@ -76,7 +76,7 @@ impl ChangeIntent {
 }
 
 impl Intents {
-    /// Reads every intent record of a table. One that cannot be read explains nothing, and stays.
+    /// Reads every intent record of a table. One that cannot be read explains nothing, and is kept.
     ///
     /// # Errors
     /// `IOException` from listing the directory.
@@ -97,7 +97,7 @@ impl Intents {
         Ok(intents)
     }
 
-    /// Takes an intent record in; false when it is not whole.
+    /// Adds an intent record; returns false if it is incomplete.
     fn add(&mut self, bytes: &[u8]) -> bool {
         let Some(text) = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_suffix(END)) else {
             return false;
@@ -112,7 +112,7 @@ impl Intents {
         true
     }
 
-    /// Removes the intent records: what they explain is dealt with.
+    /// Removes the intent records, once the directories that they name are archived.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -121,7 +121,7 @@ impl Intents {
     }
 }
 
-/// Not one that was being written.
+/// Returns true for a complete name; temporary files have other names.
 fn is_intent(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|id| id.len() == 32)
 }

@@ -1,4 +1,5 @@
-//! What HBase refuses in a table's description (`TableDescriptorChecker`), and what it adds to one.
+//! Rejects table descriptors that HBase rejects (`TableDescriptorChecker`), and adds HBase's
+//! defaults.
 
 use bytes::Bytes;
 use evenkeel_common::cell::ROW_BYTES_MAX;
@@ -14,15 +15,15 @@ const FLUSH_BYTES_MIN: i64 = 1 << 20;
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 const CHECKS: &str = "hbase.table.sanity.checks";
 
-/// Adds what HBase's master adds to every new table: the store file tracker it will be read with.
+/// Adds what HBase's master adds to every new table: the implementation of its store file tracker.
 pub fn with_master_defaults(table: TableDescriptor) -> TableDescriptor {
     if table.text(TRACKER).is_some() { table } else { table.with(TRACKER, "DEFAULT") }
 }
 
-/// Checks the description of a new table.
+/// Checks the descriptor of a new table.
 ///
 /// # Errors
-/// `DoNotRetryIOException` with HBase's words.
+/// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
     check_table(table, conf)
 }
@@ -31,7 +32,7 @@ pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<
 /// which may be as long as any row.
 ///
 /// # Errors
-/// `DoNotRetryIOException` with HBase's words.
+/// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>) -> Result<()> {
     match regions.into_iter().map(|region| region.name().len()).find(|len| *len > ROW_BYTES_MAX) {
         Some(len) => refuse(format!("Row length {len} is > {ROW_BYTES_MAX}")),
@@ -39,10 +40,10 @@ pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>)
     }
 }
 
-/// Checks a table's description.
+/// Checks a table's descriptor.
 ///
 /// # Errors
-/// `DoNotRetryIOException` with HBase's words.
+/// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
     if is_off(table, conf) {
         return Ok(());
@@ -75,7 +76,8 @@ pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> 
     table.families().try_for_each(check_family)
 }
 
-/// Only files that a directory lists are served; see `Region::open`.
+/// Rejects store file trackers other than the default: a region serves the files that its directory
+/// lists; see `Region::open`.
 fn check_tracker(table: &TableDescriptor) -> Result<()> {
     let of_families =
         table.families().filter_map(|family| family.configuration().get(TRACKER).map(String::as_str));
@@ -121,7 +123,7 @@ fn check_family(family: &ColumnFamilyDescriptor) -> Result<()> {
     check_formats(family)
 }
 
-/// A format that this server cannot write is refused now, not at the first flush.
+/// Rejects a format that this server cannot write here rather than at the first flush.
 fn check_formats(family: &ColumnFamilyDescriptor) -> Result<()> {
     const COMPRESSIONS: [&str; 6] = ["NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "BZIP2"];
     const ENCODINGS: [&str; 5] = ["NONE", "PREFIX", "DIFF", "FAST_DIFF", "ROW_INDEX_V1"];
@@ -162,7 +164,8 @@ fn refuse<T>(message: String) -> Result<T> {
 /// Sorts split keys.
 ///
 /// # Errors
-/// `IllegalArgumentException`'s message for an empty or repeated key.
+/// Returns `DoNotRetryIOException` with the message of HBase's `IllegalArgumentException` for an
+/// empty or repeated key.
 pub fn sorted_splits(mut splits: Vec<Bytes>) -> Result<Vec<Bytes>> {
     splits.sort();
     let illegal = |message: &str| Err(HBaseError::new(ErrorKind::DoNotRetry, message));

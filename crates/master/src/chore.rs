@@ -1,11 +1,10 @@
-//! Periodic work of the master, on a thread of its own.
+//! Periodic work of the master, on its own thread.
 //!
-//! - archive compacted files that readers have let go of:
+//! - archives compacted files that no reader uses any more:
 //!   `hbase.hfile.compaction.discharger.interval`, two minutes
-//! - let go of split and merge parents: `hbase.catalogjanitor.interval`
-//! - delete files that are no longer needed from the archive and `oldWALs`:
-//!   `hbase.master.cleaner.interval`
-//! - remove snapshots whose time to live is over: `hbase.master.cleaner.snapshot.interval`
+//! - archives split and merge parents: `hbase.catalogjanitor.interval`
+//! - deletes unneeded files from the archive and `oldWALs`: `hbase.master.cleaner.interval`
+//! - removes snapshots whose time to live has expired: `hbase.master.cleaner.snapshot.interval`
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +18,7 @@ use evenkeel_common::thread::{catch_and_log, spawn_essential};
 
 use super::Master;
 
-/// How often compacted files are looked at (`hbase.hfile.compaction.discharger.interval`).
+/// How often compacted files are checked (`hbase.hfile.compaction.discharger.interval`).
 const DISCHARGE_PERIOD: Duration = Duration::from_secs(120);
 
 /// The thread; it ends when this is dropped.
@@ -28,7 +27,7 @@ pub struct MasterChore {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Something that is due now and then.
+/// A periodic task.
 struct Task {
     every: Duration,
     due: Instant,
@@ -39,7 +38,7 @@ impl MasterChore {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(master: &Arc<Master>, janitor_every: Duration) -> Result<Self> {
         let (stop, stopped) = bounded(0);
         let master = Arc::clone(master);
@@ -66,7 +65,7 @@ fn run(master: &Master, mut tasks: Vec<Task>, stopped: &Receiver<()>) {
         if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
             return;
         }
-        // A task that panics is logged, and done again in its time.
+        // A task that panics is logged and runs again at its next time.
         catch_and_log("a task of the master's chore", || (next.run)(master));
         next.due = clock::monotonic() + next.every;
     }
@@ -115,8 +114,8 @@ impl Master {
         }
     }
 
-    /// Runs the cleaners now, switched on or not; says, as HBase does, whether nothing is left to
-    /// clean another time.
+    /// Runs the cleaners, whether they are switched on or not. As in HBase, returns true if nothing
+    /// is left for a later run.
     ///
     /// # Errors
     /// `IOException` from the file system.

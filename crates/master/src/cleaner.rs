@@ -1,26 +1,29 @@
-//! Cleaners: delete files that are no longer needed, from the archive and from `oldWALs`
-//! (`HFileCleaner`, `LogCleaner`).
+//! Cleaners: delete unneeded files from the archive and from `oldWALs` (`HFileCleaner`,
+//! `LogCleaner`).
 //!
-//! A cleaner walks a directory tree. A file goes when each of its [`Delegate`]s lets it go, or when
-//! its name is none that belongs there; a directory in which nothing is left goes too. The age of a
-//! file counts from when it was written, not from when it came to the archive, as in HBase.
+//! A cleaner walks a directory tree. It deletes a file if each of its [`Delegate`]s frees it, or if
+//! its name does not belong in the tree. It also deletes a directory that becomes empty. As in
+//! HBase, the age of a file counts from when it was written, not from when it came to the archive.
+//!
+//! These keep a file:
 //!
 //! - `archive`: it is younger than `hbase.master.hfilecleaner.ttl`; a snapshot names it; a link to
 //!   it has its back reference beside it
-//! - `oldWALs`: it is younger than `hbase.master.logcleaner.ttl`; procedure logs and the master's
-//!   own have keys of their own
+//! - `oldWALs`: it is younger than `hbase.master.logcleaner.ttl`; procedure logs and WALs of the
+//!   master's region have separate keys
 //! - `MasterData/archive`, `MasterData/oldWALs`: it is younger than
 //!   `hbase.master.local.store.hfilecleaner.ttl`, `...walcleaner.ttl`
 //!
-//! **Nothing comes in between.** Whoever makes links or snapshots keeps the cleaners off
-//! ([`Cleaners::keep_off`]) from before it looks at the first file until the links or the snapshot
-//! are there. A cleaner takes the same lock alone for one directory at a time, from before it asks
-//! the delegates until the files are gone; when it cannot have it at once, it leaves the directory
-//! for its next run. A directory goes only by a call that fails when something is in it, for files
-//! come to the archive at any time.
+//! **Exclusion.** Code that creates links or snapshots holds the cleaners off
+//! ([`Cleaners::keep_off`]) from before it reads the first file until the links or the snapshot
+//! exist. A cleaner takes the same lock exclusively for one directory at a time, from before it
+//! calls the delegates until the files are deleted. If it cannot take the lock at once, it skips
+//! the directory until its next run. A directory is deleted only by a call that fails if it is not
+//! empty, because files come to the archive at any time.
 //!
 //! A delegate named in `hbase.master.hfilecleaner.plugins` or `hbase.master.logcleaner.plugins`
-//! that is not known here might have kept any file: none is deleted then, and the log says so.
+//! that this server does not implement might keep any file. No file is deleted then, and an error
+//! is logged.
 
 mod delegates;
 mod settings;
@@ -52,7 +55,7 @@ pub struct Cleaned {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Files that stay.
+    /// Files kept.
     pub kept: u64,
 }
 
@@ -66,21 +69,21 @@ impl Cleaned {
     }
 }
 
-/// What all cleaners of a master share.
+/// State that all cleaners of a master share.
 #[derive(Clone)]
 struct Shared {
     fs: Arc<dyn FileSystem>,
-    /// See the module: "Nothing comes in between". After every other lock.
+    /// See "Exclusion" in the module's documentation. The last in the lock order.
     references: Arc<RwLock<()>>,
     stopping: Arc<AtomicBool>,
 }
 
-/// One directory tree, and the delegates that decide about its files.
+/// A directory tree, and the delegates that decide about its files.
 struct Cleaner {
     shared: Shared,
     name: &'static str,
     dir: PathBuf,
-    /// Whether a file belongs into the tree at all.
+    /// Returns true if a file belongs in the tree.
     belongs: fn(&Path) -> bool,
     delegates: Vec<Box<dyn Delegate>>,
 }
@@ -109,7 +112,7 @@ impl Cleaner {
                 continue;
             }
             cleaned = cleaned.and(self.clean_dir(&below.path, level + 1)?);
-            // Fails without harm while something is in it.
+            // Fails without harm if the directory is not empty.
             self.shared.fs.delete_empty_dir(&below.path)?;
         }
         Ok(cleaned)
@@ -147,12 +150,12 @@ pub struct Cleaners {
     shared: Shared,
     hfiles: Vec<Cleaner>,
     logs: Vec<Cleaner>,
-    /// One run at a time.
+    /// Allows one run at a time.
     running: Mutex<()>,
 }
 
 impl Cleaners {
-    /// Cleaners below `root`.
+    /// Creates the cleaners below `root`.
     pub fn new(
         fs: Arc<dyn FileSystem>,
         root: &Path,
@@ -184,22 +187,22 @@ impl Cleaners {
         Self { shared, hfiles, logs, running: Mutex::new(()) }
     }
 
-    /// Runs every cleaner once. Waits for a run that is under way.
+    /// Runs every cleaner once. Waits for a run in progress.
     ///
     /// # Errors
-    /// `IOException` from the file system; what the others could do is done.
+    /// Returns I/O errors of the file system, after every cleaner has run.
     pub fn run(&self) -> Result<Cleaned> {
         let _one = self.running.lock();
         let runs: Vec<_> = self.hfiles.iter().chain(&self.logs).map(Cleaner::clean).collect();
         runs.into_iter().try_fold(Cleaned::default(), |sum, run| Ok(sum.and(run?)))
     }
 
-    /// No file is deleted while this is held. Held while links or snapshots are made.
+    /// While the guard is held, no file is deleted. Hold it while creating links or snapshots.
     pub fn keep_off(&self) -> RwLockReadGuard<'_, ()> {
         self.shared.references.read()
     }
 
-    /// Ends a run that is under way, after the directory it is at.
+    /// Ends a run in progress after its current directory.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
     }
@@ -237,7 +240,7 @@ fn is_procedure_log(path: &Path) -> bool {
     number.is_some_and(|(_, number)| number.len() == 20 && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// What a stock master archives of its own region (`MasterRegionFactory`).
+/// Store files that a stock master archives from its region (`MasterRegionFactory`).
 fn is_local_hfile(path: &Path) -> bool {
     file_name(path).ends_with("$-masterlocalhfile-$")
 }

@@ -1,11 +1,10 @@
-//! [`EmbeddedConnection`]: what the RegionServer of the same process tells this master and asks of
-//! it.
+//! [`EmbeddedConnection`]: the connection of the RegionServer of this process to the master.
 //!
-//! The RegionServer is made first, since the master opens regions in it; so the connection is made
-//! before either, and [`EmbeddedConnection::connect`] gives it the master. The master opens and
-//! closes regions in the RegionServer itself and sends it no procedures, so reports of either are
-//! refused; it reads the load itself when it is asked for the cluster's status, so it wants no
-//! heartbeats.
+//! The RegionServer is created before the master, since the master opens regions in it. So the
+//! connection is created before both, and [`EmbeddedConnection::connect`] gives it the master. The
+//! master opens and closes regions in the RegionServer directly and sends it no procedures, so
+//! reports of either are rejected. It reads the server's load when a client requests the cluster's
+//! status, so it needs no heartbeats.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -29,12 +28,12 @@ pub struct EmbeddedConnection {
 }
 
 impl EmbeddedConnection {
-    /// A connection to a master that is not there yet, in a cluster that stays as `view` says.
+    /// Creates a connection without a master, in a cluster that stays as `view` describes it.
     pub fn new(view: ClusterView) -> Arc<Self> {
         Arc::new(Self { view: Arc::new(view), master: OnceLock::new() })
     }
 
-    /// The master is there. The first one counts.
+    /// Sets the master. Only the first call has an effect.
     pub fn connect(&self, master: &Arc<Master>) {
         drop(self.master.set(Arc::downgrade(master)));
     }
@@ -100,7 +99,8 @@ impl MasterConnection for EmbeddedConnection {
     }
 }
 
-/// Starts what a transition asks for. Only a split is asked for; see the module's documentation.
+/// Starts what a transition requests. Only a split is ever requested; see the module's
+/// documentation.
 fn accept(master: &Arc<Master>, transition: &pb::RegionStateTransition) -> Result<()> {
     match (transition.transition_code(), &*transition.region_info) {
         (TransitionCode::ReadyToSplit, [parent, _, upper]) => {

@@ -1,37 +1,37 @@
-//! The embedded master of a standalone server: tables, namespaces, regions, and the calls that
+//! The embedded master of a standalone server: tables, namespaces, regions, and the RPCs that
 //! administer them.
 //!
 //! Unlike an HMaster it has one server, so it balances nothing and assigns no region elsewhere. It
-//! creates, alters and deletes tables, and tells clients about them.
+//! creates, alters and deletes tables, and serves their descriptors and states to clients.
 //!
-//! **A change has one commit point.** Each change prepares everything on disk, then makes one
-//! atomic write to hbase:meta (or, for an altered table, one rename of its descriptor), then
-//! removes what is no longer listed. A crash before that moment leaves the table as it was, a crash
-//! after it as it should be; what was prepared or not yet removed is found at the next start by
-//! [`reconcile`], which reads the intent record of the change (`change_intent`). So there is no
+//! **A change has one commit point.** Each change prepares everything on disk, makes one atomic
+//! write to hbase:meta (or, for an altered table, one rename of its descriptor), and then removes
+//! what hbase:meta no longer lists. A crash before the commit point leaves the table unchanged; a
+//! crash after it leaves the change made. At the next start [`reconcile`] finds what was prepared
+//! or not yet removed: it reads the intent record of the change (`change_intent`). So there is no
 //! procedure log.
 //!
-//! **Each step is on the disk before the next.** A directory, a descriptor or an intent record is
-//! synced before the moment, the moment (FSYNC_WAL) before anything is removed and before the
-//! client is told. So a power cut is like any other crash.
+//! **Each step is durable before the next.** A directory, a descriptor or an intent record is
+//! synced before the commit point. The commit point itself (FSYNC_WAL) is synced before anything is
+//! removed and before the client gets its response. So a power failure is like any other crash.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`meta`] | hbase:meta's rows |
-//! | `change_intent` | what a change under way makes and removes |
-//! | [`reconcile`] | directories and hbase:meta brought together at start |
-//! | [`recovery`] | WALs of earlier lives |
+//! | `change_intent` | intent records: what a change in progress creates and removes |
+//! | [`reconcile`] | reconciles directories with hbase:meta at start |
+//! | [`recovery`] | splits the WALs of earlier processes |
 //! | [`regions`] | opens the regions that hbase:meta lists |
-//! | `orphans` | regions on disk that hbase:meta does not know |
+//! | `orphans` | regions on disk that hbase:meta does not list |
 //! | [`namespaces`] | hbase:namespace |
-//! | [`procedures`] | changes under way, and their outcomes |
+//! | [`procedures`] | changes in progress, and their outcomes |
 //! | `tables`, `alter`, `split` | the changes |
-//! | `assignment` | regions served again when a change fails |
-//! | `checks` | what HBase refuses in a table's description |
+//! | `assignment` | serves regions again when a change fails |
+//! | `checks` | rejects table descriptors that HBase rejects |
 //! | [`chore`] | periodic work |
-//! | [`cleaner`] | deletes what are no longer needed from the archive and `oldWALs` |
+//! | [`cleaner`] | deletes unneeded files from the archive and `oldWALs` |
 //! | [`snapshot`] | snapshots of tables |
-//! | [`connection`] | what the RegionServer of this process tells the master |
+//! | [`connection`] | requests of the RegionServer of this process to the master |
 //! | `status` | the status of the cluster |
 //! | [`metrics`] | the master's beans |
 //! | [`service`] | MasterService |
@@ -88,16 +88,16 @@ use self::snapshot::SnapshotProcedures;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_zookeeper::znodes::Znodes;
 
-/// A table as the master knows it.
+/// A table in the master's memory.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What it looks like.
+    /// Its descriptor.
     pub descriptor: Arc<TableDescriptor>,
-    /// Whether it is served.
+    /// Enabled, disabled, or changing from one to the other.
     pub state: TableState,
 }
 
-/// Switches that operators turn and that a standalone server only remembers.
+/// Switches that operators set. A standalone server only stores most of them.
 #[derive(Debug)]
 pub struct Switches {
     /// `balance_switch`.
@@ -133,25 +133,25 @@ impl Default for Switches {
 
 /// The parts of a master.
 pub struct MasterParts {
-    /// What regions are opened with.
+    /// The environment that regions are opened with.
     pub region_env: Arc<RegionEnv>,
     /// Settings.
     pub conf: Arc<Configuration>,
     /// The name of the RegionServer.
     pub server: ServerName,
-    /// The master's own name: its port is another.
+    /// The master's server name; its port differs from the RegionServer's.
     pub master_name: ServerName,
-    /// The port of its pages; 0 for none.
+    /// The port of its info pages; 0 for none.
     pub info_port: u16,
     /// The cluster's id.
     pub cluster_id: String,
-    /// Where regions are served.
+    /// The RegionServer that serves the regions.
     pub regionserver: Arc<RegionServer>,
     /// hbase:meta, open.
     pub meta: MetaTable,
     /// hbase:namespace, open.
     pub namespaces: NamespaceTable,
-    /// Where clients look first.
+    /// The znodes through which clients find the master and hbase:meta.
     pub znodes: Arc<Znodes>,
     /// Asks the process to stop.
     pub stop: Box<dyn Fn(&str) + Send + Sync>,
@@ -163,10 +163,10 @@ pub struct Master {
     tables: RwLock<BTreeMap<TableName, Table>>,
     locks: TableLocks,
     assignment: Assignment,
-    /// The greatest region id that was ever given or known.
+    /// The greatest region id given or seen so far.
     last_region_id: AtomicI64,
-    /// Shared while a table is made, alone while a namespace is made or removed. After a table's
-    /// lock.
+    /// Held shared while a table is created, exclusively while a namespace is created or removed.
+    /// Taken after a table's lock.
     namespace_lock: RwLock<()>,
     procedures: ProcedureExecutor,
     switches: Switches,
@@ -177,11 +177,11 @@ pub struct Master {
 }
 
 impl Master {
-    /// A master over what is stored; see [`reconcile`] for how `tables` come to be.
+    /// Creates a master over the stored tables; [`reconcile`] produces `tables`.
     ///
     /// # Errors
-    /// When its threads cannot be started, a setting is not of its key's form, or hbase:meta cannot
-    /// be read.
+    /// Returns an error if its threads cannot be started, a setting cannot be parsed, or hbase:meta
+    /// cannot be read.
     pub fn new(parts: MasterParts, tables: BTreeMap<TableName, Table>) -> Result<Arc<Self>> {
         let stores = &parts.region_env.stores;
         let clock = Arc::clone(&stores.clock);
@@ -207,27 +207,27 @@ impl Master {
         }))
     }
 
-    /// Lets running changes end and takes no more.
+    /// Waits for running changes to end and accepts no more.
     pub fn stop(&self) {
         self.cleaners.stop();
         self.procedures.stop();
         self.stop_assignment();
     }
 
-    /// Does in the background what an earlier life left to do: parents that were split or merged
-    /// are archived, and regions that could not be opened are opened.
+    /// Starts background work that an earlier process left: archives parents that were split or
+    /// merged, and opens regions that could not be opened.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// Returns an error if a thread cannot be started.
     pub fn tidy_up(self: &Arc<Self>) -> Result<()> {
         let regions = self.parts.regionserver.regions().all();
         self.compact_references(&regions);
         self.start_assignment()
     }
 
-    /// The first of `count` region ids that no region ever had: the time, unless that has been
-    /// given. Encoded names come from them, and logs may hold edits of every region that this
-    /// server has served.
+    /// Returns the first of `count` region ids that no region ever had: the current time, unless
+    /// that was already given. Encoded names derive from the ids, and logs may hold edits of every
+    /// region that this server ever served.
     fn new_region_ids(&self, count: usize) -> i64 {
         let (now_ms, count) = (self.clock().now_ms(), i64::try_from(count.max(1)).unwrap_or(i64::MAX));
         let first = |last: i64| now_ms.max(last.saturating_add(1));
@@ -236,7 +236,7 @@ impl Master {
         first(last.unwrap_or_else(|last| last))
     }
 
-    /// Where everything is stored.
+    /// The file system that holds the root directory.
     pub fn file_system(&self) -> &dyn FileSystem {
         self.fs()
     }
@@ -246,7 +246,7 @@ impl Master {
         &self.parts.namespaces
     }
 
-    /// Changes under way, and their outcomes.
+    /// The executor of changes: those in progress, and outcomes.
     pub fn procedures(&self) -> &ProcedureExecutor {
         &self.procedures
     }
@@ -256,7 +256,7 @@ impl Master {
         &self.parts.meta
     }
 
-    /// The znodes at which clients begin.
+    /// The znodes that clients read first.
     pub fn znodes(&self) -> &Arc<Znodes> {
         &self.parts.znodes
     }
@@ -277,10 +277,10 @@ impl Master {
         layout::table_dir(self.root(), table)
     }
 
-    /// A table by name.
+    /// Returns a table by name.
     ///
     /// # Errors
-    /// `TableNotFoundException`.
+    /// Returns `TableNotFoundException` if there is no such table.
     pub fn table(&self, name: &TableName) -> Result<Table> {
         let found = self.tables.read().get(name).cloned();
         found.ok_or_else(|| HBaseError::new(ErrorKind::TableNotFound, name.to_string()))
@@ -297,7 +297,7 @@ impl Master {
         self.tables.write().insert(name, Table { descriptor, state });
     }
 
-    /// Old clients read table states from ZooKeeper.
+    /// Mirrors a table's state to ZooKeeper, where old clients read it.
     fn mirror_state(&self, table: &TableName, state: Option<TableState>) {
         if let Err(error) = self.parts.znodes.set_table_state(table, state.map(mirrored)) {
             tracing::warn!(%table, %error, "table state not mirrored");
@@ -311,13 +311,12 @@ impl Master {
     }
 }
 
-/// Whether the master itself works with a table's regions, so that they cannot be taken from under
-/// it.
+/// Returns true if the master itself uses the table's regions, so that they must stay open.
 fn is_built_in(table: &TableName) -> bool {
     table.is_meta() || *table == TableName::namespace_table()
 }
 
-/// A table's state as ZooKeeper's mirror has it.
+/// A table's state as the mirror in ZooKeeper stores it.
 pub fn mirrored(state: TableState) -> pb::deprecated_table_state::State {
     match state {
         TableState::Enabled => pb::deprecated_table_state::State::Enabled,

@@ -1,14 +1,14 @@
-//! hbase:meta: which regions there are, where they are, and which tables are enabled.
+//! hbase:meta: which regions exist, where they are, and which tables are enabled.
 //!
-//! A change of the cluster's shape is one atomic write here ([`MetaTable::commit`]); everything on
-//! disk that it speaks of is made before, and everything that it no longer speaks of is removed
-//! after. So a crash leaves a table before or after the change, and what lies around is found by
-//! comparing directories with these rows at the next start.
+//! A change of tables or regions is one atomic write here ([`MetaTable::commit`]). Everything on
+//! disk that the write refers to is created before it, and everything that it drops is removed
+//! after it. So a crash leaves a table either before or after the change; the next start finds
+//! leftovers by comparing directories with these rows.
 //!
-//! **A write that fails** changes nothing here, but the log may have it nonetheless, and a start
-//! would bring it back. So its rows are in doubt until they are written again as they are
-//! ([`MetaTable::settle`]): before the next write, and before anything is done that relies on the
-//! write not having been made.
+//! **A write that fails** changes nothing here, but the log may hold it nonetheless, and a restart
+//! would replay it. So its rows are in doubt until they are written again with their current values
+//! ([`MetaTable::settle`]): before the next write, and before any step that relies on the failed
+//! write having no effect.
 //!
 //! Rows and cells are those of HBase 2.6 (`MetaTableAccessor`, `RegionStateStore`):
 //!
@@ -48,10 +48,10 @@ pub const TABLE: &[u8] = b"table";
 /// State of a table (`TableState`).
 pub type TableState = pb::table_state::State;
 
-/// A region as hbase:meta tells of it.
+/// A region's row in hbase:meta.
 #[derive(Clone, Debug)]
 pub struct MetaRegion {
-    /// Which region.
+    /// The region.
     pub info: RegionInfo,
     /// `info:state`, such as `OPEN`.
     pub state: String,
@@ -61,25 +61,25 @@ pub struct MetaRegion {
     pub merge_parents: Vec<RegionInfo>,
 }
 
-/// The rows of hbase:meta as nouns.
+/// hbase:meta with its rows as typed values.
 #[derive(Debug)]
 pub struct MetaTable {
     region: Arc<Region>,
     clock: Arc<dyn Clock>,
-    /// Every write has a later timestamp than all before, so that a delete never hides what follows
-    /// it.
+    /// The timestamp of the last write. Every write has a later timestamp than all before, so that
+    /// a delete never hides a later put.
     last_timestamp: AtomicI64,
-    /// Rows of writes that failed. Locked throughout a write, so that one that fails is known to
-    /// the next.
+    /// Rows of writes that failed. Locked throughout a write, so that the next write sees its
+    /// failure.
     doubtful: Mutex<BTreeSet<Bytes>>,
 }
 
 impl MetaTable {
-    /// Over the open region. Looks for the latest timestamp in it, for the clock may have gone back
-    /// since.
+    /// Creates the table over its open region. Scans the region for the latest timestamp, since the
+    /// clock may have gone back.
     ///
     /// # Errors
-    /// Whatever the region says.
+    /// Returns I/O errors of the region.
     pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Result<Self> {
         let meta = Self { region, clock, last_timestamp: AtomicI64::new(0), doubtful: Mutex::default() };
         let mut latest = 0;
@@ -97,11 +97,11 @@ impl MetaTable {
         &self.region
     }
 
-    /// Makes writes, all or none. They survive the machine when this returns (FSYNC_WAL), for what
-    /// is done next builds on them: directories are removed, clients are told.
+    /// Makes all the changes or none. They are durable on return (FSYNC_WAL), because the next
+    /// steps rely on them: directories are removed, clients get responses.
     ///
     /// # Errors
-    /// Whatever the region says: nothing was changed then, but the rows are in doubt.
+    /// Returns errors of the region; nothing was changed then, but the rows are in doubt. Returns
     /// `DoNotRetryIOException` for a region whose name is too long for a row.
     pub fn commit(&self, changes: Vec<MetaChange>) -> Result<()> {
         checks::check_region_names(changes.iter().flat_map(MetaChange::regions))?;
@@ -113,10 +113,10 @@ impl MetaTable {
         self.write(mutations, &mut doubtful)
     }
 
-    /// Makes the log agree with what is served: writes that failed are reverted.
+    /// Makes the log agree with the rows served: reverts writes that failed.
     ///
     /// # Errors
-    /// Whatever the region says; the rows stay in doubt.
+    /// Returns errors of the region; the rows stay in doubt.
     pub fn settle(&self) -> Result<()> {
         self.settle_rows(&mut self.doubtful.lock())
     }
@@ -164,11 +164,11 @@ impl MetaTable {
             .map_or(now, |last| now.max(last.saturating_add(1)))
     }
 
-    /// Every region, of one table or of all, in the order of their rows. Split parents are among
-    /// them. A row that cannot be read is named in the log and left out.
+    /// Returns every region, of one table or of all, in row order, split parents included. A row
+    /// that cannot be parsed is logged and skipped.
     ///
     /// # Errors
-    /// Whatever the region says.
+    /// Returns I/O errors of the region.
     pub fn regions(&self, table: Option<&TableName>) -> Result<Vec<MetaRegion>> {
         let mut scan = Scan::default();
         if let Some(table) = table {
@@ -187,7 +187,7 @@ impl MetaTable {
         Ok(regions)
     }
 
-    /// Every table and its state.
+    /// Returns every table and its state.
     ///
     /// # Errors
     /// As [`MetaTable::regions`].
@@ -258,20 +258,20 @@ pub enum MetaChange {
     Opened(RegionInfo, ServerName, u64),
     /// A region that was split, not on any server, and the regions that still read its files.
     SplitParent(RegionInfo, Vec<RegionInfo>),
-    /// What a region was made of.
+    /// The regions that a region was merged from.
     MergeParents(RegionInfo, Vec<RegionInfo>),
-    /// A region that is gone.
+    /// A region that no longer exists.
     Delete(RegionInfo),
-    /// The daughters or parents of a region need no longer be known.
+    /// Columns of a region's daughters or parents, which are no longer needed.
     DeleteColumns(RegionInfo, Vec<Vec<u8>>),
     /// A table's state.
     State(TableName, TableState),
-    /// A table that is gone.
+    /// A table that no longer exists.
     DeleteState(TableName),
 }
 
 impl MetaChange {
-    /// The regions whose rows it changes.
+    /// Returns the regions whose rows it changes.
     fn regions(&self) -> &[RegionInfo] {
         match self {
             Self::Put(region, _)

@@ -1,9 +1,9 @@
-//! [`MasterSource`]: what the master tells of itself by HBase's names: sub=Server,
-//! AssignmentManager and IPC of the master's beans.
+//! [`MasterSource`]: the master's metrics by HBase's names: sub=Server, AssignmentManager and IPC
+//! of the master's beans.
 //!
 //! The embedded master opens and closes regions itself, so no region is in transition for longer
-//! than that takes, and no server dies but the process. What HBase counts of procedures that are
-//! not there is left out; see `docs/operating/metrics-and-hbase.md`.
+//! than that takes, and no server dies except the process. HBase's metrics of procedures that do
+//! not exist here are omitted; see `docs/operating/metrics-and-hbase.md`.
 
 use std::sync::{Arc, Weak};
 
@@ -15,9 +15,9 @@ use crate::Master;
 
 /// See the module's documentation.
 pub struct MasterSource {
-    /// The master, as long as it runs.
+    /// The master, while it runs.
     pub master: Weak<Master>,
-    /// The calls of its port.
+    /// The monitor of its RPC server.
     pub rpc: RpcMonitor,
     /// Its handlers.
     pub executor: Arc<Executor>,

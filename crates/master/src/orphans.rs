@@ -1,13 +1,15 @@
-//! Regions on disk that hbase:meta does not know, and that no change explains: rows of hbase:meta
-//! were lost, or somebody has put directories here. Their data is never thrown away.
+//! Regions on disk that hbase:meta does not list and no intent record names: rows of hbase:meta
+//! were lost, or an operator copied directories here. Their data is never deleted.
 //!
 //! A region that has its `.regioninfo` and overlaps no other gets its row back, as by HBCK2's
-//! `addFsRegionsMissingInMeta`. Of those that overlap each other the newest does: a region that was
-//! split or merged is older than what came of it. Every other one stays where it is, for references
-//! of other regions may lead to its files, and an error line names it.
+//! `addFsRegionsMissingInMeta`. Of regions that overlap each other the newest gets its row back: a
+//! region that was split or merged is older than its daughters or its merged region. Every other
+//! region stays in place, because other regions may hold references to its files, and is logged as
+//! an error.
 //!
-//! A region without data of its own (no store file but references, no recovered edits, no bulk load
-//! under way) that cannot be served is what a split or merge had prepared. It goes to the archive.
+//! A region that cannot be served and holds no data (no store file other than references, no
+//! recovered edits, no bulk load in progress) was prepared by a split or merge. It goes to the
+//! archive.
 
 use std::path::Path;
 
@@ -22,17 +24,17 @@ use super::reconcile::{archive_region_dir, family_dirs, is_reference};
 
 /// The largest `.regioninfo` that is read.
 const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
-/// How the intent records of bulk loads under way begin, in a region's `.tmp`.
+/// The prefix of the intent records of bulk loads in progress, in a region's `.tmp`.
 const BULK_LOAD_PREFIX: &str = ".bulkload-";
 
-/// A region's directory that hbase:meta does not know.
+/// A region's directory that hbase:meta does not list.
 struct Orphan {
     dir: FileStatus,
     info: Option<RegionInfo>,
 }
 
-/// The regions among these directories that can be served beside the `known` ones. With
-/// `is_certain` false what is not needed stays, too.
+/// Returns the regions among these directories that can be served beside the `known` ones, and
+/// archives those without data. If `is_certain` is false, nothing is archived.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -70,7 +72,7 @@ pub(super) fn adopt(
     Ok(adopted)
 }
 
-/// What a region's directory says of itself, if that can be right.
+/// Reads a region's `.regioninfo`; returns `None` if it is missing, damaged, or of another region.
 fn region_info(fs: &dyn FileSystem, dir: &FileStatus, table: &TableName) -> Option<RegionInfo> {
     let bytes = fs.read_all(&dir.path.join(layout::REGION_INFO_FILE), REGION_INFO_BYTES_MAX).ok()?;
     let message = pb::RegionInfo::decode_length_delimited(bytes.strip_prefix(PB_MAGIC)?).ok()?;
@@ -78,13 +80,13 @@ fn region_info(fs: &dyn FileSystem, dir: &FileStatus, table: &TableName) -> Opti
     (info.encoded_name() == dir.name() && info.table() == table && info.replica_id() == 0).then_some(info)
 }
 
-/// Whether some row belongs to both regions.
+/// Returns true if some row belongs to both regions.
 fn overlap(a: &RegionInfo, b: &RegionInfo) -> bool {
     let is_below = |start: &Bytes, end: &Bytes| end.is_empty() || start < end;
     is_below(a.start_key(), b.end_key()) && is_below(b.start_key(), a.end_key())
 }
 
-/// Names the rows of a table that no region has.
+/// Logs each range of rows of a table that no region covers.
 pub(super) fn name_holes(table: &TableName, regions: &[RegionInfo]) {
     let mut regions: Vec<_> = regions.iter().collect();
     regions.sort_by(|a, b| a.start_key().cmp(b.start_key()));
@@ -108,8 +110,8 @@ pub(super) fn name_holes(table: &TableName, regions: &[RegionInfo]) {
     }
 }
 
-/// Whether a region's directory holds anything but references, links being data: what they stand
-/// for may be nowhere else in use.
+/// Returns true if a region's directory holds anything but references. Links count as data: the
+/// files that they point to may be in use nowhere else.
 fn holds_data(fs: &dyn FileSystem, region_dir: &Path) -> Result<bool> {
     for family in family_dirs(fs, region_dir)? {
         if fs.list(&family.path)?.iter().any(|entry| entry.is_dir || !is_reference(entry.name())) {

@@ -1,15 +1,17 @@
-//! Directories and hbase:meta brought together at start, and files moved to the archive.
+//! Reconciles directories with hbase:meta at start, and moves files to the archive.
 //!
-//! hbase:meta decides (see [`super`]). What it does not speak of is one of two things:
+//! hbase:meta is authoritative (see [`super`]). A directory that it does not list is one of two
+//! things:
 //!
-//! - what a change that was cut short had prepared or not yet removed: an intent record names it
-//!   ([`change_intent`](super::change_intent)): goes to the archive
-//! - what hbase:meta should list: is data of users, and stays: rows of hbase:meta are made again
-//!   for tables and regions ([`orphans`]), families go to `.hbck`, which no cleaner looks at
+//! - an intent record names it ([`change_intent`](super::change_intent)): an interrupted change
+//!   prepared it or did not remove it yet, so it goes to the archive
+//! - no intent record names it: it is user data that hbase:meta should list, and it stays. Tables
+//!   and regions get their rows in hbase:meta back ([`orphans`]); families are moved to `.hbck`,
+//!   which no cleaner reads
 //!
-//! Each of the second kind is named in an error line. So is a table of hbase:meta without a
-//! descriptor: it is disabled, with the families that its directories have, for an operator to
-//! alter it and to enable it. Nothing here ends a start.
+//! Each case of the second kind is logged as an error. So is a table of hbase:meta without a
+//! descriptor: it is disabled, and its families are those that its directories have, until an
+//! operator alters and enables it. None of this stops a start.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -24,13 +26,13 @@ use super::change_intent::Intents;
 use super::meta::{MetaChange, MetaTable, TableState};
 use super::{Table, descriptors, orphans};
 
-/// Where data goes that belongs nowhere (`HConstants.HBCK_SIDELINEDIR_NAME`).
+/// Where data that belongs to no table is moved (`HConstants.HBCK_SIDELINEDIR_NAME`).
 const SIDELINE_DIR: &str = ".hbck";
-/// How many things of one name may be in it.
+/// The limit on entries with the same name there.
 const SIDELINED_MAX: u32 = 10_000;
 
-/// The tables that hbase:meta lists, with the leftovers of a dead process cleaned up. With
-/// `meta_is_whole` false, part of a log was lost: then nothing goes to the archive.
+/// Returns the tables that hbase:meta lists, after it has cleaned up what a dead process left. If
+/// `meta_is_whole` is false, part of a log was lost, and nothing goes to the archive.
 ///
 /// # Errors
 /// `IOException` from the file system or hbase:meta.
@@ -47,7 +49,7 @@ pub fn reconcile(
         let dir = layout::table_dir(root, &name);
         let settled = descriptors::settle(fs, &dir, |region| regions.contains(region));
         let descriptor = settled.and_then(|()| descriptors::read(fs, &dir));
-        // A change of state that had begun is taken as made.
+        // Complete a change of state that had begun.
         let state = match state {
             TableState::Disabling => TableState::Disabled,
             TableState::Enabling => TableState::Enabled,
@@ -65,7 +67,8 @@ pub fn reconcile(
     Ok(tables)
 }
 
-/// A table by its descriptor; without one, disabled, with the families of its directories.
+/// Returns a table with its descriptor, or if it has none, a disabled one with the families of its
+/// directories.
 fn table_of(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -85,7 +88,7 @@ fn table_of(
     Ok(Table { descriptor: Arc::new(descriptor_of_dirs(fs, dir, name)?), state: TableState::Disabled })
 }
 
-/// A descriptor of the families that a table's regions have directories for.
+/// Builds a descriptor of the families for which the table's regions have directories.
 fn descriptor_of_dirs(fs: &dyn FileSystem, dir: &Path, name: &TableName) -> Result<TableDescriptor> {
     let mut descriptor = TableDescriptor::new(name.clone());
     for region in region_dirs(fs, dir)? {
@@ -98,7 +101,7 @@ fn descriptor_of_dirs(fs: &dyn FileSystem, dir: &Path, name: &TableName) -> Resu
     Ok(descriptor)
 }
 
-/// Makes hbase:meta tell of every table what [`reconcile`] took its state to be.
+/// Writes the table states that [`reconcile`] decided to hbase:meta.
 fn settle(meta: &MetaTable, tables: &BTreeMap<TableName, Table>) -> Result<()> {
     let told = meta.table_states()?;
     let differs = |name: &TableName, state: &TableState| {
@@ -118,14 +121,14 @@ fn settle(meta: &MetaTable, tables: &BTreeMap<TableName, Table>) -> Result<()> {
     meta.commit(changes)
 }
 
-/// Brings one table's directory and hbase:meta together.
+/// Reconciles one table's directory with hbase:meta.
 struct Reconciler<'a> {
     fs: &'a dyn FileSystem,
     root: &'a Path,
     meta: &'a MetaTable,
     name: TableName,
     dir: PathBuf,
-    /// Whether hbase:meta lists everything that it was told.
+    /// True if hbase:meta holds every row that was written to it.
     is_certain: bool,
 }
 
@@ -146,8 +149,8 @@ impl Reconciler<'_> {
         if self.is_certain { intents.forget(self.fs) } else { Ok(()) }
     }
 
-    /// Whether a change that was cut short is why hbase:meta does not know this table: then no
-    /// region of it is there that the change does not name.
+    /// Returns true if an interrupted change explains why hbase:meta does not list this table:
+    /// intent records name each of its regions.
     fn is_explained(&self, intents: &Intents) -> Result<bool> {
         let regions = region_dirs(self.fs, &self.dir)?;
         Ok(regions.iter().all(|region| intents.regions.contains(region.name())))
@@ -159,7 +162,7 @@ impl Reconciler<'_> {
         if archived { archive_table(self.fs, self.root, table) } else { Ok(()) }
     }
 
-    /// Makes the row of a table that hbase:meta has lost.
+    /// Writes the row of a table that hbase:meta has lost.
     fn adopt_table(&self) -> Result<Table> {
         let descriptor = descriptors::read(self.fs, &self.dir);
         let table = table_of(self.fs, &self.dir, &self.name, descriptor, TableState::Enabled)?;
@@ -221,8 +224,8 @@ impl Reconciler<'_> {
     }
 }
 
-/// Moves a directory of a table to where no cleaner looks; `below` is its path within the table's.
-/// Gives its new path.
+/// Moves a directory of a table to `.hbck`, which no cleaner reads, and returns its new path.
+/// `below` is its path relative to the table's directory.
 fn sideline(
     fs: &dyn FileSystem,
     root: &Path,
@@ -245,7 +248,7 @@ fn sideline(
     Ok(to)
 }
 
-/// Whether a region's directory holds files that stand for those of another region.
+/// Returns true if a region's directory holds references to files of another region.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -258,7 +261,7 @@ pub fn has_references(fs: &dyn FileSystem, root: &Path, region: &RegionInfo) -> 
     Ok(false)
 }
 
-/// `<file>.<encoded name of the region it is in>`.
+/// True for `<file>.<encoded name of the region that the file is in>`.
 pub(super) fn is_reference(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, region)| is_encoded_name(region))
 }
@@ -267,7 +270,7 @@ fn is_encoded_name(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Every table directory below the root.
+/// Returns every table directory below the root.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -283,7 +286,7 @@ pub fn table_dirs(fs: &dyn FileSystem, root: &Path) -> Result<Vec<(TableName, st
     Ok(tables)
 }
 
-/// Every region directory of a table.
+/// Returns every region directory of a table.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -308,9 +311,9 @@ fn directories(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
     Ok(entries)
 }
 
-/// Moves all files of a table to the archive and removes its directory: regions first, one after
-/// the other, so that what is left of it when the power goes is explained by its intent records, or
-/// holds nothing.
+/// Moves all files of a table to the archive and removes its directory. Archives its regions first,
+/// in turn. So after a power failure, the regions that remain are those that the intent records
+/// name, or the directory holds nothing.
 ///
 /// # Errors
 /// `IOException` from the file system.

@@ -1,15 +1,17 @@
-//! WALs of earlier lives: split into `recovered.edits` of their regions, then moved to `oldWALs`.
+//! WALs of earlier processes: split into `recovered.edits` of their regions, then moved to
+//! `oldWALs`.
 //!
-//! Every directory below `WALs/` belongs to a server that is dead, since this process holds the
-//! root directory. A crash half way loses nothing: a file is moved only when all its edits are in
-//! finished files, and splitting it again gives the same files.
+//! Every directory below `WALs/` belongs to a dead server, since this process holds the lock of the
+//! root directory. A crash half way loses nothing: a WAL is moved only when all its edits are in
+//! finished files, and splitting it again produces the same files.
 //!
-//! Nonces are taken from every entry, also of regions that were split or merged since, and of edits
-//! that are in store files: a client may repeat an Increment at the region that has the row now.
+//! Nonces are restored from every entry, also of regions that were split or merged since, and of
+//! edits that are already in store files: a client may retry an Increment at the region that has
+//! the row today.
 //!
-//! A damaged WAL, and a file that is no WAL at all, goes to `corrupt` instead, which no cleaner
-//! deletes from. Every entry of a damaged WAL that can be read is recovered, also behind the
-//! damage; the log names what is lost ([`evenkeel_wal::Gap`]).
+//! A damaged WAL, and a file that is not a WAL, goes to `corrupt` instead, from which no cleaner
+//! deletes. Every readable entry of a damaged WAL is recovered, also entries after the damage; the
+//! log lists what is lost ([`evenkeel_wal::Gap`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,12 +25,12 @@ use evenkeel_region::region::nonce::{NonceKey, NonceManager};
 use evenkeel_wal::names;
 use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
 
-/// How many bytes of edits may gather in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
+/// The limit on bytes of edits buffered in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
 const BUFFER_BYTES_MAX: usize = 128 << 20;
-/// Tells the temporary files of this process from another's.
+/// Distinguishes the temporary files of this process from those of other processes.
 const WORKER: &str = "standalone";
 
-/// What was found and recovered.
+/// Statistics of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Files split.
@@ -37,14 +39,14 @@ pub struct Recovered {
     pub bytes: u64,
     /// Entries in them.
     pub entries: u64,
-    /// Files with damage, in which some entries are lost.
+    /// Damaged files; some of their entries are lost.
     pub damaged: u64,
 }
 
 /// Splits every WAL below `<root>/WALs`, and restores the nonces of all entries.
 ///
 /// # Errors
-/// `IOException` from the file system; the next start goes on where this one ended.
+/// Returns I/O errors of the file system; the next start continues where this one stopped.
 pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) -> Result<Recovered> {
     let (wals, started) = (root.join(layout::WALS_DIR), clock::monotonic());
     fs.mkdirs(&wals)?;
@@ -116,7 +118,7 @@ fn archive(fs: &dyn FileSystem, dir: &Path, file: &FileStatus) -> Result<()> {
     Ok(fs.rename(&file.path, &dir.join(file.name()))?)
 }
 
-/// Removes a directory that holds nothing.
+/// Removes a directory if it is empty.
 ///
 /// # Errors
 /// `IOException` from the file system.

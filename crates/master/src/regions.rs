@@ -15,10 +15,10 @@ use crate::meta::{MetaChange, MetaTable, TableState};
 use crate::{Table, descriptors, reconcile};
 use evenkeel_regionserver::RegionServer;
 
-/// Threads that open regions at start: each mostly waits for the disk.
+/// Threads that open regions at start; each mostly waits for the disk.
 const OPENERS: usize = 4;
 
-/// Opens hbase:meta, making it when the directory is new.
+/// Opens hbase:meta, and creates it in a new root directory.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -42,7 +42,7 @@ pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
     Region::open(Arc::clone(env), info, Arc::new(descriptor))
 }
 
-/// Opens hbase:namespace, making it when there is none.
+/// Opens hbase:namespace, and creates it if there is none.
 ///
 /// # Errors
 /// `IOException` from the file system or hbase:meta.
@@ -84,8 +84,8 @@ fn open_one(
     Ok(region)
 }
 
-/// Opens every region of every enabled table that is not open yet and says so in hbase:meta. A
-/// region that cannot be opened is left out, with an error in the log: the others are served.
+/// Opens every region of every enabled table that is not open yet, and records it in hbase:meta. A
+/// region that cannot be opened is logged as an error and skipped; the others are served.
 ///
 /// # Errors
 /// `IOException` from hbase:meta.

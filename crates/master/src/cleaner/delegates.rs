@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 use super::{file_name, links};
 use crate::snapshot::store::SnapshotStore;
 
-/// Lets files go, or keeps them.
+/// Decides which files may be deleted.
 pub(super) trait Delegate: Send + Sync {
-    /// Of files of one directory, those that it does not keep.
+    /// Returns those of the files, all of one directory, that this delegate does not keep.
     fn free(&self, files: Vec<FileStatus>) -> Result<Vec<FileStatus>>;
 }
 
-/// Keeps files until they have an age (`BaseTimeToLiveFileCleaner`); has no say about files that
-/// are not its own.
+/// Keeps files until they are older than the TTL (`BaseTimeToLiveFileCleaner`); frees files of
+/// other kinds.
 pub(super) struct Age {
     clock: Arc<dyn Clock>,
     ttl_ms: i64,
@@ -36,7 +36,8 @@ impl Age {
 impl Delegate for Age {
     fn free(&self, mut files: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
         let now_ms = self.clock.now_ms();
-        // One from the future is young: the clock went back, or is another machine's.
+        // A file from the future counts as young: the clock went back, or the file is from another
+        // machine.
         files.retain(|file| {
             !(self.is_own)(&file.path) || now_ms.saturating_sub(file.modified_ms) > self.ttl_ms
         });
@@ -44,7 +45,7 @@ impl Delegate for Age {
     }
 }
 
-/// Keeps everything: in place of a delegate that is not known.
+/// Keeps everything. Stands in for a delegate that this server does not implement.
 pub(super) struct KeepAll;
 
 impl Delegate for KeepAll {
@@ -53,8 +54,7 @@ impl Delegate for KeepAll {
     }
 }
 
-/// Keeps files to which there are links, and back references whose link is there
-/// (`HFileLinkCleaner`).
+/// Keeps files that links point to, and back references whose link exists (`HFileLinkCleaner`).
 pub(super) struct LinkedFiles {
     fs: Arc<dyn FileSystem>,
     root: PathBuf,
@@ -99,12 +99,12 @@ impl Delegate for LinkedFiles {
     }
 }
 
-/// The manifest a set of names was read from: when it was written, and its length.
+/// Identifies the manifest from which names were read: its modification time and its length.
 type Stamp = (i64, u64);
 type Names = Arc<HashSet<String>>;
 
-/// Keeps files that a snapshot names (`SnapshotHFileCleaner`), also one that is being made. While
-/// there is one that cannot be read, it keeps all.
+/// Keeps files that a snapshot names (`SnapshotHFileCleaner`), also one in progress. While a
+/// snapshot cannot be read, keeps all files.
 pub(super) struct SnapshotFiles {
     fs: Arc<dyn FileSystem>,
     root: PathBuf,
@@ -117,8 +117,8 @@ impl SnapshotFiles {
         Self { fs, root: root.to_owned(), manifest_bytes_max, known: Mutex::default() }
     }
 
-    /// The names of every snapshot's files; manifests that were read before and have not changed
-    /// are not read again.
+    /// Returns the names of every snapshot's files. Manifests that have not changed since they were
+    /// read are not read again.
     fn names(&self) -> Result<Vec<Names>> {
         let store = SnapshotStore::new(&*self.fs, &self.root, self.manifest_bytes_max);
         let mut known = self.known.lock();

@@ -1,4 +1,4 @@
-//! The keys of the cleaners, and which delegates they name.
+//! The configuration keys of the cleaners, and the delegates that they name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const LOG_PLUGINS: &str = "hbase.master.logcleaner.plugins";
 /// A week.
 const WEEK_MS: i64 = 7 * 24 * 3600 * 1000;
 
-/// How long files are kept, and how often that is looked at. Keys and defaults are HBase's.
+/// How long files are kept, and how often cleaners run. Keys and defaults are HBase's.
 #[derive(Clone, Debug)]
 pub struct CleanerSettings {
     /// `hbase.master.cleaner.interval`.
@@ -44,7 +44,7 @@ impl CleanerSettings {
     /// Reads HBase's keys.
     ///
     /// # Errors
-    /// When a value is not of its key's form.
+    /// Returns an error if a value cannot be parsed.
     pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
         let every = |key, default| Ok(Duration::from_millis(conf.get_u64_or(key, default)?.max(1)));
         let plugins = |key, default: &[&str]| match conf.is_set(key) {

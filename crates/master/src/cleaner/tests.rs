@@ -146,8 +146,7 @@ fn a_file_stays_while_there_is_a_link_to_it() {
     create(&fixture.fs, Path::new("/"), family_dir, (&clone, "bb22"), &link).expect("made");
     assert_eq!(fixture.run_late().files, 1);
     assert!(fixture.is_there(&hfile) && !fixture.is_there(&other));
-    // The clone compacts: its link goes to the archive, and with it the last reason to keep
-    // anything.
+    // The clone compacts: its link goes to the archive, and no file is needed any more.
     let archived = Path::new("/archive/data/ns/clone/bb22/f");
     fixture.fs.mkdirs(archived).expect("made");
     fixture.fs.rename(&family_dir.join(link.name()), &archived.join(link.name())).expect("moved");
