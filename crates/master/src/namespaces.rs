@@ -1,10 +1,10 @@
-//! Namespaces: the rows of hbase:namespace, one a namespace, `info:d` = NamespaceDescriptor without
-//! PBUF (`TableNamespaceManager`). Each write survives the machine when it returns, as those to
-//! hbase:meta do.
+//! Namespaces: the rows of hbase:namespace, one for each namespace, `info:d` = NamespaceDescriptor
+//! without PBUF (`TableNamespaceManager`). Each write is durable on return, like those to
+//! hbase:meta.
 //!
-//! As with hbase:meta, a write that failed may be in the log nonetheless; its row is in doubt until
-//! it is written again as it is ([`NamespaceTable::settle`]), before any other change that concerns
-//! a namespace.
+//! As with hbase:meta, a write that failed may be in the log nonetheless. Its row is in doubt until
+//! it is written again with its current value ([`NamespaceTable::settle`]), which happens before
+//! any other change that concerns a namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,23 +39,23 @@ pub struct NamespaceTable {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The timestamp of the last write. Every write has a later one, so that a delete never hides
-    /// what follows it.
+    /// The timestamp of the last write. Every write has a later one, so that a delete never hides a
+    /// later put.
     timestamp: i64,
     /// Names of namespaces whose last write failed.
     doubtful: BTreeSet<Bytes>,
 }
 
 impl NamespaceTable {
-    /// Over the open region.
+    /// Creates the table over its open region.
     pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Self {
         Self { region, clock, state: Mutex::default() }
     }
 
-    /// Makes the two namespaces that every cluster has.
+    /// Creates the two namespaces that every cluster has.
     ///
     /// # Errors
-    /// Whatever the region says.
+    /// Returns errors of the region.
     pub fn ensure_built_in(&self) -> Result<()> {
         for name in [DEFAULT_NAMESPACE, SYSTEM_NAMESPACE] {
             if !self.is_readable(name)? {
@@ -65,10 +65,10 @@ impl NamespaceTable {
         Ok(())
     }
 
-    /// Makes the namespaces of tables that are there and whose namespaces are not.
+    /// Creates the missing namespaces of existing tables.
     ///
     /// # Errors
-    /// Whatever the region says.
+    /// Returns errors of the region.
     pub fn ensure_those_of<'a>(&self, tables: impl Iterator<Item = &'a TableName>) -> Result<()> {
         for table in tables {
             let name = table.namespace();
@@ -80,8 +80,7 @@ impl NamespaceTable {
         Ok(())
     }
 
-    /// Returns true if a namespace has a row that can be read. One that cannot be read is named in
-    /// the log.
+    /// Returns true if a namespace has a row that can be parsed. Logs an unreadable row.
     fn is_readable(&self, name: &str) -> Result<bool> {
         let row = self.region.get(Scan::get(name.as_bytes().to_vec()))?;
         Ok(descriptor_of(&row)
@@ -93,10 +92,10 @@ impl NamespaceTable {
         self.put(&pb::NamespaceDescriptor { name: name.to_owned().into(), configuration: Vec::new() })
     }
 
-    /// A namespace by name.
+    /// Returns a namespace by name.
     ///
     /// # Errors
-    /// `NamespaceNotFoundException`.
+    /// Returns `NamespaceNotFoundException` if there is no such namespace.
     pub fn get(&self, name: &str) -> Result<pb::NamespaceDescriptor> {
         self.find(name)?.ok_or_else(|| HBaseError::new(ErrorKind::NamespaceNotFound, name))
     }
@@ -105,11 +104,11 @@ impl NamespaceTable {
         descriptor_of(&self.region.get(Scan::get(name.as_bytes().to_vec()))?)
     }
 
-    /// Every namespace, ordered by name. A row that cannot be read is named in the log and left
-    /// out, so that it does not keep the server from starting.
+    /// Returns every namespace, ordered by name. A row that cannot be parsed is logged and skipped,
+    /// so that it does not prevent a start.
     ///
     /// # Errors
-    /// Whatever the region says.
+    /// Returns I/O errors of the region.
     pub fn list(&self) -> Result<Vec<pb::NamespaceDescriptor>> {
         let mut scanner = self.region.scanner(Scan::default())?;
         let (mut row, mut all) = (CellBuffer::new(), Vec::new());
@@ -130,7 +129,7 @@ impl NamespaceTable {
     /// Writes a namespace's row.
     ///
     /// # Errors
-    /// Whatever the region says; the namespace is as it was then, and in doubt.
+    /// Returns errors of the region; the namespace is unchanged then, and in doubt.
     pub fn put(&self, namespace: &pb::NamespaceDescriptor) -> Result<()> {
         self.write(&namespace.name, Some(namespace))
     }
@@ -145,10 +144,10 @@ impl NamespaceTable {
         self.write_row(name, content, &mut state)
     }
 
-    /// Makes the log agree with what is served: writes that failed are reverted.
+    /// Makes the log agree with the rows served: reverts writes that failed.
     ///
     /// # Errors
-    /// Whatever the region says; the rows stay in doubt.
+    /// Returns errors of the region; the rows stay in doubt.
     pub fn settle(&self) -> Result<()> {
         self.settle_rows(&mut self.state.lock())
     }
@@ -198,10 +197,10 @@ fn descriptor_of(row: &CellBuffer) -> Result<Option<pb::NamespaceDescriptor>> {
 }
 
 impl Master {
-    /// Makes a namespace.
+    /// Creates a namespace.
     ///
     /// # Errors
-    /// `NamespaceExistException`, or `ConstraintException` for an illegal name.
+    /// Returns `NamespaceExistException`, or `ConstraintException` for an illegal name.
     pub fn create_namespace(
         self: &Arc<Self>,
         namespace: pb::NamespaceDescriptor,
@@ -239,7 +238,7 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// Changes a namespace's properties.
+    /// Replaces a namespace's properties.
     ///
     /// # Errors
     /// `NamespaceNotFoundException`.
@@ -268,7 +267,8 @@ impl Master {
     /// Removes an empty namespace.
     ///
     /// # Errors
-    /// `NamespaceNotFoundException`, or `ConstraintException` when it is not empty or built in.
+    /// Returns `NamespaceNotFoundException`, or `ConstraintException` if it is not empty or is
+    /// built in.
     pub fn delete_namespace(self: &Arc<Self>, name: String, nonce: (u64, u64)) -> Result<u64> {
         if let Some(id) = self.procedures.find(nonce) {
             return Ok(id);

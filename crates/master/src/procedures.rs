@@ -1,17 +1,17 @@
 //! Procedures: changes that take a while. The client gets an id at once and polls for the outcome.
 //!
-//! A few threads run them. Procedures of one table run one after the other, in the order in which
-//! they were submitted, and a procedure that waits for one of its table holds no thread: only those
-//! run that may. So whatever happens to one table, the changes of others go on. Beside procedures,
-//! calls that change single regions take a table's lock ([`TableLocks`]), and so do procedures
-//! while they run.
+//! A few threads run them. Procedures of one table run in turn, in the order of submission. A
+//! procedure that waits for another of its table occupies no thread, so a stuck table does not
+//! delay changes of other tables. RPCs that change single regions take a table's lock
+//! ([`TableLocks`]) too, as do procedures while they run.
 //!
-//! Outcomes are kept for a while and then forgotten; a client that asks for a forgotten one gets
-//! "not found", and checks the table itself, as HBase's clients do. A retried request with the same
-//! nonce gets the first one's id.
+//! Outcomes are kept for a while and then dropped. A client that requests a dropped one gets "not
+//! found" and checks the table itself, as HBase's clients do. A retried request with the same nonce
+//! gets the id of the first one.
 //!
 //! # Bounds
-//! Procedures that wait, in all and of one table; outcomes that are kept, of which the oldest go.
+//! The number of waiting procedures, in total and per table; the number of outcomes, of which the
+//! oldest are dropped.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,35 +23,35 @@ use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use parking_lot::{ArcMutexGuard, Condvar, Mutex, RawMutex};
 
-/// Procedures that may wait to run.
+/// The limit on procedures waiting to run.
 const QUEUED_MAX: usize = 1024;
-/// The limit for one table, so that procedures of other tables find room.
+/// The limit per table, so that one table cannot fill the queue.
 const QUEUED_OF_TABLE_MAX: usize = 64;
-/// Threads that run procedures (`hbase.master.procedure.threads`, whose default this is on most
+/// Threads that run procedures (`hbase.master.procedure.threads`; this is its default on most
 /// machines).
 const THREADS: usize = 16;
 /// How long an outcome is kept (`hbase.master.executedprocedure.ttl` is 15 minutes).
 const KEPT_MS: i64 = 15 * 60 * 1000;
-/// Outcomes that are kept.
+/// The limit on outcomes kept.
 const KEPT_MAX: usize = 10_000;
 
-/// How long after its work a procedure is done. HBase's async client reads a table's state as of
-/// *before* the millisecond in which it asks, and would not see one that was written in that very
+/// How long after its work a procedure counts as done. HBase's async client reads a table's state
+/// as of *before* the millisecond of its request, and would not see a state written in that
 /// millisecond.
 const SETTLES: Duration = Duration::from_millis(2);
 
-/// What became of a procedure: its result's bytes, if it has any.
+/// The outcome of a procedure: the bytes of its result, which may be empty.
 pub type Outcome = Result<Vec<u8>>;
 type Work = Box<dyn FnOnce() -> Outcome + Send>;
 
-/// A procedure as a client may see it.
+/// The state of a procedure that clients see.
 #[derive(Clone, Debug)]
 pub struct ProcedureState {
     /// HBase's name of its kind: `CreateTableProcedure`.
     pub kind: &'static str,
-    /// The table that it changes, if it is of one.
+    /// The table that it changes, if any.
     pub table: Option<TableName>,
-    /// Whether a thread has begun it.
+    /// True once a thread has started it.
     pub has_begun: bool,
     /// When it was submitted, milliseconds since 1970.
     pub submitted_ms: i64,
@@ -61,7 +61,7 @@ pub struct ProcedureState {
     pub outcome: Option<Outcome>,
 }
 
-/// Runs procedures and remembers their outcomes.
+/// Runs procedures and keeps their outcomes.
 pub struct ProcedureExecutor {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -73,7 +73,7 @@ struct Shared {
     ready: Condvar,
 }
 
-/// A procedure that no thread has begun.
+/// A procedure that no thread has started.
 struct QueuedProcedure {
     id: u64,
     table: Option<TableName>,
@@ -82,14 +82,14 @@ struct QueuedProcedure {
 
 #[derive(Default)]
 struct Inner {
-    /// What waits is not begun any more.
+    /// True once waiting procedures fail instead of running.
     stopping: bool,
     last_id: u64,
-    /// Those that may run.
+    /// Procedures that may run.
     ready: VecDeque<QueuedProcedure>,
-    /// For each table with a procedure that runs or may run, those that come after it.
+    /// For each table with a procedure that runs or may run, the procedures that wait behind it.
     tables: HashMap<TableName, VecDeque<QueuedProcedure>>,
-    /// Procedures that no thread has begun.
+    /// The number of procedures that no thread has started.
     queued: usize,
     states: BTreeMap<u64, ProcedureState>,
     nonces: HashMap<(u64, u64), u64>,
@@ -99,7 +99,7 @@ impl ProcedureExecutor {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// Returns an error if a thread cannot be started.
     pub fn start(clock: Arc<dyn Clock>, supervisor: &Supervisor) -> Result<Self> {
         let shared = Arc::new(Shared { clock, inner: Mutex::default(), ready: Condvar::new() });
         let mut threads = Vec::with_capacity(THREADS);
@@ -113,17 +113,17 @@ impl ProcedureExecutor {
         Ok(Self { shared, threads: Mutex::new(threads) })
     }
 
-    /// The procedures that are known, the newest first, each with its id.
+    /// Returns the procedures that are still kept, newest first, each with its id.
     pub fn all(&self) -> Vec<(u64, ProcedureState)> {
         self.shared.inner.lock().states.iter().rev().map(|(id, state)| (*id, state.clone())).collect()
     }
 
-    /// Submits a procedure of a kind and a table, which waits for those of that table before it;
-    /// one of none waits for none. `nonce` (group and number) of 0 is none.
+    /// Submits a procedure, which waits for earlier procedures of its table. A procedure without a
+    /// table waits for none. A `nonce` (group and number) with number 0 is none.
     ///
     /// # Errors
-    /// `MasterStoppedException` after [`ProcedureExecutor::stop`]; `IOException` when too many
-    /// wait.
+    /// Returns `MasterStoppedException` after [`ProcedureExecutor::stop`]; `IOException` if too
+    /// many wait.
     pub fn submit(
         &self,
         kind: &'static str,
@@ -137,8 +137,8 @@ impl ProcedureExecutor {
         if let Some(id) = inner.nonces.get(&nonce).filter(|_| nonce.1 != 0) {
             return Ok(*id);
         }
-        // Ids grow over restarts too, so that an id of an earlier life is not taken for one of
-        // this.
+        // Ids grow across restarts too, so that an id of an earlier process is not mistaken for a
+        // current one.
         let id = (inner.last_id + 1).max(now_ms as u64);
         inner.enqueue(QueuedProcedure { id, table: table.cloned(), work: Box::new(work) })?;
         inner.last_id = id;
@@ -159,18 +159,19 @@ impl ProcedureExecutor {
         Ok(id)
     }
 
-    /// The procedure that was submitted with a nonce before. Asked before anything is checked: a
-    /// retry gets its answer whatever the first request has changed.
+    /// Returns the procedure that was submitted earlier with this nonce. Callers look here before
+    /// they check anything, so that a retry gets its response whatever the first request has
+    /// changed.
     pub fn find(&self, nonce: (u64, u64)) -> Option<u64> {
         self.shared.inner.lock().nonces.get(&nonce).copied().filter(|_| nonce.1 != 0)
     }
 
-    /// A procedure's state; `None` when it is not known (any longer).
+    /// Returns a procedure's state; `None` if it is unknown or already dropped.
     pub fn state(&self, id: u64) -> Option<ProcedureState> {
         self.shared.inner.lock().states.get(&id).cloned()
     }
 
-    /// Lets the running procedures end, fails those that wait and takes no more.
+    /// Waits for running procedures to end, fails those that wait and accepts no more.
     pub fn stop(&self) {
         self.shared.inner.lock().stopping = true;
         self.shared.ready.notify_all();
@@ -203,7 +204,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A procedure of a table has ended: the next one may run.
+    /// Ends a procedure of a table: the next one may run.
     fn release(&mut self, table: &TableName) {
         match self.tables.get_mut(table).and_then(VecDeque::pop_front) {
             Some(next) => self.ready.push_back(next),
@@ -239,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// The next procedure, and whether it is to fail; `None` when there will be none.
+    /// Waits for the next procedure, and returns true with it if it must fail; `None` at the end.
     fn next(&self) -> Option<(QueuedProcedure, bool)> {
         let mut inner = self.inner.lock();
         loop {
@@ -249,7 +250,8 @@ impl Shared {
                 state.into_iter().for_each(|state| state.has_begun = true);
                 return Some((next, inner.stopping));
             }
-            // What waits for a table becomes ready on the thread that ends the one before it.
+            // A procedure that waits for its table becomes ready on the thread that ends the
+            // previous one.
             if inner.stopping {
                 return None;
             }
@@ -269,12 +271,12 @@ impl Shared {
     }
 }
 
-/// Locks of tables that are being changed. A lock that is neither held nor waited for takes no
+/// Locks of tables that are being changed. A lock that is neither held nor waited for uses no
 /// memory.
 #[derive(Debug, Default)]
 pub struct TableLocks(Arc<Mutex<HashMap<TableName, Arc<Mutex<()>>>>>);
 
-/// A table's lock that somebody has.
+/// The guard of a table's lock.
 pub struct TableLock {
     locks: Arc<Mutex<HashMap<TableName, Arc<Mutex<()>>>>>,
     table: TableName,
@@ -285,7 +287,7 @@ impl Drop for TableLock {
     fn drop(&mut self) {
         let mut locks = self.locks.lock();
         drop(self.guard.take());
-        // Whoever waits for it has a share of it.
+        // Each waiting thread holds a reference.
         if locks.get(&self.table).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.table);
         }
@@ -299,7 +301,7 @@ impl TableLocks {
         self.held(table, lock.lock_arc())
     }
 
-    /// A table's lock, unless someone has it.
+    /// Takes a table's lock unless it is held.
     pub fn try_lock(&self, table: &TableName) -> Option<TableLock> {
         let lock = self.of(table);
         lock.try_lock_arc().map(|guard| self.held(table, guard))
@@ -395,7 +397,7 @@ mod tests {
         name.parse().expect("legal")
     }
 
-    /// Work that waits until the sender is dropped.
+    /// Work that blocks until the sender is dropped.
     fn blocked() -> (crossbeam_channel::Sender<()>, impl Fn() -> Work) {
         let (sender, receiver) = crossbeam_channel::bounded::<()>(0);
         let work = move || {

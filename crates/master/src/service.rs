@@ -1,24 +1,24 @@
-//! MasterService: the calls of the shell and of `Admin`, each translated to one method of
+//! MasterService: the RPCs of the shell and of `Admin`, each translated to one method of
 //! [`Master`].
 //!
-//! [`METHODS`] is the table of all calls that are answered. Each row has the name of the RPC, the
-//! handlers that run it and the function that answers it; a group of calls has a file:
+//! [`METHODS`] is the table of all RPCs that are implemented. Each row has the name of the RPC, the
+//! handler pool that runs it and the function that handles it. A group of RPCs has a file:
 //!
-//! | module | calls |
+//! | module | RPCs |
 //! |---|---|
 //! | `cluster` | the cluster and its servers: status, dead servers, peers, stop |
 //! | `maintenance` | switches of background work, the catalog janitor, the cleaners |
 //! | `namespaces` | namespaces |
 //! | `procedures` | procedures and their results |
 //! | `regions` | split, merge, assign; last major compactions |
-//! | `schema` | tables made, changed and removed |
+//! | `schema` | create, alter and delete tables |
 //! | `snapshots` | snapshots |
-//! | `tables` | what tables there are, their descriptors and states |
+//! | `tables` | lists of tables, their descriptors and states |
 //!
-//! Calls run on the priority handlers, since many read hbase:meta. Calls that wait for a table's
-//! lock or for a disk run on the admin handlers, so that hbase:meta does not wait behind them.
-//! Calls for which a standalone server has no use are answered as HBase answers when there is
-//! nothing (no peers, no decommissioned servers). Calls that it does not do get a
+//! RPCs run on the priority handlers, since many read hbase:meta. RPCs that wait for a table's lock
+//! or for a disk run on the admin handlers, so that requests to hbase:meta do not wait behind them.
+//! RPCs that have no meaning on a standalone server get the response that HBase gives for an empty
+//! list (no peers, no decommissioned servers). RPCs that it does not implement get a
 //! `DoNotRetryIOException`, so that a shell prints one line and does not retry for minutes.
 
 mod cluster;
@@ -40,7 +40,7 @@ use evenkeel_rpc::{Call, Executor, Respond, Responder, Service};
 
 use crate::Master;
 
-/// Every call that is answered.
+/// Every RPC that is implemented.
 static METHODS: LazyLock<MethodTable<Master>> = LazyLock::new(|| {
     MethodTable::new(&[
         cluster::METHODS,
@@ -54,14 +54,14 @@ static METHODS: LazyLock<MethodTable<Master>> = LazyLock::new(|| {
     ])
 });
 
-/// MasterService over a [`Master`].
+/// Implements MasterService over a [`Master`].
 pub struct MasterService {
     master: Arc<Master>,
     executor: Arc<Executor>,
 }
 
 impl MasterService {
-    /// Answers on the priority and admin handlers of `executor`.
+    /// Creates a service that runs on the priority and admin handlers of `executor`.
     pub fn new(master: Arc<Master>, executor: Arc<Executor>) -> Self {
         Self { master, executor }
     }

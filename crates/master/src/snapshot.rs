@@ -1,16 +1,17 @@
-//! Snapshots: what a table was at a moment, without copying its files.
+//! Snapshots: the state of a table at a point in time, without copying its files.
 //!
-//! A snapshot names files; it keeps none. They stay where they are, and when the table is done with
-//! them they go to the archive, where the cleaner leaves alone what a snapshot names
-//! ([`super::cleaner`]). A table made of a snapshot has links to the files ([`super::links`]).
+//! A snapshot names files; it holds none. The files stay where they are. When the table no longer
+//! needs them they go to the archive, where the cleaner keeps files that a snapshot names
+//! ([`super::cleaner`]). A table cloned or restored from a snapshot has links to the files
+//! ([`super::links`]).
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`store`] | snapshots on disk |
-//! | `take` | a table to a snapshot |
-//! | `verify` | whether all files of a snapshot are there |
-//! | `layout` | a snapshot to the directories of new regions |
-//! | `restore` | a snapshot to a new table, or to the table it is of |
+//! | `take` | takes a snapshot of a table |
+//! | `verify` | checks that all files of a snapshot exist |
+//! | `layout` | creates the directories of new regions from a snapshot |
+//! | `restore` | clones a snapshot to a new table, or restores its table |
 
 mod layout;
 mod restore;
@@ -32,21 +33,21 @@ use super::Master;
 use super::procedures::ProcedureExecutor;
 
 const ENABLED: &str = "hbase.snapshot.enabled";
-/// What seconds must stay below for their milliseconds to be a number
+/// Seconds must be below this for their milliseconds to fit
 /// (`TimeUnit.MILLISECONDS.toSeconds(Long.MAX_VALUE)`).
 const TTL_SECONDS_MAX: i64 = i64::MAX / 1000;
 
-/// Procedures of snapshots that run, or that ended a while ago.
+/// Procedures of snapshots that run, or whose outcome is still kept.
 #[derive(Debug, Default)]
 pub struct SnapshotProcedures {
     /// By the snapshot's name.
     taking: Mutex<HashMap<String, u64>>,
-    /// By the table that is made or restored.
+    /// By the table that is created or restored.
     restoring: Mutex<HashMap<TableName, u64>>,
 }
 
-/// Whether a procedure that was begun for `key` has not ended; drops from `known` what the executor
-/// has forgotten.
+/// Returns true if a procedure of `key` is still running; removes procedures from `known` that the
+/// executor has dropped.
 fn is_running<K: std::hash::Hash + Eq>(
     known: &mut HashMap<K, u64>,
     key: &K,
@@ -64,7 +65,7 @@ impl Master {
     /// Checks that snapshots are switched on (`hbase.snapshot.enabled`).
     ///
     /// # Errors
-    /// `UnsupportedOperationException`.
+    /// Returns `UnsupportedOperationException` if they are off.
     pub fn check_snapshot_support(&self) -> Result<()> {
         match self.parts.conf.get_bool_or(ENABLED, true) {
             Ok(true) => Ok(()),
@@ -78,7 +79,7 @@ impl Master {
         }
     }
 
-    /// Every snapshot, ordered by name.
+    /// Returns every snapshot, ordered by name.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -86,10 +87,10 @@ impl Master {
         self.snapshots().list()
     }
 
-    /// Removes a snapshot: whole, or not at all.
+    /// Deletes a snapshot: completely or not at all.
     ///
     /// # Errors
-    /// `SnapshotDoesNotExistException`, or what the file system says.
+    /// Returns `SnapshotDoesNotExistException`, or errors of the file system.
     pub fn delete_snapshot(&self, name: &str) -> Result<()> {
         self.check_snapshot_support()?;
         check_name(name)?;
@@ -98,10 +99,10 @@ impl Master {
         Ok(())
     }
 
-    /// Removes snapshots whose time to live is over; says how many.
+    /// Deletes snapshots whose time to live has expired; returns their number.
     ///
     /// # Errors
-    /// `IOException` from the file system; the others are removed.
+    /// Returns I/O errors of the file system, after it has tried every expired snapshot.
     pub fn delete_expired_snapshots(&self) -> Result<usize> {
         let now_ms = self.clock().now_ms();
         let mut expired = self.completed_snapshots()?;
@@ -110,7 +111,7 @@ impl Master {
         outcomes.into_iter().collect::<Result<Vec<()>>>().map(|deleted| deleted.len())
     }
 
-    /// Removes what an earlier life was making.
+    /// Removes snapshots that an earlier process did not finish.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -119,7 +120,7 @@ impl Master {
     }
 }
 
-/// Whether a snapshot's time to live is over (`SnapshotDescriptionUtils.isExpiredSnapshot`).
+/// Returns true if a snapshot's TTL has expired (`SnapshotDescriptionUtils.isExpiredSnapshot`).
 fn is_expired(snapshot: &pb::SnapshotDescription, now_ms: i64) -> bool {
     let (ttl, created_ms) = (snapshot.ttl(), snapshot.creation_time());
     created_ms > 0
@@ -136,12 +137,13 @@ fn check_not_expired(snapshot: &pb::SnapshotDescription, now_ms: i64) -> Result<
     Err(HBaseError::new(ErrorKind::SnapshotTtlExpired, message))
 }
 
-/// A snapshot's name is a directory's: it must be a legal qualifier, as HBase's clients check too.
+/// Checks a snapshot's name, which is a directory name: it must be a legal qualifier. HBase's
+/// clients check this too.
 fn check_name(name: &str) -> Result<()> {
     evenkeel_common::names::check_qualifier(name).map_err(|e| HBaseError::do_not_retry(e.message()))
 }
 
-/// The table a snapshot is of, or is to become.
+/// The table that a snapshot was taken of, or that it is cloned or restored to.
 fn table_of(snapshot: &pb::SnapshotDescription) -> Result<TableName> {
     let name = snapshot.table.as_deref().filter(|name| !name.is_empty()).ok_or_else(|| {
         HBaseError::do_not_retry("Descriptor doesn't apply to a table, so we can't build it.")
@@ -149,7 +151,7 @@ fn table_of(snapshot: &pb::SnapshotDescription) -> Result<TableName> {
     name.parse().map_err(|e: HBaseError| HBaseError::do_not_retry(e.message()))
 }
 
-/// As HBase prints a description.
+/// Formats a description as HBase does.
 fn text_of(snapshot: &pb::SnapshotDescription) -> String {
     let (table, kind) = (snapshot.table.as_deref().unwrap_or_default(), snapshot.r#type().as_str_name());
     format!("{{ ss={} table={table} type={kind} ttl={} }}", snapshot.name, snapshot.ttl())

@@ -1,10 +1,10 @@
-//! Splitting a region in two, merging several into one, and letting go of the parents.
+//! Splits a region in two, merges several into one, and archives the parents.
 //!
-//! Neither copies data. The new regions get *references*: small files that stand for the part of a
-//! parent's file that is theirs (`<hfile>.<parent's encoded name>`, `Reference`). They are opened,
-//! then one write to hbase:meta is the moment, and they are served ([`super::assignment`] says what
-//! an error does). Compactions then write the new regions' own files; when no reference is left,
-//! [`Master::run_catalog_janitor`] archives the parents.
+//! Neither copies data. The new regions get *references*: small files that stand for their part of
+//! a parent's file (`<hfile>.<parent's encoded name>`, `Reference`). The new regions are opened,
+//! one write to hbase:meta is the commit point, and then they are served ([`super::assignment`]
+//! describes the error handling). Compactions later rewrite the references into files of the new
+//! regions; when no reference is left, [`Master::run_catalog_janitor`] archives the parents.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,10 +22,10 @@ use super::tables::{Nonce, with_merge_parents};
 use super::{Master, checks, is_built_in, reconcile};
 
 impl Master {
-    /// Splits a region at a row, or where it is largest.
+    /// Splits a region at a row, or at its best split row.
     ///
     /// # Errors
-    /// `UnknownRegionException`, or `DoNotRetryIOException` when it cannot be split there.
+    /// Returns `UnknownRegionException`, or `DoNotRetryIOException` if it cannot be split there.
     pub fn split_region(self: &Arc<Self>, encoded: &str, row: Option<Bytes>, nonce: Nonce) -> Result<u64> {
         if let Some(id) = self.procedures.find(nonce) {
             return Ok(id);
@@ -88,8 +88,8 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// A new region's directory with references to its parents' files, and the sequence id it goes
-    /// on from.
+    /// Creates a new region's directory with references to its parents' files, and with the
+    /// sequence id that it continues from.
     fn prepare_child<'a>(
         &self,
         child: &RegionInfo,
@@ -118,8 +118,8 @@ impl Master {
         Ok(file.close()?)
     }
 
-    /// Merges regions that lie side by side; `forcible` merges others too, with all between them in
-    /// HBase: refused here.
+    /// Merges adjacent regions. In HBase `forcible` also merges non-adjacent regions and all
+    /// between them; here they are rejected.
     ///
     /// # Errors
     /// `UnknownRegionException`, `MergeRegionException`.
@@ -146,7 +146,7 @@ impl Master {
         self.procedures.submit("MergeTableRegionsProcedure", nonce, table.as_ref(), move || {
             let Some(first) = regions.first() else { return Ok(Vec::new()) };
             let _lock = master.lock_table(first.info().table())?;
-            // They may have been closed and opened again meanwhile.
+            // They may have been closed and reopened meanwhile.
             let now = regions.iter().map(|r| master.online(r.info().encoded_name()));
             master.merge_now(&now.collect::<Result<Vec<_>>>()?)
         })
@@ -178,9 +178,10 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// Asks the compaction threads to write the regions' own files, as HBase does when it opens
-    /// them; nothing waits for the end. The janitor then lets go of the parents. What fails, or is
-    /// switched off, is due again later: a store with references needs a compaction.
+    /// Requests compactions that rewrite references into the regions' files, as HBase does when it
+    /// opens the regions; does not wait for them. The janitor archives the parents later. A
+    /// compaction that fails or is switched off is due again later, since a store with references
+    /// needs a compaction.
     pub(super) fn compact_references(&self, regions: &[Arc<Region>]) {
         let background = self.parts.regionserver.background();
         for region in regions.iter().filter(|region| has_references(region)) {
@@ -188,19 +189,18 @@ impl Master {
         }
     }
 
-    /// Archives split and merge parents that nothing refers to any longer; says how many.
+    /// Archives split and merge parents without remaining references; returns their number.
     ///
     /// # Errors
-    /// What hbase:meta or the file system says.
+    /// Returns errors of hbase:meta or the file system.
     pub fn run_catalog_janitor(&self) -> Result<usize> {
         let regions = self.parts.meta.regions(None)?;
         let mut archived = 0;
         for region in regions {
-            // A change or a snapshot of the table is under way: another time.
+            // Skip a table with a change or snapshot in progress until the next run.
             let Some(_lock) = self.locks.try_lock(region.info.table()) else { continue };
             if region.info.is_split_parent() && self.are_free_of_references(&region.daughters)? {
-                // The row goes last: a directory without one would be taken for a region that was
-                // lost.
+                // Delete the row last: a directory without a row would be taken for a lost region.
                 for parent in with_merge_parents(std::slice::from_ref(&region)) {
                     reconcile::archive_region(self.fs(), self.root(), parent)?;
                 }
@@ -215,9 +215,9 @@ impl Master {
         Ok(archived)
     }
 
-    /// Whether no directory of these regions holds a reference. The directory decides and not the
-    /// region: a reference that a compaction replaced stays in the directory while a scanner reads
-    /// it, and the next start opens it.
+    /// Returns true if no directory of these regions holds a reference. Reads the directories
+    /// rather than the open regions: a reference that a compaction replaced stays in the directory
+    /// while a scanner reads it, and the next start opens it.
     fn are_free_of_references(&self, regions: &[RegionInfo]) -> Result<bool> {
         for region in regions {
             if reconcile::has_references(self.fs(), self.root(), region)? {
@@ -227,9 +227,8 @@ impl Master {
         Ok(true)
     }
 
-    /// The regions that these were merged from and that the janitor has not let go of. Nothing
-    /// reads them any more but references that are replaced, and they must be known until those are
-    /// gone.
+    /// Returns the regions that these were merged from and that the janitor has not archived. Only
+    /// replaced references read them, and their rows must stay until those references are deleted.
     fn ancestors(&self, regions: &[Arc<Region>]) -> Result<Vec<RegionInfo>> {
         let Some(first) = regions.first() else { return Ok(Vec::new()) };
         let mut known = self.parts.meta.regions(Some(first.info().table()))?;
@@ -247,10 +246,10 @@ impl Master {
         Ok(region.merge_parents.len())
     }
 
-    /// Closes and opens a region again: what a move comes to with one server.
+    /// Closes a region and opens it again: the effect of a move with one server.
     ///
     /// # Errors
-    /// `UnknownRegionException`, or what opening says.
+    /// Returns `UnknownRegionException`, or errors of the open.
     pub fn reopen_region(&self, encoded: &str) -> Result<()> {
         let region = self.online(encoded)?;
         if is_built_in(region.info().table()) {
@@ -270,7 +269,7 @@ impl Master {
     /// Stops serving a region until it is assigned again.
     ///
     /// # Errors
-    /// `UnknownRegionException`, or what closing says.
+    /// Returns `UnknownRegionException`, or errors of the close.
     pub fn unassign_region(&self, encoded: &str) -> Result<()> {
         let region = self.online(encoded)?;
         if is_built_in(region.info().table()) {
@@ -285,17 +284,17 @@ impl Master {
         Ok(())
     }
 
-    /// Serves a region of an enabled table; one that is served already stays as it is.
+    /// Serves a region of an enabled table; a region that is already served is unchanged.
     ///
     /// # Errors
-    /// `UnknownRegionException`, `TableNotEnabledException`, or what opening says.
+    /// Returns `UnknownRegionException`, `TableNotEnabledException`, or errors of the open.
     pub fn assign_region(&self, encoded: &str) -> Result<()> {
         if self.online(encoded).is_ok() {
             return Ok(());
         }
         let table = self.region_in_meta(encoded)?.table().clone();
         let _lock = self.lock_table(&table)?;
-        // Another change may have opened it, or done away with it, before the lock was ours.
+        // Another change may have opened or removed it before this thread took the lock.
         if self.online(encoded).is_ok() {
             return Ok(());
         }
@@ -316,7 +315,7 @@ impl Master {
         found.ok_or_else(|| HBaseError::new(ErrorKind::UnknownRegion, encoded))
     }
 
-    /// The regions of a table that are being served.
+    /// Returns the number of served regions of a table.
     pub(super) fn served(&self, table: &TableName) -> usize {
         self.parts.regionserver.regions().of_table(table).len()
     }
@@ -326,7 +325,7 @@ fn has_references(region: &Region) -> bool {
     region.stores().iter().any(|store| store.has_references())
 }
 
-/// Compacts references into files of the region's own: HBase reads no reference to a reference.
+/// Compacts references into files of the region: HBase cannot read a reference to a reference.
 fn compact_to_own_files(region: &Arc<Region>) -> Result<()> {
     if !has_references(region) {
         return Ok(());

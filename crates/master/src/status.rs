@@ -8,7 +8,7 @@ use super::Master;
 use evenkeel_regionserver::HBASE_VERSION;
 
 impl Master {
-    /// The parts of the cluster's status that were asked for; all of them when none was named.
+    /// Returns the requested parts of the cluster's status; all parts if `options` is empty.
     ///
     /// # Errors
     /// `IOException` from hbase:meta.

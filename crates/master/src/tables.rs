@@ -1,4 +1,4 @@
-//! Making, removing, enabling, disabling and truncating tables.
+//! Creates, deletes, enables, disables, truncates and flushes tables.
 
 use std::sync::Arc;
 
@@ -15,10 +15,11 @@ use super::{Master, Table, checks, descriptors, reconcile};
 pub type Nonce = (u64, u64);
 
 impl Master {
-    /// Makes a table, with one region more than there are split keys.
+    /// Creates a table with one region more than there are split keys.
     ///
     /// # Errors
-    /// `TableExistsException`, `NamespaceNotFoundException`, or what is wrong with the description.
+    /// Returns `TableExistsException`, `NamespaceNotFoundException`, or an error if the descriptor
+    /// is invalid.
     pub fn create_table(
         self: &Arc<Self>,
         table: TableDescriptor,
@@ -55,7 +56,7 @@ impl Master {
 
     fn create_now(&self, table: Arc<TableDescriptor>, splits: &[Bytes]) -> Result<Vec<u8>> {
         let dir = self.table_dir(table.name());
-        // What a change that did not come to its moment left behind.
+        // Archive what a change left that did not reach its commit point.
         reconcile::archive_table(self.fs(), self.root(), table.name())?;
         let infos = regions_between(table.name(), splits, self.new_region_ids(1));
         let prepared = self.prepared_dirs(table.name(), vec![dir.clone()]);
@@ -72,7 +73,7 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// Removes a disabled table; its files go to the archive.
+    /// Deletes a disabled table; its files go to the archive.
     ///
     /// # Errors
     /// `TableNotFoundException`, `TableNotDisabledException`.
@@ -86,7 +87,7 @@ impl Master {
             let _lock = master.lock_table(&name)?;
             master.check_disabled(&name)?;
             let regions = master.parts.meta.regions(Some(&name))?;
-            // It goes with the table's directory.
+            // The intent record is removed with the table's directory.
             let _note =
                 ChangeIntent::write(master.fs(), &master.table_dir(&name), with_merge_parents(&regions), [])?;
             let mut changes: Vec<_> = regions.into_iter().map(|r| MetaChange::Delete(r.info)).collect();
@@ -104,8 +105,8 @@ impl Master {
         })
     }
 
-    /// Has the block cache forget the files of a table that is deleted. A directory that cannot be
-    /// listed is no reason to stop: its blocks leave when others need the room.
+    /// Evicts the files of a deleted table from the block cache. A directory that cannot be listed
+    /// is skipped: its blocks are evicted when others need the memory.
     fn forget_blocks(&self, table: &TableName) {
         let cache = &self.parts.region_env.stores.cache;
         for region in reconcile::region_dirs(self.fs(), &self.table_dir(table)).unwrap_or_default() {
@@ -208,7 +209,8 @@ impl Master {
         })
     }
 
-    /// Empties a disabled table and serves it again; `preserve_splits` keeps its regions' borders.
+    /// Truncates a disabled table and serves it again; `preserve_splits` keeps its region
+    /// boundaries.
     ///
     /// # Errors
     /// `TableNotFoundException`, `TableNotDisabledException`.
@@ -256,8 +258,8 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// Archives regions that hbase:meta does not list any longer, and those that they were merged
-    /// from; then the intent record of the change is forgotten.
+    /// Archives regions that hbase:meta no longer lists, and those that they were merged from; then
+    /// removes the intent record of the change.
     pub(super) fn archive_replaced(
         &self,
         table: &TableName,
@@ -300,24 +302,24 @@ impl Master {
         })
     }
 
-    /// The directory of a region.
+    /// Returns the directory of a region.
     pub(super) fn region_dir(&self, region: &RegionInfo) -> std::path::PathBuf {
         layout::region_dir(self.root(), region)
     }
 }
 
-/// Regions, and those that they were merged from whose files may still be there.
+/// Returns the regions, and those that they were merged from, whose files may still exist.
 pub(super) fn with_merge_parents(regions: &[MetaRegion]) -> impl Iterator<Item = &RegionInfo> {
     regions.iter().flat_map(|region| std::iter::once(&region.info).chain(&region.merge_parents))
 }
 
-/// Those of `families` that a table does not have.
+/// Returns those of `families` that a table does not have.
 fn unknown_families(table: &TableDescriptor, families: &[Bytes]) -> Vec<String> {
     let unknown = families.iter().filter(|name| table.family(name).is_none());
     unknown.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
-/// A state as HBase prints it.
+/// Returns a state's name in HBase.
 pub fn state_name(state: TableState) -> &'static str {
     match state {
         TableState::Enabled => "ENABLED",
@@ -327,7 +329,7 @@ pub fn state_name(state: TableState) -> &'static str {
     }
 }
 
-/// Regions that cover every row, cut at the sorted split keys.
+/// Returns regions that cover every row, with boundaries at the sorted split keys.
 fn regions_between(table: &TableName, splits: &[Bytes], region_id: i64) -> Vec<RegionInfo> {
     let starts = std::iter::once(Bytes::new()).chain(splits.iter().cloned());
     let ends = splits.iter().cloned().chain(std::iter::once(Bytes::new()));

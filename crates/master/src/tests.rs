@@ -1,5 +1,5 @@
-//! Changes of tables over files in memory: what is left when the disk fails, or the process dies,
-//! at any step.
+//! Changes of tables over files in memory: the state after the disk fails, or the process dies, at
+//! any step.
 
 mod connection;
 mod faults;
@@ -77,7 +77,8 @@ impl Cluster {
         cluster
     }
 
-    /// With a table of two families, cut at `m`, some rows of it in files and some not.
+    /// A cluster with a table of two families, split at `m`; some of its rows are flushed and some
+    /// are not.
     pub(super) fn with_table() -> Self {
         let cluster = Self::new();
         let family = |name: &[u8]| ColumnFamilyDescriptor::new(name).expect("legal");
@@ -200,7 +201,7 @@ impl Cluster {
         self.start();
     }
 
-    /// As [`Cluster::crash`], with a fault from the next life's first moment on.
+    /// Like [`Cluster::crash`], with a fault from the start of the next process on.
     fn crash_into(&mut self, fault: Fault) {
         self.die();
         self.fs.inject(fault);
@@ -208,7 +209,7 @@ impl Cluster {
     }
 
     fn die(&mut self) {
-        // Threads of the life before do nothing more.
+        // Threads of the previous process do nothing more.
         self.fs.cut_power_after(0);
         self.end();
         self.fs.clear();
@@ -261,7 +262,7 @@ impl Cluster {
         self.region_of(row).mutate_wait(mutation).map(drop)
     }
 
-    /// Adds 1 to a counter, as the client's operation of this number; gives the sum.
+    /// Adds 1 to a counter as the operation with this nonce; returns the sum.
     fn increment(&self, row: &str, nonce: u64) -> i64 {
         let cell = KeyValue::put(row.as_bytes(), b"f", b"sum", LATEST_TIMESTAMP, &1_i64.to_be_bytes());
         let mut mutation = Mutation::new(MutationKind::Increment, row.as_bytes().to_vec(), vec![cell]);
@@ -273,7 +274,7 @@ impl Cluster {
         i64::from_be_bytes(sum.value().try_into().expect("eight bytes"))
     }
 
-    /// Every cell of a table that a client would find, as `row/family=value`.
+    /// Returns every cell of a table that a client would see, as `row/family=value`.
     pub(super) fn cells_of(&self, table: &TableName) -> Vec<String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut cells = Vec::new();
@@ -292,7 +293,7 @@ impl Cluster {
         cells
     }
 
-    /// The rows that a client would find.
+    /// Returns the rows that a client would see.
     pub(super) fn rows(&self) -> Vec<String> {
         self.rows_of(&table_name())
     }
@@ -316,7 +317,7 @@ impl Cluster {
         rows
     }
 
-    /// The regions served are those of hbase:meta, and cover every row once.
+    /// Checks that the regions served are those of hbase:meta, and cover every row once.
     pub(super) fn check_regions(&self, history: &str) {
         let served: Vec<_> = self.regions().iter().map(|r| r.info().clone()).collect();
         let mut known = self.master().live_regions(&table_name()).expect("read");
@@ -361,8 +362,8 @@ pub(super) fn disable(master: &Arc<Master>) -> Result<u64> {
 
 const STEPS: [Op; 6] = [Op::Create, Op::Append, Op::Sync, Op::Rename, Op::Delete, Op::Mkdirs];
 
-/// Runs a change with the disk failing for good from each step on; `check` looks at what is there
-/// after the change has given up, and again after the process has died and started again.
+/// Runs a change with the disk failing permanently from each step on. `check` runs after the change
+/// has failed, and again after the process has died and restarted.
 pub(super) fn at_every_step(
     prepare: impl Fn() -> Cluster,
     change: Change,
@@ -454,7 +455,7 @@ fn removal_is_all_or_nothing_at_any_step() {
     });
 }
 
-/// While the disk fails for a while, a change gives up and the table is served on, without a
+/// While the disk fails for a while, a change fails and the table is served again, without a
 /// restart.
 #[test]
 fn a_change_that_cannot_close_its_regions_leaves_them_served() {
@@ -469,7 +470,7 @@ fn a_change_that_cannot_close_its_regions_leaves_them_served() {
     }
 }
 
-/// The log has the operations' numbers under the names of regions that are gone.
+/// The log has the nonces under the names of regions that no longer exist.
 #[test]
 fn a_retry_after_a_split_or_merge_and_a_crash_is_not_applied_twice() {
     for change in [split as Change, merge] {
@@ -551,7 +552,7 @@ fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
     for region in cluster.regions() {
         region.flush().expect("flushed");
     }
-    // The daughters' compactions begin when the scanners are there.
+    // The daughters' compactions begin once the scanners are open.
     let gate = Gate::new();
     cluster.fs.inject(Fault::on(Op::Create, "/.tmp/f").always().waits_for(&gate));
     cluster.run(split).expect("split");
@@ -572,7 +573,7 @@ fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
     };
     assert_eq!(cluster.master().run_catalog_janitor(), Ok(0), "the next start would open the references");
     assert_eq!(parents(&cluster), 1);
-    // What the cleaner would do to files of parents that were let go of.
+    // Delete what the cleaner would delete of archived parents.
     cluster.memory.delete(&path("archive")).expect("deleted");
     cluster.crash();
     assert_eq!(cluster.rows(), ROWS, "opened again");
@@ -597,7 +598,7 @@ fn regions_are_opened_once_and_system_regions_stay() {
         let all: Vec<_> = (0..4).map(|_| scope.spawn(assign)).collect();
         all.into_iter().for_each(|thread| thread.join().expect("no panic").expect("served"));
     });
-    // One instance: what is written now is also what is read later.
+    // There is one instance: what is written now is also what is read later.
     cluster.put("a2").expect("written");
     assert!(cluster.rows().contains(&"a2".to_owned()));
     let meta = RegionInfo::meta();
@@ -624,7 +625,7 @@ fn a_namespace_with_tables_stays() {
     cluster.run(|master| master.create_namespace(namespace, NO_NONCE)).expect("made");
     let table = TableDescriptor::new(TableName::new("ns", "t").expect("legal"));
     let table = table.with_family(ColumnFamilyDescriptor::new(b"f").expect("legal"));
-    // Both are asked for at once: whichever comes first, no table is left without a namespace or
+    // Both are submitted at once. Whichever runs first, no table is left without a namespace or
     // directory.
     let ids = [
         cluster.master().create_table(table.clone(), Vec::new(), NO_NONCE),
@@ -648,7 +649,7 @@ fn a_namespace_that_cannot_be_read_does_not_stop_a_start() {
     let table = TableName::new("hbase", "namespace").expect("legal");
     cluster.clock.advance_ms(10);
     for name in ["ns", "default"] {
-        // A field of 100 bytes, of which two are there.
+        // A field of 100 bytes, of which two are present.
         let cell = KeyValue::put(name.as_bytes(), b"info", b"d", cluster.clock.now_ms(), b"\x0a\x64ab");
         let mutation = Mutation::new(MutationKind::Put, Bytes::from(name), vec![cell]);
         cluster.regions_of(&table)[0].mutate_wait(mutation).expect("written");

@@ -1,5 +1,5 @@
-//! Background work of the master: its switches, and the catalog janitor and the cleaners run at
-//! once.
+//! Background work of the master: its switches, and RPCs that run the catalog janitor and the
+//! cleaners at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ pub(super) const METHODS: &[Method<Master>] = methods![
     "SwitchSnapshotCleanup" => switch_snapshot_cleanup,
 ];
 
-/// The decisions and rejections of the balancer: there are none, as in HBase unless a setting keeps
+/// The decisions and rejections of the balancer: always empty, as in HBase unless a setting records
 /// them.
 fn log_entries(_: &Arc<Master>, request: pb::LogRequest) -> Result<pb::LogEntry> {
     const PROTOS: &str = "org.apache.hadoop.hbase.shaded.protobuf.generated.MasterProtos";
@@ -51,7 +51,7 @@ fn is_on(switch: &AtomicBool) -> bool {
     switch.load(Ordering::Relaxed)
 }
 
-/// Turns a switch; returns how it was.
+/// Sets a switch; returns its previous value.
 fn turn(switch: &AtomicBool, on: bool) -> bool {
     switch.swap(on, Ordering::Relaxed)
 }

@@ -1,5 +1,5 @@
-//! Procedures: changes under way and their outcomes, and the procedures that older clients ask for
-//! by name.
+//! Procedures: changes in progress and their outcomes, and the procedures that older clients
+//! request by name.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ pub(super) const METHODS: &[Method<Master>] = methods![
     "getProcedureResult" => result,
 ];
 
-/// The procedure by which 1.x and 2.4 clients ask for a flush.
+/// The name of the procedure with which 1.x and 2.4 clients request a flush.
 const FLUSH_PROCEDURE: &str = "flush-table-proc";
-/// The procedure by which they may ask for a snapshot.
+/// The name of the procedure with which they may request a snapshot.
 const SNAPSHOT_PROCEDURE: &str = "online-snapshot";
 
 fn abort(_: &Arc<Master>, _: pb::AbortProcedureRequest) -> Result<pb::AbortProcedureResponse> {
@@ -88,7 +88,7 @@ fn is_done(master: &Arc<Master>, q: pb::IsProcedureDoneRequest) -> Result<pb::Is
     Ok(pb::IsProcedureDoneResponse { done: Some(done), snapshot: q.procedure })
 }
 
-/// The snapshot that a procedure of [`SNAPSHOT_PROCEDURE`] asks for.
+/// Returns the snapshot that a procedure of [`SNAPSHOT_PROCEDURE`] requests.
 fn snapshot_of(procedure: &pb::ProcedureDescription) -> pb::SnapshotDescription {
     let table = procedure.configuration.iter().find(|pair| pair.name.eq_ignore_ascii_case("table"));
     pb::SnapshotDescription {

@@ -1,4 +1,4 @@
-//! Regions: split, merge, assign; when they were last compacted.
+//! Regions: split, merge, assign; last major compactions.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn merge(master: &Arc<Master>, q: pb::MergeTableRegionsRequest) -> Result<pb::Me
     Ok(pb::MergeTableRegionsResponse { proc_id: Some(id) })
 }
 
-/// There is no other server to move it to: the region is closed and opened here.
+/// There is no other server to move the region to, so it is closed and opened here.
 fn move_region(master: &Arc<Master>, q: pb::MoveRegionRequest) -> Result<pb::MoveRegionResponse> {
     master.reopen_region(&encoded(&q.region)?).map(|()| pb::MoveRegionResponse {})
 }
@@ -61,7 +61,7 @@ fn last_major_compaction_of_region(
     Ok(last_major_compaction(region.iter()))
 }
 
-/// The latest of the regions' last major compactions.
+/// Returns the time of the latest major compaction of the regions.
 fn last_major_compaction<'a>(
     regions: impl Iterator<Item = &'a Arc<Region>>,
 ) -> pb::MajorCompactionTimestampResponse {

@@ -1,4 +1,4 @@
-//! Tables made, changed and removed. Each call starts a procedure and answers with its id.
+//! Creates, alters and deletes tables. Each RPC starts a procedure and returns its id.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What tables there are, their descriptors and their states.
+//! Lists of tables, their descriptors and their states.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ fn get_table_descriptors(
     Ok(pb::GetTableDescriptorsResponse { table_schema: schemas(&tables) })
 }
 
-/// Tables whose whole name matches an expression: those of a namespace, or all.
+/// Returns the tables whose whole name matches an expression, of one namespace or of all.
 fn select(master: &Master, regex: Option<&str>, system: bool, namespace: Option<&str>) -> Result<Vec<Table>> {
     let regex = regex.map(whole).transpose()?;
     let namespace = namespace.filter(|n| !n.is_empty());

@@ -1,16 +1,16 @@
-//! A snapshot to the directories of new regions, full of links.
+//! Creates the directories of new regions from a snapshot, with links to its files.
 //!
-//! Regions get new ids, and so new encoded names, also when a table is restored to itself: a log
-//! may still hold edits of the regions as they were, and would bring them back into a region of the
-//! same name. Ids keep their order, for a region that was split sorts before its daughters by it.
+//! Regions get new ids, and so new encoded names, also when a snapshot is restored to its table: a
+//! log may still hold edits of the old regions, and would replay them into a region of the same
+//! name. Ids keep their order, because a region that was split sorts before its daughters by id.
 //!
 //! - `<hfile>`: `<table>=<region>-<hfile>`, a link
 //! - `<table>=<region>-<hfile>`, a link: the same link
 //! - `<hfile or link>.<parent>`, a reference: `<link>.<new name of the parent>`, a reference with
 //!   the same content
 //!
-//! Each gets a back reference, the references too: they may outlive their parent's own link.
-//! A region that was split comes along only while a daughter reads its files.
+//! Each gets a back reference, references included: they may outlive their parent's link. A region
+//! that was split is created only if a daughter reads its files.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -28,26 +28,26 @@ use crate::links;
 /// The largest reference file that is read.
 const REFERENCE_BYTES_MAX: u64 = 64 << 10;
 
-/// A region to be made, and what it is made of.
+/// A region to create, and its source.
 pub(super) struct NewRegion<'a> {
-    /// The region to be.
+    /// The new region.
     pub(super) info: RegionInfo,
     from: RegionInfo,
     manifest: &'a pb::SnapshotRegionManifest,
 }
 
-/// The regions that a snapshot becomes.
+/// The regions that a snapshot expands to.
 pub(super) struct Layout<'a> {
     /// Regions that can be served, in the order of their keys.
     pub(super) live: Vec<NewRegion<'a>>,
-    /// Regions that were split, and whose daughters read their files.
+    /// Regions that were split and whose files their daughters read.
     pub(super) parents: Vec<NewRegion<'a>>,
-    /// New encoded names, by those in the snapshot.
+    /// New encoded names, by the names in the snapshot.
     names: HashMap<String, String>,
 }
 
 impl<'a> Layout<'a> {
-    /// Plans regions of a table, with ids from `first_id` on.
+    /// Plans the regions of a table, with ids from `first_id` on.
     pub(super) fn plan(snapshot: &'a Snapshot, table: &TableName, first_id: i64) -> Result<Self> {
         let from = snapshot.regions.iter().map(|m| Ok((region_of(m)?, m))).collect::<Result<Vec<_>>>()?;
         let ids: BTreeSet<i64> = from.iter().map(|(info, _)| info.region_id()).collect();
@@ -72,7 +72,7 @@ impl<'a> Layout<'a> {
         Ok(layout)
     }
 
-    /// The regions must cover every row once.
+    /// Checks that the regions cover every row once.
     fn check_whole(&self) -> Result<()> {
         let keys = |at: usize| self.live.get(at).map(|r| (r.info.start_key(), r.info.end_key()));
         let ends = keys(0).is_some_and(|(start, _)| start.is_empty())
@@ -95,7 +95,7 @@ impl<'a> Layout<'a> {
         self.parents.iter().chain(&self.live)
     }
 
-    /// Regions that were split, each with the daughters that read its files, at most two.
+    /// Returns regions that were split, each with the daughters that read its files, at most two.
     pub(super) fn families_of_regions(&self) -> Result<Vec<(RegionInfo, Vec<RegionInfo>)>> {
         let mut found = Vec::new();
         for parent in &self.parents {
@@ -106,7 +106,7 @@ impl<'a> Layout<'a> {
                 }
             }
             daughters.sort_by(|a, b| a.start_key().cmp(b.start_key()));
-            // One that has written its own files needs no mention; HBase then names the other
+            // A daughter without references is not recorded; HBase then records the other one
             // twice.
             if let [only] = &daughters[..] {
                 daughters.push(only.clone());
@@ -117,7 +117,7 @@ impl<'a> Layout<'a> {
         Ok(found)
     }
 
-    /// Makes the directories and the links.
+    /// Creates the directories and the links.
     pub(super) fn write(&self, fs: &dyn FileSystem, root: &Path, table: &TableDescriptor) -> Result<()> {
         self.all().try_for_each(|region| self.write_region(fs, root, table, region))
     }
@@ -174,7 +174,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Encoded names of the regions that any of these refers to.
+/// Returns the encoded names of the regions that any of these refers to.
 fn parents_of(regions: &[(RegionInfo, &pb::SnapshotRegionManifest)]) -> Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for (info, manifest) in regions {

@@ -1,16 +1,16 @@
-//! Making a table of a snapshot: a new one (a clone), or the one it is of, as it was (a restore).
+//! Clones a snapshot to a new table, or restores the snapshot's table.
 //!
-//! Both make new regions beside what is there ([`super::layout`]). The moment is one write to
-//! hbase:meta, as for every change of a table (see [`crate::master`]):
+//! Both create new regions beside the existing ones ([`super::layout`]). The commit point is one
+//! write to hbase:meta, as for every change of a table (see [`crate`]):
 //!
 //! ```text
 //! clone    directories, descriptor     | hbase:meta: regions, ENABLED | served
 //! restore  directories, new descriptor | hbase:meta: old regions out, | descriptor into place,
 //!                                      | new ones in, DISABLED        | old regions to the archive
 //! ```
-//! A crash before the moment leaves directories that hbase:meta does not list, after it a
-//! descriptor and directories to be put in order: the next start does both. The cleaners are kept
-//! off throughout.
+//! A crash before the commit point leaves directories that hbase:meta does not list. A crash after
+//! it leaves a descriptor to put in place and directories to archive. The next start handles both.
+//! The cleaners are held off throughout.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ use crate::{Master, Table, checks, descriptors, is_built_in, reconcile};
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 
 impl Master {
-    /// Restores a table that is there, or clones a snapshot to one that is not. `tracker` is a
-    /// store file tracker for a clone.
+    /// Restores an existing table, or clones a snapshot to a new one. `tracker` is a store file
+    /// tracker for the clone.
     ///
     /// # Errors
     /// `SnapshotDoesNotExistException`, `CorruptedSnapshotException`, `RestoreSnapshotException`,
@@ -87,7 +87,7 @@ impl Master {
     fn clone_now(self: &Arc<Self>, snapshot: &Snapshot, table: Arc<TableDescriptor>) -> Result<Vec<u8>> {
         self.check_usable(snapshot)?;
         let name = table.name();
-        // What a change that did not come to its moment left behind.
+        // Archive what a change left that did not reach its commit point.
         reconcile::archive_table(self.fs(), self.root(), name)?;
         let layout = Layout::plan(snapshot, name, self.new_region_ids(snapshot.regions.len()))?;
         let whole = self.prepared_dirs(name, vec![self.table_dir(name)]);
@@ -148,7 +148,7 @@ impl Master {
                 restore_error(format!("restore snapshot={snapshot} failed in on-disk restore: {error}"))
             })?;
         self.parts.meta.commit(exchanged(name, &before, &layout)?)?;
-        // From here on the table is the restored one, whatever else fails.
+        // From here on the table is restored, whatever else fails.
         let intent = whole.keep();
         self.remember(restored, TableState::Disabled);
         self.do_or_later(name, "the restored descriptor is put in place", move |master| {
@@ -160,14 +160,14 @@ impl Master {
         Ok(Vec::new())
     }
 
-    /// Looked at again under the locks: files may have gone since.
+    /// Checks again under the locks: files may have been deleted since.
     fn check_usable(&self, snapshot: &Snapshot) -> Result<()> {
         check_not_expired(&snapshot.description, self.clock().now_ms())?;
         verify(self.fs(), self.root(), snapshot)
     }
 }
 
-/// The moment of a restore: the old regions go, the new ones come.
+/// The commit point of a restore: removes the old regions and adds the new ones.
 fn exchanged(name: &TableName, before: &[MetaRegion], layout: &Layout<'_>) -> Result<Vec<MetaChange>> {
     let mut changes: Vec<_> = before.iter().map(|region| MetaChange::Delete(region.info.clone())).collect();
     changes.extend(layout.live_infos().into_iter().map(|info| MetaChange::Put(info, "CLOSED")));
@@ -183,7 +183,7 @@ fn parents(layout: &Layout<'_>) -> Result<impl Iterator<Item = MetaChange>> {
         .map(|(parent, daughters): (RegionInfo, _)| MetaChange::SplitParent(parent, daughters)))
 }
 
-/// A table's description under another name.
+/// Copies a table's descriptor under another name.
 fn clone_of(table: &TableDescriptor, name: &TableName, tracker: Option<&str>) -> TableDescriptor {
     let empty = TableDescriptor::new(name.clone()).with_attributes(table.attributes().clone());
     let clone = table.families().cloned().fold(empty, TableDescriptor::with_family);
@@ -204,8 +204,7 @@ fn check_restorable(table: &Table) -> Result<()> {
     Err(HBaseError::new(ErrorKind::UnsupportedOperation, message))
 }
 
-/// A restore does not change how a store's files are told from others
-/// (`validatePreRestoreSnapshot`).
+/// A restore must not change the store file tracker (`validatePreRestoreSnapshot`).
 fn check_same_tracker(table: &TableDescriptor, snapshot: &TableDescriptor) -> Result<()> {
     let tracker = |table: &TableDescriptor| table.text(TRACKER).unwrap_or("DEFAULT").to_owned();
     if tracker(table) == tracker(snapshot) {

@@ -3,10 +3,9 @@
 //! ```text
 //! .hbase-snapshot/<name>/.snapshotinfo    SnapshotDescription, bare
 //! .hbase-snapshot/<name>/data.manifest    SnapshotDataManifest, bare: descriptor, files
-//! .hbase-snapshot/.tmp/<name>/            the same, being made or unmade
+//! .hbase-snapshot/.tmp/<name>/            the same, being created or deleted
 //! ```
-//! The rename out of `.tmp` is the moment from which a snapshot is there, the rename into it the
-//! one from which it is not.
+//! The rename out of `.tmp` publishes a snapshot; the rename into it deletes the snapshot.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +20,10 @@ const DIR: &str = ".hbase-snapshot";
 const WORKING_DIR: &str = ".tmp";
 const INFO_FILE: &str = ".snapshotinfo";
 const MANIFEST_FILE: &str = "data.manifest";
-/// The layout (`SnapshotManifestV2.DESCRIPTOR_VERSION`).
+/// The layout version (`SnapshotManifestV2.DESCRIPTOR_VERSION`).
 pub const LAYOUT_VERSION: i32 = 2;
 const INFO_BYTES_MAX: u64 = 16 << 20;
-/// The largest manifest that is read unless `snapshot.manifest.size.limit` says otherwise.
+/// The largest manifest that is read unless `snapshot.manifest.size.limit` is set.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
 /// The snapshots below a root directory.
@@ -35,24 +34,24 @@ pub struct SnapshotStore<'a> {
     manifest_bytes_max: u64,
 }
 
-/// A snapshot, read back.
+/// A snapshot read from disk.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// What it is called, of which table it is, when it was taken.
+    /// Its name, its table and its creation time.
     pub description: pb::SnapshotDescription,
-    /// The table as it was.
+    /// The table's descriptor at that time.
     pub table: TableDescriptor,
     /// Its regions and their files.
     pub regions: Vec<pb::SnapshotRegionManifest>,
 }
 
 impl<'a> SnapshotStore<'a> {
-    /// The snapshots below `root`; manifests up to a size are read.
+    /// Creates a store of the snapshots below `root`, with a limit on the size of manifests.
     pub fn new(fs: &'a dyn FileSystem, root: &'a Path, manifest_bytes_max: u64) -> Self {
         Self { fs, root, manifest_bytes_max }
     }
 
-    /// The directory of a snapshot.
+    /// Returns the directory of a snapshot.
     pub fn dir(&self, name: &str) -> PathBuf {
         self.root.join(DIR).join(name)
     }
@@ -61,7 +60,7 @@ impl<'a> SnapshotStore<'a> {
         self.root.join(DIR).join(WORKING_DIR).join(name)
     }
 
-    /// Whether a snapshot is there.
+    /// Returns true if a snapshot exists.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -69,8 +68,8 @@ impl<'a> SnapshotStore<'a> {
         Ok(self.fs.exists(&self.dir(name))?)
     }
 
-    /// Every snapshot's description, ordered by name. One that cannot be read is left out, with a
-    /// line in the log.
+    /// Returns every snapshot's description, ordered by name. One that cannot be read is logged and
+    /// skipped.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -90,14 +89,14 @@ impl<'a> SnapshotStore<'a> {
         Ok(found)
     }
 
-    /// The directories of finished snapshots.
+    /// Returns the directories of published snapshots.
     fn dirs(&self) -> Result<Vec<FileStatus>> {
         let mut dirs = list_or_nothing(self.fs, &self.root.join(DIR))?;
         dirs.retain(|entry| entry.is_dir && entry.name() != WORKING_DIR);
         Ok(dirs)
     }
 
-    /// The directories of snapshots, and of those that are being made, by this server or a tool.
+    /// Returns the directories of snapshots, including those in progress by this server or a tool.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -111,7 +110,7 @@ impl<'a> SnapshotStore<'a> {
         Ok(dirs)
     }
 
-    /// A snapshot's description.
+    /// Returns a snapshot's description.
     ///
     /// # Errors
     /// `SnapshotDoesNotExistException`, `CorruptedSnapshotException`.
@@ -133,7 +132,7 @@ impl<'a> SnapshotStore<'a> {
         if description.name.is_empty() { Err(unreadable(&"it has no name")) } else { Ok(description) }
     }
 
-    /// A whole snapshot.
+    /// Reads a complete snapshot.
     ///
     /// # Errors
     /// `SnapshotDoesNotExistException`, `CorruptedSnapshotException`.
@@ -162,7 +161,7 @@ impl<'a> SnapshotStore<'a> {
         pb::SnapshotDataManifest::decode(Bytes::from(bytes)).map_err(|e| unreadable(&e))
     }
 
-    /// The names of all files that a snapshot needs, in any directory
+    /// Returns the names of all files that the snapshot in `dir` needs
     /// (`SnapshotReferenceUtil.getHFileNames`).
     ///
     /// # Errors
@@ -176,7 +175,7 @@ impl<'a> SnapshotStore<'a> {
             .collect())
     }
 
-    /// When the manifest of a snapshot's directory was written; `None` while there is none.
+    /// Returns the status of the manifest in a snapshot's directory; `None` if there is none.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -188,7 +187,7 @@ impl<'a> SnapshotStore<'a> {
         }
     }
 
-    /// Writes a snapshot beside the others; [`SnapshotStore::publish`] makes it one of them.
+    /// Writes a snapshot to `.tmp`; [`SnapshotStore::publish`] publishes it.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -204,7 +203,7 @@ impl<'a> SnapshotStore<'a> {
         Ok(self.fs.write_atomically(&dir.join(MANIFEST_FILE), &manifest.encode_to_vec())?)
     }
 
-    /// The moment from which a snapshot is there.
+    /// Publishes a prepared snapshot.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -212,7 +211,7 @@ impl<'a> SnapshotStore<'a> {
         Ok(self.fs.rename(&self.working_dir(name), &self.dir(name))?)
     }
 
-    /// Gives up a snapshot that was not published.
+    /// Discards a snapshot that was not published.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -221,16 +220,16 @@ impl<'a> SnapshotStore<'a> {
         Ok(())
     }
 
-    /// Removes a snapshot: whole, or not at all.
+    /// Deletes a snapshot: completely or not at all.
     ///
     /// # Errors
-    /// `SnapshotDoesNotExistException`, or what the file system says.
+    /// Returns `SnapshotDoesNotExistException`, or errors of the file system.
     pub fn delete(&self, name: &str) -> Result<()> {
         self.description(name).map(drop).or_else(|error| match error.kind() {
             ErrorKind::SnapshotDoesNotExist => Err(error),
             _ => Ok(()),
         })?;
-        // No snapshot's name begins so.
+        // No snapshot's name starts with a hyphen.
         let unmade = self.working_dir(&format!("-{name}"));
         self.fs.mkdirs(&self.root.join(DIR).join(WORKING_DIR))?;
         self.fs.delete(&unmade)?;
@@ -239,7 +238,7 @@ impl<'a> SnapshotStore<'a> {
         Ok(())
     }
 
-    /// Removes what a dead process was making or unmaking.
+    /// Removes snapshots that a dead process was creating or deleting.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -252,21 +251,21 @@ impl<'a> SnapshotStore<'a> {
     }
 }
 
-/// `CorruptedSnapshotException`.
+/// Returns a `CorruptedSnapshotException`.
 pub fn corrupted(message: impl Into<String>) -> HBaseError {
     HBaseError::new(ErrorKind::CorruptedSnapshot, message)
 }
 
-/// A region of a manifest.
+/// Parses a region of a manifest.
 ///
 /// # Errors
-/// `CorruptedSnapshotException`.
+/// Returns `CorruptedSnapshotException` if it is invalid.
 pub fn region_of(manifest: &pb::SnapshotRegionManifest) -> Result<RegionInfo> {
     RegionInfo::try_from(&manifest.region_info).map_err(|e| corrupted(e.message()))
 }
 
-/// The names under which the file of a manifest's entry may lie in a directory: its own, and those
-/// it stands for.
+/// Returns the names under which the file of a manifest's entry may be in a directory: the name of
+/// the entry, and those of the files that it refers to.
 fn names_behind(name: &str) -> Vec<String> {
     let of_link = |link: &HFileLink| link.hfile.clone();
     match StoreFileName::parse(name) {

@@ -1,9 +1,9 @@
-//! Taking a snapshot.
+//! Takes a snapshot.
 //!
-//! The table's lock is held, so its regions stay what they are, and the cleaners are kept off, so
-//! that a file that goes to the archive meanwhile stays there until the snapshot names it. Cells
-//! may be written all the while: of those whose writer is told before a region is flushed, all are
-//! in the snapshot; of the others, some may be.
+//! The table's lock is held, so its regions do not change. The cleaners are held off, so that a
+//! file that goes to the archive meanwhile stays there until the snapshot names it. Writes continue
+//! throughout: every cell whose write is acknowledged before its region is flushed is in the
+//! snapshot; later cells may be.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ use crate::meta::TableState;
 use crate::tables::{Nonce, state_name};
 use crate::{Master, Table};
 
-/// Used where a snapshot is asked for without a time to live.
+/// The default TTL, if the client gives none.
 const DEFAULT_TTL: &str = "hbase.master.snapshot.ttl";
 
 impl Master {
     /// Takes a snapshot of a table, enabled or disabled.
     ///
     /// # Errors
-    /// `SnapshotExistsException`, `SnapshotCreationException`, or `UnsupportedOperationException`
-    /// when snapshots are off.
+    /// Returns `SnapshotExistsException`, `SnapshotCreationException`, or
+    /// `UnsupportedOperationException` if snapshots are off.
     pub fn take_snapshot(self: &Arc<Self>, wanted: pb::SnapshotDescription, nonce: Nonce) -> Result<u64> {
         self.check_snapshot_support()?;
         if let Some(id) = self.procedures.find(nonce) {
@@ -57,7 +57,7 @@ impl Master {
         Ok(id)
     }
 
-    /// Fills in what a client leaves open (`SnapshotDescriptionUtils.validate`).
+    /// Fills in fields that a client omits (`SnapshotDescriptionUtils.validate`).
     fn complete(&self, mut snapshot: pb::SnapshotDescription) -> Result<pb::SnapshotDescription> {
         if snapshot.creation_time() == 0 {
             snapshot.creation_time = Some(self.clock().now_ms());
@@ -87,10 +87,10 @@ impl Master {
             .map_err(|_| creation_error(format!("Table '{table}' doesn't exist, can't take snapshot.")))
     }
 
-    /// Whether a snapshot that was asked for is there.
+    /// Returns true if a requested snapshot exists.
     ///
     /// # Errors
-    /// `UnknownSnapshotException`, or `HBaseSnapshotException` when it could not be taken.
+    /// Returns `UnknownSnapshotException`, or `HBaseSnapshotException` if it could not be taken.
     pub fn is_snapshot_done(&self, snapshot: &pb::SnapshotDescription) -> Result<bool> {
         check_name(&snapshot.name)?;
         let id = self.snapshot_procedures.taking.lock().get(&snapshot.name).copied();
@@ -156,7 +156,7 @@ impl Master {
         snapshot_manifest::of_region(self.fs(), self.root(), info, files)
     }
 
-    /// The names of a region's files, by family.
+    /// Returns the names of a region's files, by family.
     fn store_files(
         &self,
         table: &Table,
@@ -178,8 +178,8 @@ impl Master {
         families.map(|family| Ok(of_store(&Store::open(stores, family.clone(), info)?))).collect()
     }
 
-    /// Brings into files what a dead server's logs hold of a region that has not been opened since,
-    /// and finishes its bulk loads.
+    /// Replays edits from a dead server's logs into store files, and finishes bulk loads, for a
+    /// region that has not been opened since.
     pub(crate) fn replay_edits(&self, table: &Table, info: &RegionInfo) -> Result<()> {
         let dir = self.region_dir(info);
         let is_log = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
@@ -187,7 +187,8 @@ impl Master {
         if self.has_file(&dir.join(layout::RECOVERED_EDITS_DIR), is_log)?
             || self.has_file(&dir.join(layout::TMP_DIR), is_load)?
         {
-            // What was replayed is in files when it is open; nothing else was written to it.
+            // Replayed edits are in store files once the region is open, and nothing else was
+            // written to it.
             drop(self.open_regions(&table.descriptor, vec![info.clone()])?);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Snapshots over files in memory: what is left when the disk fails, or the process dies, at any
+//! Snapshots over files in memory: the state after the disk fails, or the process dies, at any
 //! step.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn clone_name() -> TableName {
     "clone".parse().expect("legal")
 }
 
-/// With a snapshot `s` of the table, and rows written, flushed and compacted after it.
+/// A cluster with a snapshot `s` of the table, and rows written, flushed and compacted after it.
 fn with_snapshot() -> Cluster {
     let cluster = Cluster::with_table();
     cluster.run(take).expect("taken");
@@ -83,7 +83,7 @@ fn a_snapshot_is_what_the_table_was() {
     clean(&cluster);
     cluster.run(clone).expect("cloned");
     assert_eq!(cluster.rows_of(&clone_name()), ROWS);
-    // The clone's own links keep the files from then on.
+    // The clone's links keep the files from then on.
     cluster.master().delete_snapshot("s").expect("deleted");
     clean(&cluster);
     let regions = cluster.regions_of(&clone_name());
@@ -241,7 +241,7 @@ fn what_a_restore_undid_is_not_replayed() {
     assert_eq!(cluster.rows(), ROWS);
 }
 
-/// A disabled table's snapshot has the edits that only a dead server's logs hold.
+/// The snapshot of a disabled table has the edits that only a dead server's logs hold.
 #[test]
 fn edits_of_a_dead_server_are_in_a_snapshot() {
     let mut cluster = Cluster::with_table();
@@ -287,7 +287,7 @@ fn what_cannot_be_is_refused_with_hbases_exceptions() {
         Err(ErrorKind::UnknownSnapshot)
     );
     assert_eq!(master.is_snapshot_done(&named("s", "t")), Ok(true));
-    // A file that the snapshot names is gone.
+    // A file that the snapshot names is missing.
     cluster.memory.delete(&path("archive")).expect("deleted");
     assert_eq!(kind(clone(master)), Some(ErrorKind::CorruptedSnapshot));
 }

@@ -1,5 +1,5 @@
-//! Whether every file of a snapshot is there (`SnapshotReferenceUtil.verifySnapshot`), before
-//! anything is made of it.
+//! Checks that every file of a snapshot exists (`SnapshotReferenceUtil.verifySnapshot`), before the
+//! snapshot is cloned or restored.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use evenkeel_protocol::pb::snapshot_region_manifest::StoreFile;
 use super::store::{Snapshot, corrupted, region_of};
 use crate::links;
 
-/// A file of a snapshot: which file of which region it stands for.
+/// An entry of a manifest: the file that it refers to, and the file's region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// A whole file, perhaps through a link.
+    /// A whole file, directly or through a link.
     File(HFileLink),
     /// Half of a file of a region that was split or merged.
     Half {
@@ -26,11 +26,10 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// What an entry of a manifest says. `region` is the encoded name of the region it is listed
-    /// under.
+    /// Parses an entry of a manifest. `region` is the encoded name of the region that lists it.
     ///
     /// # Errors
-    /// `CorruptedSnapshotException` for a name that no store file has.
+    /// Returns `CorruptedSnapshotException` if the name is not one of a store file.
     pub(super) fn of(table: &TableName, region: &str, name: &str) -> Result<Self> {
         let entry = match StoreFileName::parse(name) {
             Some(StoreFileName::Reference { target, region: parent }) => {
@@ -40,13 +39,13 @@ impl Entry {
             None => return Err(corrupted(format!("{name} is no store file"))),
         };
         let file = entry.file();
-        // The parts of a link's name become parts of a path.
+        // The parts of a link's name become path components.
         TableName::new(&file.namespace, &file.table)
             .map_err(|e| corrupted(format!("{name}: {}", e.message())))?;
         Ok(entry)
     }
 
-    /// The file that it stands for.
+    /// Returns the file that it refers to.
     pub(super) fn file(&self) -> &HFileLink {
         match self {
             Self::File(file) | Self::Half { file, .. } => file,
@@ -54,10 +53,10 @@ impl Entry {
     }
 }
 
-/// Checks that every file is there and has its length.
+/// Checks that every file exists and has the recorded length.
 ///
 /// # Errors
-/// `CorruptedSnapshotException`.
+/// Returns `CorruptedSnapshotException` otherwise.
 pub(super) fn verify(fs: &dyn FileSystem, root: &Path, snapshot: &Snapshot) -> Result<()> {
     for region in &snapshot.regions {
         let info = region_of(region)?;

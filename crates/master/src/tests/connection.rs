@@ -1,4 +1,4 @@
-//! What the RegionServer of the same process tells the master.
+//! Requests of the RegionServer of the same process to the master.
 
 use evenkeel_protocol::pb::region_state_transition::TransitionCode;
 use evenkeel_regionserver::MasterConnection;
@@ -12,7 +12,7 @@ fn connected(cluster: &Cluster) -> Arc<EmbeddedConnection> {
     connection
 }
 
-/// The error message of the answer to one transition.
+/// Returns the error message of the response to one transition.
 fn report(connection: &EmbeddedConnection, code: TransitionCode, regions: &[RegionInfo]) -> Option<String> {
     let transition = pb::RegionStateTransition {
         transition_code: code.into(),

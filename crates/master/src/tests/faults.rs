@@ -1,11 +1,11 @@
-//! Every call to the file system fails in turn, in every change of the cluster's shape: once, once
-//! after it did its work, or from then on for a while. When the disk is sound again, and without a
-//! restart, every region of every enabled table is served within [`PATIENCE`], every cell is there,
-//! and the change was made whole or not at all. It can then be made again; and all that holds after
-//! a death, too.
+//! Every file system operation fails in turn, in every change of tables or regions: once, once
+//! after it took effect, or from then on for a while. When the disk works again, and without a
+//! restart, every region of every enabled table is served within [`PATIENCE`], every cell is
+//! present, and the change was made completely or not at all. It can then be made again. All this
+//! also holds after a crash.
 //!
-//! CI takes some of the calls, by a seed; `EVENKEEL_DDL_FAULTS=all` takes all of them.
-//! `EVENKEEL_DDL_FAULTS_OF` names one change.
+//! CI runs a sample of the operations, chosen by a seed; `EVENKEEL_DDL_FAULTS=all` runs all of
+//! them. `EVENKEEL_DDL_FAULTS_OF` names one change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 
-/// How long the cluster may take to be whole again once the disk is sound.
+/// The limit on recovery once the disk works again.
 const PATIENCE: Duration = Duration::from_secs(12);
-/// How long a disk stays bad after a change has given up.
+/// How long a disk keeps failing after a change has failed.
 const BAD_FOR: Duration = Duration::from_millis(60);
-/// Calls of a change that CI takes, for each kind of failure.
+/// Operations of a change that CI tests, for each kind of failure.
 const CALLS_IN_CI: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +44,14 @@ impl Failure {
     }
 }
 
-/// A change, and what it starts from.
+/// A change, and its initial state.
 struct Subject {
     name: &'static str,
     prepare: fn() -> Cluster,
     change: fn(&Cluster) -> Result<()>,
 }
 
-/// What a client sees of the cluster.
+/// The state of the cluster that clients see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shape {
     tables: BTreeMap<String, TableShape>,
@@ -64,7 +64,7 @@ struct TableShape {
     state: TableState,
     families: Vec<String>,
     starts: Vec<Bytes>,
-    /// Start keys of the regions that are served.
+    /// Start keys of the served regions.
     served: Vec<Bytes>,
     cells: Vec<String>,
 }
@@ -93,7 +93,7 @@ impl Shape {
         Ok(Self { tables, snapshots, namespaces: namespaces.iter().map(text).collect() })
     }
 
-    /// As a start leaves it, which serves what an operator had closed.
+    /// The shape after a restart, which serves regions that an operator had closed.
     fn after_a_start(&self) -> Self {
         let mut shape = self.clone();
         for table in shape.tables.values_mut().filter(|table| table.state == TableState::Enabled) {
@@ -104,7 +104,7 @@ impl Shape {
     }
 }
 
-/// Enables what is disabled, and gives every cell.
+/// Enables disabled tables, and returns every cell.
 fn all_cells(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
     let tables = cluster.master().tables();
     for table in tables.iter().filter(|table| table.state == TableState::Disabled) {
@@ -119,7 +119,7 @@ fn all_cells(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
     tables.iter().filter(is_users).map(cells).collect()
 }
 
-/// The shape that the cluster comes to within [`PATIENCE`], which must be one of two.
+/// Waits until the cluster reaches one of two shapes within [`PATIENCE`], and returns it.
 fn settle(cluster: &Cluster, before: &Shape, after: &Shape, history: &str) -> Shape {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -139,7 +139,7 @@ struct Reference {
     after: Shape,
     cells_before: BTreeMap<String, Vec<String>>,
     cells_after: BTreeMap<String, Vec<String>>,
-    /// Calls to the file system.
+    /// File system operations.
     calls: u64,
 }
 
@@ -216,7 +216,7 @@ fn with_snapshot() -> Cluster {
 
 fn disabled_with_snapshot() -> Cluster {
     let cluster = with_snapshot();
-    // A restore brings the description back, too.
+    // A restore reverts the descriptor, too.
     cluster.run(|m| m.add_family(table_name(), family(b"h"), NO_NONCE)).expect("altered");
     cluster.run(disable).expect("disabled");
     cluster
@@ -267,7 +267,7 @@ fn bulk_load(cluster: &Cluster) -> Result<()> {
     }
 }
 
-/// A region whose parents' files are no longer needed.
+/// A cluster with a split parent whose files are no longer needed.
 fn with_split_parent() -> Cluster {
     let cluster = Cluster::with_table();
     cluster.run(split).expect("split");
@@ -412,8 +412,8 @@ fn a_change_that_fails_at_any_call_leaves_every_region_served() {
     }
 }
 
-/// While a region cannot be opened its calls are answered so that clients try again; once it can
-/// be, it is served.
+/// While a region cannot be opened, its requests get a retryable error; it is served once it can be
+/// opened.
 #[test]
 fn a_region_that_cannot_be_opened_at_start_is_served_as_soon_as_it_can_be() {
     let mut cluster = Cluster::with_table();

@@ -1,8 +1,8 @@
 //! Random histories of a whole cluster against a naive model of its tables: cells written, flushed
 //! and compacted, families added and deleted, tables truncated, deleted and created again,
 //! snapshots restored and cloned, regions split, merged and moved, processes that die. The model
-//! knows what must be there and what must not: what belonged to a family, a table or a time that is
-//! gone never comes back.
+//! holds what must exist and what must not: data of a deleted family or table, or of a state that
+//! was reverted, never comes back.
 //!
 //! The clock stands still unless a cell is written, so that changes share a millisecond.
 //!
@@ -42,7 +42,7 @@ struct History {
     random: StdRng,
     tables: BTreeMap<&'static str, ModelTable>,
     snapshots: BTreeMap<String, Content>,
-    /// What was done.
+    /// The operations so far.
     log: Vec<String>,
     counter: usize,
 }
@@ -177,13 +177,13 @@ impl History {
     fn compact(&mut self, name: &str) {
         self.log.push(format!("compact {name}"));
         let region = self.a_region(name);
-        // A background thread may be at the references of a split.
+        // A background thread may be compacting the references of a split.
         if region.compact(None, true).is_ok() {
             region.archive_compacted().expect("archived");
         }
     }
 
-    /// A split or a merge may be refused while references are compacted; then nothing happens.
+    /// A split or a merge may be rejected while references are compacted; then nothing changes.
     fn attempt(&mut self, what: String, submit: impl FnOnce(&Arc<Master>) -> Result<u64>) {
         let outcome = self.cluster.run(submit);
         self.log.push(format!("{what}: {}", if outcome.is_ok() { "done" } else { "refused" }));
@@ -215,7 +215,7 @@ impl History {
         self.table(name).is_enabled = false;
     }
 
-    /// The edits that the logs hold are replayed when the table is enabled, or before it changes.
+    /// Edits in the logs are replayed when the table is enabled, or before it is altered.
     fn die_while_disabling(&mut self, name: &'static str) {
         let state = meta::MetaChange::State(name_of(name), TableState::Disabling);
         self.cluster.master().meta().commit(vec![state]).expect("written");

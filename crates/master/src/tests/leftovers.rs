@@ -1,5 +1,5 @@
-//! What a family or a table left behind, in logs or on disk, does not come back with the next one
-//! of its name.
+//! Data that a family or a table left in logs or on disk does not come back in a new one of the
+//! same name.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn edits_of_a_deleted_family() {
     check_without_g(&mut cluster, ROWS.len());
 }
 
-/// The table's last server died while it disabled it, so its edits are in no file yet.
+/// The table's last server died while it disabled the table, so its edits are in no file yet.
 #[test]
 fn edits_that_were_not_replayed_when_the_family_was_deleted() {
     let mut cluster = Cluster::with_table();
@@ -78,7 +78,7 @@ fn files_that_could_not_be_archived() {
     }
 }
 
-/// Within one millisecond of a clock, a table is written, deleted and made again.
+/// Within one clock millisecond, a table is written, deleted and created again.
 #[test]
 fn edits_of_a_table_that_was_deleted_within_the_millisecond() {
     let mut cluster = Cluster::with_table();

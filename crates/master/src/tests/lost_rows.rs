@@ -1,5 +1,5 @@
-//! Starts over directories that hbase:meta does not know, or that it knows and that are not there:
-//! no data is thrown away, and every other table is served.
+//! Starts over directories that hbase:meta does not list, or that it lists and that do not exist:
+//! no data is deleted, and every other table is served.
 
 use evenkeel_region::layout;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::change_intent::ChangeIntent;
 use crate::meta::MetaChange;
 
-/// Rows of `t` and of another table, in files and in the log.
+/// A cluster with rows of `t` and of another table, in files and in the log.
 fn cluster() -> Cluster {
     let cluster = Cluster::with_table();
     let table = TableDescriptor::new("other".parse().expect("legal"));
@@ -24,7 +24,7 @@ fn infos(cluster: &Cluster) -> Vec<RegionInfo> {
     cluster.regions().iter().map(|region| region.info().clone()).collect()
 }
 
-/// Empties the archive, however young its files are.
+/// Empties the archive, whatever the age of its files.
 fn empty_archive(cluster: &Cluster) {
     cluster.clock.advance_ms(1_000_000_000);
     cluster.master().run_cleaners().expect("cleaned");
@@ -71,7 +71,7 @@ fn all_tables_are_served_though_hbase_meta_is_gone() {
     cluster.memory.delete(&path("data/hbase/meta")).expect("deleted");
     cluster.memory.delete(&path("WALs")).expect("deleted");
     cluster.start();
-    // What was only in the logs is lost with them.
+    // Rows that were only in the logs are lost with them.
     assert_eq!(cluster.rows(), ["a", "b", "c", "m", "n"]);
     cluster.check_regions("hbase:meta made again");
 }
