@@ -55,7 +55,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames the checksum file of a file that was renamed. The target's own was removed before.
+/// Renames the checksum file of a file that was renamed. The target's was removed before.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let (Some(from), Some(to)) = (path_of(from), path_of(to)) else { return Ok(()) };
     match fs::rename(from, to) {

@@ -6,9 +6,10 @@
 //! the error message of a second server. It remains after the lock is released, because removing it
 //! would race with the next holder.
 //!
-//! A process that is killed keeps the lock until the kernel has taken its memory and descriptors
-//! apart, which takes seconds for a large one. So a start right after a crash waits
-//! ([`DirLock::acquire_within`]), and then for the process itself, which may still have its ports.
+//! A process that is killed keeps the lock until the kernel has released its memory and
+//! descriptors, which takes seconds for a large one. So a start right after a crash waits for the
+//! lock ([`DirLock::acquire_within`]), and then for the process to end, which may still hold its
+//! ports.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -23,8 +24,8 @@ pub const LOCK_FILE_NAME: &str = ".evenkeel.lock";
 const PID_BYTES_MAX: u64 = 32;
 /// The interval of attempts while the lock is held by another process.
 const RETRY: Duration = Duration::from_millis(50);
-/// How long the process that held the lock is waited for once the lock is free. It takes
-/// milliseconds, unless the id is that of another process by now.
+/// How long to wait for the previous holder to end once the lock is free. It takes milliseconds,
+/// unless the id already belongs to another process.
 const HOLDER_END: Duration = Duration::from_secs(1);
 
 /// Locks a directory for this process until dropped.
@@ -58,8 +59,8 @@ impl DirLock {
         Ok(Self { dir: dir.to_owned(), _file: file })
     }
 
-    /// As [`DirLock::acquire`], waiting for the holder to end for as long as `limit`. `waits` is
-    /// called once, with the reason, before the first wait.
+    /// As [`DirLock::acquire`], but waits up to `limit` for the holder to end. `waits` is called
+    /// once, with the reason, before the first wait.
     ///
     /// # Errors
     /// As [`DirLock::acquire`].
@@ -88,7 +89,7 @@ impl DirLock {
     }
 }
 
-/// Sleeps until the next attempt, and takes that from the time that is left.
+/// Sleeps until the next attempt, and subtracts the pause from the remaining time.
 fn pause(left: &mut Duration) {
     let pause = RETRY.min(*left);
     std::thread::sleep(pause);
@@ -109,7 +110,7 @@ fn holder_of(file: &mut File) -> Option<u32> {
     pid.trim().parse().ok()
 }
 
-/// Waits until a process has closed all that it had, for [`HOLDER_END`] at most.
+/// Waits until a process has closed its descriptors, for at most [`HOLDER_END`].
 fn wait_for_end(pid: u32) {
     let mut left = HOLDER_END;
     while pid != std::process::id() && is_alive(pid) && !left.is_zero() {
@@ -117,8 +118,8 @@ fn wait_for_end(pid: u32) {
     }
 }
 
-/// Whether a process has not ended: `Z` and `X` in proc(5) are states after the descriptors are
-/// closed.
+/// Returns true if a process has not ended: in the states `Z` and `X` of proc(5) its descriptors
+/// are closed.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

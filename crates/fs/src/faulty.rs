@@ -71,7 +71,7 @@ enum Effect {
     Panic,
 }
 
-/// What an append writes instead of its bytes, while it reports success.
+/// The bytes that an append writes instead of the given ones, while it reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// Its bytes, one of them XORed with `mask`.
@@ -408,7 +408,7 @@ struct FaultyReader {
 }
 
 impl FaultyReader {
-    /// Reads under the script. `read` returns the number of bytes and a result of its own.
+    /// Reads under the script. `read` returns the number of bytes and another result.
     fn read_by<T>(
         &self,
         offset: u64,

@@ -2,19 +2,19 @@
 //!
 //! | call | on HDFS |
 //! |---|---|
-//! | `create`, not bulk | a log: one block, on all DataNodes at once, flushed or synced as asked |
-//! | `create`, bulk | blocks through a chain of DataNodes |
-//! | `close` | the NameNode knows the length; **of a file dropped without it, it does not** |
+//! | `create`, not bulk | a log: one block, on all DataNodes at once, flushed or synced |
+//! | `create`, bulk | blocks through a pipeline of DataNodes |
+//! | `close` | gives the NameNode the length; **a file dropped without it has no known length** |
 //! | `rename`, `mkdirs`, `delete` | one call, atomic and durable: the NameNode logs it |
-//! | `recover` | the lease is taken from a writer that did not close, and its file is ended |
+//! | `recover` | revokes the lease of a writer that did not close, and ends its file |
 //!
-//! What differs from a local file system:
+//! Differences from a local file system:
 //! * The status of an open file has the length 0, whatever was flushed. `open` sees what was
 //!   flushed up to that moment, and its reader does not grow.
 //! * A file cannot be truncated.
 //! * A reader of a file that was deleted or replaced fails some seconds later.
-//! * A closed file that this client did not sync cannot be synced afterwards: `sync_file` only says
-//!   whether it is there. Bulk files are synced when they are closed.
+//! * A closed file that this client did not sync cannot be synced afterwards: `sync_file` only
+//!   checks that it exists. Bulk files are synced when they are closed.
 //! * Names are UTF-8 without `:`.
 
 use std::io;
@@ -30,10 +30,10 @@ use evenkeel_hdfs::{
 
 use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
 
-/// How long the recovery of one file may take: `hbase.lease.recovery.timeout`'s default.
+/// The limit on the recovery of one file: `hbase.lease.recovery.timeout`'s default.
 const RECOVERY_MAX: Duration = Duration::from_secs(900);
 
-/// Bytes of a bulk file that are collected before they are handed to its writer.
+/// Bytes of a bulk file that are buffered before they are passed to its writer.
 const BULK_BUFFER_BYTES: usize = 64 << 10;
 
 /// The files of a name service.
@@ -43,7 +43,7 @@ pub struct HdfsFileSystem {
 }
 
 impl HdfsFileSystem {
-    /// The files that `client` reaches.
+    /// Creates a file system of the files that `client` reaches.
     pub fn new(client: HdfsClient) -> Self {
         Self { client }
     }
@@ -57,12 +57,13 @@ impl HdfsFileSystem {
         Ok(self.client.namenode().file_info(name_of(path)?)?)
     }
 
-    /// The kind of a path; none if it is not there or cannot be asked for.
+    /// Returns true for a directory, false for a file; `None` if there is neither or the request
+    /// fails.
     fn is_dir(&self, path: &Path) -> Option<bool> {
         self.stat(path).ok().flatten().map(|status| is_dir(&status))
     }
 
-    /// Names the reason why a rename failed, which the NameNode does not.
+    /// Determines the reason why a rename failed, which the NameNode does not report.
     fn rename_error(&self, error: HdfsError, from: &Path, to: &Path) -> io::Error {
         let kind = match (error.kind(), self.is_dir(from), self.is_dir(to)) {
             (io::ErrorKind::NotFound, ..) => io::ErrorKind::NotFound,
@@ -82,7 +83,7 @@ impl HdfsFileSystem {
     }
 }
 
-/// The path as HDFS takes it.
+/// Returns the path in the form that HDFS accepts.
 fn name_of(path: &Path) -> io::Result<&str> {
     let invalid = || {
         let what = format!("{} is no path of HDFS: absolute, UTF-8, without `:`", path.display());
@@ -238,7 +239,7 @@ impl RandomAccessFile for HdfsReader {
 
 #[derive(Debug)]
 struct HdfsLogFile {
-    /// None once it is closed.
+    /// `None` once the file is closed.
     writer: Option<LogWriter>,
     /// The length when it was closed.
     closed_bytes: u64,
@@ -279,7 +280,7 @@ impl AppendFile for HdfsLogFile {
 
 #[derive(Debug)]
 struct HdfsBulkFile {
-    /// None once it is closed.
+    /// `None` once the file is closed.
     writer: Option<BulkWriter>,
     /// Appended bytes that the writer does not have yet.
     buffer: Vec<u8>,
@@ -288,7 +289,7 @@ struct HdfsBulkFile {
 }
 
 impl HdfsBulkFile {
-    /// The writer, with all appended bytes.
+    /// Passes all appended bytes to the writer, and returns it.
     fn handed_over(&mut self) -> io::Result<&mut BulkWriter> {
         let writer = self.writer.as_mut().ok_or_else(closed)?;
         writer.append(&self.buffer)?;

@@ -1,9 +1,8 @@
 //! The file system interface.
 //!
-//! All storage of Evenkeel goes through [`FileSystem`]: the local one, one in memory for tests, and
-//! one that injects faults into another, and HDFS. The interface is small
-//! on purpose: positional reads into a caller's buffer, appends with explicit durability, and
-//! operations on whole names.
+//! All storage of Evenkeel goes through [`FileSystem`]: local files, HDFS, files in memory for
+//! tests, and a wrapper that injects faults. The interface is small on purpose: positional reads
+//! into a caller's buffer, appends with explicit durability, and operations on whole names.
 //!
 //! Calls block. On the data path only a block that is not cached is read, on a thread that may
 //! wait.
@@ -12,13 +11,12 @@
 //! crash of this process and is visible to other readers. Data that is **synced** (`hsync`)
 //! survives a crash of the machine.
 //!
-//! Reads may be **verified** by the storage's own checksums
-//! ([`RandomAccessFile::read_verified_at`]), to which HBase falls back when its own checksums do
-//! not match.
+//! Reads may be **verified** by the storage's checksums ([`RandomAccessFile::read_verified_at`]),
+//! to which HBase falls back when its own checksums do not match.
 //!
 //! | implementation | use |
 //! |---|---|
-//! | [`LocalFileSystem`] | the machine's files; [`DirLock`] keeps two servers off one directory |
+//! | [`LocalFileSystem`] | local files; [`DirLock`] admits one server to a directory |
 //! | [`MemoryFileSystem`] | tests and simulation; a crash loses unsynced data |
 //! | [`HdfsFileSystem`] | the files of an HDFS name service |
 //! | [`FaultyFileSystem`] | tests: wraps another and injects the faults of a script |
@@ -96,7 +94,7 @@ impl CreateOptions {
     pub const BULK: Self = Self { overwrite: false, parents: true, bulk: true };
 }
 
-/// The result of comparing bytes with the storage's own checksums, such as those of HDFS.
+/// The result of comparing bytes with the storage's checksums, such as those of HDFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageChecksum {
     /// The storage has no checksums for these bytes.
@@ -118,7 +116,7 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     /// The length in bytes when the file was opened.
     fn len(&self) -> u64;
 
-    /// Whether the file had no bytes.
+    /// Returns true if the file was empty when it was opened.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -126,7 +124,7 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends first.
+    /// Returns `UnexpectedEof` if the file ends first.
     fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         match self.read_at(offset, buf)? {
             n if n == buf.len() => Ok(()),
@@ -138,16 +136,16 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     }
 
     /// Fills `buf` from `offset` if that does not wait for a disk or a network. Otherwise returns
-    /// false, and the contents of `buf` are unspecified. Storage that cannot tell returns false, as
-    /// it does after an error, which [`RandomAccessFile::read_exact_at`] then reports.
+    /// false, and the contents of `buf` are unspecified. Storage that cannot determine this returns
+    /// false, as it does after an error, which [`RandomAccessFile::read_exact_at`] then reports.
     fn read_at_nowait(&self, offset: u64, buf: &mut [u8]) -> bool {
         let _ = (offset, buf);
         false
     }
 
     /// As [`RandomAccessFile::read_exact_at`], without shortcuts, and compared with the storage's
-    /// own checksums. `buf` is filled whatever the result: the caller has better checksums and
-    /// reads again because they did not match.
+    /// checksums. `buf` is filled whatever the result: the caller has better checksums and reads
+    /// again because they did not match.
     ///
     /// # Errors
     /// As [`RandomAccessFile::read_exact_at`].
@@ -178,7 +176,7 @@ pub trait AppendFile: Send + Debug {
 
     /// Writes all appended bytes to the disk chunk by chunk, so that a later sync has little to do.
     /// It is for callers that should not occupy the disk and a processor. `continues` is called
-    /// before each chunk and ends the call if false. Nothing is durable by it.
+    /// before each chunk and ends the call if it returns false. This makes nothing durable.
     ///
     /// # Errors
     /// As [`AppendFile::append`].
@@ -190,9 +188,8 @@ pub trait AppendFile: Send + Debug {
     fn position(&self) -> u64;
 
     /// Flushes the rest and closes the file, which is as durable as the last flush or sync made it.
-    /// Whatever was written must be closed before it is renamed or trusted: on HDFS a file that is
-    /// dropped instead has the length 0 until its lease is recovered. Nothing can be appended
-    /// afterwards.
+    /// A file must be closed before it is renamed or relied on: on HDFS a file that is dropped
+    /// instead has the length 0 until its lease is recovered. Nothing can be appended afterwards.
     ///
     /// # Errors
     /// As [`AppendFile::append`].
@@ -298,17 +295,17 @@ pub trait FileSystem: Send + Sync + Debug {
     }
 
     /// Ends a file that another process may have open, or left without closing it: its writer can
-    /// write no more, and its length is final. Whoever takes over the files of a dead server calls
-    /// it for each of them before it reads them. Local files need nothing of the kind.
+    /// write no more, and its length is final. A process that takes over the files of a dead server
+    /// calls it for each of them before it reads them. Local files need no recovery.
     ///
     /// # Errors
-    /// `NotFound`; `Interrupted` when `go_on` returns false; `TimedOut`; an error of the storage.
+    /// `NotFound`; `Interrupted` if `go_on` returns false; `TimedOut`; an error of the storage.
     fn recover(&self, _path: &Path, _go_on: &dyn Fn() -> bool) -> io::Result<()> {
         Ok(())
     }
 
-    /// The names of the hosts that have bytes of a file, each with how many; empty where all are
-    /// equally near.
+    /// Returns the names of the hosts that store bytes of a file, each with the number of bytes;
+    /// empty if all are equally near.
     ///
     /// # Errors
     /// `NotFound`, or an error of the storage.

@@ -1,4 +1,4 @@
-//! [`LocalFileSystem`], the machine's own files.
+//! [`LocalFileSystem`], local files.
 //!
 //! * Reads use `pread(2)`: one open file serves all threads without a lock or a seek.
 //! * Appends are collected in a buffer of [`APPEND_BUFFER_BYTES`]. **Flush** passes it to the
@@ -35,7 +35,7 @@ pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
 /// Held exclusively from the creation of a directory until its name is durable.
 static MAKING_DIRS: RwLock<()> = RwLock::new(());
 
-/// The machine's own files. Paths are the machine's paths.
+/// Local files. Paths are the machine's paths.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalFileSystem {
     /// Bytes of a chunk of write-behind; 0 for no write-behind.
@@ -43,7 +43,7 @@ pub struct LocalFileSystem {
 }
 
 impl LocalFileSystem {
-    /// The machine's own files, with write-behind in chunks of [`WRITE_BEHIND_BYTES`].
+    /// Local files, with write-behind in chunks of [`WRITE_BEHIND_BYTES`].
     pub fn new() -> Self {
         Self { write_behind_bytes: WRITE_BEHIND_BYTES }
     }

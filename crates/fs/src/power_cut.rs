@@ -703,7 +703,7 @@ impl AppendFile for Writer {
         Ok(())
     }
 
-    /// Is no step when nothing is left to flush.
+    /// No step if nothing is left to flush.
     fn close(&mut self) -> io::Result<()> {
         if self.flushed == self.position { Ok(()) } else { self.flush() }
     }

@@ -23,7 +23,7 @@
 //!   append. With more chunks in flight even a `write(2)` of a log waits occasionally
 //!   (`docs/benchmarks.md`), most likely because the file system submits a chunk within a journal
 //!   transaction, which stays open while the disk's queue is full.
-//! * Nothing is durable by that: neither metadata nor the disk's cache is written. The sync at the
+//! * This makes nothing durable: neither metadata nor the disk's cache is written. The sync at the
 //!   end is still needed and has less to do.
 //!
 //! **Errors.** The kernel reports a failed write to a descriptor once. A wait reports it, and a
@@ -99,8 +99,8 @@ impl WriteBehind {
         self.wait_behind(file)
     }
 
-    /// Begins the writing of complete chunks one after the other, while `continues` returns true.
-    /// The file's first `written` bytes have been passed to the kernel.
+    /// Begins the writing of complete chunks in turn, while `continues` returns true. The file's
+    /// first `written` bytes have been passed to the kernel.
     ///
     /// # Errors
     /// As [`WriteBehind::advance`].

@@ -27,7 +27,7 @@ fn each_file_system(test: impl Fn(&Room<'_>)) {
     let _every_step_can_be_taken_again = recorded.disk_after(recorded.len(), 1);
 }
 
-/// Runs each test in directories of its own.
+/// Runs each test in a separate directory.
 fn run(tests: &[(&str, suite::Test)]) {
     for (name, test) in tests {
         println!("{name}");

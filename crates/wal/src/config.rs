@@ -91,8 +91,8 @@ impl Default for WalConfig {
 /// Callbacks from a WAL to its server. They run on the WAL's threads, so they must return soon and
 /// must not wait for the WAL.
 pub trait WalListener: Send + Sync {
-    /// The WAL has failed for good: its directory is gone, or a sync does not return. Every later
-    /// append and sync fails.
+    /// The WAL has failed permanently: its directory is gone, or a sync does not return. Every
+    /// later append and sync fails.
     fn abort(&self, reason: &str);
 
     /// Asks for flushes of these stores (regions by encoded name, with their families): their edits

@@ -123,7 +123,7 @@ impl WalEntry {
 }
 
 /// The fields of an entry other than its cells, borrowed: the write path fills them in without
-/// allocating. The fields are those of [`WalEntry`], and where the entry is counted.
+/// allocating. The fields are those of [`WalEntry`], and the counters of the entry's table.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct WalKey<'a> {

@@ -9,18 +9,17 @@
 //! the commit made durable. Meanwhile other threads fill the second buffer: a slower disk makes
 //! larger batches, and no thread waits for a batch to fill.
 //!
-//! The WAL's own thread commits. It sleeps while no thread waits for an entry, and consecutive
-//! writes of one thread wake it once ([`wakeup`]). A thread in [`Wal::sync`] may commit in its
-//! place if the file is idle ([`WalConfig::inline_sync`]): the entry is then on disk after one
-//! write and no context switch. `Queue::writing` is set while a thread commits; that thread owns
-//! the `Output`.
+//! The WAL's thread commits. It sleeps while no thread waits for an entry, and consecutive writes
+//! of one thread wake it once ([`wakeup`]). A thread in [`Wal::sync`] may commit in its place if
+//! the file is idle ([`WalConfig::inline_sync`]): the entry is then on disk after one write and no
+//! context switch. `Queue::writing` is set while a thread commits; that thread owns the `Output`.
 //!
 //! # Failures
 //!
 //! If a write or flush fails, the file is truncated to the end of the last batch that was flushed
 //! completely, and the batch is written to a new file. Only if the new file fails, too, do the
-//! waiting syncs fail. No waiter is told that an entry is durable if it is not, and an entry whose
-//! sync failed is in neither file: the new one is truncated and deleted. So an entry that was
+//! waiting syncs fail. No waiter gets a success for an entry that is not durable, and an entry
+//! whose sync failed is in neither file: the new one is truncated and deleted. So an entry that was
 //! reported as failed is not replayed, with three exceptions: the storage rejects the truncation as
 //! well as the write, and the process dies before the truncation can be retried; the file system
 //! does not support [`truncate`](evenkeel_fs::AppendFile::truncate); or the process dies between
@@ -39,9 +38,9 @@
 //! rejected with the reason, including those that do not wait. Writes that were acknowledged
 //! without waiting just before are in MemStores only, so all stores are asked to flush once a file
 //! can be written again. Only if the directory is gone, because a master has renamed it, does the
-//! WAL **fail** for good and call [`WalListener::abort`].
+//! WAL **fail** permanently and call [`WalListener::abort`].
 //!
-//! A commit that panics fails the log for good, on whichever thread it runs, because the written
+//! A commit that panics fails the log permanently, on whichever thread it runs, because the written
 //! bytes are unknown. So does the end of the log's thread. All waiters are completed with an error,
 //! and [`WalListener::abort`] is called.
 //!
@@ -65,9 +64,10 @@
 //! # Locks, and bounds
 //!
 //! Lock order: `output` before `queue`. Callbacks and the listener run without `queue` but while
-//! `output` is held, so they must not wait for a sync or a roll. Memory: two buffers, lists of
-//! segments of 1 MiB so that growing copies little; one is being
-//! filled and one being written, each of at most [`WalConfig::queue_bytes_max`] or one longer
+//! `output` is held, so they must not wait for a sync or a roll.
+//!
+//! Memory: two buffers, which are lists of segments of 1 MiB so that growing copies little; one is
+//! being filled and one being written, each of at most [`WalConfig::queue_bytes_max`] or one longer
 //! entry; with compression, a buffer of the compressed entries of a batch; and the entry that each
 //! thread encodes, of whose memory it keeps at most [`ENTRY_BYTES_KEPT`]. [`WalStats::queue_bytes`]
 //! is the size of the two buffers, and [`WalStats::queue_bytes_peak`] its maximum. An entry longer
@@ -108,7 +108,7 @@ use queue::{Completion, Queue, Waiter};
 pub use wakeup::{WakeBatch, wake_deferred};
 use watchdog::SyncWatchdog;
 
-/// How long after an attempt that found no file to write [`Wal::obstacle`] says so.
+/// How long [`Wal::obstacle`] reports an attempt at which no file could be written.
 const OBSTACLE_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The position of an entry in the order of appends, across files.
@@ -179,7 +179,7 @@ pub struct WalStats {
     pub roll_requests: [u64; RollReason::COUNT],
     /// Writes, flushes and syncs that failed.
     pub failures: u64,
-    /// Appends that had to wait for room in the queue.
+    /// Appends that had to wait for free capacity in the queue.
     pub full_queue_waits: u64,
     /// Bytes of the queue's buffers, including the one being written.
     pub queue_bytes: usize,
@@ -200,7 +200,7 @@ struct Counters {
     full_queue_waits: AtomicU64,
 }
 
-/// Why a file is rolled, unless an operator asks for it or it is old (`RollRequestReason`).
+/// Why a file is rolled, unless an operator requests it or it is old (`RollRequestReason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RollReason {
     /// It is too long.
@@ -241,7 +241,7 @@ struct Shared {
     queue: Mutex<Queue>,
     /// The WAL's thread waits here for work.
     work: Condvar,
-    /// Appends wait here for room in the queue.
+    /// Appends wait here for free capacity in the queue.
     space: Condvar,
     /// Owned by the thread that set `Queue::writing`.
     output: Mutex<Output>,
@@ -255,7 +255,7 @@ struct Shared {
 /// What an append does if the queue is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhenFull {
-    /// It waits for room.
+    /// It waits for free capacity.
     Wait,
     /// It returns `None`.
     ReturnNone,
@@ -343,8 +343,8 @@ impl Wal {
         appended.ok_or_else(|| HBaseError::io("an append that waits found no room"))
     }
 
-    /// As [`Wal::append_cells`], but never waits: returns `None` if the queue has no room, or if
-    /// other appends wait for room.
+    /// As [`Wal::append_cells`], but never waits: returns `None` if the queue has no capacity, or
+    /// if other appends wait for capacity.
     ///
     /// # Errors
     /// As [`Wal::append`].
@@ -484,7 +484,7 @@ impl Wal {
         self.shared.queue.lock().accounting.abort_flush(region);
     }
 
-    /// The region is closed on this server, with everything flushed.
+    /// Removes a region that is closed on this server, with everything flushed.
     pub fn region_closed(&self, region: &[u8]) {
         self.shared.queue.lock().accounting.region_closed(region);
         self.shared.archive_flushed();
@@ -533,9 +533,9 @@ impl Wal {
         self.shared.metrics.of_table(table)
     }
 
-    /// Why no write can be logged now, one line; `None` if it can. Either the log has failed, or no
-    /// file could be written at an attempt in the last 30 s: the next write tries
-    /// again, so without writes nobody knows.
+    /// Returns why no write can be logged at present, in one line; `None` if writes can be logged.
+    /// Either the log has failed, or no file could be written at an attempt in the last 30 s. Only
+    /// the next write tries again, so an older result is not reported.
     pub fn obstacle(&self) -> Option<String> {
         let queue = self.shared.queue.lock();
         let is_new = |at: Instant| clock::monotonic().saturating_duration_since(at) < OBSTACLE_AGE_MAX;
@@ -593,7 +593,7 @@ impl Wal {
 
 impl Drop for Wal {
     /// As a crash, except that the threads end: unsynced entries may not be in the file. The last
-    /// owner may be a callback on the WAL's own thread, which then ends by itself.
+    /// owner may be a callback on the WAL's thread, which then ends without being joined.
     fn drop(&mut self) {
         let thread = self.shared.begin_close(&self.thread).filter(|_| !self.shared.watchdog.has_timed_out());
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
@@ -636,7 +636,7 @@ impl Shared {
         }
     }
 
-    /// Locks the queue with room for `bytes`: an entry is added if the queue is empty or if it
+    /// Locks the queue with capacity for `bytes`: an entry is added if the queue is empty or if it
     /// fits. `None` if that would wait.
     fn lock_with_room(&self, bytes: usize, when_full: WhenFull) -> Result<Option<MutexGuard<'_, Queue>>> {
         let mut queue = self.queue.lock();

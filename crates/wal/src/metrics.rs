@@ -1,4 +1,4 @@
-//! What a WAL counts, and the record that tells of it: sub=WAL (`MetricsWALSource`).
+//! Metrics of a WAL, and their record: sub=WAL (`MetricsWALSource`).
 //!
 //! An append counts its size, and its table's counters, on its own thread: additions to memory that
 //! no other core writes. Its time is that of the commit that writes it, which the committing thread
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::log::{RollReason, Wal, WalStats};
 
-/// The tables from which on those are removed that no region uses.
+/// The number of tables from which unused ones are removed.
 pub const TABLES_MAX: usize = 1000;
 
 /// The time from which a write counts as slow (`MetricsWAL.postAppend`).

@@ -12,7 +12,7 @@
 //! digits. If a file of that name exists from another attempt, the one with more edits stays: the
 //! one with the lower first sequence id.
 //!
-//! Splitting is idempotent, whoever repeats it and whenever; a failure leaves no finished file that
+//! Splitting is idempotent, whichever server repeats it; a failure leaves no finished file that
 //! lacks an edit. Corruption loses only the entries it affects, as far as the format allows to find
 //! those after it ([`WalReader::skip_damage`]): each gap is logged, and [`SplitOutcome::corrupt`]
 //! indicates that the file must be kept.
@@ -41,7 +41,7 @@ use crate::reader::{EntryName, Gap, ReadError, WalEnd, WalReader};
 /// The digits of a sequence id in the name of a file of recovered edits.
 const SEQ_ID_DIGITS: usize = 19;
 
-/// The flushed sequence ids of a region, as the master knows them.
+/// The flushed sequence ids of a region, as the master has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSeqIds {
     /// Every edit up to this one is flushed.

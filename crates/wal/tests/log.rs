@@ -428,7 +428,7 @@ fn rolls_do_not_run_ahead_of_the_files_that_are_being_closed() {
         }
         gate.open();
         assert!(rolls <= OPEN_MAX, "{rolls} files are open");
-        // The log is not held up by those who wait for a roll.
+        // Threads that wait for a roll do not delay the log.
         append_synced(&wal, 1).expect("synced");
     });
     wal.close().expect("closed");

@@ -1,4 +1,4 @@
-//! What a WAL counts, and the names by which it tells of it.
+//! The metrics of a WAL and their names.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! [`ConnectionBudgets`]: counts the endpoint's bytes together with those of the RPC ports, which
-//! share one limit.
+//! [`ConnectionBudgets`]: counts the endpoint's bytes together with those of the RPC ports, under
+//! one limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use evenkeel_common::Budget;
 use evenkeel_rpc::InputBudget;
 
-/// The memory that connections of the endpoint may take: parts that they share with the RPC ports.
+/// The memory budgets of the endpoint's connections, shared with the RPC ports.
 #[derive(Clone, Debug)]
 pub struct ConnectionBudgets {
-    /// Bytes of requests and packets that are still incomplete.
+    /// Bytes of incomplete requests and packets.
     pub input: Arc<InputBudget>,
-    /// Requests, with that input.
+    /// Bytes of requests, including that input.
     pub requests: Arc<Budget>,
-    /// Replies that clients have not read.
+    /// Bytes of replies that clients have not read.
     pub replies: Arc<Budget>,
 }
 
@@ -42,7 +42,7 @@ impl Drop for CountedReply {
 }
 
 impl ConnectionBudgets {
-    /// Takes bytes of a packet that is not whole, if there is room.
+    /// Charges bytes of an incomplete packet; returns false if the budget is exhausted.
     pub(super) fn take_input(&self, bytes: u64) -> bool {
         if !self.input.take(bytes) {
             return false;
@@ -54,18 +54,18 @@ impl ConnectionBudgets {
         taken
     }
 
-    /// Gives them back.
+    /// Releases the bytes.
     pub(super) fn give_input(&self, bytes: u64) {
         self.input.give(bytes);
         self.requests.give(bytes);
     }
 
-    /// How long a packet may take from its first byte to its last.
+    /// Returns how long a packet may take from its first byte to its last.
     pub(super) fn timeout(&self, timeout: Duration) -> Duration {
         self.input.timeout(timeout)
     }
 
-    /// Counts a reply until it is dropped, if there is room.
+    /// Counts a reply until the result is dropped; returns `None` if the budget is exhausted.
     pub(super) fn count_reply(&self, bytes: u64) -> Option<CountedReply> {
         let is_taken = self.replies.take(bytes);
         is_taken.then(|| CountedReply { replies: Arc::clone(&self.replies), bytes })

@@ -1,12 +1,12 @@
 //! One connection: a four-letter word, or the handshake and then requests until either side closes
 //! it.
 //!
-//! The task waits for bytes, for events, for the session's time to run out and for another
-//! connection to take the session over. It holds at most one packet of input beyond what it has
-//! answered, and flushes replies at [`REPLY_BYTES_FLUSHED`]. A packet that is not whole is counted
-//! with the requests of the RPC ports, from its first byte on, and must go on as theirs must;
-//! replies that the socket does not take at once are counted with theirs. An idle connection has no
-//! buffer.
+//! The task waits for bytes, for events, for the session's timeout and for another connection to
+//! take the session over. It holds at most one packet of input beyond the answered ones, and
+//! flushes replies at [`REPLY_BYTES_FLUSHED`]. An incomplete packet is charged to the budgets of
+//! the RPC ports from its first byte on, and must make progress like their requests. Replies that
+//! the socket does not accept at once are charged to their budget of replies. An idle connection
+//! has no buffer.
 
 use std::io;
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use super::server::Server;
 use super::session::{Attached, Refused};
 use super::tree::WatcherId;
 
-/// How long a new connection may take to say what it is.
+/// The limit on the time until a new connection has sent its first packet.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// How long a four-letter word's client may take to hang up.
+/// The limit on the time until the client of a four-letter word closes the connection.
 const HANG_UP_MAX: Duration = Duration::from_secs(1);
 
-/// Replies collected before they are written.
+/// Bytes of replies collected before they are written.
 const REPLY_BYTES_FLUSHED: usize = 64 << 10;
 
-/// Replies that are not counted while they are written.
+/// Bytes of replies up to which they are not counted while they are written.
 const REPLY_BYTES_UNCOUNTED: usize = 4 << 10;
 
-/// Bytes asked for at a time.
+/// Bytes per read from the socket.
 const READ_BYTES: usize = 8 << 10;
 
 /// Longest connect request: a session's id and password, and some numbers.
@@ -61,7 +61,7 @@ pub(super) async fn serve(server: &Server, stream: TcpStream) -> io::Result<()> 
     connection.run().await
 }
 
-/// The connect request; `None` when the connection came for a four-letter word.
+/// Reads the connect request; `None` if the connection sent a four-letter word.
 async fn first_packet(server: &Server, wire: &mut Wire) -> io::Result<Option<Bytes>> {
     while wire.input.len() < 4 {
         wire.fill().await?;
@@ -83,7 +83,7 @@ async fn first_packet(server: &Server, wire: &mut Wire) -> io::Result<Option<Byt
     }
 }
 
-/// Answers the connect request; `None` when it got no session.
+/// Answers the connect request; `None` if it got no session.
 async fn handshake(server: &Server, wire: &mut Wire, packet: &[u8]) -> io::Result<Option<Attached>> {
     let connect = Connect::read(packet).map_err(|_| invalid("not a connect request"))?;
     let timeout_ms = server.negotiate(connect.timeout_ms);
@@ -110,8 +110,8 @@ fn invalid(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// A connection with a session. Dropping it, for whatever reason, gives up its watches and leaves
-/// the session waiting.
+/// A connection with a session. On drop, for whatever reason, its watches are removed and the
+/// session waits for another connection.
 struct Connection<'a> {
     server: &'a Server,
     wire: Wire,
@@ -175,7 +175,7 @@ impl Connection<'_> {
         Instant::now() + self.session_timeout()
     }
 
-    /// Answers every whole packet that has come.
+    /// Answers every complete packet received.
     async fn answer_input(&mut self) -> io::Result<Next> {
         while let Some(packet) = self.wire.next_packet()? {
             let next = ops::answer(self.server.tree(), self.watcher, &packet, &mut self.wire.out);
@@ -240,8 +240,8 @@ impl Wire {
         }
     }
 
-    /// Takes a whole packet off the input, without its length. A length out of bounds is an error
-    /// before its bytes are kept.
+    /// Takes a complete packet from the input, without its length. A length out of bounds is an
+    /// error before its bytes are buffered.
     fn next_packet(&mut self) -> io::Result<Option<Bytes>> {
         let Some(length) = self.input.first_chunk::<4>().map(|bytes| i32::from_be_bytes(*bytes)) else {
             return self.wait_for_more();
@@ -273,7 +273,7 @@ impl Wire {
         Ok(None)
     }
 
-    /// Returns the bytes charged for a packet.
+    /// Releases the bytes charged for a packet.
     fn release(&mut self) {
         self.budgets.give_input(std::mem::take(&mut self.held));
         self.progress = None;
@@ -300,8 +300,8 @@ impl Wire {
         self.progress.is_some_and(|progress| progress.is_late(now, timeout, self.budgets.timeout(timeout)))
     }
 
-    /// Reads more input; the end of the stream is an error. Cancel-safe: no byte is lost when it is
-    /// dropped.
+    /// Reads more input; the end of the stream is an error. Cancel-safe: no byte is lost if the
+    /// future is dropped.
     async fn fill(&mut self) -> io::Result<()> {
         loop {
             self.stream.readable().await?;
@@ -330,8 +330,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Ends our side and waits a little for the other to end its own, so that unread bytes do not
-    /// make the kernel discard the last reply.
+    /// Closes this side and waits a little for the other to close its side, so that unread bytes do
+    /// not make the kernel discard the last reply.
     async fn hang_up(&mut self) -> io::Result<()> {
         self.stream.shutdown().await?;
         let mut rest = [0_u8; 512];

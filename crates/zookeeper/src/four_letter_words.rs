@@ -1,5 +1,5 @@
 //! Four-letter words: a connection that starts with one gets a text and is closed. HBase's shell
-//! asks `stat` for `zk_dump`, scripts ask `ruok`, monitors `mntr` and `srvr`.
+//! sends `stat` for `zk_dump`, scripts send `ruok`, monitors `mntr` and `srvr`.
 
 use std::fmt::Write;
 
@@ -22,15 +22,15 @@ pub(super) struct ServerStats {
     pub(super) connections_per_address_max: usize,
 }
 
-/// The version line, from which tools read the version of the protocol.
+/// The version line, from which tools parse the protocol version.
 const VERSION: &str = concat!("3.8.4-evenkeel-", env!("CARGO_PKG_VERSION"));
 
-/// Whether these bytes are a word that is answered.
+/// Returns true if these bytes are a supported word.
 pub(super) fn is_word(word: [u8; 4]) -> bool {
     matches!(&word, b"ruok" | b"stat" | b"srvr" | b"mntr" | b"conf" | b"envi" | b"isro")
 }
 
-/// The answer to a word.
+/// Returns the answer to a word.
 pub(super) fn answer(word: [u8; 4], stats: &ServerStats) -> String {
     match &word {
         b"ruok" => "imok".to_owned(),

@@ -1,7 +1,7 @@
 //! Jute, ZooKeeper's serialization: big-endian integers, booleans of one byte, buffers and strings
 //! with an `int` length (-1 for none), vectors with an `int` count (-1 for none).
 
-/// The bytes are not the record they should be.
+/// The error for bytes that are not the expected record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         Ok(self.array::<1>()? != [0])
     }
 
-    /// A buffer; none counts as empty.
+    /// Reads a buffer; a missing one counts as empty.
     pub(super) fn buffer(&mut self) -> Result<&'a [u8], Malformed> {
         match self.int()? {
             -1 => Ok(&[]),
@@ -98,12 +98,12 @@ impl Write for Vec<u8> {
     }
 }
 
-/// Lengths come from our own tree, whose nodes are far smaller than this limit.
+/// A length on the wire. Lengths come from our tree, whose nodes are far smaller than the limit.
 pub(super) fn length(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }
 
-/// Appends a frame: `write`'s bytes behind their length.
+/// Appends a frame: the bytes of `write` after their length.
 pub(super) fn frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.int(0);

@@ -1,13 +1,13 @@
 //! A read-only endpoint of ZooKeeper's client protocol, so that a stock HBase client with default
-//! settings finds a standalone Evenkeel: it asks `hbase.zookeeper.quorum` for the cluster id, the
-//! master and the server of hbase:meta.
+//! settings finds a standalone Evenkeel: the client reads the cluster id, the master and the server
+//! of hbase:meta from `hbase.zookeeper.quorum`.
 //!
-//! It is no ZooKeeper. There is one server, a tree in memory that only this process writes
-//! ([`ZnodeTree`]), sessions that own nothing but their watches, and `NotReadOnly` (-119) for
-//! everything that would write. It says it is read-write all the same (in the connect reply and to
-//! `isro`): clients that hear "read-only" announce `ConnectedReadOnly` rather than `SyncConnected`,
-//! for which HBase waits. `create` of a node that exists answers `NodeExists`, which is what the
-//! clients that make sure of `/hbase` at start expect.
+//! It is not a ZooKeeper. There is one server, a tree in memory that only this process writes
+//! ([`ZnodeTree`]), sessions that own nothing but their watches, and `NotReadOnly` (-119) for every
+//! write. It reports itself as read-write all the same (in the connect reply and to `isro`): a
+//! client of a read-only server announces `ConnectedReadOnly` rather than `SyncConnected`, for
+//! which HBase waits. `create` of an existing node returns `NodeExists`, which clients that ensure
+//! `/hbase` at start expect.
 //!
 //! ```text
 //! serve -> Connection (a task each) -> ops::answer -> ZnodeTree (one lock) <- set, remove (Znodes)
@@ -17,21 +17,22 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `server.rs` | [`serve`], [`ZkConfig`]: accepting, limits, expiry of sessions |
-//! | `quota.rs` | what a connection keeps of the endpoint's part of the memory |
+//! | `server.rs` | [`serve`], [`ZkConfig`]: accepts connections, limits, expiry of sessions |
+//! | `quota.rs` | a connection's quota of the endpoint's memory |
 //! | `connection.rs` | one connection: handshake, frames, replies, events |
-//! | `ops.rs` | what each request answers |
+//! | `ops.rs` | the reply to each request |
 //! | `protocol.rs` | operation and error numbers, records, decoding of requests |
 //! | `jute.rs` | primitive types of the wire |
-//! | `budgets.rs` | [`ConnectionBudgets`]: where bytes of connections are counted |
+//! | `budgets.rs` | [`ConnectionBudgets`]: the budgets to which bytes of connections are charged |
 //! | `session.rs` | session ids, passwords, re-attachment |
 //! | `tree.rs`, `watch.rs` | [`ZnodeTree`]: nodes, versions; watches and their events |
 //! | `four_letter_words.rs` | the commands `ruok`, `stat` and others |
 //! | `znodes.rs` | [`znodes::Znodes`]: HBase's paths and payloads |
 //!
 //! # Invariants
-//! - Transaction ids only grow, also over a restart: they start at the wall clock. So a client that
-//!   comes back with watches (`setWatches`) hears of every node that has changed since.
+//! - Transaction ids only grow, also across a restart: they start at the wall clock. So a client
+//!   that reconnects with watches (`setWatches`) gets an event for every node that has changed
+//!   since.
 //! - An event reaches a client before any reply that shows its cause, and after the reply that set
 //!   its watch. Both hold because reading the tree, taking the events due and setting a watch are
 //!   one step under the tree's lock.
@@ -39,14 +40,14 @@
 //!   no session.
 //!
 //! # Bounds
-//! Connections in all and per address, bytes per packet (a length is checked before a byte of it is
-//! kept), bytes of all packets that are not whole and of replies not taken (with those of the RPC
-//! ports), time for the handshake, for a packet that has begun and for each write, sessions, and
-//! bytes of the watches that a connection holds and of the events that it has not taken: per
-//! connection, and of all connections together (`quota.rs`). Past a bound the connection is closed,
-//! or the watch refused; the client reconnects and sets its watches again. All of it is given back
-//! with the connection; a session, which keeps its number alone, with its time-out. Two locks,
-//! never held together.
+//! Connections in total and per address; bytes per packet (a length is checked before any of its
+//! bytes are buffered); bytes of all incomplete packets and of unread replies (together with those
+//! of the RPC ports); time for the handshake, for a packet that has begun and for each write;
+//! sessions; bytes of the watches that a connection holds and of its unread events, per connection
+//! and in total (`quota.rs`). Past a bound the connection is closed, or the watch rejected; the
+//! client reconnects and sets its watches again. Everything is released with the connection, except
+//! a session, which consists of its number alone and is released at its timeout. There are two
+//! locks, which are never held together.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -17,14 +17,14 @@ const PERMISSION_READ: i32 = 1;
 /// `SyncConnected`, the state an event carries.
 const STATE_CONNECTED: i32 = 3;
 
-/// Whether the connection continues.
+/// What happens to the connection after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It goes on.
+    /// It continues.
     Serve,
     /// The client closed the session: nothing is sent after the reply.
     Close,
-    /// It cannot go on: no reply can be made, or events were lost.
+    /// It is closed: no reply is possible, or events were lost.
     Drop,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn write_events(out: &mut Vec<u8>, events: &VecDeque<WatchEvent>) {
     }
 }
 
-/// The tree and the watches of the connection that asks.
+/// The tree, and the watches of the requesting connection.
 struct View<'a> {
     nodes: &'a HashMap<String, Node>,
     watcher: &'a mut Watcher,

@@ -57,10 +57,10 @@ pub(super) enum Code {
     NoWatcher = -121,
 }
 
-/// xid of an event.
+/// The xid of an event.
 pub(super) const EVENT_XID: i32 = -1;
 
-/// What a node carries beside its data.
+/// A node's metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Transaction that created it.
@@ -73,7 +73,7 @@ pub struct Stat {
     pub mtime: i64,
     /// Number of changes of its data.
     pub version: i32,
-    /// Number of children that came or went.
+    /// Number of children added or removed.
     pub cversion: i32,
     /// Number of changes of its access list: none here.
     pub aversion: i32,
@@ -106,10 +106,10 @@ impl Stat {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Connect<'a> {
     pub(super) timeout_ms: i32,
-    /// 0 asks for a new session.
+    /// 0 for a new session.
     pub(super) session_id: i64,
     pub(super) password: &'a [u8],
-    /// Whether the client sent the read-only flag (3.4 and later): then it expects one in the
+    /// True if the client sent the read-only flag (3.4 and later): then it expects one in the
     /// reply.
     pub(super) has_read_only: bool,
 }
@@ -126,8 +126,8 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// Appends the reply to a connect request. Session 0 with timeout 0 tells the client that its
-/// session has expired.
+/// Appends the reply to a connect request. Session 0 with timeout 0 means that the client's session
+/// has expired.
 pub(super) fn write_connected(
     out: &mut Vec<u8>,
     session: i64,
@@ -157,7 +157,7 @@ pub(super) enum WatcherType {
 /// Watches that a client restores after a reconnect.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SetWatches<'a> {
-    /// The last transaction the client has heard of.
+    /// The last transaction that the client has seen.
     pub(super) relative_zxid: i64,
     pub(super) data: Vec<&'a str>,
     pub(super) exist: Vec<&'a str>,
@@ -198,12 +198,12 @@ impl From<Malformed> for BadRequest {
     }
 }
 
-/// xid and operation: without them there is nothing to reply to.
+/// Reads xid and operation; without them no reply is possible.
 pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<(i32, i32), Malformed> {
     Ok((reader.int()?, reader.int()?))
 }
 
-/// The record of operation `op`.
+/// Reads the record of operation `op`.
 pub(super) fn read_request<'a>(op: i32, reader: &mut Reader<'a>) -> Result<Request<'a>, BadRequest> {
     Ok(match op {
         op::PING => Request::Ping,

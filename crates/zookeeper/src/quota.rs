@@ -1,21 +1,21 @@
-//! [`Quota`]: the bytes that one connection keeps of the endpoint's share of memory.
+//! [`Quota`]: the bytes of the endpoint's memory that one connection uses.
 //!
-//! Watches are charged, and so are events that the client has not read. The more bytes are taken in
-//! all, the fewer one connection may take. So a few watches of another connection find room,
-//! however many connections keep all they may.
+//! Watches and events that the client has not read are charged. The more bytes are in use in total,
+//! the fewer one connection may use. So capacity remains for a few watches of another connection,
+//! however many connections use their maximum.
 
 use std::sync::Arc;
 
 use evenkeel_common::Budget;
 
-/// Bytes that one connection may keep.
+/// The limit of one connection.
 const CONNECTION_BYTES_MAX: u64 = 4 << 20;
-/// A connection may keep at most this fraction (1/8) of the free bytes.
+/// A connection may use at most this fraction (1/8) of the free bytes.
 const FREE_PART: u64 = 8;
 /// The default limit of all connections together.
 pub(super) const BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes that a connection keeps. They are given back when it is dropped.
+/// Bytes that a connection uses. They are released on drop.
 #[derive(Debug)]
 pub(super) struct Quota {
     whole: Arc<Budget>,
@@ -23,12 +23,12 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// The quota of a connection that keeps nothing yet.
+    /// The quota of a new connection, which uses no bytes yet.
     pub(super) fn new(whole: &Arc<Budget>) -> Self {
         Self { whole: Arc::clone(whole), bytes: 0 }
     }
 
-    /// Takes `bytes` if there is room for them.
+    /// Charges `bytes`; returns false if the quota is exhausted.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let wanted = self.bytes.saturating_add(bytes);
@@ -40,7 +40,7 @@ impl Quota {
         has_room
     }
 
-    /// Gives back what was taken.
+    /// Releases charged bytes.
     pub(super) fn give(&mut self, bytes: usize) {
         let bytes = (bytes as u64).min(self.bytes);
         self.bytes -= bytes;

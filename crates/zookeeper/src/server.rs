@@ -1,4 +1,4 @@
-//! Accepts connections within limits, and expires sessions without one.
+//! Accepts connections within limits, and expires sessions that have no connection.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -22,10 +22,10 @@ use super::four_letter_words::ServerStats;
 use super::session::Sessions;
 use super::tree::ZnodeTree;
 
-/// Connections in all, unless told otherwise.
+/// The default limit of connections in total.
 const CONNECTIONS_MAX: usize = 4096;
 
-/// Pause after a failed accept, which as a rule means that there are no file descriptors left.
+/// Pause after a failed accept, which usually means that there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Largest session timeout that can be configured: a day.
@@ -38,25 +38,25 @@ pub struct ZkConfig {
     pub tick_ms: u64,
     /// Shortest session timeout granted, milliseconds: 2 ticks.
     pub session_timeout_min_ms: u64,
-    /// Longest session timeout granted, milliseconds: 20 ticks, and what HBase asks for by
-    /// `zookeeper.session.timeout`.
+    /// Longest session timeout granted, milliseconds: 20 ticks, or more if HBase's
+    /// `zookeeper.session.timeout` is longer.
     pub session_timeout_max_ms: u64,
-    /// Connections from one address (`hbase.zookeeper.property.maxClientCnxns`), 0 for no limit but
-    /// that on all.
+    /// Connections from one address (`hbase.zookeeper.property.maxClientCnxns`), 0 for no limit
+    /// except that on all.
     pub connections_per_address_max: usize,
-    /// Connections in all.
+    /// Connections in total.
     pub connections_max: usize,
-    /// How long a packet may take from its first byte to its last, beside what its bytes take at 64
-    /// KiB a second.
+    /// How long a packet may take from its first byte to its last, plus the time that its bytes
+    /// take at 64 KiB a second.
     pub receive_timeout: Duration,
-    /// Where bytes of connections are counted.
+    /// The budgets to which bytes of connections are charged.
     pub budgets: ConnectionBudgets,
-    /// Longest packet taken (`jute.maxbuffer`), bytes.
+    /// Longest packet accepted (`jute.maxbuffer`), bytes.
     pub packet_bytes_max: usize,
-    /// What session passwords are made from. The same over a restart, or clients lose their
-    /// sessions.
+    /// The secret from which session passwords are derived. It must stay the same across restarts,
+    /// or clients lose their sessions.
     pub session_secret: u64,
-    /// Gives the ids of sessions.
+    /// The source of session ids.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -78,10 +78,10 @@ impl Default for ZkConfig {
 }
 
 impl ZkConfig {
-    /// The settings of `hbase-site.xml`.
+    /// Reads the settings of `hbase-site.xml`.
     ///
     /// # Errors
-    /// When a value is no number or out of range.
+    /// Returns an error if a value is not a number or is out of range.
     pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
         const TICK: &str = "hbase.zookeeper.property.tickTime";
         const MIN: &str = "hbase.zookeeper.property.minSessionTimeout";
@@ -114,8 +114,8 @@ fn in_range(conf: &Configuration, key: &str, value: u64, min: u64, max: u64) -> 
 /// port is free. Runs on any tokio runtime with network and time.
 ///
 /// # Errors
-/// When the listener has no local address. Errors of one connection, or of accepting one, end
-/// nothing else.
+/// Returns an error if the listener has no local address. Errors of one connection, or of accepting
+/// one, affect nothing else.
 pub async fn serve(
     listener: TcpListener,
     tree: Arc<ZnodeTree>,
@@ -148,7 +148,7 @@ pub async fn serve(
 fn start(server: &Arc<Server>, tasks: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
     let Some(slot) = Slot::take(server, peer) else {
         let refused = server.refused.fetch_add(1, Ordering::Relaxed) + 1;
-        // The first, and then fewer and fewer: clients must not fill the log.
+        // Log at powers of two only: clients must not fill the log.
         if refused.is_power_of_two() {
             tracing::warn!(%peer, refused, "ZooKeeper endpoint: too many connections");
         }
@@ -167,8 +167,8 @@ pub(super) struct Server {
     tree: Arc<ZnodeTree>,
     config: ZkConfig,
     sessions: Sessions,
-    /// Connections by address, each with its own number: a port may come back before its last
-    /// connection is forgotten.
+    /// Connections by address, each with a number: a port may be reused before its previous
+    /// connection is removed.
     peers: Mutex<BTreeSet<(SocketAddr, u64)>>,
     accepted: AtomicU64,
     refused: AtomicU64,
@@ -209,13 +209,13 @@ impl Server {
         self.packets.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The session timeout granted, milliseconds.
+    /// Returns the session timeout granted, in milliseconds.
     pub(super) fn negotiate(&self, asked_ms: i32) -> u64 {
         let asked_ms = u64::try_from(asked_ms).unwrap_or(0);
         asked_ms.min(self.config.session_timeout_max_ms).max(self.config.session_timeout_min_ms)
     }
 
-    /// The figures for four-letter words.
+    /// Returns the figures for four-letter words.
     pub(super) fn stats(&self) -> ServerStats {
         let packets = self.packets.load(Ordering::Relaxed);
         ServerStats {
@@ -237,7 +237,7 @@ impl Server {
     }
 }
 
-/// A connection's place among the limits, given back when dropped.
+/// A connection's place among the limits, released on drop.
 struct Slot {
     server: Arc<Server>,
     peer: (SocketAddr, u64),

@@ -1,9 +1,9 @@
-//! Sessions: an id, a password made from it, and a timeout after which a silent session expires.
+//! Sessions: an id, a password derived from it, and a timeout after which a silent session expires.
 //!
-//! A session owns nothing here but the watches of its connection, which the client sets again
-//! itself. So there is nothing to keep on disk: a session of an earlier run (its id is below all of
-//! this run's) whose password fits is restored. An unknown session of this run has expired or was
-//! closed, and stays so.
+//! A session owns only the watches of its connection, which the client sets again after a
+//! reconnect. So nothing is kept on disk: a session of an earlier run (its id is below all ids of
+//! this run) with the right password is restored. An unknown session of this run has expired or was
+//! closed, and stays expired.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Sessions in all, with or without a connection.
+/// The limit on sessions, with or without a connection.
 const SESSIONS_MAX: u64 = 1 << 16;
-/// This many sessions are allowed however small the memory is.
+/// This many sessions are always allowed, however small the memory.
 const SESSIONS_MIN: u64 = 256;
 /// Bytes that a session takes.
 const SESSION_BYTES: u64 = 160;
-/// Sessions may take this part of the endpoint's memory.
+/// Sessions may use 1/`MEMORY_PART` of the endpoint's memory.
 const MEMORY_PART: u64 = 4;
 
 /// A session bound to a connection.
@@ -27,18 +27,18 @@ const MEMORY_PART: u64 = 4;
 pub(super) struct Attached {
     pub(super) id: i64,
     pub(super) password: [u8; 16],
-    /// How long it may be silent.
+    /// How long the client may be silent.
     pub(super) timeout: Duration,
     /// Notified when another connection takes the session over.
     pub(super) taken_over: Arc<Notify>,
 }
 
-/// Why there is no session.
+/// Why a client gets no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Expired, closed, or the password does not fit: the client has to open a new session.
+    /// Expired, closed, or a wrong password: the client must open a new session.
     Expired,
-    /// No room for more sessions: the client has to wait.
+    /// Too many sessions: the client must wait.
     Full,
 }
 
@@ -60,14 +60,14 @@ struct SessionTable {
 #[derive(Debug)]
 struct Session {
     timeout: Duration,
-    /// Set while no connection is bound to it.
+    /// When it expires; set while no connection is bound to it.
     expires: Option<Instant>,
     taken_over: Arc<Notify>,
 }
 
 impl Sessions {
     /// Ids start at the wall clock, as ZooKeeper's do: 40 bits of milliseconds above 16 bits of
-    /// counter. `memory_bytes` are the endpoint's.
+    /// counter. `memory_bytes` is the endpoint's memory.
     pub(super) fn new(now_ms: i64, secret: u64, memory_bytes: u64) -> Self {
         let first_id = ((now_ms & ((1 << 40) - 1)) << 16) + 1;
         let affordable = memory_bytes / MEMORY_PART / SESSION_BYTES;
@@ -76,7 +76,7 @@ impl Sessions {
         Self { secret, first_id, sessions_max, table }
     }
 
-    /// Binds a connection to a new session (`id` 0) or to the one it had.
+    /// Binds a connection to a new session (`id` 0) or to its previous one.
     pub(super) fn attach(&self, id: i64, password: &[u8], timeout: Duration) -> Result<Attached, Refused> {
         let mut table = self.table.lock();
         let id = if id == 0 { table.new_id() } else { self.known(&table, id, password)? };
@@ -97,12 +97,12 @@ impl Sessions {
         if known && password == self.password(id) { Ok(id) } else { Err(Refused::Expired) }
     }
 
-    /// The connection ended; the session waits for the next one.
+    /// The connection has ended; the session waits for another one until its timeout.
     pub(super) fn detach(&self, attached: &Attached, now: Instant) {
         self.with_own(attached, |session| session.expires = Some(now + session.timeout));
     }
 
-    /// The client closed the session, or was silent for too long.
+    /// Removes a session that the client closed, or whose client was silent for too long.
     pub(super) fn close(&self, attached: &Attached) {
         let mut table = self.table.lock();
         let own = |session: &Session| Arc::ptr_eq(&session.taken_over, &attached.taken_over);
@@ -119,18 +119,18 @@ impl Sessions {
         }
     }
 
-    /// Drops the sessions whose client did not reconnect in time.
+    /// Removes the sessions whose client did not reconnect in time.
     pub(super) fn expire(&self, now: Instant) {
         self.table.lock().sessions.retain(|_, session| session.expires.is_none_or(|at| at > now));
     }
 
-    /// Number of sessions.
+    /// Returns the number of sessions.
     pub(super) fn count(&self) -> usize {
         self.table.lock().sessions.len()
     }
 
-    /// The password is a function of the id. It keeps clients from mixing up sessions; it guards no
-    /// secret.
+    /// The password is a function of the id. It keeps clients from mixing up sessions; it protects
+    /// no secret.
     fn password(&self, id: i64) -> [u8; 16] {
         let high = mix(id as u64 ^ self.secret);
         let low = mix(high);
@@ -144,8 +144,8 @@ impl SessionTable {
         self.next_id
     }
 
-    /// Makes room for a session, in the place of the one that has been without a connection for
-    /// longest.
+    /// Makes a place for a session: if all are taken, removes the session that has been without a
+    /// connection for longest. Returns false if there is none.
     fn make_room(&mut self, id: i64, sessions_max: usize) -> bool {
         if self.sessions.len() < sessions_max || self.sessions.contains_key(&id) {
             return true;

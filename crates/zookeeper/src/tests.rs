@@ -149,7 +149,7 @@ impl Client {
 
     async fn ended(&mut self) {
         let mut rest = Vec::new();
-        // A reset ends it just as well.
+        // A reset ends it too.
         let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("the end in time");
         assert!(rest.is_empty(), "{rest:?}");
     }
@@ -408,7 +408,7 @@ async fn watches_can_be_added_checked_removed_and_are_bounded() {
     }
 }
 
-/// Waits until nothing is kept for any client.
+/// Waits until no memory is charged to any client.
 async fn given_back(tree: &ZnodeTree) {
     let nothing = async {
         while tree.client_bytes() > 0 {
@@ -422,7 +422,7 @@ async fn given_back(tree: &ZnodeTree) {
 async fn what_all_connections_make_the_server_keep_is_bounded_and_given_back() {
     const PART: u64 = 256 << 10;
     let server = TestServer::over(ZnodeTree::new().within(PART), ZkConfig::default()).await;
-    // Watches, in requests of their own and many at once.
+    // Watches, in separate requests and many at once.
     let mut clients = Vec::new();
     for at in 0..20 {
         let mut client = server.client().await;
@@ -450,7 +450,7 @@ async fn what_all_connections_make_the_server_keep_is_bounded_and_given_back() {
     drop(clients);
     given_back(&server.tree).await;
 
-    // Events that nobody takes: of a client that reads nothing.
+    // Events of a client that does not read.
     let mut deaf = server.client().await;
     deaf.call(op::ADD_WATCH, |out| {
         out.buffer(b"/hbase");
@@ -546,7 +546,7 @@ async fn sessions_outlive_a_restart() {
     assert_eq!(Client::connect(server.address, 10_000, -5, client.password).await.session, 0);
 }
 
-// ---- limits and other talk
+// ---- limits and other inputs
 
 #[tokio::test]
 async fn four_letter_words_are_answered() {
@@ -731,7 +731,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Output must be whole frames, the last of which echoes the xid.
+/// Checks that the output is whole frames, the last of which echoes the xid.
 fn check_output(packet: &[u8], next: Next, out: &[u8]) {
     let mut rest = out;
     let mut last = None;
@@ -789,7 +789,7 @@ fn small_room() -> ConnectionBudgets {
     }
 }
 
-/// Whether the server ended the connection.
+/// Returns true if the server ended the connection.
 async fn is_ended(stream: &mut TcpStream) -> bool {
     matches!(timeout(Duration::from_millis(1), stream.read(&mut [0; 64])).await, Ok(Ok(0) | Err(_)))
 }
@@ -853,8 +853,7 @@ async fn a_packet_of_a_byte_at_a_time_is_not_waited_for() {
     server.stop().await;
 }
 
-/// Each path of a node that is not there is an event: a request of 300 KB has replies of some
-/// megabytes.
+/// Each path of a missing node is an event: a request of 300 KB has replies of some megabytes.
 #[tokio::test]
 async fn replies_that_clients_do_not_take_are_counted_and_bounded() {
     let budgets = small_room();

@@ -1,7 +1,7 @@
-//! The tree of nodes: what this process publishes and clients read.
+//! The tree of nodes that this process publishes and clients read.
 //!
 //! One lock guards nodes, transaction id and watches. Everything done under it is short and takes
-//! no other lock; there is no need for more, since a client asks a handful of times in its life.
+//! no other lock. One lock suffices, since a client sends only a handful of requests in its life.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -18,12 +18,12 @@ use super::protocol::Stat;
 use super::quota::{BYTES_MAX, Quota};
 use super::watch::{EventType, WatchEvent, Watcher};
 
-/// How far the first transaction id is shifted from the wall clock in milliseconds: room for a
-/// million transactions in each before a restart could meet ids already used.
+/// How far the first transaction id is shifted from the wall clock in milliseconds: a million
+/// transactions fit in each millisecond before a restart could reuse ids.
 const ZXID_CLOCK_SHIFT: u32 = 20;
 
-/// A path that is not `/`, `/a` or `/a/b`: absolute, no empty, `.` or `..` component, no control
-/// characters.
+/// The error for a path that is not of the form `/`, `/a` or `/a/b`: absolute, no empty, `.` or
+/// `..` component, no control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidPath(String);
 
@@ -35,21 +35,21 @@ impl fmt::Display for InvalidPath {
 
 impl std::error::Error for InvalidPath {}
 
-/// Nodes in memory, with versions and watches. Changes are made by this process alone; see the
-/// module `znodes` for what HBase keeps there.
+/// Nodes in memory, with versions and watches. Only this process changes them; the module `znodes`
+/// describes HBase's nodes.
 #[derive(Debug)]
 pub struct ZnodeTree {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
-    /// What all connections may make the endpoint keep.
+    /// The budget of the memory that connections use.
     memory: Arc<Budget>,
 }
 
-/// Which connection's watches are meant.
+/// Identifies a connection's watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WatcherId(u64);
 
-/// What the lock guards.
+/// The state under the lock.
 #[derive(Debug)]
 pub(super) struct State {
     nodes: HashMap<String, Node>,
@@ -62,7 +62,7 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) data: Bytes,
-    /// Without lengths and counts, see [`Node::stat`].
+    /// Without lengths and counts; see [`Node::stat`].
     stat: Stat,
     /// Last components of the children's paths.
     pub(super) children: BTreeSet<String>,
@@ -82,12 +82,13 @@ impl Default for ZnodeTree {
 }
 
 impl ZnodeTree {
-    /// A tree of the root alone, on the machine's clock.
+    /// Creates a tree with only the root, on the machine's clock.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock))
     }
 
-    /// A tree of the root alone. The clock gives the first transaction id and the times of nodes.
+    /// Creates a tree with only the root. The clock gives the first transaction id and the times of
+    /// nodes.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let zxid = clock.now_ms().max(0) << ZXID_CLOCK_SHIFT;
         let nodes = HashMap::from([("/".to_owned(), Node::default())]);
@@ -95,32 +96,32 @@ impl ZnodeTree {
         Self { state: Mutex::new(state), clock, memory: Budget::new(BYTES_MAX) }
     }
 
-    /// The same, with `bytes` for all that clients can make the endpoint keep.
+    /// Limits the memory that clients can use to `bytes`.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         Self { memory: Budget::new(bytes), ..self }
     }
 
-    /// Bytes of what clients make the endpoint keep: watches, and events that they have not taken.
+    /// Returns the bytes that clients use: watches, and unread events.
     pub fn client_bytes(&self) -> u64 {
         self.memory.used()
     }
 
-    /// Bytes that these may be.
+    /// Returns the limit of these bytes.
     pub fn client_bytes_max(&self) -> u64 {
         self.memory.max()
     }
 
-    /// The quota of a new connection.
+    /// Returns the quota of a new connection.
     pub(super) fn quota(&self) -> Quota {
         Quota::new(&self.memory)
     }
 
-    /// Sets the data of a node, creating it and what is missing above it. Fires watches. Returns
-    /// the node's new stat.
+    /// Sets the data of a node; creates it and its missing ancestors. Fires watches. Returns the
+    /// node's new stat.
     ///
     /// # Errors
-    /// When `path` is no znode path.
+    /// Returns an error if `path` is not a znode path.
     pub fn set(&self, path: &str, data: impl Into<Bytes>) -> Result<Stat, InvalidPath> {
         check_path(path)?;
         let now_ms = self.clock.now_ms();
@@ -129,11 +130,11 @@ impl ZnodeTree {
         Ok(state.set(path, data.into(), now_ms))
     }
 
-    /// Creates an empty node, and what is missing above it, unless it exists; its data is left
-    /// alone then. Returns whether it was created.
+    /// Creates an empty node and its missing ancestors. An existing node keeps its data. Returns
+    /// true if the node was created.
     ///
     /// # Errors
-    /// When `path` is no znode path.
+    /// Returns an error if `path` is not a znode path.
     pub fn ensure(&self, path: &str) -> Result<bool, InvalidPath> {
         check_path(path)?;
         let now_ms = self.clock.now_ms();
@@ -146,8 +147,8 @@ impl ZnodeTree {
         Ok(true)
     }
 
-    /// Removes a node and all below it, the deepest first. Fires watches. Returns whether it was
-    /// there; the root stays.
+    /// Removes a node and all below it, deepest first. Fires watches. Returns true if it existed;
+    /// the root is never removed.
     pub fn remove(&self, path: &str) -> bool {
         let mut state = self.state.lock();
         if path == "/" || !state.nodes.contains_key(path) {
@@ -159,44 +160,44 @@ impl ZnodeTree {
         true
     }
 
-    /// Data and stat of a node.
+    /// Returns data and stat of a node.
     pub fn get(&self, path: &str) -> Option<(Bytes, Stat)> {
         let state = self.state.lock();
         state.nodes.get(path).map(|node| (node.data.clone(), node.stat()))
     }
 
-    /// Names of a node's children, in order, without its path.
+    /// Returns the names of a node's children, in order, without its path.
     pub fn children(&self, path: &str) -> Option<Vec<String>> {
         let state = self.state.lock();
         state.nodes.get(path).map(|node| node.children.iter().cloned().collect())
     }
 
-    /// Stat of a node, if it is there.
+    /// Returns the stat of a node, if it exists.
     pub fn exists(&self, path: &str) -> Option<Stat> {
         self.state.lock().nodes.get(path).map(Node::stat)
     }
 
-    /// The last transaction.
+    /// Returns the id of the last transaction.
     pub fn zxid(&self) -> i64 {
         self.state.lock().zxid
     }
 
-    /// Number of nodes, the root among them.
+    /// Returns the number of nodes, including the root.
     pub fn node_count(&self) -> usize {
         self.state.lock().nodes.len()
     }
 
-    /// Number of watches of all connections.
+    /// Returns the number of watches of all connections.
     pub fn watch_count(&self) -> usize {
         self.state.lock().watchers.values().map(Watcher::count).sum()
     }
 
-    /// Bytes of data and paths.
+    /// Returns the bytes of data and paths.
     pub(super) fn data_bytes(&self) -> usize {
         self.state.lock().nodes.iter().map(|(path, node)| path.len() + node.data.len()).sum()
     }
 
-    /// A place for the watches of a connection, and what is notified when it has events.
+    /// Registers a connection; returns its id, and the notification of events due.
     pub(super) fn open_watcher(&self) -> (WatcherId, Arc<Notify>) {
         let mut state = self.state.lock();
         state.watchers_opened += 1;
@@ -207,14 +208,14 @@ impl ZnodeTree {
         (id, due)
     }
 
-    /// Forgets the watches of a connection.
+    /// Removes the watches of a connection.
     pub(super) fn close_watcher(&self, id: WatcherId) {
         self.state.lock().watchers.remove(&id);
     }
 
-    /// Takes the events due to a connection, then lets `read` look at the tree and set watches: one
-    /// step, so that no event comes after a reply that shows its cause or before the reply that set
-    /// its watch. `None` when events were lost.
+    /// Takes the events due to a connection, then lets `read` read the tree and set watches, in one
+    /// step: so no event follows a reply that shows its cause, or precedes the reply that set its
+    /// watch. Returns `None` if events were lost.
     pub(super) fn step<R>(
         &self,
         id: WatcherId,
@@ -293,7 +294,7 @@ impl State {
         self.watchers.values_mut().for_each(|watcher| watcher.fire(kind, path));
     }
 
-    /// `path` and all below it, parents before their children.
+    /// Returns `path` and all below it, parents before their children.
     fn subtree(&self, path: &str) -> Vec<String> {
         let mut found = vec![path.to_owned()];
         let mut next = 0;
@@ -306,12 +307,12 @@ impl State {
     }
 }
 
-/// The path above, `None` for the root.
+/// Returns the parent path; `None` for the root.
 pub(super) fn parent_of(path: &str) -> Option<&str> {
     split(path).map(|(parent, _)| parent)
 }
 
-/// Parent path and last component, `None` for the root.
+/// Returns parent path and last component; `None` for the root.
 fn split(path: &str) -> Option<(&str, &str)> {
     match path.rsplit_once('/')? {
         (_, "") => None,

@@ -13,14 +13,14 @@ use tokio::sync::Notify;
 use super::protocol::WatcherType;
 use super::quota::Quota;
 
-/// What a watch costs beside its path: its place in a table that may be less than half full, and
+/// Memory of a watch besides its path: its place in a table that may be less than half full, and
 /// rounding of the path.
 const WATCH_BYTES: usize = 128;
 
-/// What an event that was not taken costs beside its path.
+/// Memory of an unread event besides its path.
 const EVENT_BYTES: usize = 96;
 
-/// What happened to a node, in ZooKeeper's numbers.
+/// The kind of an event, in ZooKeeper's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum EventType {
@@ -37,7 +37,7 @@ pub(super) struct WatchEvent {
     pub(super) path: String,
 }
 
-/// The connection holds too many watches.
+/// The error for a connection that holds too many watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyWatches;
 
@@ -46,7 +46,7 @@ pub(super) struct TooManyWatches;
 pub(super) struct Watcher {
     data: HashSet<String>,
     child: HashSet<String>,
-    /// Whether it is recursive.
+    /// True if the watch is recursive.
     persistent: HashMap<String, bool>,
     quota: Quota,
     events: VecDeque<WatchEvent>,
@@ -55,7 +55,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// No watches; those to come are charged to this quota.
+    /// Creates an empty set of watches, to be charged to this quota.
     pub(super) fn new(quota: Quota) -> Self {
         Self {
             data: HashSet::new(),
@@ -68,7 +68,7 @@ impl Watcher {
         }
     }
 
-    /// Notified when events are due.
+    /// Returns the notification of events due.
     pub(super) fn due(&self) -> Arc<Notify> {
         self.due.clone()
     }
@@ -77,7 +77,7 @@ impl Watcher {
         self.data.len() + self.child.len() + self.persistent.len()
     }
 
-    /// Events due, or `None` when some were lost for want of room.
+    /// Takes the events due; `None` if some were lost because the quota was exhausted.
     pub(super) fn take_events(&mut self) -> Option<VecDeque<WatchEvent>> {
         let events = std::mem::take(&mut self.events);
         events.iter().for_each(|event| self.quota.give(event.path.len() + EVENT_BYTES));
@@ -132,7 +132,7 @@ impl Watcher {
         had
     }
 
-    /// Whether there is such a watch on `path`.
+    /// Returns true if there is such a watch on `path`.
     pub(super) fn has(&self, path: &str, kind: WatcherType) -> bool {
         let standard = match kind {
             WatcherType::Data => self.data.contains(path),
@@ -142,7 +142,7 @@ impl Watcher {
         standard || self.persistent.contains_key(path)
     }
 
-    /// Takes such watches off `path`; whether there were any.
+    /// Removes such watches from `path`; returns true if there were any.
     pub(super) fn remove(&mut self, path: &str, kind: WatcherType) -> bool {
         let data = kind != WatcherType::Children && self.take_data(path);
         let child = kind != WatcherType::Data && self.take_child(path);

@@ -1,11 +1,11 @@
-//! HBase's znodes: where they are and what they hold.
+//! HBase's znodes: their paths and contents.
 //!
 //! ```text
 //! | FF | length int | writer's name, 8 bytes of salt | P B U F | protobuf message |
 //! ```
 //!
-//! `length` counts name and salt. Nodes without a message are empty, with none of this around it.
-//! HBase's own readers do without the first part; gohbase and asynchbase insist on it.
+//! `length` counts name and salt. Nodes without a message are empty, without this framing. HBase's
+//! readers do not need the first part; gohbase and asynchbase require it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -22,10 +22,10 @@ use super::tree::{InvalidPath, ZnodeTree};
 /// First byte of framed data.
 const METADATA_MAGIC: u8 = 0xFF;
 
-/// Longest name of a writer, so that the length stays within what gohbase takes (65000).
+/// Longest name of a writer, so that the length stays within the limit of gohbase (65000).
 const WRITER_BYTES_MAX: usize = 1024;
 
-/// Empty nodes below the parent that exist from the first start of a master.
+/// Empty nodes below the parent that exist after the first start of a master.
 const EMPTY_NODES: [&str; 14] = [
     "master-maintenance",
     "splitWAL",
@@ -52,15 +52,15 @@ pub struct ZnodePaths {
     pub cluster_id: String,
     /// Address of the active master.
     pub master: String,
-    /// Addresses of masters that wait, a child each.
+    /// Addresses of backup masters, a child each.
     pub backup_masters: String,
     /// Address of the server of hbase:meta.
     pub meta_region_server: String,
     /// Live RegionServers, a child each.
     pub rs: String,
-    /// RegionServers that take no more regions, a child each.
+    /// Draining RegionServers, which get no more regions, a child each.
     pub draining: String,
-    /// There while the cluster is up.
+    /// Exists while the cluster is up.
     pub running: String,
     /// States of tables, a child each.
     pub table: String,
@@ -73,10 +73,10 @@ pub struct ZnodePaths {
 }
 
 impl ZnodePaths {
-    /// The paths these settings ask for.
+    /// Reads the paths from `zookeeper.znode.*`.
     ///
     /// # Errors
-    /// When references in a value go in a circle.
+    /// Returns an error if variable references in a value are circular.
     pub fn from_configuration(conf: &Configuration) -> Result<Self, ConfigError> {
         let parent = conf.get_str_or("zookeeper.znode.parent", "/hbase".to_owned())?;
         let parent = parent.trim_end_matches('/').to_owned();
@@ -114,7 +114,7 @@ pub struct Znodes {
 type Outcome = Result<(), InvalidPath>;
 
 impl Znodes {
-    /// `writer` names this process in the nodes' metadata, as `master:16000`.
+    /// `writer` identifies this process in the nodes' metadata, such as `master:16000`.
     pub fn new(tree: Arc<ZnodeTree>, paths: ZnodePaths, writer: &str) -> Self {
         Self { tree, paths, writer: writer.to_owned() }
     }
@@ -124,15 +124,15 @@ impl Znodes {
         &self.paths
     }
 
-    /// The tree written to.
+    /// The tree that it writes to.
     pub fn tree(&self) -> &Arc<ZnodeTree> {
         &self.tree
     }
 
-    /// Creates the parent and the nodes that are always there.
+    /// Creates the parent and the nodes that always exist.
     ///
     /// # Errors
-    /// When the settings make no valid paths.
+    /// Returns an error if a path from the settings is invalid.
     pub fn create_base_nodes(&self) -> Outcome {
         let paths = &self.paths;
         let named = [
@@ -150,37 +150,37 @@ impl Znodes {
             .try_for_each(|name| self.tree.ensure(&format!("{}/{name}", paths.parent)).map(drop))
     }
 
-    /// The cluster's id, a UUID as text.
+    /// Sets the cluster's id, a UUID as text.
     ///
     /// # Errors
-    /// When the settings make no valid path.
+    /// Returns an error if the path from the settings is invalid.
     pub fn set_cluster_id(&self, id: &str) -> Outcome {
         self.put(&self.paths.cluster_id, &pb::ClusterId { cluster_id: id.to_owned() })
     }
 
-    /// The active master and the port of its pages, or none.
+    /// Sets the active master and the port of its pages, or removes the node.
     ///
     /// # Errors
-    /// When the settings make no valid path.
+    /// Returns an error if the path from the settings is invalid.
     pub fn set_master(&self, master: Option<(&ServerName, u32)>) -> Outcome {
         let message = master.map(|(server, info_port)| master_message(server, info_port));
         self.put_or_remove(&self.paths.master, message.as_ref())
     }
 
-    /// A master that waits, or no more.
+    /// Adds a backup master, or removes it.
     ///
     /// # Errors
-    /// When the name makes no valid path.
+    /// Returns an error if the name forms no valid path.
     pub fn set_backup_master(&self, server: &ServerName, info_port: Option<u32>) -> Outcome {
         let path = format!("{}/{server}", self.paths.backup_masters);
         let message = info_port.map(|info_port| master_message(server, info_port));
         self.put_or_remove(&path, message.as_ref())
     }
 
-    /// The server that has hbase:meta open, or none.
+    /// Sets the server that has hbase:meta open, or removes the node.
     ///
     /// # Errors
-    /// When the settings make no valid path.
+    /// Returns an error if the path from the settings is invalid.
     pub fn set_meta_region_server(&self, server: Option<&ServerName>) -> Outcome {
         let message = server.map(|server| pb::MetaRegionServer {
             server: server.into(),
@@ -190,10 +190,10 @@ impl Znodes {
         self.put_or_remove(&self.paths.meta_region_server, message.as_ref())
     }
 
-    /// A live RegionServer.
+    /// Adds a live RegionServer.
     ///
     /// # Errors
-    /// When the name makes no valid path.
+    /// Returns an error if the name forms no valid path.
     pub fn add_region_server(
         &self,
         server: &ServerName,
@@ -204,15 +204,15 @@ impl Znodes {
         self.put(&format!("{}/{server}", self.paths.rs), &message)
     }
 
-    /// A RegionServer that is gone. Returns whether it was there.
+    /// Removes a RegionServer. Returns true if it existed.
     pub fn remove_region_server(&self, server: &ServerName) -> bool {
         self.tree.remove(&format!("{}/{server}", self.paths.rs))
     }
 
-    /// Whether a RegionServer drains.
+    /// Marks a RegionServer as draining, or removes the mark.
     ///
     /// # Errors
-    /// When the name makes no valid path.
+    /// Returns an error if the name forms no valid path.
     pub fn set_draining(&self, server: &ServerName, draining: bool) -> Outcome {
         let path = format!("{}/{server}", self.paths.draining);
         if draining {
@@ -222,19 +222,19 @@ impl Znodes {
         Ok(())
     }
 
-    /// The cluster is up since `start_date`, a text for people, or is not.
+    /// Marks the cluster as up since `start_date`, a text for people, or as down.
     ///
     /// # Errors
-    /// When the settings make no valid path.
+    /// Returns an error if the path from the settings is invalid.
     pub fn set_running(&self, start_date: Option<&str>) -> Outcome {
         let message = start_date.map(|date| pb::ClusterUp { start_date: date.to_owned() });
         self.put_or_remove(&self.paths.running, message.as_ref())
     }
 
-    /// The state of a table, for 1.x clients, or no such table.
+    /// Sets the state of a table, for 1.x clients, or removes the table.
     ///
     /// # Errors
-    /// When the name makes no valid path.
+    /// Returns an error if the name forms no valid path.
     pub fn set_table_state(
         &self,
         table: &TableName,
@@ -244,15 +244,15 @@ impl Znodes {
         self.put_or_remove(&format!("{}/{table}", self.paths.table), message.as_ref())
     }
 
-    /// A namespace, new or changed.
+    /// Adds or updates a namespace.
     ///
     /// # Errors
-    /// When the name makes no valid path.
+    /// Returns an error if the name forms no valid path.
     pub fn set_namespace(&self, name: &str, descriptor: &pb::NamespaceDescriptor) -> Outcome {
         self.put(&format!("{}/{name}", self.paths.namespace), descriptor)
     }
 
-    /// A namespace that is gone. Returns whether it was there.
+    /// Removes a namespace. Returns true if it existed.
     pub fn remove_namespace(&self, name: &str) -> bool {
         !name.is_empty() && self.tree.remove(&format!("{}/{name}", self.paths.namespace))
     }
@@ -276,12 +276,12 @@ fn master_message(server: &ServerName, info_port: u32) -> pb::Master {
     pb::Master { master: server.into(), rpc_version: Some(0), info_port: Some(info_port) }
 }
 
-/// A message as a znode holds it, see the module documentation. A writer's name is cut at 1024
-/// bytes.
+/// Frames a message as a znode's data; see the module documentation. A writer's name is truncated
+/// to 1024 bytes.
 pub fn frame(writer: &str, message: &impl Message) -> Bytes {
     let writer = writer.as_bytes();
     let writer = writer.get(..WRITER_BYTES_MAX).unwrap_or(writer);
-    // Only has to differ from one write to the next; a fresh hasher's keys do.
+    // The salt only has to differ between writes; a fresh hasher's keys do.
     let salt = RandomState::new().build_hasher().finish().to_be_bytes();
     let length = length::must_u32(writer.len() + salt.len());
     let message = with_magic(message);
@@ -294,8 +294,8 @@ pub fn frame(writer: &str, message: &impl Message) -> Bytes {
     data.into()
 }
 
-/// The part of a znode's data behind the metadata: `PBUF` and the message. `None` when the metadata
-/// is cut short.
+/// Returns the part of a znode's data after the metadata: `PBUF` and the message. `None` if the
+/// metadata is truncated.
 pub fn unframe(data: &[u8]) -> Option<&[u8]> {
     let Some((&METADATA_MAGIC, rest)) = data.split_first() else { return Some(data) };
     let (length, rest) = rest.split_first_chunk::<4>()?;

@@ -1,8 +1,8 @@
 //! The tests of the contract, each a function of a file system and an empty directory in it.
 //!
 //! [`ALL`] holds for every file system. [`LOCAL`] does not hold on HDFS: there a file that is being
-//! written does not grow under its readers, a file that was deleted cannot be read on, and files
-//! cannot be truncated.
+//! written does not grow under its readers, a deleted file cannot be read further, and files cannot
+//! be truncated.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, 
 /// A test.
 pub type Test = fn(&Room<'_>);
 
-/// What holds for every file system.
+/// The tests that hold for every file system.
 pub const ALL: &[(&str, Test)] = &[
     ("what_is_flushed_is_read", what_is_flushed_is_read),
     ("reads_end_with_the_file", reads_end_with_the_file),
@@ -36,7 +36,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("a_closed_file_needs_no_recovery", a_closed_file_needs_no_recovery),
 ];
 
-/// What holds for local files and those in memory.
+/// The tests that hold for local files and those in memory.
 pub const LOCAL: &[(&str, Test)] = &[
     ("a_file_grows_under_its_readers", a_file_grows_under_its_readers),
     ("an_open_file_lives_on", an_open_file_lives_on),

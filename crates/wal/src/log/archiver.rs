@@ -58,7 +58,7 @@ pub(super) struct Archiver {
 }
 
 impl Archiver {
-    /// Starts the thread; `supervisor` is told if it fails.
+    /// Starts the thread; notifies `supervisor` if it fails.
     pub(super) fn start(
         fs: Arc<dyn FileSystem>,
         old_dir: PathBuf,

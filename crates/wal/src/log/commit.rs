@@ -147,7 +147,8 @@ impl Shared {
             if flushed {
                 self.metrics.written((batch.last + 1).saturating_sub(batch.first), output.took());
             }
-            // Before the waiters are told, for they tell the ledger.
+            // Before the waiters complete: their requests are then entered in the ledger, with this
+            // slow sync.
             self.note_if_slow(output);
             self.tell(&batch, SyncLevel::Flush);
             if wants_sync && flushed {
@@ -214,7 +215,7 @@ impl Shared {
         count(&self.counters.syncs);
         self.wait_for_closing(output);
         if output.current.is_none() {
-            return; // what was flushed to the file that failed, or was closed, has had its verdict
+            return; // entries flushed to a failed or closed file already have a result
         }
         let sync = |output: &mut Output| output.current.as_mut().map_or(Ok(()), OpenFile::sync);
         let synced = sync(output).or_else(|error| {
@@ -379,7 +380,7 @@ impl Shared {
         self.listener.abort(reason.message());
     }
 
-    /// Fails the log for good when no thread may commit any more: completes all waiters with an
+    /// Fails the log permanently when no thread may commit any more: completes all waiters with an
     /// error.
     pub(super) fn fail_now(&self, reason: &str) {
         let failure = HBaseError::io(reason);
@@ -488,7 +489,7 @@ impl Shared {
         }
     }
 
-    /// Rejects further appends and tells the WAL's thread to end. Returns the thread at the first
+    /// Rejects further appends and makes the WAL's thread end. Returns the thread at the first
     /// call. The caller must not join it if the log is stuck.
     pub(super) fn begin_close(&self, thread: &Mutex<Option<JoinHandle<()>>>) -> Option<JoinHandle<()>> {
         let thread = thread.lock().take()?;

@@ -59,7 +59,7 @@ pub(super) struct Queue {
     /// Whether the pending bytes should be written although no thread waits.
     pub(super) commit_requested: bool,
     pub(super) thread_sleeps: bool,
-    /// The number of appends that wait for room.
+    /// The number of appends that wait for free capacity.
     pub(super) blocked: usize,
 }
 
@@ -69,9 +69,9 @@ pub(super) enum State {
     Open,
     /// Appends are rejected.
     Closing,
-    /// Failed for good, with the reason.
+    /// Failed permanently, with the reason.
     Failed(HBaseError),
-    /// Failed for good: a sync does not return, and neither will the thread in it.
+    /// Failed permanently: a sync does not return, and neither will the thread in it.
     Stuck(HBaseError),
 }
 
@@ -153,7 +153,7 @@ impl Queue {
         }
     }
 
-    /// The reason why the log has failed for good, if it has.
+    /// The reason why the log has failed permanently, if it has.
     pub(super) fn failure(&self) -> Option<HBaseError> {
         match &self.state {
             State::Failed(reason) | State::Stuck(reason) => Some(reason.clone()),
@@ -202,7 +202,7 @@ impl Queue {
         }
         let (needed, capacity) = (self.last.len() + bytes, self.last.capacity());
         if needed > capacity {
-            // A segment behind a full one will most likely be full, too.
+            // A segment after a full one will most likely be full, too.
             let wanted = if self.full.is_empty() { 2 * capacity } else { SEGMENT_BYTES };
             let free = queue_bytes_max.saturating_sub(self.full_bytes);
             let grown = needed.max(wanted.min(SEGMENT_BYTES).min(free));
@@ -267,8 +267,8 @@ impl Queue {
         self.thread_sleeps && !self.writing
     }
 
-    /// Takes all pending entries. Frees empty segments for which `queue_bytes_max` has no room
-    /// beside those that are being written.
+    /// Takes all pending entries. Frees empty segments that would exceed `queue_bytes_max` together
+    /// with those being written.
     pub(super) fn take_batch(&mut self, queue_bytes_max: usize) -> Batch {
         let mut segments = std::mem::take(&mut self.full);
         if !self.last.is_empty() {

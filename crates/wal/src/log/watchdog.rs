@@ -1,6 +1,6 @@
-//! [`SyncWatchdog`]: a sync that does not come to its end.
+//! [`SyncWatchdog`]: detects a sync that does not return.
 //!
-//! The committing thread waits for the disk. If the disk never answers, that thread cannot report
+//! The committing thread waits for the disk. If the disk never responds, that thread cannot report
 //! it. So a separate thread checks how long the commit in progress has taken:
 //!
 //! | after | effect |
@@ -10,7 +10,7 @@
 //!
 //! The timeout is HBase's behaviour (`AbstractFSWAL.blockOnSync`, `HRegion.doWALAppend`): a sync
 //! that may still succeed cannot be undone, so a server that has given up on one must not continue.
-//! HBase measures from the time when a writer begins to wait, this watchdog from the begin of the
+//! HBase measures from the time when a writer begins to wait, this watchdog from the start of the
 //! commit; in both cases the first timeout decides. The entries of these writers may be in the log
 //! and be replayed.
 
@@ -30,7 +30,7 @@ use super::{Shared, TICK, Txid, count};
 #[derive(Default)]
 struct CommitInProgress {
     since: Option<Instant>,
-    /// The file at the begin of the commit.
+    /// The file at the start of the commit.
     path: PathBuf,
     /// Whether the slow commit was logged.
     is_logged: bool,
@@ -47,7 +47,7 @@ pub(super) struct SyncWatchdog {
 }
 
 impl SyncWatchdog {
-    /// Records the begin of a commit.
+    /// Records the start of a commit.
     pub(super) fn begin(&self, path: &Path) {
         let mut in_progress = self.in_progress.lock();
         if in_progress.path != path {

@@ -2,16 +2,16 @@
 //! certainly sound.
 //!
 //! The format has no entry marks: an entry begins where the previous one ends, which only lengths
-//! tell. So what can be found after corruption depends on which bytes are
-//! corrupt. Nothing is guessed: an entry is returned only if all of it lies outside of the gap, it
-//! is plausible in every byte that can be checked ([`super::plausible`]), and such entries follow
-//! it. A checksum is verified when the entry is read: the search does not need it.
+//! determine. So the entries that can be found after corruption depend on which bytes are corrupt.
+//! Nothing is guessed: an entry is returned only if all of it lies outside of the gap, every byte
+//! of it that can be checked is plausible ([`super::plausible`]), and such entries follow it. A
+//! checksum is verified when the entry is read: the search does not need it.
 //!
 //! # Plain files
 //! * *By lengths*: the corrupt entry's key is intact, and the lengths of its cells lead to other
 //!   entries, or to the end. Then the gap is that one entry. A few of those entries are examined as
 //!   in a search, because a corrupt length may lead into a value that contains a log.
-//! * *By search*: otherwise the bytes are examined one after the other. An intact cell is skipped
+//! * *By search*: otherwise the bytes are examined in turn. An intact cell is skipped
 //!   as a whole, so that bytes within values, even those of a log, are not taken for entries: such
 //!   bytes are examined only if the lengths or the key of their own cell are corrupt. If an entry
 //!   is found, all entries that follow it are examined as well. They must reach the end, or (if
