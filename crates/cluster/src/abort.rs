@@ -1,8 +1,8 @@
-//! [`Abort`]: the end of a server that must not go on.
+//! [`Abort`]: ends a server that must not continue.
 //!
-//! What it has not flushed is in its log, which another server splits; so an abort writes nothing.
-//! The first reason counts. From then on every request is refused, the lease has ended, so that no
-//! write is acknowledged, and the process ends with the reason as its error.
+//! Its unflushed edits are in its log, which another server splits; so an abort writes nothing.
+//! Only the first reason counts. From then on every request is rejected, the lease has ended, so
+//! that no write is acknowledged, and the process exits with the reason as its error.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -20,17 +20,17 @@ pub struct Abort {
 }
 
 impl Abort {
-    /// `failure` is where the reason goes, `stop` ends the process.
+    /// `failure` receives the reason; `stop` ends the process.
     pub fn new(failure: Failure, stop: StopRequest, lease: Arc<Lease>) -> Arc<Self> {
         Arc::new(Self { failure, stop, lease, server: OnceLock::new() })
     }
 
-    /// There is a server that refuses requests from an abort on.
+    /// Sets the server that rejects requests from an abort on.
     pub fn connect(&self, server: &Arc<RegionServer>) {
         drop(self.server.set(Arc::downgrade(server)));
     }
 
-    /// Whether the server has failed.
+    /// Returns true if the server has failed.
     pub fn is_aborting(&self) -> bool {
         self.failure.get().is_some()
     }

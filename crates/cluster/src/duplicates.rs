@@ -1,23 +1,23 @@
-//! [`Submitted`]: which procedures of the master are under way here, or were lately.
+//! [`Submitted`]: the master's procedures that are running here, or that ended recently.
 //!
-//! The master sends a procedure again when it did not get the answer to the call that carried it.
-//! The second one must not run beside the first, or after it.
+//! The master sends a procedure again if it got no response to the RPC that carried it. The
+//! duplicate must not run concurrently with the first, or after it.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-/// How long a procedure that has ended is remembered (`HRegionServer.executedRegionProcs`).
+/// How long the id of an ended procedure is kept (`HRegionServer.executedRegionProcs`).
 const REMEMBERED_MS: i64 = 600_000;
 /// The id of work that belongs to no procedure (`Procedure.NO_PROC_ID`).
 pub const NO_PROCEDURE: i64 = -1;
 
-/// Procedures by id; `None` for one that is under way, otherwise when it ended.
+/// Procedures by id; `None` for one that is running, otherwise the time of its end.
 #[derive(Default)]
 pub struct Submitted(Mutex<HashMap<i64, Option<i64>>>);
 
 impl Submitted {
-    /// Whether a procedure may begin: it has not been seen. It is under way then.
+    /// Marks a procedure as running; returns false if it is already known.
     pub fn begin(&self, id: i64, now_ms: i64) -> bool {
         if id == NO_PROCEDURE {
             return true;
@@ -33,14 +33,14 @@ impl Submitted {
         }
     }
 
-    /// A procedure has ended.
+    /// Marks a procedure as ended.
     pub fn end(&self, id: i64, now_ms: i64) {
         if let Some(ended) = self.0.lock().get_mut(&id) {
             *ended = Some(now_ms);
         }
     }
 
-    /// A procedure could not be queued: it may come again.
+    /// Forgets a procedure that could not be queued: the master may send it again.
     pub fn forget(&self, id: i64) {
         self.0.lock().remove(&id);
     }

@@ -1,15 +1,15 @@
 //! [`FencedFileSystem`]: storage that a server may change only while it is alive.
 //!
-//! HDFS fences a writer by taking its lease away. A local or shared directory has nothing like it:
-//! a server that was taken for dead and runs on still has its log open, and what it appends goes to
-//! a file that another server has read already. So every change asks the [`Lease`]:
+//! HDFS fences a writer by revoking its lease. A local or shared directory has no such mechanism: a
+//! server that counts as dead but still runs has its log open, and appends to a file that another
+//! server has already read. So every change checks the [`Lease`]:
 //!
 //! - before a file is created, renamed or deleted: the lease holds
-//! - after bytes were flushed or synced: the lease holds still, so they were in the file before
-//!   anyone else could read it. Otherwise the flush fails, and nothing in it is acknowledged.
+//! - after bytes were flushed or synced: the lease still holds, so they were in the file before
+//!   another server could read it. Otherwise the flush fails, and none of it is acknowledged.
 //!
-//! Between the check and the change of a name the process may be stopped for long. A rename that
-//! happens that late moves a finished output of this server, which nobody else looks for.
+//! The process may be suspended for long between the check and a change of a name. A rename that
+//! late moves a finished output of this server, which no other server looks for.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub struct FencedFileSystem {
 }
 
 impl FencedFileSystem {
-    /// `inner`, for a server with this lease.
+    /// Wraps `inner` for a server with this lease.
     pub fn new(inner: Arc<dyn FileSystem>, lease: Arc<Lease>) -> Self {
         Self { inner, lease }
     }

@@ -1,13 +1,13 @@
-//! [`Lease`]: until when this server may be taken to be alive, by its own clock.
+//! [`Lease`]: how long this server may count as alive, by its own clock.
 //!
-//! ZooKeeper expires a session when it has not heard from it for the session's timeout; only then
-//! does the master take the server for dead, split its logs and give its regions to others. So an
-//! answer to a request that this server sent at a time `t` proves that it is alive until `t` plus
-//! the timeout, whatever happens afterwards. The lease ends a tenth earlier, for clocks that do not
-//! run alike. A server whose lease has ended acknowledges nothing and ends itself: it does not wait
-//! to be told, since it may be the one that cannot be reached.
+//! ZooKeeper expires a session that has been silent for the session timeout. Only then does the
+//! master declare the server dead, split its logs and assign its regions to others. So a response
+//! to a request that this server sent at a time `t` proves that it counts as alive until `t` plus
+//! the timeout, whatever happens afterwards. The lease ends a tenth of the timeout earlier, because
+//! clocks run at different rates. A server whose lease has ended acknowledges nothing and aborts.
+//! It does not wait for a notification, since it may be the one that is unreachable.
 //!
-//! Time is the monotonic clock, which goes on while the process is stopped.
+//! Time is the monotonic clock, which continues while the process is suspended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -35,24 +35,24 @@ impl Lease {
         lease
     }
 
-    /// ZooKeeper has answered a request that was sent at `sent`.
+    /// Extends the lease: ZooKeeper has answered a request that was sent at `sent`.
     pub fn extend(&self, sent: Instant) {
         let length = self.session_timeout - self.session_timeout / MARGIN;
         let until = sent.saturating_duration_since(self.began) + length;
         self.until_ms.fetch_max(length::whole_ms(until), Ordering::AcqRel);
     }
 
-    /// Ends it now, for good as long as nobody extends it.
+    /// Ends it now, unless it is extended later.
     pub fn end(&self) {
         self.until_ms.store(0, Ordering::Release);
     }
 
-    /// Whether it holds now.
+    /// Returns true if it holds now.
     pub fn holds(&self) -> bool {
         !self.left().is_zero()
     }
 
-    /// The time that is left; zero once it has ended.
+    /// Returns the remaining time; zero once it has ended.
     pub fn left(&self) -> Duration {
         let until = Duration::from_millis(self.until_ms.load(Ordering::Acquire));
         until.saturating_sub(clock::monotonic().saturating_duration_since(self.began))

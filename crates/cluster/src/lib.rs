@@ -1,5 +1,5 @@
-//! A RegionServer under a stock master: HBase's own HMaster and ZooKeeper, and as many of HBase's
-//! RegionServers beside it as there are.
+//! A RegionServer under a stock master: with HBase's HMaster and ZooKeeper, and beside any number
+//! of HBase's RegionServers.
 //!
 //! ```text
 //!            ZooKeeper                              HMaster
@@ -11,34 +11,34 @@
 //!   fenced_fs (all storage)    +----------- RegionServer <------------+
 //! ```
 //!
-//! **Who is believed.** The master has a region where the last report of a transition says
-//! ([`transitions`]). ZooKeeper says who is alive; this server counts by its own clock how long
-//! that may be taken to hold ([`lease`]), and its storage changes nothing afterwards
-//! ([`fenced_fs`]).
+//! **Authority.** The location of a region is the last transition report that the master has
+//! accepted ([`transitions`]). ZooKeeper decides which servers are alive; this server measures with
+//! its own clock how long it may rely on that ([`lease`]), and its storage changes nothing
+//! afterwards ([`fenced_fs`]).
 //!
-//! **An abort** ([`abort`]) writes nothing and ends the process: the log is split by another
-//! server. **A stop** gives regions to others, closes the rest, and leaves no log behind
-//! ([`stop`]).
+//! **An abort** ([`abort`]) writes nothing and ends the process: another server splits the log. **A
+//! stop** moves regions to other servers, closes the rest, and leaves no log behind ([`stop`]).
 //!
-//! **Replicas of regions** (`REGION_REPLICATION` above 1): only the first is opened here; the open
-//! of another fails with the reason in this server's log, and the master tries another server.
+//! **Region replicas** (`REGION_REPLICATION` above 1): only the primary is opened here. An open of
+//! another replica fails, with the reason in this server's log, and the master tries another
+//! server.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`abort`] | the end of a server that must not go on |
-//! | [`duplicates`] | procedures that the master sends twice |
+//! | [`abort`] | ends a server that must not continue |
+//! | [`duplicates`] | detects procedures that the master sends twice |
 //! | [`fenced_fs`] | storage that a server changes only while it is alive |
-//! | [`lease`] | until when it may be taken to be alive |
-//! | [`master`] | calls to the active master |
-//! | [`pools`] | threads for what the master asks |
-//! | [`procedures`] | what the master asks by ExecuteProcedures |
-//! | [`session`] | the ZooKeeper session and what is read there |
+//! | [`lease`] | how long the server may count as alive |
+//! | [`master`] | RPCs to the active master |
+//! | [`pools`] | thread pools for the master's requests |
+//! | [`procedures`] | executes the requests of ExecuteProcedures |
+//! | [`session`] | the ZooKeeper session and the state read from ZooKeeper |
 //! | [`settings`] | settings of a cluster |
 //! | [`snapshot`] | a region's part of a snapshot |
-//! | [`split_wal`] | logs of dead servers |
+//! | [`split_wal`] | splits logs of dead servers |
 //! | [`start`] | the start, in eight steps |
 //! | [`stop`] | the stop |
-//! | [`transitions`] | regions opened and closed |
+//! | [`transitions`] | opens and closes regions |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -97,10 +97,11 @@ pub struct ClusterServer {
 }
 
 impl ClusterServer {
-    /// Starts a server; returns when the master knows it. Waits for ZooKeeper and a master.
+    /// Starts a server; returns once it is registered with the master. Waits for ZooKeeper and a
+    /// master.
     ///
     /// # Errors
-    /// One line that names the obstacle.
+    /// Returns a one-line error that names the obstacle.
     pub fn start(conf: Configuration, process: ProcessControl) -> Result<Self> {
         start::start(conf, process)
     }
@@ -110,7 +111,7 @@ impl ClusterServer {
         &self.name
     }
 
-    /// What was started, in one line.
+    /// Returns a summary of the start, in one line.
     pub fn summary(&self) -> String {
         format!("joined the cluster as {}", self.name)
     }

@@ -1,10 +1,9 @@
-//! [`ClusterConnection`]: calls to the active master, as a
+//! [`ClusterConnection`]: RPCs to the active master, as a
 //! [`MasterConnection`](evenkeel_regionserver::MasterConnection).
 //!
-//! The master is the one that ZooKeeper names at the time of the call. A call that fails makes the
-//! session read that again, so that the caller's next try goes to a new master. The heartbeat is
-//! sent by a task of its own: a report that is not sent yet when the next one comes is replaced by
-//! it.
+//! The active master is the one in ZooKeeper at the time of the RPC. After an RPC fails the session
+//! reads it again, so that the caller's retry goes to a new master. A separate task sends
+//! heartbeats; a newer report replaces one that is not sent yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +22,9 @@ use crate::abort::Abort;
 use crate::session::Session;
 use crate::settings::ClusterSettings;
 
-/// How long the report of a fatal error may take: the server ends with or without it.
+/// The timeout of the report of a fatal error: the server ends with or without it.
 const FATAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// The exception of a master that has given this server up.
+/// The exception of a master that has declared this server dead.
 const YOU_ARE_DEAD: &str = "YouAreDeadException";
 
 /// See the module's documentation.
@@ -46,7 +45,7 @@ struct Reports {
 }
 
 impl ClusterConnection {
-    /// A connection that reports itself as `version`.
+    /// Creates a connection whose reports carry `version`.
     pub fn new(
         session: &Arc<Session>,
         runtime: &Handle,
@@ -64,7 +63,7 @@ impl ClusterConnection {
         })
     }
 
-    /// Starts the task that sends heartbeats; a master that has given this server up ends it.
+    /// Starts the task that sends heartbeats; aborts the server if the master has declared it dead.
     pub fn send_reports(self: &Arc<Self>, abort: &Arc<Abort>) {
         let (connection, abort) = (Arc::clone(self), Arc::clone(abort));
         self.runtime.spawn(async move {
@@ -107,19 +106,19 @@ impl ClusterConnection {
         outcome
     }
 
-    /// Makes a call on a thread that may wait.
+    /// Makes an RPC on a thread that may wait.
     fn call_wait<R: Message + Default>(&self, method: &'static str, request: &impl Message) -> Result<R> {
         let outcome = self.runtime.block_on(self.call(method, request));
         outcome.map_err(|error| hbase_error(method, &error))
     }
 }
 
-/// Whether a master's exception is of a class, by its simple name.
+/// Returns true if a master's exception is of a class, by its simple name.
 fn is_of(error: &Error, simple_name: &str) -> bool {
     error.remote().is_some_and(|e| e.class.rsplit(['.', '$']).next() == Some(simple_name))
 }
 
-/// Exceptions at which a server that wants to join gives up.
+/// Exceptions at which a server that is joining gives up.
 const REFUSALS: [&str; 3] = ["ClockOutOfSyncException", "DecommissionedHostRejectedException", YOU_ARE_DEAD];
 
 fn hbase_error(method: &str, error: &Error) -> HBaseError {

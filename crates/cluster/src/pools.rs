@@ -1,5 +1,6 @@
-//! [`Pool`]: threads that do what the master asks for, each kind of work on its own, so that one
-//! cannot hold up another: a region of hbase:meta is opened while thousands of users' regions wait.
+//! [`Pool`]: threads that execute the master's requests. Each kind of work has a separate pool, so
+//! that none delays another: a region of hbase:meta opens while thousands of regions of user tables
+//! wait.
 
 use std::io;
 
@@ -7,12 +8,12 @@ use crossbeam_channel::{Sender, TrySendError, bounded};
 use evenkeel_common::thread::{Supervisor, catch_and_log, spawn_essential};
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 
-/// Work that waits in one pool at most. A master that sends more is told to try again.
+/// The limit on waiting jobs of one pool. Beyond it the master gets a retryable error.
 const QUEUE_MAX: usize = 100_000;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Some threads with one queue. They end when this is dropped and the queue is empty.
+/// Threads with one queue. They end when the pool is dropped and the queue is empty.
 pub struct Pool {
     name: &'static str,
     jobs: Sender<Job>,
@@ -22,7 +23,7 @@ impl Pool {
     /// Starts threads called `name-N`.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// Returns an error if a thread cannot be started.
     pub fn start(name: &'static str, threads: usize, supervisor: &Supervisor) -> io::Result<Self> {
         let (jobs, queue) = bounded::<Job>(QUEUE_MAX);
         for number in 0..threads {
@@ -36,10 +37,10 @@ impl Pool {
         Ok(Self { name, jobs })
     }
 
-    /// Puts work into the queue.
+    /// Queues a job.
     ///
     /// # Errors
-    /// `CallQueueTooBigException` when it is full.
+    /// Returns `CallQueueTooBigException` if the queue is full.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
         let full = |error| match error {
             TrySendError::Full(_) => format!("{QUEUE_MAX} wait in {}", self.name),

@@ -1,18 +1,19 @@
-//! [`Procedures`]: what the master sends by `ExecuteProcedures`, each queued, done and answered.
+//! [`Procedures`]: queues and executes the requests of `ExecuteProcedures`, and reports their
+//! outcomes.
 //!
-//! A call is answered as soon as everything in it is queued. Regions are opened and closed by
-//! [`Transitions`], which reports each itself. The outcome of any other procedure, an unknown one
-//! too, goes to the master by `ReportProcedureDone`, until the master has taken it: a procedure
-//! that is not answered hangs there for good.
+//! The RPC is answered as soon as everything in it is queued. Regions are opened and closed by
+//! [`Transitions`], which reports each transition itself. The outcome of any other procedure,
+//! including an unknown one, is sent by `ReportProcedureDone` until the master accepts it: a
+//! procedure without an outcome hangs on the master forever.
 //!
-//! | procedure | what is done |
+//! | procedure | action |
 //! |---|---|
 //! | `SplitWALCallable` | [`split_wal`](crate::split_wal) |
-//! | `FlushRegionCallable` | a region is flushed |
+//! | `FlushRegionCallable` | flushes a region |
 //! | `SnapshotRegionCallable`, `SnapshotVerifyCallable` | [`snapshot`](crate::snapshot) |
-//! | `ReloadQuotasCallable`, `SwitchRpcThrottleRemoteCallable` | nothing: there are no quotas |
-//! | `RefreshPeerCallable` | nothing: this server replicates nothing |
-//! | `ClaimReplicationQueueCallable` | refused: a queue that nobody reads is not taken over |
+//! | `ReloadQuotasCallable`, `SwitchRpcThrottleRemoteCallable` | none: there are no quotas |
+//! | `RefreshPeerCallable` | none: this server replicates nothing |
+//! | `ClaimReplicationQueueCallable` | rejected: no thread would read the queue |
 
 use std::io;
 use std::sync::Arc;
@@ -32,13 +33,13 @@ use crate::settings::ClusterSettings;
 use crate::transitions::{Procedure, Transitions};
 use crate::{snapshot, split_wal};
 
-/// Outcomes that wait for the master at most; whoever has one more waits.
+/// The limit on outcomes that wait for the master; beyond it a thread with another outcome blocks.
 const RESULTS_MAX: usize = 10_000;
-/// Outcomes in one report at most (`RemoteProcedureResultReporter.MAX_BATCH`).
+/// The limit on outcomes in one report (`RemoteProcedureResultReporter.MAX_BATCH`).
 const BATCH_MAX: usize = 100;
-/// Between two tries of a report.
+/// The pause between attempts of a report.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
-/// Threads of procedures that are not splits of logs.
+/// Threads for procedures other than log splits.
 const PROCEDURE_THREADS: usize = 3;
 
 /// See the module's documentation.
@@ -58,7 +59,7 @@ impl Procedures {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// Returns an error if a thread cannot be started.
     pub fn start(
         transitions: Arc<Transitions>,
         settings: &ClusterSettings,
@@ -85,12 +86,12 @@ impl Procedures {
         }))
     }
 
-    /// Queues all that a call asks for.
+    /// Queues everything that an RPC requests.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when it is meant for an earlier server of this address, or cannot be
-    /// read; `CallQueueTooBigException`. What is queued already is not queued again by the next
-    /// try.
+    /// Returns `DoNotRetryIOException` if the RPC is meant for an earlier server of this address,
+    /// or cannot be parsed; `CallQueueTooBigException` if a queue is full. A retry does not queue
+    /// again what is already queued.
     pub fn execute(&self, request: pb::ExecuteProceduresRequest) -> Result<()> {
         for open in request.open_region {
             self.check_start_code(open.server_start_code)?;
@@ -108,7 +109,7 @@ impl Procedures {
     /// Queues the close of a region that is open here.
     ///
     /// # Errors
-    /// `NotServingRegionException`; as [`Procedures::execute`].
+    /// Returns `NotServingRegionException`, or an error as [`Procedures::execute`] does.
     pub fn close_region(&self, request: pb::CloseRegionRequest) -> Result<()> {
         self.check_start_code(request.server_start_code)?;
         self.transitions.server().region(&request.region)?;
@@ -172,7 +173,7 @@ impl Procedures {
         })
     }
 
-    /// Queues a procedure unless it is known already.
+    /// Queues a procedure unless it is already known.
     fn queue(&self, pool: &Pool, id: i64, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let transitions = Arc::clone(&self.transitions);
         if !self.submitted.begin(id, transitions.now_ms()) {
@@ -213,7 +214,7 @@ fn flush(transitions: &Transitions, request: &pb::FlushRegionParameter) -> Resul
     server.background().flush(&region).map(drop)
 }
 
-/// An error as the master loads it.
+/// Encodes an error as the master reads it.
 fn foreign(server: &ServerName, error: &HBaseError) -> pb::ForeignExceptionMessage {
     pb::ForeignExceptionMessage {
         source: Some(server.to_string()),
@@ -226,7 +227,7 @@ fn foreign(server: &ServerName, error: &HBaseError) -> pb::ForeignExceptionMessa
     }
 }
 
-/// Tells the master of outcomes, in batches, until all senders are gone.
+/// Reports outcomes to the master, in batches, until all senders are dropped.
 fn report_outcomes(transitions: &Transitions, outcomes: &Receiver<pb::RemoteProcedureResult>) {
     while let Ok(first) = outcomes.recv() {
         let mut result = vec![first];
@@ -242,7 +243,8 @@ fn report_outcomes(transitions: &Transitions, outcomes: &Receiver<pb::RemoteProc
     }
 }
 
-/// The error of a procedure about a region that is not here: the master finds out where it is.
+/// Returns the error of a procedure for a region that is not here; the master locates the region
+/// again.
 pub(crate) fn not_serving(info: &RegionInfo, server: &ServerName) -> HBaseError {
     HBaseError::new(ErrorKind::NotServingRegion, format!("{} is not online on {server}", info.name_text()))
 }

@@ -1,12 +1,12 @@
-//! [`Session`]: the ZooKeeper session, by which the master sees that this server lives, and from
-//! which this server knows where the others are.
+//! [`Session`]: the ZooKeeper session, by which the master sees that this server is alive, and
+//! through which this server finds the rest of the cluster.
 //!
 //! Two tasks run on the thread of the cluster's connections:
-//! - **pings**: asks for this server's own znode ten times in a session's timeout. Each answer
-//!   extends the [`Lease`]. A lease that ends, a session that has expired, or a znode that is gone
-//!   ends the server, by [`Abort`].
+//! - **pings**: reads this server's znode ten times per session timeout. Each response extends the
+//!   [`Lease`]. The task aborts the server ([`Abort`]) if the lease ends, the session has expired,
+//!   or the znode is gone.
 //! - **watches**: reads the master, the RegionServers and the location of hbase:meta whenever one
-//!   of them has changed, into a [`ClusterView`] that anyone reads without waiting.
+//!   of them changes, into a [`ClusterView`] that any thread reads without waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,21 +29,22 @@ use crate::abort::Abort;
 use crate::lease::Lease;
 use crate::settings::ClusterSettings;
 
-/// How often a start looks whether the cluster is up.
+/// How often a start checks whether the cluster is up.
 const START_LOOK: Duration = Duration::from_millis(250);
-/// How often a start says what it waits for.
+/// How often a start logs what it waits for.
 const START_LOG: Duration = Duration::from_secs(10);
 /// Everything is read again after this time even if no watch fires.
 const READ_AGAIN: Duration = Duration::from_secs(30);
-/// After a failed read.
+/// The pause after a failed read.
 const READ_RETRY: Duration = Duration::from_millis(500);
-/// Pings in a session's timeout.
+/// Pings per session timeout.
 const PINGS: u32 = 10;
 const PING_MIN: Duration = Duration::from_millis(100);
 const PING_MAX: Duration = Duration::from_secs(5);
-/// How long a stop waits for its znode to go: without that it goes when the session expires.
+/// How long a stop waits for the removal of its znode; otherwise it is removed when the session
+/// expires.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a request of a start may take.
+/// The timeout of a request at start.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// See the module's documentation.
@@ -53,7 +54,7 @@ pub struct Session {
     paths: ZnodePaths,
     lease: Arc<Lease>,
     view: ArcSwap<ClusterView>,
-    /// This server's znode exists, as far as it knows.
+    /// True while this server's znode should exist.
     is_announced: AtomicBool,
     /// The whole cluster is shutting down: `/hbase/running` is gone.
     is_cluster_stopping: AtomicBool,
@@ -61,10 +62,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens a session. Waits as long as no server of the quorum answers.
+    /// Opens a session. Waits while no server of the quorum responds.
     ///
     /// # Errors
-    /// When the quorum's text is unusable.
+    /// Returns an error if the quorum setting cannot be parsed.
     pub fn open(runtime: &Handle, settings: &ClusterSettings) -> Result<Arc<Self>> {
         let (began, client) = runtime.block_on(connect(settings))?;
         let lease = Arc::new(Lease::new(began, client.session_timeout()));
@@ -91,12 +92,12 @@ impl Session {
         &self.lease
     }
 
-    /// Where the rest of the cluster is, as last read.
+    /// The rest of the cluster, as last read.
     pub fn view(&self) -> Arc<ClusterView> {
         self.view.load_full()
     }
 
-    /// Whether the master has taken the whole cluster down.
+    /// Returns true if the master has shut down the whole cluster.
     pub fn is_cluster_stopping(&self) -> bool {
         self.is_cluster_stopping.load(Ordering::Acquire)
     }
@@ -104,7 +105,7 @@ impl Session {
     /// Waits until a master is active and the cluster is up.
     ///
     /// # Errors
-    /// `IOException` when the cluster has no id, or ZooKeeper ends the session.
+    /// Returns an `IOException` if the cluster has no id, or ZooKeeper ends the session.
     pub fn wait_for_cluster(&self) -> Result<()> {
         let mut said = None;
         loop {
@@ -141,10 +142,10 @@ impl Session {
         self.runtime.spawn(Arc::clone(self).read_changes(on_stop));
     }
 
-    /// Makes this server's ephemeral znode.
+    /// Creates this server's ephemeral znode.
     ///
     /// # Errors
-    /// What ZooKeeper says.
+    /// Returns ZooKeeper's error.
     pub fn announce(&self, server: &ServerName, info: &pb::RegionServerInfo) -> Result<()> {
         let data = znodes::frame(&format!("regionserver:{}", server.port), info);
         let path = self.path_of(server);
@@ -158,7 +159,7 @@ impl Session {
         Ok(())
     }
 
-    /// Removes this server's znode: the master takes it for gone at once. Best effort.
+    /// Removes this server's znode, so that the master declares it gone at once. Best effort.
     pub fn withdraw(&self, server: &ServerName) {
         self.is_announced.store(false, Ordering::Release);
         let path = self.path_of(server);
@@ -169,7 +170,7 @@ impl Session {
         }
     }
 
-    /// The master may be another one: reads again, soon.
+    /// Makes the watching task read again soon, because the active master may have changed.
     pub fn read_again(&self) {
         self.changed.notify_one();
     }
@@ -230,14 +231,14 @@ impl Session {
         }
     }
 
-    /// Reads everything, and watches it.
+    /// Reads everything, and sets watches.
     async fn read(&self) -> Result<Watchers, ZkError> {
         let paths = &self.paths;
         let (_, master) = self.client.check_and_watch_stat(&paths.master).await?;
         let (is_running, running) = self.client.check_and_watch_stat(&paths.running).await?;
         let (_, meta) = self.client.check_and_watch_stat(&paths.meta_region_server).await?;
         let (children, servers) = match self.client.list_and_watch_children(&paths.rs).await {
-            // The first master has not made it yet.
+            // The first master has not created it yet.
             Err(ZkError::NoNode) => (Vec::new(), self.client.check_and_watch_stat(&paths.rs).await?.1),
             other => other?,
         };
@@ -268,7 +269,7 @@ impl Session {
         Ok(found.map(|found| (&found.server).into()))
     }
 
-    /// The message in a node; `None` when there is no node, or it holds none.
+    /// Reads the message in a node; `None` if the node is missing or holds no message.
     async fn message<M: Message + Default>(&self, path: &str) -> Result<Option<M>, ZkError> {
         let data = match self.client.get_data(path).await {
             Ok((data, _)) => data,
@@ -283,7 +284,7 @@ impl Session {
     }
 }
 
-/// One for each thing that is read again when it changes.
+/// One watch for each znode whose change causes a new read.
 struct Watchers {
     master: OneshotWatcher,
     running: OneshotWatcher,

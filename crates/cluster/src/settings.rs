@@ -1,4 +1,4 @@
-//! [`ClusterSettings`]: how the cluster is found and how often the master hears from this server.
+//! [`ClusterSettings`]: how to find the cluster, and how often to report to the master.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use evenkeel_zookeeper::znodes::ZnodePaths;
 pub struct ClusterSettings {
     /// `hbase.zookeeper.quorum`: servers as `host:port,host:port`.
     pub quorum: String,
-    /// Where HBase's znodes are.
+    /// The paths of HBase's znodes.
     pub znodes: ZnodePaths,
-    /// `zookeeper.session.timeout`: what is asked for; ZooKeeper has its own bounds.
+    /// `zookeeper.session.timeout`: the requested timeout; ZooKeeper bounds it.
     pub session_timeout: Duration,
     /// `hbase.regionserver.msginterval`: how often the load is reported.
     pub report_interval: Duration,
-    /// `hbase.rpc.timeout`: how long one call to the master may take.
+    /// `hbase.rpc.timeout`: the timeout of one RPC to the master.
     pub rpc_timeout: Duration,
-    /// `hbase.regionserver.executor.openregion.threads`: regions of users' tables that are opened
-    /// at a time.
+    /// `hbase.regionserver.executor.openregion.threads`: regions of user tables opened
+    /// concurrently.
     pub opener_threads: usize,
-    /// `hbase.regionserver.executor.openpriorityregion.threads`: regions of hbase's own tables.
+    /// `hbase.regionserver.executor.openpriorityregion.threads`: regions of system tables.
     pub priority_opener_threads: usize,
-    /// `hbase.regionserver.executor.closeregion.threads`: regions that are closed at a time.
+    /// `hbase.regionserver.executor.closeregion.threads`: regions closed concurrently.
     pub closer_threads: usize,
-    /// `hbase.regionserver.wal.max.splitters`: logs that are split at a time.
+    /// `hbase.regionserver.wal.max.splitters`: logs split concurrently.
     pub splitter_threads: usize,
-    /// `evenkeel.regionserver.stop.move.timeout.ms`: how long a stop may take to give regions to
-    /// other servers before it closes the rest; 0: they are closed at once.
+    /// `evenkeel.regionserver.stop.move.timeout.ms`: how long a stop may take to move regions to
+    /// other servers before it closes the rest; 0 closes them at once.
     pub move_timeout: Duration,
 }
 
@@ -38,7 +38,7 @@ impl ClusterSettings {
     /// Reads the keys.
     ///
     /// # Errors
-    /// One line that names the key, its value and what was expected.
+    /// Returns a one-line error that names the key, its value and the expected form.
     pub fn from(conf: &Configuration) -> Result<Self> {
         let ms = |key: &str, default: i64| {
             let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default).map_err(bad)?;
@@ -63,9 +63,9 @@ impl ClusterSettings {
     }
 }
 
-/// Threads of one kind at most.
+/// The limit on threads of one kind.
 const THREADS_MAX: u64 = 256;
-/// Reports are not sent more often.
+/// The shortest interval of reports.
 const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// `hbase.zookeeper.quorum`, with `hbase.zookeeper.property.clientPort` for servers without a port.

@@ -27,10 +27,10 @@ const DATA_MANIFEST: &str = "data.manifest";
 /// The largest manifest that is read (`snapshot.manifest.size.limit`).
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
-/// Flushes a region, unless the snapshot is taken without, and writes its manifest.
+/// Flushes a region, unless the snapshot skips the flush, and writes its manifest.
 ///
 /// # Errors
-/// `NotServingRegionException`, `IOException` from the flush or the file system.
+/// Returns `NotServingRegionException`, or I/O errors of the flush or the file system.
 pub(crate) fn take(transitions: &Transitions, request: &pb::SnapshotRegionParameter) -> Result<()> {
     let info = RegionInfo::try_from(&request.region)?;
     let server = transitions.server();
@@ -47,7 +47,7 @@ pub(crate) fn take(transitions: &Transitions, request: &pb::SnapshotRegionParame
     let manifest = snapshot_manifest::of_region(&*stores.fs, &stores.root, region.info(), files)?;
     let path = working_dir(&stores.root, &request.snapshot)?
         .join(format!("{REGION_MANIFEST}{}", region.info().encoded_name()));
-    // The master makes the directory, and takes it away when it gives the snapshot up.
+    // The master creates the directory, and removes it if it gives up the snapshot.
     let options = CreateOptions { overwrite: true, parents: false, bulk: false };
     let mut file = stores.fs.create(&path, options)?;
     file.append(&manifest.encode_to_vec())?;
@@ -55,10 +55,10 @@ pub(crate) fn take(transitions: &Transitions, request: &pb::SnapshotRegionParame
     Ok(file.close()?)
 }
 
-/// Checks that every file of a region is where the manifest says, with its length.
+/// Checks that every file of a region exists where the manifest says, with its recorded length.
 ///
 /// # Errors
-/// `CorruptedSnapshotException`.
+/// Returns `CorruptedSnapshotException` otherwise.
 pub(crate) fn verify(transitions: &Transitions, request: &pb::SnapshotVerifyParameter) -> Result<()> {
     let info = RegionInfo::try_from(&request.region)?;
     let stores = &transitions.env().stores;
@@ -67,7 +67,7 @@ pub(crate) fn verify(transitions: &Transitions, request: &pb::SnapshotVerifyPara
     snapshot_manifest::verify(&*stores.fs, &stores.root, &info, &manifest)
 }
 
-/// A region's manifest, from the master's or from its own.
+/// Reads a region's manifest, from its separate file or from the master's manifest.
 fn manifest_of(fs: &dyn FileSystem, dir: &Path, info: &RegionInfo) -> Result<pb::SnapshotRegionManifest> {
     let own = dir.join(format!("{REGION_MANIFEST}{}", info.encoded_name()));
     if fs.exists(&own)? {
@@ -86,7 +86,7 @@ fn read<M: Message + Default>(fs: &dyn FileSystem, path: &Path) -> Result<M> {
     M::decode(&bytes[..]).map_err(|e| corrupted(format!("{}: {e}", path.display())))
 }
 
-/// A name that is more than one part of a path is refused.
+/// Rejects a name that is more than one path component.
 fn working_dir(root: &Path, snapshot: &pb::SnapshotDescription) -> Result<PathBuf> {
     let name = &snapshot.name;
     if name.is_empty() || name.starts_with('.') || name.contains('/') {

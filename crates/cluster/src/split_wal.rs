@@ -1,11 +1,11 @@
-//! `SplitWALCallable`: the log of a dead server, split into `recovered.edits` of its regions.
+//! `SplitWALCallable`: splits the log of a dead server into `recovered.edits` of its regions.
 //!
-//! The log may be of any server, of HBase's too. Edits that the master knows to be in files are
-//! left out. On success the master moves the log to `oldWALs`. A damaged log goes to `corrupt`
-//! before, where no cleaner deletes it: what can be read of it is recovered.
+//! The log may be from any server, including HBase's. Edits that the master reports as flushed are
+//! skipped. On success the master moves the log to `oldWALs`. A damaged log is moved to `corrupt`
+//! first, where no cleaner deletes it; its readable entries are recovered.
 //!
-//! The dead server may not have ended yet: the storage first takes the file from it
-//! ([`FileSystem::recover`]), so that its length is final.
+//! The dead server may still be running: the storage first revokes its access to the file
+//! ([`FileSystem::recover`]), so that the file's length is final.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
 
 use crate::transitions::Transitions;
 
-/// How many bytes of edits may gather in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
+/// The limit on bytes of edits buffered in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
 const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// "Unknown", as a sequence id (`HConstants.NO_SEQNUM`, -1).
 const NO_SEQNUM: u64 = u64::MAX;
@@ -27,8 +27,8 @@ const NO_SEQNUM: u64 = u64::MAX;
 /// Splits the log that a procedure names.
 ///
 /// # Errors
-/// `IOException` from the file system, `DoNotRetryIOException` for a path that is no log of this
-/// cluster: the master tries again with another server, or looks at the file.
+/// Returns I/O errors of the file system, or `DoNotRetryIOException` for a path that is not a log
+/// of this cluster: the master tries another server, or checks the file.
 pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) -> Result<()> {
     let env = transitions.env();
     let (fs, root) = (&*env.stores.fs, &env.stores.root);
@@ -64,7 +64,8 @@ pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) ->
     }
 }
 
-/// The log below the root directory; the master gives the path from there, or the whole.
+/// Returns the log's path below the root directory; the master sends a relative or an absolute
+/// path.
 fn wal_path(root: &Path, text: &str) -> Result<PathBuf> {
     let text = text.strip_prefix("file:").map_or(text, |path| path.strip_prefix("//").unwrap_or(path));
     let path = root.join(text);

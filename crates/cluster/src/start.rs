@@ -1,22 +1,19 @@
 //! The start: eight steps in this order.
 //!
-//! - 1: function: `Connections::start`; what is there then: the thread of all connections that this
-//!   server opens
-//! - 2: function: [`Session::open`], [`Session::wait_for_cluster`]; what is there then: the
-//!   session, its lease, an active master, the cluster's id
-//! - 3: function: `take_ports`; what is there then: the RPC port and the info port listen
-//! - 4: function: `register`; what is there then: the master knows the server by name, and has told
-//!   it the root directory
-//! - 5: function: `open_storage`; what is there then: `WALs/<server>`, which was not there before;
-//!   caches, background threads
-//! - 6: function: `open_server`; what is there then: the RegionServer, and what executes procedures
-//! - 7: function: `serve`; what is there then: the ports answer, the chore runs and reports the
-//!   load
-//! - 8: [`RegionServer::announce`]; what is there then: the ephemeral znode, by which the master
-//!   begins to use the server
+//! - 1: `Connections::start`: starts the thread of all connections that this server opens
+//! - 2: [`Session::open`], [`Session::wait_for_cluster`]: opens the session with its lease, and
+//!   waits for an active master and the cluster's id
+//! - 3: `take_ports`: the RPC port and the info port listen
+//! - 4: `register`: registers the server with the master, which returns the root directory
+//! - 5: `open_storage`: creates `WALs/<server>`, which must not exist before; caches, background
+//!   threads
+//! - 6: `open_server`: creates the RegionServer and the executor of procedures
+//! - 7: `serve`: the ports answer, the chore runs and reports the load
+//! - 8: [`RegionServer::announce`]: creates the ephemeral znode, upon which the master begins to
+//!   use the server
 //!
-//! The master may send regions as soon as step 4 is done; its calls wait in the port's backlog
-//! until step 7.
+//! The master may send regions as soon as step 4 is done; its RPCs wait in the port's backlog until
+//! step 7.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -51,7 +48,7 @@ use crate::session::Session;
 use crate::settings::ClusterSettings;
 use crate::transitions::{TransitionParts, Transitions};
 
-/// The first pause between two tries to register; each is twice as long as the one before.
+/// The first pause between attempts to register; each pause doubles the previous one.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 const REGISTER_PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -134,7 +131,7 @@ fn on_cluster_stop(process: &Process) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || stop("the master shuts the cluster down"))
 }
 
-/// Ports that listen and do not answer yet.
+/// Ports that listen but do not answer yet.
 struct Ports {
     rpc: RpcServer,
     info: InfoPorts,
@@ -155,7 +152,7 @@ fn take_ports(process: &Process, session: &Arc<Session>) -> Result<Ports> {
     Ok(Ports { rpc, info: InfoPorts::take_regionserver(settings, conf)?, shared })
 }
 
-/// Step 4. Tries until a master has taken it; gives up when it is refused for good.
+/// Step 4. Retries until a master accepts; gives up if the master rejects the server permanently.
 fn register(process: &mut Process, master: &dyn MasterConnection) -> Result<ServerName> {
     let settings = &process.settings;
     let name = ServerName::new(&settings.host, settings.regionserver_port, process.clock.now_ms());
@@ -173,7 +170,7 @@ fn register(process: &mut Process, master: &dyn MasterConnection) -> Result<Serv
     Ok(name)
 }
 
-/// The master's root directory counts, whatever is set here.
+/// The master's root directory overrides the local setting.
 fn take_over(process: &mut Process, told: &[pb::NameStringPair]) -> Result<()> {
     if let Some(root) = told.iter().find(|entry| entry.name == "hbase.rootdir") {
         process.settings.root = settings::local_dir(&process.conf, &root.value).map_err(|_| {
@@ -243,7 +240,7 @@ fn open_server(
     Ok((server, transitions))
 }
 
-/// What the master and operators ask of the process.
+/// Handles requests of the master and of operators to the process.
 struct ClusterHooks {
     process: Hooks,
     procedures: OnceLock<Arc<Procedures>>,
@@ -279,7 +276,7 @@ impl ServerHooks for ClusterHooks {
     }
 }
 
-/// What answers and what runs beside it.
+/// The running ports, and the threads beside them.
 struct Serving {
     rpc: RpcServerHandle,
     executor: Arc<Executor>,

@@ -1,15 +1,15 @@
-//! The stop of a RegionServer that is well: other servers take its regions over, and nothing of it
-//! is left to recover.
+//! The stop of a healthy RegionServer: other servers take over its regions, and nothing is left to
+//! recover.
 //!
 //! 1. The master moves regions away, hbase:meta last, for at most
-//!    `evenkeel.regionserver.stop.move.timeout.ms`. Requests are served all the while. Left out
-//!    when the whole cluster goes down, or no other server is there.
-//! 2. What is left is closed: flushed, and reported as closed.
-//! 3. The logs go to `oldWALs`, their directory and the znode go: the master finds nothing to
-//!    split.
+//!    `evenkeel.regionserver.stop.move.timeout.ms`. Requests are served meanwhile. This step is
+//!    skipped if the whole cluster shuts down, or there is no other server.
+//! 2. The remaining regions are closed: flushed, and reported as closed.
+//! 3. The logs go to `oldWALs`; their directory and the znode are removed, so the master finds
+//!    nothing to split.
 //!
-//! A server that has failed does none of this: it tells the master why, if that can be done at
-//! once, and ends.
+//! A server that has failed does none of this: it reports the reason to the master, if that
+//! succeeds at once, and ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::ClusterServer;
 use crate::transitions::Procedure;
 
-/// How long calls under way may take once the server stops.
+/// How long calls in progress may take once the server stops.
 const CALLS_GRACE: Duration = Duration::from_secs(5);
 /// How long one region may take to move.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -32,7 +32,7 @@ impl ClusterServer {
     /// Stops; see the module's documentation.
     ///
     /// # Errors
-    /// The reason, where the server has failed; what closing regions or logs says.
+    /// Returns the reason if the server has failed, or errors of closing regions or logs.
     pub fn stop_with(self, progress: &StopProgress) -> Result<()> {
         if let Some(reason) = self.process.failure.get().cloned() {
             return Err(self.end_at_once(&reason));
@@ -66,11 +66,12 @@ impl ClusterServer {
         self.process.failure.get().map_or(Ok(()), |reason| Err(HBaseError::io(reason)))
     }
 
-    /// Nothing is flushed, closed or dropped: that could still write.
+    /// Ends a failed server. Flushes, closes and drops nothing, because that could still write.
     fn end_at_once(self, reason: &str) -> HBaseError {
         self.abort.now(reason);
         self.regionserver.report_fatal_error(reason);
-        // Others need not wait for the session to expire: this server changes nothing any more.
+        // Remove the znode, so that others need not wait for the session to expire: this server
+        // changes nothing any more.
         self.session.withdraw(&self.name);
         std::mem::forget(self);
         HBaseError::io(reason)
@@ -82,7 +83,7 @@ impl ClusterServer {
         regions
     }
 
-    /// Has the master move regions to others, one after the other.
+    /// Makes the master move regions to other servers, in turn.
     fn move_regions(&self) {
         let others = self.session.view().region_servers.iter().any(|server| *server != self.name);
         if self.cluster.move_timeout.is_zero() || self.session.is_cluster_stopping() || !others {
@@ -113,7 +114,7 @@ impl ClusterServer {
         Ok(())
     }
 
-    /// Goes on at an error and tells of the first.
+    /// Closes all regions; continues after an error and returns the first.
     fn close_regions(&self, progress: &StopProgress) -> Result<()> {
         for region in self.regions() {
             progress.begin(format!("closing region {}", region.info().name_text()));

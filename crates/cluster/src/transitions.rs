@@ -1,17 +1,17 @@
-//! Regions that the master has opened and closed here.
+//! Opens and closes regions on request of the master.
 //!
 //! ```text
 //! open    the table's descriptor -> Region::open -> report OPENED -> online, requests are served
-//!                                                   report FAILED_OPEN when it cannot be opened
+//!                                                   report FAILED_OPEN if it cannot be opened
 //! close   Region::close (flush, marker) -> no longer online -> report CLOSED
 //! ```
-//! The master has a region where the last report says. So a region is online here only between its
-//! OPENED and its CLOSED, and a report is repeated until the master has taken it. One that the
-//! master does not accept ends the server, as does a close that fails: nobody else may know then
-//! what of the region is where.
+//! The master locates a region by the last report. So a region is online here only between its
+//! OPENED and its CLOSED, and a report is retried until the master accepts it. A report that the
+//! master rejects aborts the server, and so does a close that fails: then no other process knows
+//! which edits of the region are where.
 //!
-//! A region has one transition at a time here: an open that finds a close under way waits for its
-//! end, and the other way round.
+//! A region has one transition at a time here: an open waits for a close in progress to end, and a
+//! close for an open.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,22 +30,22 @@ use parking_lot::{Condvar, Mutex};
 use crate::abort::Abort;
 use crate::duplicates::NO_PROCEDURE;
 
-/// Between two tries of a report that the master could not take.
+/// The pause between attempts of a report.
 const REPORT_PAUSE: Duration = Duration::from_millis(500);
-/// How often a transition that waits for another looks whether the server ends.
+/// How often a transition that waits for another checks whether the server ends.
 const WAIT_LOOK: Duration = Duration::from_secs(1);
 
-/// What the master wants of a region, and under which name it wants to hear of it.
+/// The master's procedure for a region, to be named in the report.
 #[derive(Clone, Copy, Debug)]
 pub struct Procedure {
     /// Its id, or [`NO_PROCEDURE`].
     pub id: i64,
-    /// When the master that sent it became active: echoed, so that a later one knows.
+    /// When the master that sent it became active; echoed, so that a later master can compare.
     pub master_active_ms: Option<i64>,
 }
 
 impl Procedure {
-    /// Work that no procedure of the master waits for.
+    /// Work that belongs to no procedure of the master.
     pub const NONE: Self = Self { id: NO_PROCEDURE, master_active_ms: None };
 }
 
@@ -69,7 +69,7 @@ pub struct Transitions {
     is_stopping: AtomicBool,
 }
 
-/// What regions are opened with, and whom is told.
+/// The environment of regions, and the master to which transitions are reported.
 pub struct TransitionParts {
     /// The server.
     pub server: Arc<RegionServer>,
@@ -79,27 +79,27 @@ pub struct TransitionParts {
     pub abort: Arc<Abort>,
     /// Wall-clock time.
     pub clock: Arc<dyn Clock>,
-    /// What regions of tables are opened with.
+    /// The environment that regions of tables are opened with.
     pub user_env: Arc<RegionEnv>,
-    /// What hbase:meta is opened with.
+    /// The environment that hbase:meta is opened with.
     pub meta_env: Arc<RegionEnv>,
 }
 
 impl Transitions {
-    /// No transition is under way.
+    /// Creates it without any transition.
     pub fn new(parts: TransitionParts) -> Arc<Self> {
         let TransitionParts { server, master, abort, clock, user_env, meta_env } = parts;
         let (under_way, one_ended, is_stopping) = Default::default();
         Arc::new(Self { server, master, abort, clock, user_env, meta_env, under_way, one_ended, is_stopping })
     }
 
-    /// From now on a report that the master cannot take is not repeated: the server stops, and the
-    /// end of its session tells as much.
+    /// Makes a report that the master cannot accept fail instead of being retried: the server
+    /// stops, and the end of its session carries the same information.
     pub fn stop_repeating(&self) {
         self.is_stopping.store(true, Ordering::Release);
     }
 
-    /// Opens a region and tells the master, however it ends.
+    /// Opens a region and reports the outcome to the master.
     pub fn open(&self, info: &RegionInfo, procedure: Procedure) {
         let name = info.encoded_name();
         if !self.begin(name, Direction::Opening) {
@@ -136,7 +136,7 @@ impl Transitions {
             .ok_or_else(|| HBaseError::io(format!("{} has no table descriptor", table_dir.display())))?;
         let dir = layout::region_dir(root, info);
         if !fs.exists(&dir)? {
-            // The master makes it. One that is gone must not come back empty.
+            // The master creates it. A removed directory must not come back empty.
             return Err(HBaseError::io(format!("{} does not exist", dir.display())));
         }
         Region::open(Arc::clone(env), info.clone(), Arc::new(table))
@@ -152,8 +152,8 @@ impl Transitions {
         self.server.background().request_due_compaction(region, clock::monotonic());
     }
 
-    /// Closes a region and tells the master. A region that is not here is ignored: the master knows
-    /// from its own records, or from the end of this server.
+    /// Closes a region and reports it to the master. Ignores a region that is not here: the
+    /// master's records, or the end of this server, account for it.
     pub fn close(&self, name: &str, destination: Option<ServerName>, procedure: Procedure) {
         if !self.begin(name, Direction::Closing) {
             return;
@@ -176,8 +176,8 @@ impl Transitions {
         self.report(TransitionCode::Closed, info, None, procedure);
     }
 
-    /// Marks a transition as under way; waits for one in the other direction. Returns false for one
-    /// that is under way already, and once the server ends.
+    /// Marks a transition as in progress; waits for one in the other direction. Returns false if
+    /// the same transition is already in progress, and once the server aborts.
     fn begin(&self, name: &str, direction: Direction) -> bool {
         let mut under_way = self.under_way.lock();
         loop {
@@ -203,7 +203,8 @@ impl Transitions {
         self.one_ended.notify_all();
     }
 
-    /// Tells the master, until it has taken it. Returns false once the server ends.
+    /// Reports to the master until it accepts. Returns false if it rejects the report, and once the
+    /// server aborts or stops.
     fn report(
         &self,
         code: TransitionCode,
@@ -261,12 +262,12 @@ impl Transitions {
         &self.master
     }
 
-    /// What ends the server.
+    /// Ends the server.
     pub fn abort(&self) -> &Arc<Abort> {
         &self.abort
     }
 
-    /// What regions of tables are opened with.
+    /// The environment that regions of tables are opened with.
     pub fn env(&self) -> &Arc<RegionEnv> {
         &self.user_env
     }

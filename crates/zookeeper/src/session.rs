@@ -144,8 +144,8 @@ impl SessionTable {
         self.next_id
     }
 
-    /// Makes a place for a session: if all are taken, removes the session that has been without a
-    /// connection for longest. Returns false if there is none.
+    /// Makes a place for a session: if all are taken, removes the session without a connection that
+    /// would expire first. Returns false if there is none.
     fn make_room(&mut self, id: i64, sessions_max: usize) -> bool {
         if self.sessions.len() < sessions_max || self.sessions.contains_key(&id) {
             return true;

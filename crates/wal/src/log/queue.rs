@@ -128,7 +128,7 @@ pub(super) struct ClosedFile {
 pub(super) struct Batch {
     /// Encoded entries. A segment holds whole entries.
     pub(super) segments: Vec<Vec<u8>>,
-    /// The first and the last entry in `bytes`; the first is greater than the last if there is
+    /// The first and the last entry in `segments`; the first is greater than the last if there is
     /// none.
     pub(super) first: u64,
     pub(super) last: u64,
