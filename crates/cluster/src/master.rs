@@ -73,7 +73,7 @@ impl ClusterConnection {
                 let sent = connection.call::<pb::RegionServerReportResponse>("RegionServerReport", &report);
                 match sent.await {
                     Err(error) if is_of(&error, YOU_ARE_DEAD) => return abort.now(&error.to_string()),
-                    Err(error) => tracing::warn!(%error, "the master did not take the report"),
+                    Err(error) => tracing::warn!(%error, "the master did not accept the report"),
                     Ok(_) => {}
                 }
             }
@@ -171,7 +171,7 @@ impl MasterConnection for ClusterConnection {
         let call =
             self.call_within::<pb::ReportRsFatalErrorResponse>("ReportRSFatalError", &request, FATAL_TIMEOUT);
         if let Err(error) = self.runtime.block_on(call) {
-            tracing::warn!(%error, "the master does not know that this server ends");
+            tracing::warn!(%error, "the fatal error could not be reported to the master");
         }
     }
 

@@ -177,7 +177,7 @@ impl Procedures {
     fn queue(&self, pool: &Pool, id: i64, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let transitions = Arc::clone(&self.transitions);
         if !self.submitted.begin(id, transitions.now_ms()) {
-            tracing::info!(procedure = id, "came again and is known");
+            tracing::info!(procedure = id, "duplicate procedure; ignored");
             return Ok(());
         }
         let submitted = Arc::clone(&self.submitted);
@@ -237,7 +237,7 @@ fn report_outcomes(transitions: &Transitions, outcomes: &Receiver<pb::RemoteProc
             if transitions.abort().is_aborting() {
                 return;
             }
-            tracing::warn!(%error, outcomes = request.result.len(), "the master did not take outcomes");
+            tracing::warn!(%error, outcomes = request.result.len(), "outcomes could not be reported to the master; retrying");
             std::thread::sleep(REPORT_PAUSE);
         }
     }

@@ -118,7 +118,7 @@ impl Session {
             };
             let is_time = said.is_none_or(|at: std::time::Instant| at.elapsed() >= START_LOG);
             if is_time {
-                tracing::info!(znodes = self.paths.parent, "waits for {missing}");
+                tracing::info!(znodes = self.paths.parent, "waiting for {missing}");
                 said = Some(clock::monotonic());
             }
             std::thread::sleep(START_LOOK);
@@ -166,7 +166,7 @@ impl Session {
         let delete = async { timeout(WITHDRAW_TIMEOUT, self.client.delete(&path, None)).await };
         let gone = self.runtime.block_on(delete);
         if let Ok(Err(error)) = gone {
-            tracing::warn!(path, %error, "this server's znode stays until the session expires");
+            tracing::warn!(path, %error, "this server's znode could not be removed; it expires with the session");
         }
     }
 
@@ -278,7 +278,7 @@ impl Session {
         };
         let message = znodes::unframe(&data).and_then(|message| from_magic(message).ok());
         if message.is_none() && !data.is_empty() {
-            tracing::warn!(path, "the znode is not HBase's");
+            tracing::warn!(path, "the znode holds no HBase message");
         }
         Ok(message)
     }

@@ -89,7 +89,7 @@ fn last_flushed(transitions: &Transitions, region: &[u8]) -> StoreSeqIds {
             stores: ids.store_last_flushed_sequence_id.into_iter().filter_map(of_store).collect(),
         },
         Err(error) => {
-            tracing::warn!(%error, "which edits are flushed is not known: none is left out");
+            tracing::warn!(%error, "flushed sequence ids are unknown: all edits are recovered");
             StoreSeqIds::default()
         }
     }

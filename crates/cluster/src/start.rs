@@ -161,7 +161,7 @@ fn register(process: &mut Process, master: &dyn MasterConnection) -> Result<Serv
         match master_connection::register(master, &name, process.clock.now_ms()) {
             Ok(told) => break told,
             Err(error) if error.is_do_not_retry() => return Err(error),
-            Err(error) => tracing::warn!(%error, "the master did not register this server; tries again"),
+            Err(error) => tracing::warn!(%error, "the master did not register this server; retrying"),
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(REGISTER_PAUSE_MAX);

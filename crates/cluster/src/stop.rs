@@ -108,7 +108,7 @@ impl ClusterServer {
             match timeout(MOVE_TIMEOUT, admin.move_region(info, None::<&ServerName>)).await {
                 Ok(Ok(())) => tracing::info!(region = name, "moved to another server"),
                 Ok(Err(error)) => tracing::warn!(region = name, %error, "cannot be moved"),
-                Err(_) => tracing::warn!(region = name, "is not moved yet"),
+                Err(_) => tracing::warn!(region = name, "was not moved in time"),
             }
         }
         Ok(())

@@ -190,7 +190,7 @@ impl Transitions {
                     return true;
                 }
                 Some(same) if *same == direction => {
-                    tracing::warn!(region = name, ?direction, "under way already; the request is ignored");
+                    tracing::warn!(region = name, ?direction, "already in progress; the request is ignored");
                     return false;
                 }
                 Some(_) => _ = self.one_ended.wait_for(&mut under_way, WAIT_LOOK),
@@ -226,7 +226,7 @@ impl Transitions {
             match self.master.report_region_state_transition(request.clone()) {
                 Ok(answer) => return self.is_accepted(code, info, answer.error_message),
                 Err(error) => {
-                    tracing::warn!(region = %info.name_text(), %error, "the master did not take a report");
+                    tracing::warn!(region = %info.name_text(), %error, "a report to the master failed");
                     if self.is_stopping.load(Ordering::Acquire) {
                         return false;
                     }

@@ -158,7 +158,7 @@ impl Master {
     ) {
         let mut deferred = DeferredStep { what, step: Box::new(step) };
         let Err(error) = (deferred.step)(self) else { return };
-        tracing::warn!(%table, %error, "{what}: not yet; tried again until it is done");
+        tracing::warn!(%table, %error, "{what}: failed; will be retried until it succeeds");
         self.assignment.deferred.lock().entry(table.clone()).or_default().push(deferred);
         self.assignment.wake();
     }
@@ -260,7 +260,7 @@ impl Master {
                 let region = info.name_text().to_string();
                 *opening = FailedOpening { region, attempts, error: error.message().to_owned() };
                 if attempts == 1 {
-                    tracing::error!(region = %info.name_text(), %error, "region is not served; its opening is tried again until it can be");
+                    tracing::error!(region = %info.name_text(), %error, "region is not served; its open will be retried until it succeeds");
                 } else {
                     tracing::debug!(region = %info.name_text(), attempts, %error, "region still cannot be opened");
                 }
@@ -448,7 +448,7 @@ fn run(master: &Weak<Master>, woken: &Receiver<()>) {
         let Some(master) = master.upgrade() else { return };
         let began = clock::monotonic();
         let is_done = catch("assignment", || master.assign()).unwrap_or_else(|error| {
-            tracing::debug!(%error, "assignment is tried again");
+            tracing::debug!(%error, "assignment failed; will be retried");
             false
         });
         (pause, wait) = match is_done {

@@ -93,7 +93,7 @@ impl Cleaner {
         let cleaned = self.clean_dir(&self.dir, 0)?;
         if cleaned.files > 0 {
             let Cleaned { files, bytes, kept } = cleaned;
-            tracing::info!(cleaner = self.name, files, bytes, kept, "files deleted that nobody needs");
+            tracing::info!(cleaner = self.name, files, bytes, kept, "unneeded files deleted");
         }
         Ok(cleaned)
     }

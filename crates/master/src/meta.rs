@@ -139,10 +139,7 @@ impl MetaTable {
         let count = doubtful.len();
         self.write(mutations, doubtful)?;
         doubtful.clear();
-        tracing::info!(
-            rows = count,
-            "hbase:meta: what a failed write may have left in the log is taken back"
-        );
+        tracing::info!(rows = count, "hbase:meta: rows of failed writes were reverted");
         Ok(())
     }
 
@@ -179,7 +176,7 @@ impl MetaTable {
         self.for_each_row(scan, |row| {
             match region_of(row) {
                 Ok(region) => regions.extend(region),
-                Err(error) => tracing::error!(%error, "a row of hbase:meta cannot be read, and is left out"),
+                Err(error) => tracing::error!(%error, "a row of hbase:meta cannot be read; it is skipped"),
             }
             Ok(())
         })?;
@@ -199,7 +196,7 @@ impl MetaTable {
                     Ok(state) => states.push((TableName::from_bytes(cell.row())?, state.state())),
                     Err(error) => {
                         let error = bad_row(cell.row(), &error);
-                        tracing::error!(%error, "a table's state cannot be read, and is left out");
+                        tracing::error!(%error, "a table's state cannot be read; it is skipped");
                     }
                 }
             }

@@ -73,7 +73,7 @@ impl NamespaceTable {
         for table in tables {
             let name = table.namespace();
             if !self.is_readable(name)? {
-                tracing::error!(namespace = name, %table, "the table's namespace is not known: it is made again, without its settings");
+                tracing::error!(namespace = name, %table, "the table's namespace is missing: it is created again, without its settings");
                 self.put_without_settings(name)?;
             }
         }
@@ -118,7 +118,7 @@ impl NamespaceTable {
                 scanner.next(&mut row, &mut ScannerContext::unlimited()).map_err(TryError::into_failure)?;
             match descriptor_of(&row) {
                 Ok(namespace) => all.extend(namespace),
-                Err(error) => tracing::error!(%error, "the namespace cannot be read, and is left out"),
+                Err(error) => tracing::error!(%error, "the namespace cannot be read; it is skipped"),
             }
             if !state.has_more() {
                 return Ok(all);
@@ -290,7 +290,7 @@ impl Master {
                 master.parts.znodes.remove_namespace(&name);
                 let dir = evenkeel_region::layout::namespace_dir(master.root(), &name);
                 if let Err(error) = remove_if_empty(master.fs(), &dir) {
-                    tracing::warn!(%error, "the empty directory of a namespace that is gone stays");
+                    tracing::warn!(%error, "the empty directory of a deleted namespace could not be removed");
                 }
                 Ok(Vec::new())
             },

@@ -55,7 +55,7 @@ pub(super) fn adopt(
             info.as_ref().and_then(|info| known.iter().chain(&adopted).find(|other| overlap(info, other)));
         let why = match (&info, other) {
             (Some(info), None) => {
-                tracing::error!(%table, region = %info.name_text(), "region was not in hbase:meta: its row is made again");
+                tracing::error!(%table, region = %info.name_text(), "region was not in hbase:meta: its row is written again");
                 adopted.push(info.clone());
                 continue;
             }
@@ -101,7 +101,7 @@ pub(super) fn name_holes(table: &TableName, regions: &[RegionInfo]) {
         };
         if is_hole {
             let from = end.as_ref().map(|end| end.escape_ascii().to_string());
-            tracing::error!(%table, from, to = %start.escape_ascii(), "rows of the table are in no region");
+            tracing::error!(%table, from, to = %start.escape_ascii(), "rows of the table belong to no region");
         }
         end = next.filter(|end| !end.is_empty());
         if end.is_none() {

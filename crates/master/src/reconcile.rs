@@ -59,7 +59,7 @@ pub fn reconcile(
     }
     settle(meta, &tables)?;
     if !meta_is_whole {
-        tracing::error!("a log was damaged: directories that hbase:meta does not speak of are not archived");
+        tracing::error!("a log was damaged: directories that hbase:meta does not list are not archived");
     }
     for (name, dir) in table_dirs(fs, root)?.into_iter().filter(|(name, _)| !name.is_meta()) {
         Reconciler { fs, root, meta, name, dir, is_certain: meta_is_whole }.run(&mut tables)?;
@@ -83,7 +83,7 @@ fn table_of(
     };
     tracing::error!(
         table = %name, path = %dir.display(), %error,
-        "the table has no descriptor that can be read: it is disabled, with the families that are there; alter it, then enable it"
+        "the table has no readable descriptor: it is disabled, with the families of its directories; alter it, then enable it"
     );
     Ok(Table { descriptor: Arc::new(descriptor_of_dirs(fs, dir, name)?), state: TableState::Disabled })
 }
@@ -158,7 +158,7 @@ impl Reconciler<'_> {
 
     fn archive_table(&self) -> Result<()> {
         let (table, archived) = (&self.name, self.is_certain);
-        tracing::warn!(%table, archived, "not in hbase:meta: left by a change that was cut short");
+        tracing::warn!(%table, archived, "not in hbase:meta: left by an interrupted change");
         if archived { archive_table(self.fs, self.root, table) } else { Ok(()) }
     }
 
@@ -166,7 +166,7 @@ impl Reconciler<'_> {
     fn adopt_table(&self) -> Result<Table> {
         let descriptor = descriptors::read(self.fs, &self.dir);
         let table = table_of(self.fs, &self.dir, &self.name, descriptor, TableState::Enabled)?;
-        tracing::error!(table = %self.name, path = %self.dir.display(), "table was not in hbase:meta: its rows are made again");
+        tracing::error!(table = %self.name, path = %self.dir.display(), "table was not in hbase:meta: its rows are written again");
         self.meta.commit(vec![MetaChange::State(self.name.clone(), table.state)])?;
         Ok(table)
     }
@@ -182,7 +182,7 @@ impl Reconciler<'_> {
         let (explained, orphans): (Vec<_>, Vec<_>) =
             unknown.partition(|dir| intents.regions.contains(dir.name()));
         for region in explained.iter().filter(|_| self.is_certain) {
-            tracing::warn!(table = %self.name, region = region.name(), "region left by a change that was cut short; archived");
+            tracing::warn!(table = %self.name, region = region.name(), "region left by an interrupted change; archived");
             let archive = layout::archive_table_dir(self.root, &self.name).join(region.name());
             archive_region_dir(self.fs, &region.path, &archive)?;
         }
@@ -207,7 +207,7 @@ impl Reconciler<'_> {
             let (name, region) = (&self.name, region.name());
             let below = Path::new(region).join(family.name());
             if self.is_certain && intents.families.contains(family.name()) {
-                tracing::warn!(table = %name, region, family = family.name(), "family left by a change that was cut short; archived");
+                tracing::warn!(table = %name, region, family = family.name(), "family left by an interrupted change; archived");
                 archive_files(
                     self.fs,
                     &family.path,
@@ -217,7 +217,7 @@ impl Reconciler<'_> {
                 self.fs.delete_empty_dir(&family.path)?;
             } else {
                 let to = sideline(self.fs, self.root, name, &family.path, &below)?;
-                tracing::error!(table = %name, region, family = family.name(), path = %to.display(), "family is not in the table's descriptor; its files are put aside");
+                tracing::error!(table = %name, region, family = family.name(), path = %to.display(), "family is not in the table's descriptor; its files are moved aside");
             }
         }
         Ok(())

@@ -63,7 +63,7 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) 
     if recovered.files > 0 {
         let ms = length::whole_ms(started.elapsed());
         let Recovered { files, bytes, entries, damaged } = recovered;
-        tracing::info!(files, bytes, entries, damaged, ms, "WALs of an earlier life split");
+        tracing::info!(files, bytes, entries, damaged, ms, "WALs of an earlier process split");
     }
     Ok(recovered)
 }
@@ -101,7 +101,7 @@ fn split_one(
             damage,
             gaps = outcome.gaps.len(),
             bytes,
-            "a WAL is damaged: its edits are put back but for those in the gaps, the file is kept in {CORRUPT_DIR}"
+            "a WAL is damaged: its edits are recovered except those in the gaps; the file is kept in {CORRUPT_DIR}"
         );
     }
     recovered.files += 1;

@@ -28,7 +28,7 @@ pub fn open_meta(env: &Arc<RegionEnv>) -> Result<Arc<Region>> {
     if !fs.exists(&layout::region_dir(root, &info))? {
         let tables = reconcile::table_dirs(fs, root)?;
         if let Some((name, _)) = tables.iter().find(|(name, _)| !name.is_system()) {
-            tracing::error!(root = %root.display(), table = %name, "hbase:meta is gone and tables are there: it is made again from their directories");
+            tracing::error!(root = %root.display(), table = %name, "hbase:meta is missing and tables exist: it is rebuilt from their directories");
         }
     }
     let descriptor = match descriptors::read(fs, &layout::table_dir(root, info.table()))? {
@@ -57,7 +57,7 @@ pub fn open_namespace(
             return open_one(env, meta, region.info, &table.descriptor);
         }
         tracing::error!(
-            "hbase:namespace has no region: it is made again, without the settings of namespaces"
+            "hbase:namespace has no region: it is created again, without the settings of namespaces"
         );
     }
     let descriptor = Arc::new(descriptors::namespace()?);

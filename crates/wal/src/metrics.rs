@@ -1,9 +1,9 @@
 //! Metrics of a WAL, and their record: sub=WAL (`MetricsWALSource`).
 //!
-//! An append counts its size, and its table's counters, on its own thread: additions to memory that
-//! no other core writes. Its time is that of the commit that writes it, which the committing thread
-//! measures once for all entries of the group. So no append reads the clock. The region resolves
-//! its table's counters when it opens ([`Wal::table_appends`]), so no append looks for a table.
+//! An append updates its size and its table's counters on its thread: additions to memory that no
+//! other core writes. Its time is that of the commit that writes it, which the committing thread
+//! measures once for all entries of the batch. So no append reads the clock. The region resolves
+//! its table's counters when it opens ([`Wal::table_appends`]), so no append looks up a table.
 //!
 //! `appendTime` is the time of the write that contains an entry, and `syncTime` that of a commit
 //! with its syncs: what a writer waits for, apart from the commit before.

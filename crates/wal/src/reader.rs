@@ -188,7 +188,7 @@ enum ResumePoint {
     /// The next entry must be searched for.
     Search,
     At(u64),
-    /// At the end of the file: earlier candidates cannot be told from other bytes.
+    /// At the end of the file: earlier candidates cannot be distinguished from other bytes.
     End,
 }
 

@@ -3,14 +3,14 @@
 //!
 //! For each entry, in order:
 //! * if the region's directory is gone (merged, split, deleted), the entry is dropped;
-//! * edits that the master knows to be flushed are dropped: whole entries up to the region's
+//! * edits that the master reports as flushed are dropped: whole entries up to the region's
 //!   sequence id, single cells up to their store's;
 //! * all markers except those of compactions are dropped.
 //!
 //! A region's edits go to `<region dir>/recovered.edits/<first seq id>-<wal file>-<worker>.temp`, a
-//! WAL file of its own. When it is complete it is renamed to its highest sequence id, with 19
-//! digits. If a file of that name exists from another attempt, the one with more edits stays: the
-//! one with the lower first sequence id.
+//! separate WAL file. When it is complete it is renamed to its highest sequence id, with 19 digits.
+//! If a file of that name exists from another attempt, the one with more edits stays: the one with
+//! the lower first sequence id.
 //!
 //! Splitting is idempotent, whichever server repeats it; a failure leaves no finished file that
 //! lacks an edit. Corruption loses only the entries it affects, as far as the format allows to find
@@ -152,7 +152,7 @@ struct Split<'a> {
     regions: HashMap<Bytes, Region>,
     buffered: usize,
     outcome: SplitOutcome,
-    /// Whether the last gap is not logged yet, because the entry after it is not known.
+    /// Whether the last gap is not logged yet, because the entry after it is unknown.
     is_gap_open: bool,
 }
 

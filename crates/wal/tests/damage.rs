@@ -164,7 +164,7 @@ fn plain_files_give_every_entry_that_was_not_damaged_and_no_other() {
                     for (i, entry) in entries.iter().enumerate() {
                         let Some(from) = moved(&damage, offsets[i], offsets[i + 1]) else { continue };
                         let is_there = read.entries.iter().any(|(at, _, read)| *at == from && read == entry);
-                        // A trailer tells where the last entry ends.
+                        // A trailer shows where the last entry ends.
                         let is_there = is_there || i == entries.len() - 1 && damage.from >= offsets[i + 1];
                         // A corrupt length may make an entry look like a torn one. Then nothing is
                         // guessed, but the gap is named.

@@ -409,7 +409,8 @@ fn nobody_waits_for_the_last_sync_of_a_file_whose_entries_are_synced() {
 fn rolls_do_not_run_ahead_of_the_files_that_are_being_closed() {
     const ROLLERS: u64 = 4;
     const ROLLS: u64 = 25;
-    // Each waits to be closed, so each is open: some, and one of each who asks.
+    // Each file that waits to be closed is open: a few, and one for each thread that requests a
+    // roll.
     const OPEN_MAX: u64 = 8 + ROLLERS;
     let (_, fs) = faulty();
     let wal = open_with(fs.clone(), WalConfig::default(), Arc::new(NoListener));

@@ -144,7 +144,7 @@ fn every_flipped_bit_is_survived_and_harms_no_entry_before_it() {
             damaged[at] ^= 1 << bit;
             let (read, error, _) = read_bytes(&damaged);
             let before = offsets.iter().skip(1).filter(|offset| **offset <= at).count();
-            // Only the trailer's length tells where the entries end.
+            // Only the trailer's length shows where the entries end.
             let before = if at >= offsets[4] && error.is_some() { read.len().min(4) } else { before };
             assert!(read.len() >= before, "{form:?} {at}.{bit}");
             assert_eq!(read[..before], entries[..before], "{form:?} {at}.{bit}");

@@ -145,7 +145,7 @@ impl Delegate for SnapshotFiles {
                 Ok(files)
             }
             Err(error) => {
-                tracing::error!(%error, "a snapshot cannot be read: no file of the archive is deleted until it is mended or gone");
+                tracing::error!(%error, "a snapshot cannot be read: no file of the archive is deleted until it is repaired or deleted");
                 Ok(Vec::new())
             }
         }

@@ -108,7 +108,7 @@ impl CleanerSettings {
 }
 
 fn unknown(key: &str, name: &str) -> Box<dyn Delegate> {
-    tracing::error!(key, name, "this cleaner is not known here and might keep any file: none is deleted");
+    tracing::error!(key, name, "this cleaner is not supported and might keep any file: no file is deleted");
     Box::new(KeepAll)
 }
 

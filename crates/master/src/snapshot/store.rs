@@ -82,7 +82,7 @@ impl<'a> SnapshotStore<'a> {
             match self.description_in(&dir.path) {
                 Ok(description) => found.push(description),
                 Err(error) => {
-                    tracing::warn!(snapshot = dir.name(), %error, "not a snapshot that can be read")
+                    tracing::warn!(snapshot = dir.name(), %error, "the snapshot cannot be read")
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! The checksum of an entry, which HBase's format lacks.
 //!
 //! A power cut may leave the length of an unsynced entry on the disk with zeros or other bytes in
-//! place of its contents. Where the lengths in it survive, only a checksum tells it from an entry
-//! that was written. So each entry has one, in a place that HBase's readers skip: field 1000
+//! place of its contents. Where the lengths in it survive, only a checksum distinguishes it from an
+//! entry that was written. So each entry has one, in a place that HBase's readers skip: field 1000
 //! of its WALKey, a number that HBase does not use.
 //!
 //! ```text
@@ -16,7 +16,7 @@
 //! * It is the key's first field, so that its place is known before the key is parsed, and so that
 //!   a key ends with a field that shows a missing byte. Protobuf's readers take fields in any
 //!   order.
-//! * `WALHeader.entry_checksums` says that every entry of the file has one. So an entry whose
+//! * `WALHeader.entry_checksums` states that every entry of the file has one. So an entry whose
 //!   field was overwritten is not taken for one that HBase wrote.
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};

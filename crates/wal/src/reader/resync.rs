@@ -23,12 +23,11 @@
 //! [`crate::format::lru_dictionary`].
 //! * *By lengths*: the entry is skipped part by part, and leads to another. So the number of
 //!   strings that it added is known, but not their contents: later entries are returned unless they
-//!   use one of these; such an entry is a gap of its own.
-//! * *By search*, as above, but the bytes of values cannot be told from others. Entries must reach
-//!   the end, and one of them must belong to a region that was read before. After that only strings
-//!   read before the corruption, and those within an entry, are known: most later entries may be
-//!   lost, and each is named.
-//!
+//!   use one of these; each entry that does is a separate gap.
+//! * *By search*, as above, but the bytes of values cannot be distinguished from others. Entries
+//!   must reach the end, and one of them must belong to a region that was read before. After that
+//!   only strings read before the corruption, and those within an entry, are known: most later
+//!   entries may be lost, and each is named.
 //! # Ends
 //! The last entry of a file whose writer died is torn, which is not corruption. A torn entry is
 //! assumed if no entry is found after it. If one is found, but all remaining bytes are a plausible
