@@ -13,23 +13,23 @@
 //! in the snapshot is in the WAL -> write files to the temporary directory -> rename -> swap the
 //! file list.
 //!
-//! **Lock order**: row locks, the bulk load lock, the flush lock, the updates lock, the lock of
-//! write numbers. No I/O happens under the last two.
+//! **Lock order**: row locks, the bulk load lock, the flush lock, the updates lock, the MVCC lock
+//! of write numbers. No I/O happens under the last two.
 //!
 //! **One in-memory flush** (`in_memory_flush.rs`): a pointer swap without a lock -> wait until the
-//! swapped segment is durable -> make it flat -> swap. Writers and readers wait for none of it.
+//! swapped segment is durable -> make it flat -> swap. It never blocks writers or readers.
 //!
 //! **One bulk load** (`bulk_load.rs`): check the files -> flush -> write a manifest of all moves,
 //! which commits the load even across a crash -> rename -> swap the file lists of all families at
 //! once.
 //!
-//! **The row cache** (`row_cache.rs`) answers Gets of tables with `ROW_CACHE_ENABLED` without any
-//! of this. Writes update it before they become visible.
+//! **The row cache** (`row_cache.rs`) answers Gets of tables with `ROW_CACHE_ENABLED` without a
+//! scan. Writes update it before they become visible.
 //!
 //! **Views without registration.** A flush or compaction drops versions that no reader at or above
-//! the current read point needs. A reader that took its read point before such a change and its
-//! file list after it would miss them. So every swap makes the *epoch* odd before and even after,
-//! and a reader that sees the epoch change takes its view again.
+//! the current read point needs. A reader that takes its read point before the file list is swapped
+//! and its file list afterwards would miss them. So every swap makes the *epoch* odd before and
+//! even after (a seqlock), and a reader that sees the epoch change takes its view again.
 
 #![forbid(unsafe_code)]
 
@@ -98,45 +98,46 @@ use crate::store::{Store, StoreConfig, StoreEnv};
 pub struct RegionConfig {
     /// `hbase.hregion.memstore.flush.size`: MemStore bytes at which a flush is requested.
     pub flush_bytes: u64,
-    /// `hbase.hregion.memstore.block.multiplier`: times `flush_bytes` at which writes are refused.
+    /// `hbase.hregion.memstore.block.multiplier`: writes are refused at this multiple of
+    /// `flush_bytes`.
     pub block_multiplier: u64,
     /// `hbase.rowlock.wait.duration`.
     pub row_lock_wait: Duration,
-    /// `hbase.server.keyvalue.maxsize`: bytes of a cell that an Increment or Append may make; 0 for
-    /// no limit.
+    /// `hbase.server.keyvalue.maxsize`: the maximum bytes of a cell that an Increment or Append
+    /// makes; 0 for no limit.
     pub cell_bytes_max: usize,
-    /// What the server was told to change since it started. Clones share it.
+    /// Limits changed while the server runs. Clones share it.
     pub changed: Arc<ChangedConfig>,
 }
 
-/// Limits of regions and stores that hold instead of those of the start.
+/// Limits of regions and stores changed while the server runs. They override those of the start.
 #[derive(Debug, Default)]
 pub struct ChangedConfig {
-    /// Instead of [`RegionConfig::flush_bytes`]; 0 for none.
+    /// Overrides [`RegionConfig::flush_bytes`]; 0 if unchanged.
     flush_bytes: AtomicU64,
-    /// Instead of [`RegionConfig::block_multiplier`]; 0 for none.
+    /// Overrides [`RegionConfig::block_multiplier`]; 0 if unchanged.
     block_multiplier: AtomicU64,
-    /// For the choice of compactions, instead of [`StoreEnv::config`].
+    /// Overrides [`StoreEnv::config`] for the selection of compactions.
     stores: ArcSwapOption<StoreConfig>,
 }
 
 impl ChangedConfig {
-    /// Changes the limits of all regions that share this. [`Region::apply_changed_config`] makes
-    /// the stores of an open region take theirs.
+    /// Changes the limits of all regions that share this. [`Region::apply_changed_config`] applies
+    /// `stores` to the stores of an open region.
     pub fn set(&self, region: &RegionConfig, stores: StoreConfig) {
         self.flush_bytes.store(region.flush_bytes, Ordering::Relaxed);
         self.block_multiplier.store(region.block_multiplier, Ordering::Relaxed);
         self.stores.store(Some(Arc::new(stores)));
     }
 
-    /// What stores choose compactions by, if that was changed.
+    /// Returns the changed configuration by which stores select compactions, if there is one.
     fn stores(&self) -> Option<Arc<StoreConfig>> {
         self.stores.load_full()
     }
 }
 
 impl RegionConfig {
-    /// [`RegionConfig::flush_bytes`] as it is now.
+    /// Returns the limit in force: the changed one, or else [`RegionConfig::flush_bytes`].
     fn current_flush_bytes(&self) -> u64 {
         match self.changed.flush_bytes.load(Ordering::Relaxed) {
             0 => self.flush_bytes,
@@ -144,7 +145,7 @@ impl RegionConfig {
         }
     }
 
-    /// [`RegionConfig::block_multiplier`] as it is now.
+    /// Returns the limit in force: the changed one, or else [`RegionConfig::block_multiplier`].
     fn current_block_multiplier(&self) -> u64 {
         match self.changed.block_multiplier.load(Ordering::Relaxed) {
             0 => self.block_multiplier,
@@ -175,8 +176,8 @@ pub trait RegionEvents: Send + Sync {
     /// Reported once until that flush begins. A server that ignores it does no in-memory flushes.
     fn in_memory_flush_wanted(&self, _region: &Arc<Region>) {}
 
-    /// A panic left a write or a flush of the region half done, so that later ones would wait for
-    /// it forever. The server must abort; every acknowledged write is in the log.
+    /// A panic left a write or a flush of the region half done, so later ones would wait forever.
+    /// The server must abort; every acknowledged write is in the log.
     fn abort_server(&self, _region: &Region, _reason: &str) {}
 }
 
@@ -202,7 +203,7 @@ pub struct RegionEnv {
     pub nonces: Arc<NonceManager>,
     /// Receives the regions' events.
     pub events: Arc<dyn RegionEvents>,
-    /// How long the operations on each table took.
+    /// Latencies of the operations on each table.
     pub operation_times: Arc<TableOperationTimes>,
 }
 
@@ -225,7 +226,7 @@ pub struct Region {
     stores: Vec<Arc<Store>>,
     mvcc: Arc<Mvcc>,
     row_locks: RowLocks,
-    /// Cached answers of Gets, if the table asks for a row cache.
+    /// Cached answers of Gets, if the table enables the row cache.
     row_cache: Option<Arc<RowCache>>,
     /// Held shared by writes while they take a number and fill the MemStore; held exclusively by a
     /// flush's swap and by a close.
@@ -237,7 +238,8 @@ pub struct Region {
     compacting: Mutex<()>,
     /// Serialises bulk loads.
     bulk_loading: Mutex<()>,
-    /// The rest of the last bulk load, if it could not finish. Changed under the flush lock.
+    /// The unfinished part of the last bulk load, if it failed midway. Changed under the flush
+    /// lock.
     unfinished: Mutex<bulk_load::UnfinishedLoad>,
     /// Odd while the lists that readers take are being swapped.
     epoch: AtomicU64,
@@ -247,13 +249,13 @@ pub struct Region {
     max_flushed_seq_id: AtomicU64,
     /// The first flush is requested this many bytes below the flush size; 0 after that flush.
     first_flush_lead: AtomicU64,
-    /// When the oldest edit was made that no flush has taken; `i64::MAX` for none. Set under the
+    /// The time of the oldest edit that no flush has taken; `i64::MAX` for none. Set under the
     /// updates lock.
     oldest_edit_ms: AtomicI64,
     counts: Arc<RegionCounters>,
-    /// Mutations in no log, and their bytes, when the last flush began.
+    /// The number of mutations that are in no log, and their bytes, when the last flush began.
     unlogged_flushed: [AtomicU64; 2],
-    /// Flushes and compactions of the table.
+    /// Counts of the table's flushes and compactions.
     metrics: Arc<TableMetrics>,
     /// The log's counts of the table.
     appends: Arc<TableAppends>,
@@ -266,12 +268,12 @@ impl Region {
         &self.info
     }
 
-    /// How long the operations on its table took, of all regions that this server has of it.
+    /// Returns the latencies of operations on the table, over all its regions on this server.
     pub fn operation_times(&self) -> &Arc<OperationTimes> {
         &self.operation_times
     }
 
-    /// Its table.
+    /// The table's descriptor.
     pub fn table(&self) -> &Arc<TableDescriptor> {
         &self.table
     }
@@ -296,17 +298,17 @@ impl Region {
         self.max_flushed_seq_id.load(Ordering::Relaxed)
     }
 
-    /// The sequence id up to which readers see edits now.
+    /// The sequence id up to which readers currently see edits.
     pub fn read_point(&self) -> u64 {
         self.mvcc.read_point()
     }
 
-    /// Requests so far.
+    /// The counts of requests.
     pub fn counts(&self) -> &Arc<RegionCounters> {
         &self.counts
     }
 
-    /// The counts of flushes, compactions and splits, which the regions of a server share.
+    /// The counts of flushes, compactions and splits, shared by the regions of a server.
     pub fn store_metrics(&self) -> &Arc<StoreMetrics> {
         &self.env.stores.metrics
     }
@@ -327,15 +329,15 @@ impl Region {
         self.stores.iter().map(|s| s.snapshot_size().heap_bytes).sum()
     }
 
-    /// Bytes of the MemStore's chunks, partly filled ones included, and the part of them that
-    /// belongs to segments frozen by a flush. It walks every chunk, so call it only for periodic
-    /// measurement.
+    /// Returns the bytes of the MemStore's chunks, partly filled ones included, and how many of
+    /// them belong to segments frozen by a flush. It walks every chunk, so call it only for
+    /// periodic measurement.
     pub fn chunk_bytes(&self) -> (u64, u64) {
         let of_stores = self.stores.iter().map(|store| store.chunk_bytes());
         of_stores.fold((0, 0), |(all, frozen), (more, more_frozen)| (all + more, frozen + more_frozen))
     }
 
-    /// Where its files are.
+    /// The file system that holds the region's files.
     pub fn file_system(&self) -> &Arc<dyn evenkeel_fs::FileSystem> {
         &self.env.stores.fs
     }
@@ -344,13 +346,13 @@ impl Region {
     ///
     /// The first flush after an open is requested up to a quarter earlier, by a hash of the
     /// region's name. Otherwise regions that are written evenly, such as those of a new table,
-    /// would all fill at the same moment, time and again.
+    /// would all reach the limit at the same moment again and again.
     pub fn needs_flush(&self) -> bool {
         self.memstore_size().heap_bytes
             >= self.flush_bytes().saturating_sub(self.first_flush_lead.load(Ordering::Relaxed))
     }
 
-    /// How near this region is to a limit on writes: 0 is far from any, 1 is at the limit.
+    /// Returns how close the region is to a limit on writes: 0 is far from any limit, 1 is at one.
     /// Unflushed bytes count from half of the size at which writes are refused; the files of a
     /// store count from `hbase.hstore.blockingStoreFiles` to twice as many.
     pub fn write_pressure(&self) -> f64 {
@@ -365,23 +367,22 @@ impl Region {
         over as f64 / (limit / 2).max(1) as f64
     }
 
-    /// When the oldest write was made that is only in memory and not in a flush under way, in
+    /// Returns the time of the oldest write that is only in memory and in no running flush, in
     /// milliseconds since 1970; `None` if there is none.
     pub fn oldest_edit_ms(&self) -> Option<i64> {
         let oldest_ms = Some(self.oldest_edit_ms.load(Ordering::Relaxed)).filter(|ms| *ms != i64::MAX);
         oldest_ms.filter(|_| self.stores.iter().any(|store| store.memstore_size().cells > 0))
     }
 
-    /// The number of writes since the last flush, or since the open if there was none; 0 if none of
-    /// them is only in memory. It counts sequence ids, and markers in the log take some of those,
-    /// too.
+    /// Returns the number of writes since the last flush, or since the open if there was none; 0 if
+    /// the MemStore is empty. It counts sequence ids, some of which belong to markers in the log.
     pub fn changes_since_flush(&self) -> u64 {
         let has_edits = self.stores.iter().any(|store| store.memstore_size().cells > 0);
         let changes = self.mvcc.read_point().saturating_sub(self.max_flushed_seq_id());
         if has_edits { changes } else { 0 }
     }
 
-    /// Returns true if a flush is under way.
+    /// Returns true if a flush is running.
     pub fn is_flushing(&self) -> bool {
         self.flushing.is_locked()
     }
@@ -391,7 +392,7 @@ impl Region {
         self.flushing.is_awaited()
     }
 
-    /// Has its stores choose compactions by what was changed since the start.
+    /// Applies the changed configuration, if there is one, to how the stores select compactions.
     pub fn apply_changed_config(&self) {
         if let Some(changed) = self.env.config.changed.stores() {
             let of_table = changed.for_table(&self.table);

@@ -9,15 +9,15 @@
 //! ```
 //!
 //! A cell is a [`CellRef`] borrowed from its leaf. It is copied once, into the reply's
-//! [`CellBuffer`](evenkeel_common::CellBuffer), if it is part of the answer. Nothing is allocated
-//! per cell: a matcher's state (a row, a qualifier) lies in buffers that are reused.
+//! [`CellBuffer`](evenkeel_common::CellBuffer), if it is part of the answer. There is no allocation
+//! per cell: a matcher keeps its state (a row, a qualifier) in buffers that it reuses.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`context`] | [`ScannerContext`]: limits of a call and progress towards them; [`NextState`] |
 //! | [`heap`] | [`KeyValueHeap`], in both directions |
 //! | [`matcher`] | which cells of a store are visible, or kept by a flush or a compaction |
-//! | [`reply_charge`] | [`ReplyCharge`]: what the cells of a reply take of the budget of replies |
+//! | [`reply_charge`] | [`ReplyCharge`]: what a reply's cells take from the budget of replies |
 //! | [`store_scanner`] | [`StoreScanner`] |
 //! | [`time_slice`] | [`TimeSlice`]: how long reads may compute on a thread that serves others |
 //! | `columns`, `deletes`, `new_version` | a matcher's trackers of columns and of delete markers |
@@ -59,7 +59,7 @@ pub trait KeyValueScanner: Send {
     /// The current cell.
     fn peek(&self) -> Option<&CellRef<'_>>;
 
-    /// Returns true if there is no current cell. Cheaper than looking at the cell.
+    /// Returns true if there is no current cell. Cheaper than `peek`.
     fn is_at_end(&self) -> bool {
         self.peek().is_none()
     }
@@ -108,24 +108,25 @@ pub trait KeyValueScanner: Send {
     }
 }
 
-/// A scanner at the bottom of a [`KeyValueHeap`], over one MemStore segment or one store file. This
-/// folder knows neither of the two, only this trait.
+/// A scanner at the bottom of a [`KeyValueHeap`], over one MemStore segment or one store file. The
+/// scanners of this folder depend on this trait only.
 pub trait LeafScanner: KeyValueScanner {
     /// Prefetches rows that will be sought soon. The position does not change.
     fn prefetch_rows<'a>(&mut self, _rows: impl Iterator<Item = &'a [u8]> + Clone) {}
 
-    /// The current cell's value without a copy, if its block can be shared.
+    /// Returns the current cell's value without a copy, if its block can be shared.
     fn share_value(&self) -> Option<Bytes> {
         None
     }
 
-    /// Bytes of the blocks it pins. Cells of a segment belong to the MemStore and do not count.
+    /// Returns the bytes of the blocks it pins. Cells of a segment belong to the MemStore and do
+    /// not count.
     fn held_bytes(&self) -> u64 {
         0
     }
 
-    /// Makes the current cell's value and tags readable: loads its block if that is released.
-    /// Returns the bytes of the current block, if it was entered since the last call; otherwise 0.
+    /// Makes the current cell's value and tags readable: loads its block again if it was released.
+    /// Returns the bytes of the current block if it was entered since the last call, otherwise 0.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].

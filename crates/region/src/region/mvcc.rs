@@ -6,10 +6,10 @@
 //! WAL entry is as durable as requested. Writes may complete in any order; the read point moves
 //! only over a contiguous range of complete numbers.
 //!
-//! One lock (`order`) covers taking a number and whatever must happen in the same order (the WAL
-//! append). So the order of the log is the order of the numbers. The append may wait under it for
-//! room in the WAL's queue. Only the WAL's thread makes that room, and the same thread completes
-//! writes. So completion uses a lock of its own (`inner`), under which nothing waits.
+//! One lock (`order`) covers taking a number and all work that must happen in the same order (the
+//! WAL append). So the order of the log is the order of the numbers. The append may wait under it
+//! for space in the WAL's queue. Only the WAL's thread frees that space, and the same thread
+//! completes writes. So completion uses another lock (`inner`), under which no thread waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::wait_budget;
 
-/// What runs when a write number, and all below it, are visible.
+/// A callback for when a write number, and all below it, are visible.
 pub trait OnVisible: Send {
     /// Runs once, on the thread that moved the read point, and must be short.
     fn visible(self: Box<Self>);
@@ -73,16 +73,16 @@ impl Mvcc {
         self.read_point.load(Ordering::Acquire)
     }
 
-    /// The highest number given out.
+    /// The highest number taken.
     pub fn write_point(&self) -> u64 {
         self.inner.lock().write_point
     }
 
-    /// Takes the next number and runs `ordered` with it before any other number is taken. The
+    /// Takes the next number and runs `ordered` with it before another number can be taken. The
     /// number stays incomplete until [`Mvcc::complete`], whatever `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
-        // The holder computes, or waits for room in the log. Only the latter is long enough to lend
-        // the turn.
+        // The holder computes, or waits for space in the log's queue. Only the latter is long
+        // enough to lend the turn.
         let soon = self.order.try_lock().or_else(|| self.order.try_lock_for(wait_budget::BRIEF));
         let _order = soon.unwrap_or_else(|| turns::lend(|| self.order.lock()));
         let number = self.next();
@@ -111,8 +111,8 @@ impl Mvcc {
         self.complete_then(number, None);
     }
 
-    /// Marks a number complete. `waiter` runs once it is visible; on this thread, if it is visible
-    /// at once.
+    /// Marks a number complete. `waiter` runs once it is visible; on this thread, if that is
+    /// immediately.
     pub fn complete_then(&self, number: u64, waiter: Option<Waiter>) {
         let mut ready = Vec::new();
         let mut inner = self.inner.lock();
@@ -145,7 +145,7 @@ impl Mvcc {
         }
     }
 
-    /// Moves both points up to `number`, while a region opens. No write may be pending.
+    /// Moves both points up to `number` while a region opens. No write may be pending.
     pub fn advance_to(&self, number: u64) {
         let mut inner = self.inner.lock();
         debug_assert!(inner.pending.is_empty());

@@ -10,12 +10,12 @@
 //! ```
 //! No thread waits for a write in any of these states. The write itself is the callback of both
 //! waits: the log owns it while it is *logged* ([`OnSynced`]), and [`Mvcc`](super::mvcc::Mvcc) owns
-//! it while it is *durable* ([`OnVisible`]). It lies in one allocation until it is answered. A
+//! it while it is *durable* ([`OnVisible`]). It stays in one allocation until it is answered. A
 //! write that is not logged (`SKIP_WAL`) is durable at once.
 //!
 //! The answer goes to the region's caller ([`WriteAnswer`]), on the thread that made the write
-//! visible: usually the log's. The caller decides what happens to it then (the server may delay it
-//! to throttle writers).
+//! visible, usually the log's. The caller decides what to do with it (the server may delay it to
+//! throttle writers).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,7 +41,7 @@ pub(super) struct Applied {
     pub logged: Option<(Txid, SyncLevel)>,
     /// The cells as they were written.
     pub cells: Vec<KeyValue>,
-    /// Rows of the row cache that the write keeps from being filled.
+    /// Entries of the row cache that are not served until the write is visible.
     pub held: HeldRows,
 }
 
@@ -56,8 +56,8 @@ pub(super) enum WriteAnswer {
 }
 
 impl WriteAnswer {
-    /// Reports the outcome of the write. In a batch, an error applies to every mutation without an
-    /// error of its own.
+    /// Reports the outcome of the write. In a batch, an error applies to every mutation that has no
+    /// error yet.
     pub fn give(self, outcome: Result<CheckAndMutateResult>) {
         match (self, outcome) {
             (Self::Mutation(done), outcome) => {
@@ -77,12 +77,12 @@ impl WriteAnswer {
 pub(super) struct PendingWrite {
     region: Arc<Region>,
     applied: Applied,
-    /// The answer, once the write is visible.
+    /// The answer to give once the write is visible.
     result: CheckAndMutateResult,
     /// The nonce of an operation that must be applied once only.
     nonce: Option<RunningNonce>,
     answer: WriteAnswer,
-    /// What the write waited for on the thread that made it.
+    /// The waits of the write on the thread that made it.
     waits: Option<Waits>,
     /// When it was logged.
     logged_at: Instant,
@@ -99,12 +99,12 @@ impl PendingWrite {
         Self { region: Arc::clone(region), applied, result, nonce: None, answer, waits, logged_at }
     }
 
-    /// Ends the operation with the write.
+    /// Ends the nonce's operation with the write.
     pub fn with_nonce(self, nonce: RunningNonce) -> Self {
         Self { nonce: Some(nonce), ..self }
     }
 
-    /// Continues a write that has just been applied.
+    /// Continues a write that is in the MemStore.
     pub fn start(self) {
         let region = Arc::clone(&self.region);
         match self.applied.logged {
@@ -113,9 +113,9 @@ impl PendingWrite {
         }
     }
 
-    /// Notes what the write waited for, for the thread that answers it.
+    /// Records the write's waits for the thread that answers it.
     fn note_waits(&self) {
-        // Nothing that another write left on this thread is this one's.
+        // Waits that another write left on this thread do not belong to this one.
         waits::take();
         if let Some(waits) = &self.waits {
             waits::note_all(waits);

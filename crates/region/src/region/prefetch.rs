@@ -1,9 +1,9 @@
 //! Prefetches the MemStore positions of the rows about to be written.
 //!
 //! A write descends a skip list. Only the upper nodes are in the processor's cache, so it waits for
-//! memory at each lower node; the next write, often in another region, waits again. Here the
-//! descents of many rows are interleaved, one node each in turn, so that their cache misses
-//! overlap. Nothing is changed, and nothing is kept but the cached lines.
+//! memory at each lower node; the next write, often in another region, waits again. This module
+//! interleaves the descents of many rows, one node of each in turn, so that their cache misses
+//! overlap. It changes and keeps nothing except the contents of the processor's cache.
 
 use super::Region;
 use crate::memstore::SegmentDescent;
@@ -11,8 +11,8 @@ use crate::memstore::SegmentDescent;
 /// The number of interleaved descents: about the number of cache misses that a core can have in
 /// flight.
 const INTERLEAVED: usize = 12;
-/// Rows of regions with more stores than this are not prefetched: it is unknown which stores they
-/// go to.
+/// Rows of regions with more stores than this are not prefetched, because it is not known which
+/// stores they go to.
 const STORES_MAX: usize = 2;
 
 /// Prefetches the position of each row in its region's MemStores.

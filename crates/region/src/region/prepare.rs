@@ -2,8 +2,8 @@
 //! Delete names, the sums of Increments and the concatenations of Appends. Runs under the row's
 //! lock.
 //!
-//! The input was checked before. A result may be longer (joined values and tags, an added tag), so
-//! it is checked again.
+//! The input is already validated. A result may be longer (joined values and tags, an added tag),
+//! so its length is checked again.
 
 use std::borrow::Cow;
 
@@ -43,7 +43,8 @@ impl Region {
         Ok(())
     }
 
-    /// A time to live makes cells longer, so each is checked again.
+    /// Prepares a Put with a time to live. The tag makes cells longer, so their length is checked
+    /// again.
     fn prepare_put_with_ttl(&self, put: &Mutation, timestamp: i64) -> Result<Vec<KeyValue>> {
         let with_ttl = |key_value: &KeyValue| {
             let cell = with_latest(key_value, timestamp);
@@ -84,9 +85,9 @@ impl Region {
         self.table.families().map(|family| marker(family.name())).collect()
     }
 
-    /// The timestamp of the `version`th newest visible put of a column, if the column has that
-    /// many. Writes still on their way to the log are ordered after this one: they may yet fail, so
-    /// the marker must not name them.
+    /// Returns the timestamp of the `version`th newest visible put of a column, if the column has
+    /// that many. Writes that are not durable yet are ordered after this one: they may still fail,
+    /// so the marker must not name them.
     fn timestamp_of_version(&self, cell: &CellRef<'_>, version: u32) -> Result<Option<i64>> {
         let mut scan = column_scan(cell.row(), cell.family(), vec![cell.qualifier()], TimeRange::ALL);
         scan.max_versions = version;
@@ -156,7 +157,7 @@ impl Region {
         KeyValueBuilder { row, family, qualifier, timestamp, kind, value: &value, tags: &tags }.try_build()
     }
 
-    /// Checks a cell's length before memory is allocated for it.
+    /// Checks a cell's length before allocating memory for it.
     fn check_cell_bytes(&self, key_value_bytes: usize) -> Result<()> {
         check_key_value_bytes(key_value_bytes)?;
         let (bytes, max) = (key_value_bytes + CELL_LENGTH_BYTES, self.env.config.cell_bytes_max);
@@ -170,7 +171,7 @@ impl Region {
     }
 }
 
-/// A read of one version of some columns of one row.
+/// A Get of one version of some columns of one row.
 fn column_scan(row: &[u8], family: &[u8], qualifiers: Vec<&[u8]>, time_range: TimeRange) -> Scan {
     let qualifiers = qualifiers.into_iter().map(|q| q.to_vec().into()).collect();
     let families = [FamilyColumns { family: family.to_vec().into(), qualifiers: Some(qualifiers) }].into();
@@ -182,12 +183,12 @@ fn names_latest_of_same_column(other: &KeyValue, cell: &CellRef<'_>) -> bool {
     other.timestamp() == LATEST_TIMESTAMP && other.type_code() == cell.type_code() && other.same_column(cell)
 }
 
-/// The cell, with `timestamp` if it has none.
+/// Returns the cell, with `timestamp` if it has none.
 fn with_latest(cell: &KeyValue, timestamp: i64) -> KeyValue {
     if cell.as_cell().timestamp() == LATEST_TIMESTAMP { cell.with_timestamp(timestamp) } else { cell.clone() }
 }
 
-/// Raw tags, with the mutation's time to live (if any) in place of theirs.
+/// Returns raw tags with their time to live replaced by the mutation's, if it has one.
 ///
 /// # Errors
 /// `DoNotRetryIOException` if they are too long.
@@ -198,7 +199,7 @@ fn with_ttl(tags: &[u8], ttl_ms: Option<i64>) -> Result<Cow<'_, [u8]>> {
     }
 }
 
-/// Bytes of the cell that joins an old value and a delta, with `tags_bytes` of tags.
+/// Returns the bytes of the cell that joins an old value and a delta, with `tags_bytes` of tags.
 fn joined_bytes(delta: &CellRef<'_>, old_value_bytes: usize, tags_bytes: usize) -> usize {
     let tags = if tags_bytes == 0 { 0 } else { 2 + tags_bytes };
     KEY_VALUE_PREFIX_BYTES + delta.key().len() + old_value_bytes + delta.value().len() + tags

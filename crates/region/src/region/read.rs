@@ -4,9 +4,9 @@
 //! and dropping a scanner (views, leaves, trackers) is the larger part of a cached Get. So a
 //! [`RowReader`] keeps its last scanner and reuses it for the next row if a new one would read the
 //! same: the Get is of the same kind, the stores have the same segments and files, and the clock
-//! shows the same millisecond. The read point is always taken again.
+//! shows the same millisecond. Every Get takes a new read point.
 //!
-//! A caller that knows the next rows announces them ([`RowReader::prefetch_rows`]), so that their
+//! A caller that has the next rows announces them ([`RowReader::prefetch_rows`]), so that their
 //! memory accesses overlap. A new scanner prefetches them again.
 
 use std::sync::Arc;
@@ -33,14 +33,14 @@ impl Region {
     ///
     /// # Errors
     /// `WrongRegionException`, `NoSuchColumnFamilyException`, `IOException` from store files, and
-    /// any error of the filter.
+    /// errors of the filter.
     pub fn get(&self, scan: Scan) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
         let read = self.row_reader(Wait::Allowed).get(scan, &mut row, &mut ScannerContext::unlimited());
         read.map(|()| row).map_err(TryError::into_failure)
     }
 
-    /// A reader for a sequence of Gets, which may wait or must not.
+    /// Returns a reader for a sequence of Gets. `wait` allows or forbids it to wait for I/O.
     pub fn row_reader(&self, wait: Wait) -> RowReader<'_> {
         RowReader { region: self, wait, last: None, reads: 0, filtered: 0 }
     }
@@ -55,17 +55,17 @@ impl Region {
         Ok(scanner.counted_in(&self.counts))
     }
 
-    /// The MemStore segments that only scanners keep alive: they were flushed since this scanner
-    /// began. Each is given as an identifier and the bytes of its chunks. If the region is no
-    /// longer served (`is_served` is false), that holds for all segments.
+    /// Returns the MemStore segments that only scanners keep alive, because they were flushed since
+    /// this scanner began: an identifier and the bytes of the chunks of each. If the region is not
+    /// served (`is_served` is false), returns all segments of the scanner.
     pub fn segments_kept_by(&self, scanner: &RegionScanner, is_served: bool) -> Vec<(usize, u64)> {
         let is_ours = |segment: &Arc<Segment>| self.stores.iter().any(|store| store.has_segment(segment));
         let kept = scanner.segments().filter(|segment| !is_served || !is_ours(segment));
         kept.map(|segment| (Arc::as_ptr(segment).addr(), segment.chunk_bytes())).collect()
     }
 
-    /// Reads the current row for a write that holds the row's exclusive lock and has waited until
-    /// earlier writes are durable.
+    /// Reads the current row for a write. The write holds the row's exclusive lock and has waited
+    /// until earlier writes are durable.
     pub(super) fn read_row_now(&self, scan: Scan) -> Result<CellBuffer> {
         self.read_row(scan, Some(UNCOMMITTED))
     }
@@ -97,8 +97,8 @@ impl Region {
         if scan.read_uncommitted { Some(UNCOMMITTED) } else { scan.mvcc_read_point }
     }
 
-    /// Reuses the scanner of a Get for another row. Returns false if a new scanner would read
-    /// something else. Do not use the scanner after an error.
+    /// Reuses the scanner of a Get for another row. Returns false if a new scanner would read from
+    /// other segments or files. Do not use the scanner after an error.
     fn read_again(&self, last: &mut LastGet, row: &Bytes) -> TryResult<bool> {
         let LastGet { scan, open, .. } = last;
         if self.env.stores.clock.now_ms() != open.now_ms {
@@ -109,7 +109,7 @@ impl Region {
         open.scanner.go_to_row(&open.views, scan, row, read_point, open.now_ms).map(|()| true)
     }
 
-    /// A scanner at the row: the last Get's, or a new one.
+    /// Returns a scanner at the row: the last Get's, or a new one.
     fn scanner_at<'a>(
         &self,
         last: &'a mut Option<LastGet>,
@@ -138,8 +138,7 @@ impl Region {
         Ok(&mut last.open.scanner)
     }
 
-    /// Returns a read point for existing views, if [`Region::view`] would return the same views
-    /// now.
+    /// Returns a read point for existing views, if [`Region::view`] would return the same views.
     fn view_again(&self, views: &StoreViews, read_point: Option<u64>) -> Option<u64> {
         let epoch = self.epoch.load(Ordering::Acquire);
         let point = read_point.unwrap_or_else(|| self.mvcc.read_point());
@@ -147,7 +146,7 @@ impl Region {
         (are_current && self.epoch.load(Ordering::Acquire) == epoch).then_some(point)
     }
 
-    /// Returns a read point and the views of the stores asked for, which together hold everything
+    /// Returns a read point and the views of the requested stores, which together hold everything
     /// visible at that point.
     fn view(&self, scan: &Scan, read_point: Option<u64>) -> (u64, StoreViews) {
         let mut tries = 0;
@@ -177,30 +176,30 @@ struct OpenScanner {
     now_ms: i64,
 }
 
-/// Reads rows of a region one after the other. See the module.
+/// Reads rows of a region in sequence. See the module.
 pub struct RowReader<'a> {
     region: &'a Region,
     wait: Wait,
     last: Option<LastGet>,
     /// Rows read so far.
     reads: u64,
-    /// Rows among them that a filter left out.
+    /// The rows among them that a filter dropped.
     filtered: u64,
 }
 
 /// A Get and the scanner that read its row.
 struct LastGet {
-    /// The Get's kind, if its scanner may be reused.
+    /// The Get's kind; `None` if its scanner cannot be reused.
     kind: Option<usize>,
     /// The scan of the first row that the scanner read.
     scan: Scan,
     open: OpenScanner,
-    /// How many of the next rows have been prefetched.
+    /// The number of next rows that are already prefetched.
     prefetched: usize,
 }
 
 impl RowReader<'_> {
-    /// Leaves uncounted reads out of the count, because they will be repeated.
+    /// Discards the reads that are not counted yet, because they will be repeated.
     pub fn forget(&mut self) {
         (self.reads, self.filtered) = (0, 0);
     }
@@ -210,17 +209,17 @@ impl RowReader<'_> {
     ///
     /// # Errors
     /// As [`Region::get`]; `WouldWait` if waiting is forbidden, and `TimeSliceOver`. After an error
-    /// `out` may hold a part of the row. The read is counted if it failed.
+    /// `out` may hold a part of the row. Failed reads are counted.
     pub fn get(&mut self, scan: Scan, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<()> {
         let row = scan.start_row.clone();
         self.read(None, &row, || Ok(scan), out, context)
     }
 
     /// As [`RowReader::get`], for a Get of a kind: the Gets of one kind differ only in the row.
-    /// `scan` is called only if a new scanner is needed.
+    /// Calls `scan` only if it needs a new scanner.
     ///
     /// # Errors
-    /// As [`RowReader::get`], and any error of `scan`.
+    /// As [`RowReader::get`], and errors of `scan`.
     pub fn get_of_kind(
         &mut self,
         kind: usize,
@@ -233,7 +232,7 @@ impl RowReader<'_> {
     }
 
     /// Prefetches the rows that will be read next, if the last Get was of this kind. Does nothing
-    /// if the first of them was prefetched before, or if the table has a row cache.
+    /// if the first of them is already prefetched, or if the table has a row cache.
     pub fn prefetch_rows<'a>(&mut self, kind: usize, rows: impl Iterator<Item = &'a [u8]> + Clone) {
         if self.region.row_cache.is_some() {
             return;
@@ -267,7 +266,7 @@ impl RowReader<'_> {
             }
             Err(error) => {
                 self.reads += u64::from(!error.is_unfinished());
-                // A scanner that failed is at no known place.
+                // After an error, the position of the scanner is undefined.
                 self.last = None;
             }
         }

@@ -1,12 +1,12 @@
 //! [`RegionScanner`]: the rows of a Get or Scan, from all stores of a region.
 //!
 //! For each row, in this order: the filter sees the row's key; the stores that the filter needs add
-//! their cells; the filter sees the whole row, if it asks for that; stores that were deferred
+//! their cells; the filter sees the whole row, if it requires that; stores that were deferred
 //! (`load_families_on_demand`) add their cells; the filter is reset. A limit may end a call within
 //! a row, unless the filter needs whole rows. The next call resumes there, without a reset and
 //! without showing the row's key again.
 //!
-//! A Get's row is read whole ([`RegionScanner::next_row`]).
+//! A Get's row is read in one call ([`RegionScanner::next_row`]).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -40,11 +40,11 @@ pub struct RegionScanner {
     /// The current row, or the last one.
     row: Vec<u8>,
     position: RowPosition,
-    /// Where a scan's reads are counted; those of a Get are counted by its reader.
+    /// The counters of a scan's reads; `None` for a Get, whose reads the `RowReader` counts.
     reads: Option<UncountedReads>,
 }
 
-/// A stop row of up to this many bytes is kept without an allocation.
+/// Stop rows up to this length in bytes are stored inline, without an allocation.
 const ROW_BYTES_IN_PLACE: usize = 64;
 
 /// Where a scan ends.
@@ -80,11 +80,12 @@ enum RowPosition {
     InJoined,
 }
 
-/// Results that the region's counts lack at most, of each scanner.
+/// The maximum number of results that a scanner accumulates before it adds them to the region's
+/// counts.
 const RESULTS_UNCOUNTED_MAX: u64 = 4096;
 
-/// What a scanner has read and the region's counts lack: to add to them costs as much as a part of
-/// a row.
+/// Reads of a scanner that are not in the region's counts yet. Adding them one at a time would cost
+/// as much as a part of a row.
 struct UncountedReads {
     counts: Arc<RegionCounters>,
     results: u64,
@@ -92,7 +93,7 @@ struct UncountedReads {
 }
 
 impl UncountedReads {
-    /// Adds a result, and rows that a filter left out before it.
+    /// Adds a result, and the number of rows that a filter dropped before it.
     #[inline]
     fn add(&mut self, rows_filtered: u64) {
         self.results += 1;
@@ -129,8 +130,8 @@ enum RowOutcome {
 }
 
 impl RegionScanner {
-    /// A scanner over views of stores, sorted by family. Families that the scan asks for and the
-    /// region does not have contribute nothing. Takes the scan's filter.
+    /// Creates a scanner over views of stores, sorted by family. Requested families that the region
+    /// does not have contribute nothing. Takes the scan's filter.
     ///
     /// # Errors
     /// `IOException` from store files; `DoNotRetryIOException` for a reversed scan that loads
@@ -182,14 +183,14 @@ impl RegionScanner {
         })
     }
 
-    /// Counts what is read from here on.
+    /// Adds what is read from here on to `counts`.
     pub(super) fn counted_in(mut self, counts: &Arc<RegionCounters>) -> Self {
         self.reads = Some(UncountedReads { counts: Arc::clone(counts), results: 0, rows_filtered: 0 });
         self
     }
 
-    /// Reads another row. `scan` is the plain Get ([`Scan::is_plain_get`]) that the scanner was
-    /// made for, over the same views and at the same clock time. Do not use the scanner after an
+    /// Reads another row. `scan` is the plain Get ([`Scan::is_plain_get`]) for which the scanner
+    /// was made, over the same views and at the same clock time. Do not use the scanner after an
     /// error.
     ///
     /// # Errors
@@ -215,8 +216,8 @@ impl RegionScanner {
         Ok(())
     }
 
-    /// Prefetches rows that a plain Get's scanner will be sent to soon. The scanner's position does
-    /// not change.
+    /// Prefetches rows that a plain Get's scanner will read soon. The scanner's position does not
+    /// change.
     pub fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
         self.stores.runs_mut().iter_mut().for_each(|store| store.prefetch_rows(rows.clone()));
     }
@@ -226,15 +227,15 @@ impl RegionScanner {
         self.read_point
     }
 
-    /// Bytes of the scanner and of the blocks it pins, without the filter.
+    /// Returns the bytes of the scanner and of the blocks it pins, without the filter.
     pub fn held_bytes(&self) -> u64 {
         let stores = self.stores.runs().iter().chain(self.joined.runs());
         let own = size_of::<Self>() + self.row.capacity() + self.stop.row.len();
         stores.map(StoreScanner::held_bytes).sum::<u64>() + own as u64
     }
 
-    /// Releases the blocks outside of the caches that the scanner holds. It loads them again when
-    /// it goes on.
+    /// Releases the scanner's blocks that are outside of the caches. The scanner loads them again
+    /// when it continues.
     pub fn release_blocks(&mut self) {
         let stores = self.stores.runs_mut().iter_mut().chain(self.joined.runs_mut());
         stores.for_each(StoreScanner::release_blocks);
@@ -255,8 +256,8 @@ impl RegionScanner {
         self.filter.as_ref().is_some_and(|filter| filter.filter_all_remaining())
     }
 
-    /// Adds what was read to the region's counts. It is added at the end of the scanner, too, and
-    /// after every [`RESULTS_UNCOUNTED_MAX`] results.
+    /// Adds the uncounted reads to the region's counts. This also happens when the scanner is
+    /// dropped and after every [`RESULTS_UNCOUNTED_MAX`] results.
     pub fn count_reads(&mut self) {
         self.reads.iter_mut().for_each(UncountedReads::count);
     }
@@ -269,11 +270,11 @@ impl RegionScanner {
     /// Appends the next result (a row or a part of one) to `out`. A scan's batch is a limit, too.
     ///
     /// # Errors
-    /// `IOException` from store files, any error of the filter, and `DoNotRetryIOException` if a
-    /// batch would cut a row that the filter needs whole. `CallQueueTooBigException` if the charge
-    /// of `context` finds no room for a cell. `WouldWait` if [`Scan::wait`] forbids waiting, and
-    /// `TimeSliceOver` if the time slice of `context` is used up: the results and the scanner must
-    /// be discarded then.
+    /// `IOException` from store files, errors of the filter, and `DoNotRetryIOException` if a batch
+    /// would cut a row that the filter needs whole. `CallQueueTooBigException` if the charge of
+    /// `context` exceeds the budget of replies. `WouldWait` if [`Scan::wait`] forbids waiting, and
+    /// `TimeSliceOver` if the time slice of `context` is used up; the caller must then discard the
+    /// results and the scanner.
     pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<NextState> {
         if self.batch > 0 {
             context.batch = self.batch;
@@ -295,8 +296,8 @@ impl RegionScanner {
         Ok(if self.is_filter_done() { NextState::NoMoreRows } else { state })
     }
 
-    /// Appends the whole row of a Get to `out`. `context` has no limit but its time slice, and the
-    /// room of the reply.
+    /// Appends the whole row of a Get to `out`. The only limits of `context` are its time slice and
+    /// the budget of the reply.
     ///
     /// # Errors
     /// As [`RegionScanner::next`].
@@ -343,7 +344,7 @@ impl RegionScanner {
         }
     }
 
-    /// Goes to the next row. Returns false if there is none.
+    /// Moves to the next row. Returns false if there is none.
     fn enter_row(&mut self, out: &mut CellBuffer) -> TryResult<bool> {
         let known = std::mem::take(&mut self.before_stop);
         if let Some(cell) = self.stores.peek()
@@ -444,7 +445,7 @@ impl RegionScanner {
         Ok(refused)
     }
 
-    /// Leaves the current row without looking at its cells.
+    /// Leaves the current row without reading its cells.
     fn skip_row(&mut self) -> TryResult<()> {
         while let Some(store) = self.stores.current_mut() {
             store.skip_row()?;

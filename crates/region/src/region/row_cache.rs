@@ -1,12 +1,12 @@
-//! [`RowCache`]: caches the answers of a region's Gets beside blocks (HBASE-29585), and is never
+//! [`RowCache`]: caches the answers of a region's Gets beside blocks (HBASE-29585). It is never
 //! stale.
 //!
 //! An entry ([`entry`]) has the newest version of each column of one row: of all its columns, or of
-//! the columns that one or several Gets requested. It answers every Get of these columns, or of
-//! some of them, that wants one version, any time and no filter. All other Gets read the stores, as
-//! do Gets of families with `NEW_VERSION_BEHAVIOR`, or with `MIN_VERSIONS` and a time to live. Rows
-//! with tags (a cell may have its own time to live) and rows above [`ENTRY_BYTES_MAX`] are not
-//! cached. A row of a family with a time to live is cached until the first of its cells expires.
+//! the columns that one or several Gets requested. It answers every Get of some or all of these
+//! columns with one version, any time and no filter. All other Gets read the stores, as do Gets of
+//! families with `NEW_VERSION_BEHAVIOR`, or with `MIN_VERSIONS` and a time to live. Rows with tags
+//! (a cell may have its own time to live) and rows above [`ENTRY_BYTES_MAX`] are not cached. A row
+//! of a family with a time to live is cached until the first of its cells expires.
 //!
 //! **Writes.** A write updates the cache in three steps:
 //!
@@ -17,22 +17,22 @@
 //! once it is visible     settle  serves the new entry, in the place of the old one
 //! ```
 //! A reader that fills the cache takes its read point after it computed the key and before it
-//! reads. Its result is cached only if no write with a higher number was noted, which is checked
-//! under the lock that `hold` takes, too. So either the reader sees the note, or the writer finds
-//! the entry. Two rows may share a slot of the table; then one of them is not cached this time.
+//! reads. Its result is cached only if no write with a higher number was noted. That check and
+//! `hold` take the same lock, so either the reader sees the note, or the writer finds the entry.
+//! Two rows may share a slot of the table; then one of them is not cached this time.
 //!
 //! If another write of the row follows before the first has settled, it finds the entry held and
 //! drops it. So the entry that a write computes includes every earlier write.
 //!
 //! **In-place updates.** Only puts compute a new entry, including those of Increments and Appends:
 //! a cell that is not older than its column's cell is the newest one, unless a marker hides it. So
-//! an entry records whether its read met any marker, and is then dropped by the next write. It is
-//! also dropped if it grows, if a reader pins it, and if cells have tags.
+//! an entry records whether its read met any marker; if it did, the next write drops it. A write
+//! also drops the entry if it grows, if a reader pins it, and if cells have tags.
 //!
 //! **Other changes.** Bulk loads and compactions that drop markers (which may uncover a cell in the
 //! MemStore) change the *generation*, which is part of the key, while readers cannot take a view.
-//! So old entries are never found, and age out. Closing the region evicts them. Each open of a
-//! region has its own id, whether after a move, split, merge, `alter`, truncation or restart.
+//! So lookups never find old entries, and those age out. Closing the region evicts them. Each open
+//! of a region has a new id, whether after a move, split, merge, `alter`, truncation or restart.
 //! Flushes and other compactions change no answer.
 //!
 //! **Switches.** The table's `ROW_CACHE_ENABLED`, or else `row.cache.enabled`, which is off by
@@ -40,9 +40,9 @@
 //! it. The clock is assumed never to go back.
 //!
 //! # Bounds
-//! Entries share the block cache's budget. A region has [`NOTES`] numbers. A write holds the new
-//! entries of its rows until it is visible, at most [`SUCCESSOR_BYTES_MAX`] bytes; its other
-//! entries are dropped.
+//! Entries share the block cache's budget. The table of a region has [`NOTES`] numbers. A write
+//! holds the new entries of its rows until it is visible, at most [`SUCCESSOR_BYTES_MAX`] bytes;
+//! its other entries are dropped.
 
 mod entry;
 
@@ -77,7 +77,7 @@ pub(super) struct RowCache {
     families: Vec<FamilyRules>,
     /// The highest number of a write to a row, by the row's hash.
     notes: Box<[AtomicU64]>,
-    /// True once there was any entry.
+    /// True once any entry was cached.
     is_used: AtomicBool,
 }
 
@@ -85,13 +85,13 @@ pub(super) struct RowCache {
 struct FamilyRules {
     name: Vec<u8>,
     ttl_ms: i64,
-    /// True if entries can answer for it.
+    /// True if entries can answer Gets of it.
     is_served: bool,
     /// True if reads fill the cache.
     is_kept: bool,
 }
 
-/// Where the row of a Get is, if it is cached.
+/// The place of a Get's row in the cache.
 pub(super) struct CacheSlot<'a> {
     cache: &'a RowCache,
     rows: &'a BucketCache,
@@ -104,7 +104,7 @@ pub(super) struct WrittenRows {
     rows: Vec<(u64, Range<usize>)>,
 }
 
-/// Entries that will be served once a write is visible.
+/// Entries that become servable once a write is visible.
 #[derive(Default)]
 pub(super) struct HeldRows {
     cache: Option<Arc<RowCache>>,
@@ -113,8 +113,8 @@ pub(super) struct HeldRows {
 }
 
 impl RowCache {
-    /// The cache of a region that opens; `None` if its table asks for none, or if the block cache
-    /// keeps no rows.
+    /// Returns the cache of a region that opens; `None` if its table does not enable it, or if the
+    /// block cache keeps no rows.
     pub fn open(env: &StoreEnv, info: &RegionInfo, table: &TableDescriptor) -> Option<Arc<Self>> {
         let is_wanted = table.row_cache_enabled().unwrap_or(env.config.cache.rows) && !info.is_meta();
         if !is_wanted || env.cache.rows().is_none() {
@@ -138,7 +138,7 @@ impl RowCache {
         }))
     }
 
-    /// Where the answer to a Get may be; `None` if entries cannot answer it.
+    /// Returns where the answer to a Get may be cached; `None` if entries cannot answer it.
     #[inline]
     pub fn slot_of(&self, scan: &Scan) -> Option<CacheSlot<'_>> {
         let is_plain = scan.max_versions == 1
@@ -163,14 +163,14 @@ impl RowCache {
         self.generation.fetch_add(1, SeqCst);
     }
 
-    /// As [`RowCache::invalidate_all`], and frees the entries. Returns how many there were.
+    /// As [`RowCache::invalidate_all`], and frees the entries. Returns their number.
     pub fn evict_all(&self) -> usize {
         let old = self.key(0).file;
         self.invalidate_all();
         self.blocks.rows().map_or(0, |rows| rows.evict_file(old))
     }
 
-    /// The rows of a write's cells.
+    /// Returns the rows of a write's cells.
     pub fn rows_of(self: &Arc<Self>, cells: &[KeyValue]) -> WrittenRows {
         let mut rows: Vec<(u64, Range<usize>)> = Vec::new();
         for (at, cell) in cells.iter().enumerate() {
@@ -183,7 +183,7 @@ impl RowCache {
         WrittenRows { cache: Arc::clone(self), rows }
     }
 
-    /// Returns true if all families that a scan asks for exist and satisfy `such`.
+    /// Returns true if all requested families of a scan exist and satisfy `such`.
     fn all_asked(&self, scan: &Scan, such: impl Fn(&FamilyRules) -> bool) -> bool {
         if scan.families.is_empty() {
             return self.families.iter().all(such);
@@ -205,7 +205,8 @@ impl RowCache {
         BlockKey { file: FileId::from_bits(self.id.wrapping_add(generation)), offset: hash }
     }
 
-    /// The hash of a row. It differs for each open, so that nobody can choose colliding rows.
+    /// Returns the hash of a row. It differs for each open, so that clients cannot choose colliding
+    /// rows.
     #[inline]
     fn hash(&self, row: &[u8]) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -249,13 +250,14 @@ impl CacheSlot<'_> {
         true
     }
 
-    /// The columns of a Get, for [`CacheSlot::fill`]; `None` if its answer must not be cached.
+    /// Returns the columns of a Get, for [`CacheSlot::fill`]; `None` if its answer must not be
+    /// cached.
     pub fn requested(&self, scan: &Scan) -> Option<RequestedColumns> {
         let is_kept = scan.cache_blocks && self.cache.all_asked(scan, |family| family.is_kept);
         is_kept.then(|| RequestedColumns { row: scan.start_row.clone(), coverage: entry::coverage_of(scan) })
     }
 
-    /// Caches a row that was read at `read_point`, unless it was written since.
+    /// Caches a row that was read at `read_point`, unless the row was written since.
     pub fn fill(
         &self,
         cells: &CellBuffer,
@@ -283,10 +285,10 @@ impl CacheSlot<'_> {
         self.rows.insert_row(&self.key, bytes, || note.load(SeqCst) <= read_point);
     }
 
-    /// The entry with the other columns of the row that are cached, if that is not too large, so
-    /// that Gets of different columns do not replace each other's entries. A served entry includes
-    /// every write up to the read point, because each write held it before becoming visible. If
-    /// there is a later write, nothing is cached.
+    /// Merges the entry with the cached columns of the row, unless the result is too large, so that
+    /// Gets of different columns do not replace each other's entries. A served entry includes every
+    /// write up to the read point, because each write held it before becoming visible. If there is
+    /// a later write, nothing is cached.
     fn merged_with_cached(&self, entry: &Entry<'_>) -> Option<Vec<u8>> {
         let block = self.rows.get_row(&self.key)?;
         let there = Entry::parse(block.data()).filter(|there| there.row == entry.row)?;
@@ -332,7 +334,7 @@ impl WrittenRows {
 }
 
 impl RowCache {
-    /// The entry after a write of some cells of one row.
+    /// Returns the entry after a write of some cells of one row.
     fn successor(&self, old: &[u8], cells: &[KeyValue]) -> RowUpdate {
         let (Some(old), Some(first)) = (Entry::parse(old), cells.first()) else { return RowUpdate::Unknown };
         if old.row != first.as_cell().row() {

@@ -1,7 +1,7 @@
 //! Row locks: shared for puts and deletes, exclusive for writes that read first.
 //!
 //! The locks are a table of fixed size, indexed by a hash of the row: no allocation, no map to
-//! grow, no clean-up. Two rows may share a lock, which costs a wait and never correctness. A lock
+//! grow, no clean-up. Two rows may share a lock, which costs a wait but never correctness. A lock
 //! is held while a write is prepared and applied, not while the WAL is synced. Several rows are
 //! locked in the order of the table, so two writes cannot deadlock.
 
@@ -44,7 +44,7 @@ enum Held<'a> {
 }
 
 impl RowLocks {
-    /// `wait_max` is `hbase.rowlock.wait.duration`.
+    /// Creates the locks. `wait_max` is `hbase.rowlock.wait.duration`.
     pub fn new(wait_max: Duration) -> Self {
         Self { locks: (0..LOCKS).map(|_| RwLock::new(())).collect(), wait_max }
     }
@@ -65,7 +65,8 @@ impl RowLocks {
         Ok(RowGuard { _held: held })
     }
 
-    /// As [`RowLocks::lock`], without waiting. `None` if another write holds one of the locks.
+    /// As [`RowLocks::lock`], without waiting. Returns `None` if another write holds one of the
+    /// locks.
     pub fn try_lock<'r>(&self, rows: impl Iterator<Item = &'r [u8]>, mode: LockMode) -> Option<RowGuard<'_>> {
         let mut slots: SmallVec<[usize; 1]> = rows.map(slot_of).collect();
         slots.sort_unstable();

@@ -1,19 +1,19 @@
 //! A budget of short waits for a thread that must not wait.
 //!
-//! A write on the thread of a connection waits a moment for locks that are held for a computation
-//! only, because moving to another thread would take longer. But such a lock may be held longer, by
-//! a thread that waits for room in the log or was preempted, and then every write of the thread's
-//! connections would wait for its moment. So a thread spends at most [`BUDGET`] of each [`WINDOW`]
-//! in such waits, for all locks together. After that it does not wait.
+//! A write on the thread of a connection briefly waits for locks that are held only for a
+//! computation, because moving to another thread would take longer. But a thread may hold such a
+//! lock longer, because it waits for space in the log's queue or was preempted. Then every write of
+//! the waiting thread's connections would wait. So a thread spends at most [`BUDGET`] of each
+//! [`WINDOW`] in these waits, for all locks together. After that it does not wait.
 //!
-//! A free lock costs nothing of this.
+//! A free lock spends none of the budget.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
 
-/// The time within which a lock that is held for a computation only becomes free, as a rule.
+/// The time within which a lock that is held only for a computation usually becomes free.
 pub(super) const BRIEF: Duration = Duration::from_millis(1);
 /// The maximum time that a thread spends in short waits in each window.
 const BUDGET: Duration = BRIEF;
@@ -25,8 +25,8 @@ thread_local! {
     static SPENT: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
-/// Calls `attempt` with the time that this thread may still wait; `None`, without an attempt, if it
-/// may not.
+/// Calls `attempt` with the time that this thread may still wait. Returns `None`, without an
+/// attempt, if that is zero.
 pub(super) fn spend<T>(attempt: impl FnOnce(Duration) -> Option<T>) -> Option<T> {
     let began = clock::monotonic();
     let (since, spent) = SPENT

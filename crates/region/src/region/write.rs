@@ -1,17 +1,17 @@
 //! Writes.
 //!
-//! There are two paths. The *atomic* one takes any mutations, conditions and reads-before-writes:
-//! all or nothing, with one write number and one WAL entry. The *batch* takes independent puts and
-//! deletes: each succeeds or fails by itself, and those that succeed share one write number and one
-//! WAL entry.
+//! There are two paths. The *atomic* path takes any mutations, conditions and reads-before-writes:
+//! all or nothing, with one write number and one WAL entry. The *batch* path takes independent puts
+//! and deletes: each succeeds or fails independently, and those that succeed share one write number
+//! and one WAL entry.
 //!
 //! # Waiting
 //! A write may have to wait for a row's lock (behind a write that reads first and waits for the
 //! disk), for the updates lock (behind a flush's swap or a close), for its turn to take a number,
-//! and for room in the log's queue. A caller that must not wait uses [`Region::try_mutate`] and
+//! and for space in the log's queue. A caller that must not wait uses [`Region::try_mutate`] and
 //! [`Region::try_batch_mutate`]. If they would have to wait, they do nothing and return the write,
-//! for the caller to make it where it may wait. They do wait for locks that are held for a
-//! computation only, but [within a budget](super::wait_budget).
+//! so that the caller can hand it to a thread that may wait. They do wait for locks that are held
+//! only for a computation, but [within a budget](super::wait_budget).
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ use crate::ops::{
 pub enum Tried<T> {
     /// The write was started or has failed; its completion reports the outcome.
     Begun,
-    /// The write would have to wait. Nothing was done, and it is returned.
+    /// The write would have to wait. Nothing was done; the write is returned.
     WouldWait(T),
 }
 
 /// A started write number. If it is dropped before all of its cells are in the MemStore, by an
-/// error or a panic, they are taken back and the number is completed, because the region's other
-/// writes wait for it.
+/// error or a panic, the cells are taken back and the number is completed, because the region's
+/// other writes wait for it.
 struct Begun<'a> {
     region: &'a Region,
     number: u64,
@@ -65,7 +65,7 @@ impl Begun<'_> {
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if !self.is_applied {
-            // Cells without the number were not added yet.
+            // Cells without the number are not in the MemStore yet.
             self.cells.retain(|cell| cell.as_cell().seq_id() == self.number);
             self.region.take_back(&self.cells);
             self.region.mvcc.complete(self.number);
@@ -84,7 +84,7 @@ impl Region {
         self.write_atomically(vec![mutation], Vec::new(), source, WriteAnswer::Mutation(done));
     }
 
-    /// As [`Region::mutate`], for a Put or Delete, without waiting.
+    /// As [`Region::mutate`] for a Put or Delete, but returns instead of waiting.
     pub fn try_mutate(
         self: &Arc<Self>,
         mutation: Mutation,
@@ -138,7 +138,7 @@ impl Region {
         }
     }
 
-    /// As [`Region::batch_mutate`], without waiting.
+    /// As [`Region::batch_mutate`], but returns instead of waiting.
     pub fn try_batch_mutate(
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
@@ -251,8 +251,8 @@ impl Region {
             }
             Ok(None) => {
                 running.end(false);
-                // The cells that decided were durable before they were read, and the row has been
-                // locked since.
+                // The cells that decided it were durable before they were read, and the row has
+                // been locked since.
                 answer.give(Ok(CheckAndMutateResult::default()));
             }
             Err(unapplied) => {
@@ -269,7 +269,7 @@ impl Region {
         HBaseError::new(ErrorKind::RegionTooBusy, message)
     }
 
-    /// Returns `None` if a condition does not hold.
+    /// Checks the conditions and applies the write. Returns `None` if a condition does not hold.
     fn check_and_apply(
         self: &Arc<Self>,
         mutations: &[Mutation],
@@ -291,7 +291,7 @@ impl Region {
             if wait == Wait::Never {
                 return Err(TryError::WouldWait);
             }
-            // The cells read below must not be taken back after this write was built on them.
+            // The cells read below must not be taken back after this write was computed from them.
             waits::time(Cause::EarlierWrites, || {
                 turns::lend_and_line_up(|| self.mvcc.wait_for(self.mvcc.write_point()));
             });
@@ -396,8 +396,8 @@ impl Region {
         }
         drop(updates);
         let held = rows.map(|rows| rows.hold(number, &begun.cells)).unwrap_or_default();
-        // The cells of a flush under way still count; another request would only flush the few that
-        // came since.
+        // The cells of a running flush still count. Another request would only flush the few cells
+        // written since it began.
         if self.needs_flush() && !self.is_flushing() {
             self.env.events.flush_wanted(self);
         }
@@ -474,7 +474,7 @@ impl Region {
         }
     }
 
-    /// The answer to a repeated Increment or Append: the current cells of its columns.
+    /// Returns the answer to a repeated Increment or Append: the current cells of its columns.
     fn answer_duplicate(&self, mutations: &[Mutation]) -> Result<CheckAndMutateResult> {
         let mut cells = CellBuffer::new();
         for mutation in mutations.iter().filter(|m| reads_first(m) && m.return_results) {
@@ -502,7 +502,7 @@ impl Region {
         Ok(())
     }
 
-    /// Checked only if the conditions hold, as in HBase.
+    /// Checks the cells of a mutation. Called only if the conditions hold, as in HBase.
     fn check_cells(&self, mutation: &Mutation) -> Result<()> {
         for cell in mutation.cells.iter().map(KeyValue::as_cell) {
             self.check_family(cell.family())?;
@@ -511,7 +511,7 @@ impl Region {
         Ok(())
     }
 
-    /// Counts a write of `mutations`, of which `writes` are good. Each kind counts once.
+    /// Counts a write of `mutations`, of which `writes` succeed. Each kind counts once.
     fn count_writes(&self, writes: u64, mutations: &[Mutation]) {
         self.counts.add(RegionCount::Writes, writes);
         let mut counted = [false; 4];
@@ -528,7 +528,7 @@ impl Region {
         }
     }
 
-    /// Counts mutations that are in no log.
+    /// Counts mutations that skip the log.
     #[cold]
     fn count_unlogged(&self, mutations: usize, cells: &[KeyValue]) {
         let bytes = cells.iter().map(|cell| cell.as_cell().key_value_len() as u64).sum();
@@ -559,7 +559,7 @@ impl Region {
     }
 }
 
-/// The error for a retry that waited for an operation which then failed. The client asks again.
+/// The error for a retry that waited for an operation which then failed. The client retries.
 fn failed_before() -> HBaseError {
     HBaseError::io("the same operation, asked for before, has just failed")
 }
@@ -598,7 +598,7 @@ fn columns_of(mutation: &Mutation) -> Families {
     chunks.map(family).collect()
 }
 
-/// `UseDefault` counts as sync here.
+/// Returns the stronger durability. `UseDefault` counts as sync here.
 fn stronger(a: Durability, b: Durability) -> Durability {
     let rank = |d| match d {
         Durability::SkipWal => 0,

@@ -1,4 +1,4 @@
-//! Column trackers: which columns are wanted, and how many of their versions were seen.
+//! Column trackers: which columns are wanted, and how many of their versions were returned.
 
 use std::cmp::Ordering;
 
@@ -16,7 +16,7 @@ pub(super) struct VersionLimits {
     pub max: u32,
     /// The minimum, kept even if expired.
     pub min: u32,
-    /// Older versions have expired.
+    /// Versions with a timestamp below this have expired.
     pub oldest_unexpired: i64,
 }
 
@@ -25,7 +25,7 @@ impl VersionLimits {
         timestamp < self.oldest_unexpired
     }
 
-    /// Returns true if neither this timestamp nor an older one can count.
+    /// Returns true if neither a version with this timestamp nor an older one can be returned.
     fn ends_at(&self, timestamp: i64) -> bool {
         self.min == 0 && self.is_expired(timestamp)
     }
@@ -48,7 +48,7 @@ impl ColumnTracker {
         }
     }
 
-    /// Bytes of the requested columns, or of the current one.
+    /// Returns the bytes of the requested columns, or of the current one.
     pub(super) fn held_bytes(&self) -> u64 {
         match self {
             Self::Explicit(tracker) => size_of_val(&tracker.columns[..]) as u64,
@@ -68,7 +68,7 @@ impl ColumnTracker {
         matches!(self, Self::Explicit(tracker) if tracker.wanted().is_none())
     }
 
-    /// Returns true if a cell of this timestamp ends its column.
+    /// Returns true if a cell with this timestamp ends its column.
     pub(super) fn ends_column(&self, timestamp: i64) -> bool {
         match self {
             Self::Explicit(tracker) => tracker.limits.ends_at(timestamp),
@@ -76,7 +76,7 @@ impl ColumnTracker {
         }
     }
 
-    /// The next column to seek; `None` if all columns are wanted, or no more are.
+    /// Returns the next column to seek; `None` if all columns are wanted, or no more are.
     pub(super) fn hint(&self) -> Option<&[u8]> {
         match self {
             Self::Explicit(tracker) => tracker.wanted().map(|column| &column[..]),
@@ -84,7 +84,7 @@ impl ColumnTracker {
         }
     }
 
-    /// Returns `Include` if the cell's column is wanted, otherwise where to go.
+    /// Returns `Include` if the cell's column is wanted, otherwise where to seek.
     #[inline(always)]
     pub(super) fn check_column(&mut self, cell: &CellRef<'_>) -> MatchCode {
         match self {
@@ -109,7 +109,7 @@ impl ColumnTracker {
         }
     }
 
-    /// Where to go from a cell whose column is served.
+    /// Returns where to seek from a cell whose column is served.
     pub(super) fn next_row_or_column(&mut self, cell: &CellRef<'_>) -> MatchCode {
         self.done_with_column(cell);
         if self.done() { MatchCode::SeekNextRow } else { MatchCode::SeekNextCol }
@@ -198,7 +198,7 @@ impl ExplicitColumnTracker {
     }
 }
 
-/// Tracks columns if all are wanted.
+/// Tracks the current column if all columns are wanted.
 #[derive(Debug)]
 pub(super) struct WildcardColumnTracker {
     in_column: bool,
@@ -247,7 +247,7 @@ impl WildcardColumnTracker {
         Ok(())
     }
 
-    /// Markers are kept as long as the put before them is. They do not count as versions.
+    /// Keeps markers as long as the put before them. They do not count as versions.
     fn count_version(&mut self, timestamp: i64, type_code: u8) -> MatchCode {
         self.count += u32::from(!is_delete_code(type_code));
         let kept = self.count <= self.limits.min || !self.limits.is_expired(timestamp);

@@ -78,9 +78,9 @@ pub struct ScannerContext {
     pub deadline: Option<Instant>,
     /// Where the deadline may end a call.
     pub time_scope: LimitScope,
-    /// True if a call returns at each clock check within a row, whatever it has added.
+    /// True if a call returns at each clock check within a row, whether it has added cells or not.
     pub pauses: bool,
-    /// How long the calls may compute where they run.
+    /// How long the calls may compute on this thread.
     pub slice: TimeSlice,
     /// Bytes of cells added so far, as KeyValues.
     pub size: u64,
@@ -90,11 +90,11 @@ pub struct ScannerContext {
     pub rows_scanned: u64,
     /// Rows dropped so far, by a filter or for lack of a visible cell.
     pub rows_filtered: u64,
-    /// The charge of the reply that the cells are for.
+    /// The charge of the reply that the cells belong to.
     charge: Option<ReplyCharge>,
     /// `size` at the start of the row that is charged; in a scan, at the start of the call.
     charged_from: u64,
-    /// To how much `size` may grow before the reply is charged again.
+    /// The value of `size` above which the reply must be charged again.
     admitted: u64,
     pub(crate) cells: usize,
     cells_until_time_check: u32,
@@ -108,7 +108,7 @@ impl Default for ScannerContext {
 }
 
 impl ScannerContext {
-    /// No limits at all.
+    /// A context without limits.
     pub fn unlimited() -> Self {
         Self {
             batch: 0,
@@ -132,8 +132,8 @@ impl ScannerContext {
         }
     }
 
-    /// A context for work that must be short where it runs. One context serves all Gets that are
-    /// read in one slice. `None` for no limit.
+    /// A context with a time slice of this length, shared by all Gets that are read in it. `None`
+    /// for no limit.
     pub fn within(slice: Option<Duration>) -> Self {
         Self { slice: TimeSlice::new(slice), ..Self::unlimited() }
     }
@@ -156,27 +156,27 @@ impl ScannerContext {
         self
     }
 
-    /// Returns also within a row to which nothing was added for long, so that the caller can cancel
-    /// it. Only for callers that read a store directly: the return value says no more than that the
-    /// row continues.
+    /// Makes calls return at each clock check within a row, even if they have added nothing, so
+    /// that the caller can cancel the scan. Only for callers that read a store directly: the return
+    /// value states only that the row continues.
     pub fn with_pauses(mut self) -> Self {
         self.pauses = true;
         self
     }
 
-    /// Charges the cells that follow, before each is copied.
+    /// Charges the cells added from here on, each before it is copied.
     pub fn set_charge(&mut self, charge: ReplyCharge) {
         self.charge = Some(charge);
         self.start_row();
     }
 
-    /// The charge that was set, with what the cells have taken.
+    /// Takes the charge that was set, including what the cells have taken.
     pub fn take_charge(&mut self) -> Option<ReplyCharge> {
         self.admitted = u64::MAX;
         self.charge.take()
     }
 
-    /// The charge that was set.
+    /// Returns the charge that was set.
     pub fn charge_mut(&mut self) -> Option<&mut ReplyCharge> {
         self.charge.as_mut()
     }
@@ -192,7 +192,7 @@ impl ScannerContext {
     /// Charges a cell that is about to be added.
     ///
     /// # Errors
-    /// `CallQueueTooBigException` if there is no room for it.
+    /// `CallQueueTooBigException` if the budget of replies has no capacity for it.
     #[inline]
     pub(crate) fn admit(&mut self, cell: &CellRef<'_>) -> Result<()> {
         let size = self.size + cell.key_value_len() as u64;
@@ -230,7 +230,7 @@ impl ScannerContext {
         }
     }
 
-    /// Brings the next clock check forward, because bytes take time as cells do.
+    /// Moves the next clock check forward, because bytes take time as cells do.
     fn hasten_time_check(&mut self, bytes: u64) {
         let cells = u32::try_from(bytes / BYTES_PER_CELL).unwrap_or(u32::MAX);
         self.cells_until_time_check = self.cells_until_time_check.saturating_sub(cells).max(1);
@@ -260,8 +260,8 @@ impl ScannerContext {
     }
 
     /// As [`ScannerContext::time_reached`] between rows. Checks the clock before the first row and
-    /// then every [`ROWS_PER_TIME_CHECK`] rows. Other scans may get their turn here, and that time
-    /// counts, too.
+    /// then every [`ROWS_PER_TIME_CHECK`] rows. It also yields its turn to other scans, and that
+    /// time counts, too.
     #[inline]
     pub(crate) fn time_reached_at_row(&mut self) -> bool {
         let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
@@ -280,7 +280,7 @@ impl ScannerContext {
     }
 
     /// As [`ScannerContext::time_reached`] within a row; also true if the call pauses there. Checks
-    /// the clock once in many calls.
+    /// the clock once per [`CELLS_PER_TIME_CHECK`] cells.
     pub(crate) fn time_reached_at_cell(&mut self) -> bool {
         self.cells_until_time_check -= 1;
         if self.cells_until_time_check > 0 {

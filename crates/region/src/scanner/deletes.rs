@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use evenkeel_common::{CellRef, CellType, HBaseError, Result};
 
-/// Why a cell is hidden, if it is.
+/// Whether a cell is hidden, and by what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeleteResult {
     /// The cell is not hidden.
@@ -28,10 +28,10 @@ pub(super) struct DeleteTracker {
     /// True if any marker was added.
     any: bool,
     family_timestamp: Option<i64>,
-    /// In descending order, as cells come.
+    /// In descending order, the order of the cells.
     family_versions: Vec<i64>,
     column: Option<ColumnMarker>,
-    /// The qualifier of `column`, kept apart so that its memory is reused.
+    /// The qualifier of `column`. It is a separate field so that its memory is reused.
     qualifier: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl DeleteTracker {
         (self.family_versions.capacity() * size_of::<i64>() + self.qualifier.capacity()) as u64
     }
 
-    /// Forgets the row.
+    /// Clears the state of the row.
     #[inline]
     pub(super) fn reset(&mut self) {
         if self.any {

@@ -1,8 +1,8 @@
 //! [`KeyValueHeap`]: merges sorted runs.
 //!
-//! The run with the smallest cell is *current* and stays out of the heap. As long as it stays the
+//! The run with the smallest cell is *current* and stays out of the heap. While it stays the
 //! smallest, a step costs one comparison. In a reversed heap, rows descend while the cells of a row
-//! ascend as always: a run at the end of a row moves to the previous row.
+//! still ascend: a run at the end of a row moves to the previous row.
 
 use std::cmp::Ordering;
 
@@ -30,7 +30,7 @@ impl<S: KeyValueScanner> SortedRun for S {
     }
 }
 
-/// Several runs merged into one. Among equal cells, the run that was given first comes first.
+/// Several runs merged into one. Equal cells come in the order in which their runs were given.
 pub struct KeyValueHeap<R> {
     runs: Vec<R>,
     current: Option<usize>,
@@ -63,7 +63,7 @@ impl<R: SortedRun> KeyValueHeap<R> {
     }
 
     fn begin(&mut self) {
-        // A single run, as most Gets have, needs no heap.
+        // A single run, the usual case for a Get, needs no heap.
         if let [only] = &self.runs[..] {
             self.others.clear();
             self.current = (!only.is_at_end()).then_some(0);
@@ -116,15 +116,15 @@ impl<R: SortedRun> KeyValueHeap<R> {
         &mut self.runs
     }
 
-    /// All runs but the current one, those at their end included, until `change` returns false.
-    /// `change` must not move a run.
+    /// Calls `change` for all runs but the current one, those at their end included, until `change`
+    /// returns false. `change` must not move a run.
     pub fn for_each_other(&mut self, mut change: impl FnMut(&mut R) -> bool) {
         let current = self.current;
         let others = self.runs.iter_mut().enumerate().filter(|(i, _)| Some(*i) != current);
         others.map(|(_, run)| change(run)).take_while(|go_on| *go_on).for_each(drop);
     }
 
-    /// Returns true if there is nothing to merge.
+    /// Returns true if there are no runs.
     pub fn has_no_runs(&self) -> bool {
         self.runs.is_empty()
     }

@@ -1,10 +1,10 @@
 //! [`QueryMatcher`]: decides what to do with each cell of a store, in order.
 //!
-//! One matcher serves one scan of one store, row by row. For each cell it asks, in this order: is
-//! it of the current row; were all wanted columns served; is it older than anything that can count;
-//! has its own time to live passed; is it a delete marker; does a marker hide it; is it in the time
-//! range; is its column wanted; is its version wanted; what does the filter say; has the filter
-//! accepted enough versions.
+//! One matcher serves one scan of one store, row by row. It checks each cell in this order: is it
+//! in the current row; are all wanted columns served; is it older than any cell that can be
+//! returned; has its own time to live passed; is it a delete marker; does a marker hide it; is it
+//! in the time range; is its column wanted; is its version wanted; does the filter accept it; has
+//! the filter accepted enough versions.
 //!
 //! | kind | markers | hidden cells |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! | flush, minor compaction | tracked and kept | dropped, unless a reader may need them |
 //! | major compaction | tracked and dropped (not if too young or KEEP_DELETED_CELLS) | as above |
 //!
-//! A compaction always keeps cells above the smallest read point of open scanners, and they do not
+//! A compaction always keeps cells above the smallest read point of open scanners. They do not
 //! count as versions.
 
 use std::cmp::Ordering;
@@ -45,9 +45,9 @@ pub enum MatchCode {
     SeekNextCol,
     /// Drop the cell; its row is done.
     SeekNextRow,
-    /// Drop the cell; the filter says where to seek.
+    /// Drop the cell; the filter gives the key to seek.
     SeekNextUsingHint,
-    /// The cell is of another row.
+    /// The cell belongs to another row.
     Done,
     /// The filter ends the scan.
     DoneScan,
@@ -82,7 +82,7 @@ pub struct ScanInfo {
 }
 
 impl ScanInfo {
-    /// The properties of `family`.
+    /// Takes the properties of `family`.
     pub fn new(
         family: &ColumnFamilyDescriptor,
         comparator: CellComparator,
@@ -100,7 +100,7 @@ impl ScanInfo {
         }
     }
 
-    /// Cells older than this have expired.
+    /// Returns the timestamp below which cells have expired.
     pub fn oldest_unexpired(&self, now_ms: i64) -> i64 {
         now_ms.saturating_sub(self.ttl_ms)
     }
@@ -110,10 +110,10 @@ impl ScanInfo {
     }
 }
 
-/// How a flush or compaction reads.
+/// How a flush or compaction treats the cells it reads.
 #[derive(Clone, Copy, Debug)]
 pub struct CompactionMode {
-    /// True if every file of the store is read: then no marker is needed for another file.
+    /// True if every file of the store is read, so that no other file needs a marker.
     pub drop_deletes: bool,
     /// No reader reads at a point below this.
     pub smallest_read_point: u64,
@@ -126,7 +126,7 @@ enum ScanKind {
     User(UserScan),
     Raw(UserScan),
     Compaction(CompactionMode),
-    /// Flushes and minor compactions with NEW_VERSION_BEHAVIOR.
+    /// For flushes and minor compactions with NEW_VERSION_BEHAVIOR.
     KeepAll,
 }
 
@@ -136,8 +136,8 @@ struct UserScan {
     range: TimeRange,
     is_get: bool,
     reversed: bool,
-    /// The stop row, if the scan includes it. If it excludes it, the caller does not enter that
-    /// row; and a Get has only one row.
+    /// The stop row, if the scan includes it. If the scan excludes it, the caller does not enter
+    /// that row. A Get has only one row.
     last_row: Option<Bytes>,
     see_past_markers: bool,
     /// The maximum number of versions of a column that the filter accepts, if there is a filter.
@@ -177,7 +177,7 @@ pub struct QueryMatcher {
 }
 
 impl QueryMatcher {
-    /// For a Get or Scan; `columns` are sorted and distinct.
+    /// Creates the matcher of a Get or Scan; `columns` are sorted and distinct.
     pub fn for_scan(info: &ScanInfo, scan: &Scan, columns: Option<&[Bytes]>, now_ms: i64) -> Self {
         let oldest_unexpired = if scan.raw { 0 } else { info.oldest_unexpired(now_ms) };
         let family_max = if scan.raw { u32::MAX } else { info.max_versions };
@@ -207,7 +207,7 @@ impl QueryMatcher {
         Self::new(info, kind, trackers, oldest_unexpired, now_ms)
     }
 
-    /// For a flush or compaction.
+    /// Creates the matcher of a flush or compaction.
     pub fn for_compaction(info: &ScanInfo, mode: CompactionMode, now_ms: i64) -> Self {
         let oldest_unexpired = info.oldest_unexpired(now_ms);
         let limits = info.limits(info.max_versions, oldest_unexpired);
@@ -244,12 +244,12 @@ impl QueryMatcher {
         }
     }
 
-    /// Returns true if a user scan has met any marker.
+    /// Returns true if a user scan has read any marker.
     pub fn saw_markers(&self) -> bool {
         matches!(&self.kind, ScanKind::User(user) if user.saw_markers)
     }
 
-    /// Bytes of the requested columns and of the state of the current row.
+    /// Returns the bytes of the requested columns and of the state of the current row.
     pub fn held_bytes(&self) -> u64 {
         self.trackers.held_bytes() + self.row.capacity() as u64
     }
@@ -289,7 +289,7 @@ impl QueryMatcher {
         self.has_row = false;
     }
 
-    /// The next column to seek, if it is known.
+    /// Returns the next column to seek, if it is known.
     pub fn column_hint(&self) -> Option<&[u8]> {
         self.trackers.hint()
     }
@@ -308,7 +308,7 @@ impl QueryMatcher {
     /// Decides what to do with a cell. `is_first` is true if the cell is the first of its row.
     ///
     /// # Errors
-    /// Any error of the filter, and `IOException` if cells are out of order.
+    /// Errors of the filter, and `IOException` if cells are out of order.
     #[inline]
     pub fn matches(
         &mut self,
@@ -393,7 +393,8 @@ impl QueryMatcher {
         }
     }
 
-    /// Decides whether a major compaction drops a marker. `None` if the version count decides.
+    /// Decides whether a major compaction drops a marker; `None` if that depends on the version
+    /// count.
     fn try_drop_marker(&mut self, cell: &CellRef<'_>, earliest_put: i64) -> Option<MatchCode> {
         let timestamp = cell.timestamp();
         let purge_ms = self.time_to_purge_deletes_ms;
@@ -407,9 +408,9 @@ impl QueryMatcher {
     }
 }
 
-/// The column of which a compaction keeps nothing more: a marker hides the rest, or there are
-/// enough newer versions. Later markers in it are dropped, too, as in HBase, whose compactions seek
-/// to the next column at this point.
+/// The column of which a compaction keeps no further cell, because a marker hides the rest or there
+/// are enough newer versions. It also drops later markers of the column, as HBase does, whose
+/// compactions seek to the next column at this point.
 #[derive(Debug, Default)]
 struct HiddenColumn {
     known: bool,
@@ -417,7 +418,7 @@ struct HiddenColumn {
 }
 
 impl HiddenColumn {
-    /// Never holds the empty qualifier, because the family's markers lie there.
+    /// Never stores the empty qualifier, because the family's markers have it.
     fn set(&mut self, qualifier: &[u8]) {
         self.known = !qualifier.is_empty();
         self.qualifier.clear();
@@ -429,7 +430,8 @@ impl HiddenColumn {
     }
 }
 
-/// A compaction reads every cell and must not skip one above the smallest read point.
+/// Replaces seeks by skips: a compaction reads every cell and must not skip one above the smallest
+/// read point.
 fn step_only(code: MatchCode) -> MatchCode {
     match code {
         MatchCode::SeekNextCol => MatchCode::Skip,
@@ -447,7 +449,7 @@ pub fn is_get(scan: &Scan) -> bool {
             && scan.start_row == scan.stop_row)
 }
 
-/// The stop row of a scan, if the scan includes it.
+/// Returns the stop row of a scan, if the scan includes it.
 fn last_row(scan: &Scan) -> Option<Bytes> {
     (scan.include_stop_row && !scan.stop_row.is_empty()).then(|| scan.stop_row.clone())
 }
@@ -499,7 +501,7 @@ fn match_column(
     }
 }
 
-/// Combines the matcher's code and the filter's: the one that drops more wins.
+/// Combines the matcher's code with the filter's: the one that drops more wins.
 fn merge_verdict(
     user: &mut UserScan,
     trackers: &mut Trackers,
@@ -592,7 +594,7 @@ impl Trackers {
         }
     }
 
-    /// `None` if no marker hides the put.
+    /// Returns `None` if no marker hides the put.
     #[inline]
     fn check_deleted(&mut self, cell: &CellRef<'_>) -> Result<Option<MatchCode>> {
         match self {

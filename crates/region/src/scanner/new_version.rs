@@ -1,21 +1,21 @@
 //! [`NewVersionTracker`]: columns, versions and deletes of a family with NEW_VERSION_BEHAVIOR.
 //!
-//! With it, the last write wins, whatever the timestamps say: a marker hides only cells that were
+//! With it, the last write wins, regardless of timestamps: a marker hides only cells that were
 //! written before it, and a version that newer ones displaced stays hidden even if those are
-//! deleted later. So answers do not depend on when compactions ran.
+//! deleted later. So answers do not depend on when compactions run.
 //!
 //! The state of a column is a set of *spans* by sequence id, one for each marker over a range of
-//! timestamps (and one for the open end). A span knows the versions deleted one by one in its time,
-//! and counts, for each *stretch* between two of those, the puts that were live then. A put is
-//! looked up in every span from its own sequence id on, until it is found deleted.
+//! timestamps (and one for the open end). A span holds the versions deleted singly in its time. For
+//! each *stretch* between two of those, it counts the puts that were live then. A put is looked up
+//! in every span from its own sequence id on, until one shows that it is deleted.
 //!
-//! **Bounds.** Memory grows with the cells read of the row, about a hundred bytes for each, and not
-//! with markers times puts, because spans keep counts; see [`span`] and [`stretches`]. (One
-//! exception: a put with the same timestamp as a newer one takes that memory in each span of a
-//! family marker in between that has version markers.) A cell takes a number of steps proportional
-//! to the square root of the column's version markers, and one for each later marker of the family
-//! that hides only older timestamps. Spans of the family are copied for a column when a put of the
-//! column is looked up in them.
+//! **Bounds.** Memory is proportional to the cells read of the row, about a hundred bytes each, not
+//! to markers times puts, because spans keep counts; see [`span`] and [`stretches`]. (One
+//! exception: a put with the same timestamp as a newer one takes that memory in each later span of
+//! a family marker up to the newer put, if that span has version markers.) A cell takes a number of
+//! steps proportional to the square root of the column's version markers, and one for each later
+//! marker of the family that hides only older timestamps. A span of the family is copied for a
+//! column when a put of the column is looked up in it.
 //!
 //! | module | noun |
 //! |---|---|
@@ -42,13 +42,13 @@ use super::matcher::MatchCode;
 use span::Span;
 use stretches::OPEN;
 
-/// The approximate overhead of an entry of a tree.
+/// The approximate overhead of a B-tree entry.
 const ENTRY_BYTES: usize = 48;
 
 /// Spans by the sequence id that ends them.
 type Spans = BTreeMap<u64, Span>;
 
-/// How far a sequence id was counted beyond its own span.
+/// How far lookups of a sequence id have passed beyond its own span.
 #[derive(Clone, Copy, Debug)]
 struct Passed {
     /// How many cells of the column had been read.
@@ -61,7 +61,7 @@ struct Passed {
 #[derive(Debug, Default)]
 struct Column {
     qualifier: Option<Vec<u8>>,
-    /// Spans of the column's own markers, and copies of the family's in which a put was looked up.
+    /// Spans of the column's markers, and copies of the family's in which a put was looked up.
     spans: Spans,
     /// Sequence ids that passed more than their own span.
     passed: BTreeMap<u64, Passed>,
@@ -79,8 +79,8 @@ impl Column {
         own.extend_from_slice(qualifier);
     }
 
-    /// The first span that ends at `seq_id` or later. It exists, because the family has an open
-    /// one.
+    /// Returns the first span that ends at `seq_id` or later. It exists, because the family has an
+    /// open one.
     fn span_ending_from(&mut self, family: &Spans, seq_id: u64) -> Option<(u64, &mut Span)> {
         let of_column = self.spans.range(seq_id..).next().map(|(end, _)| *end);
         let of_family = family.range(seq_id..).next();
@@ -95,8 +95,8 @@ impl Column {
     }
 
     /// Records that `seq_id` passed the span that ends at `last` and was made at `made_at`. A span
-    /// made since the previous record ends all further lookups of older timestamps, so what lies
-    /// beyond it need not be known any more.
+    /// made since the previous record ends all further lookups of older timestamps, so the state
+    /// beyond it is not needed any more.
     fn note_passed(&mut self, seq_id: u64, last: u64, made_at: u64) {
         let at = self.cells;
         let passed = self.passed.entry(seq_id).or_insert(Passed { at, last });
@@ -139,7 +139,7 @@ impl NewVersionTracker {
         }
     }
 
-    /// Bytes of the requested columns and of the state of the current row.
+    /// Returns the bytes of the requested columns and of the state of the current row.
     pub(super) fn held_bytes(&self) -> u64 {
         let columns = self.columns.as_deref().map_or(0, size_of_val);
         let spans = self.family_spans.values().chain(self.column.spans.values());
@@ -193,8 +193,8 @@ impl NewVersionTracker {
             Some(CellType::DeleteFamilyVersion) => {
                 self.has_family_markers = true;
                 if let Some((end, span)) = family.range_mut(seq_id..).next() {
-                    // The column's own span may be an earlier one; then the column's copy of this
-                    // one stays as it is.
+                    // The column's own span may end earlier. The column's copy of this span stays
+                    // as it is then.
                     column.spans.entry(*end).or_insert_with(|| span.clone());
                     span.add_version_marker(timestamp, seq_id);
                 }
@@ -223,8 +223,8 @@ impl NewVersionTracker {
         result
     }
 
-    /// Looks a put up in each span, and counts it. `passed` is set to the end of the last span that
-    /// it passed beyond its own, and when that span was made.
+    /// Looks a put up in each span, and counts it. Sets `passed` to the end of the last span beyond
+    /// its own that it passed, and when that span was made.
     fn look_up(
         &mut self,
         timestamp: i64,

@@ -1,7 +1,7 @@
-//! [`ReplyCharge`]: what the cells of a reply take of the room for replies.
+//! [`ReplyCharge`]: what the cells of a reply take from the budget of replies.
 //!
 //! Replies share a [`Budget`](evenkeel_common::Budget). A cell is charged before it is copied, so
-//! threads that read large values hold no more copies of them than there is room for. Small replies
+//! threads that read large values never hold more bytes of copies than the budget. Small replies
 //! are not charged, so that they touch no count that other threads share.
 
 use evenkeel_common::{Charge, ErrorKind, HBaseError, Result};
@@ -10,19 +10,19 @@ use evenkeel_common::{Charge, ErrorKind, HBaseError, Result};
 #[derive(Debug)]
 pub struct ReplyCharge {
     charge: Charge,
-    /// How many bytes the reply may have beyond its charge.
+    /// The bytes that the reply may have beyond its charge.
     uncharged_max: u64,
-    /// Bytes of the rows that the reply has already.
+    /// Bytes of the rows that the reply keeps.
     rows_bytes: u64,
 }
 
 impl ReplyCharge {
-    /// The charge of an empty reply. The first `uncharged_max` bytes take nothing.
+    /// The charge of an empty reply. The first `uncharged_max` bytes are free.
     pub fn new(charge: Charge, uncharged_max: u64) -> Self {
         Self { charge, uncharged_max, rows_bytes: 0 }
     }
 
-    /// What the reply takes from the budget.
+    /// Returns the units that the reply holds of the budget.
     pub fn into_charge(self) -> Charge {
         self.charge
     }
@@ -40,7 +40,7 @@ impl ReplyCharge {
     /// Charges a row that grows to `row_bytes`. The reply may still drop it.
     ///
     /// # Errors
-    /// `CallQueueTooBigException`, at which clients back off.
+    /// `CallQueueTooBigException` if the budget is exhausted; clients back off.
     pub(super) fn grow_to(&mut self, row_bytes: u64) -> Result<()> {
         let bytes = self.rows_bytes.saturating_add(row_bytes);
         let charged = self.charge.units();
@@ -53,7 +53,7 @@ impl ReplyCharge {
         Err(HBaseError::new(ErrorKind::CallQueueTooBig, message))
     }
 
-    /// Bytes to which a row may grow before it is charged.
+    /// Returns the bytes to which a row may grow before it is charged.
     pub(super) fn row_bytes_uncharged(&self) -> u64 {
         (self.charge.units() + self.uncharged_max).saturating_sub(self.rows_bytes)
     }

@@ -1,12 +1,12 @@
 //! [`StoreScanner`]: the visible cells of one family, row by row.
 //!
-//! The matcher decides where to go from a cell. How to get there is decided here, by cost: the next
-//! column or row is usually one or two cells away, so a few steps are tried before a seek. Cells
-//! with an empty qualifier are never skipped, because family markers lie among them.
+//! The matcher decides where to go from a cell. This scanner decides how, by cost: the next column
+//! or row is usually one or two cells away, so it tries a few steps before a seek. It never skips
+//! cells with an empty qualifier, because family markers are among them.
 //!
-//! Each leaf holds a block. If blocks outside of the caches are too many, leaves that are not
-//! current release theirs ([`heap_blocks`]), as few as bring the number below the limit. They know
-//! the keys of their cells without them.
+//! Each leaf holds a block. If there are too many blocks outside of the caches, leaves that are not
+//! current release theirs ([`heap_blocks`]), only as many as necessary. The leaves keep the keys of
+//! their current cells.
 
 use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::CellType::{Maximum, Minimum};
@@ -25,17 +25,17 @@ const STEPS_TO_COLUMN: usize = 4;
 /// Steps tried before a seek to the next row.
 const STEPS_TO_ROW: usize = 8;
 
-/// An upper estimate of a leaf's own memory, without the blocks it pins.
+/// An upper estimate of a leaf's memory, without the blocks it pins.
 const LEAF_BYTES: u64 = 1 << 10;
 
 /// Where a scan of a store starts, its direction and its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanStart<'a> {
-    /// The first row; empty for the very first (the last if reversed).
+    /// The first row; empty for the first row of the store (the last if reversed).
     pub row: &'a [u8],
     /// False if `row` itself is excluded.
     pub include_row: bool,
-    /// Rows in descending order.
+    /// True if rows are read in descending order.
     pub reversed: bool,
     /// The maximum number of cells of a row; negative for no limit.
     pub limit: i32,
@@ -87,11 +87,11 @@ impl<'a> LeafSeeker<'a> {
         Self { start, key, bytes: 0 }
     }
 
-    /// Seeks the leaf at `at`. Those before it were sought already.
+    /// Seeks the leaf at `at`. The leaves before it must be sought already.
     ///
     /// # Errors
-    /// As [`KeyValueScanner::advance`], and `RowTooBigException` if the earlier leaves' cells are
-    /// too large already.
+    /// As [`KeyValueScanner::advance`], and `RowTooBigException` if the cells of earlier leaves are
+    /// already too large.
     pub fn seek_leaf(&mut self, leaves: &mut [impl LeafScanner], at: usize) -> TryResult<()> {
         let Some((leaf, earlier)) = leaves.get_mut(..=at).and_then(<[_]>::split_last_mut) else {
             return Ok(());
@@ -133,7 +133,7 @@ pub struct StoreScanner<L> {
 }
 
 impl<L: LeafScanner> StoreScanner<L> {
-    /// A scanner over leaves at any position, the newest first.
+    /// Creates a scanner over leaves at any position, the newest first.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
@@ -148,7 +148,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         Ok(Self::at(leaves, matcher, comparator, seek))
     }
 
-    /// A scanner over leaves that were already sought to its start.
+    /// Creates a scanner over leaves that are already at its start.
     pub(crate) fn at(
         leaves: Vec<L>,
         matcher: QueryMatcher,
@@ -175,7 +175,7 @@ impl<L: LeafScanner> StoreScanner<L> {
     /// error.
     ///
     /// # Errors
-    /// Any error of `arrange`.
+    /// Errors of `arrange`.
     pub(crate) fn go_to_row(
         &mut self,
         row: &[u8],
@@ -190,7 +190,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         Ok(())
     }
 
-    /// Prefetches rows that a Get's scanner will be sent to soon. The position does not change.
+    /// Prefetches rows that a Get's scanner will read soon. The position does not change.
     pub(crate) fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]> + Clone) {
         self.heap.runs_mut().iter_mut().for_each(|leaf| leaf.prefetch_rows(rows.clone()));
     }
@@ -200,7 +200,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         self.matcher.saw_markers()
     }
 
-    /// Bytes of the scanner and of the blocks it pins.
+    /// Returns the bytes of the scanner and of the blocks it pins.
     pub fn held_bytes(&self) -> u64 {
         let leaves = self.leaves().iter().map(|leaf| LEAF_BYTES + leaf.held_bytes()).sum::<u64>();
         leaves + self.matcher.held_bytes() + size_of::<Self>() as u64
@@ -220,8 +220,8 @@ impl<L: LeafScanner> StoreScanner<L> {
     /// ends the call. Returns true if the scanner has left the row.
     ///
     /// # Errors
-    /// As [`KeyValueScanner::advance`], any error of the filter, `RowTooBigException`, and
-    /// `CallQueueTooBigException` if the reply has no room for a cell.
+    /// As [`KeyValueScanner::advance`], errors of the filter, `RowTooBigException`, and
+    /// `CallQueueTooBigException` if the reply's budget has no capacity for a cell.
     pub fn next(
         &mut self,
         out: &mut CellBuffer,
@@ -267,7 +267,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         }
     }
 
-    /// Makes the current cell readable, and releases blocks of other leaves if there are too many.
+    /// Makes the current cell readable, and releases blocks of other leaves if too many are held.
     #[inline]
     fn enter_block(&mut self, context: &mut ScannerContext) -> TryResult<()> {
         let entered_bytes = self.heap.current_mut().map_or(Ok(0), L::enter_block)?;
@@ -290,7 +290,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         self.heap.runs_mut().iter_mut().for_each(L::release_block);
     }
 
-    /// Moves as `code` says. Returns true if the row continues.
+    /// Moves as `code` directs. Returns true if the row continues.
     fn follow(&mut self, code: MatchCode, filter: &mut FilterSlot) -> TryResult<bool> {
         if code.includes()
             && self.limit >= 0
@@ -329,7 +329,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         Ok(false)
     }
 
-    /// Leaves the current row without looking at the rest of it.
+    /// Leaves the current row without reading the rest of it.
     ///
     /// # Errors
     /// As [`KeyValueScanner::advance`].
@@ -341,7 +341,7 @@ impl<L: LeafScanner> StoreScanner<L> {
         self.end_row().map(drop)
     }
 
-    /// The current cell must be of the matcher's row.
+    /// Leaves the current row. The current cell must be in the matcher's row.
     fn seek_or_skip_to_next_row(&mut self) -> TryResult<()> {
         if self.reversed {
             return self.heap.leave_row_backwards(self.matcher.row());

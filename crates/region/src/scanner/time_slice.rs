@@ -1,11 +1,11 @@
 //! [`TimeSlice`]: how long reads may compute on a thread that serves others.
 //!
 //! All connections of a thread wait for each other's calls, so a read there has a time slice. The
-//! slice begins with the first look at the clock, and several reads may share one. A read that is
-//! not finished when the slice is over ends with
-//! [`TimeSliceOver`](evenkeel_common::TryError::TimeSliceOver), wherever it is, and is done again
-//! from its beginning on a thread that may compute for longer: the alternative, a scanner that
-//! moves to another thread, would have to let go of what it has pinned and find its place again.
+//! slice begins with the first clock check, and several reads may share one. If a read is not
+//! finished when the slice is over, it ends with
+//! [`TimeSliceOver`](evenkeel_common::TryError::TimeSliceOver), and a thread that may compute for
+//! longer repeats it from its beginning. The alternative is a scanner that moves to another thread.
+//! It would have to release what it has pinned and find its position again.
 //!
 //! A slice is not a scan's deadline. A deadline ends a call at a place where the next call can
 //! continue, and the client gets what was read so far (see
@@ -20,7 +20,7 @@ use evenkeel_common::clock;
 pub struct TimeSlice {
     /// `None` for no limit.
     length: Option<Duration>,
-    /// Set by the first look at the clock.
+    /// Set by the first clock check.
     end: Option<Instant>,
     is_over: bool,
 }
@@ -34,13 +34,13 @@ impl TimeSlice {
         Self { length, ..Self::UNLIMITED }
     }
 
-    /// Whether the slice was over when the clock was last looked at.
+    /// Returns true if the slice was over at the last clock check.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Looks at the clock. Returns whether the slice is over.
+    /// Reads the clock. Returns true if the slice is over.
     pub fn check(&mut self) -> bool {
         let Some(length) = self.length else { return false };
         let now = clock::monotonic();

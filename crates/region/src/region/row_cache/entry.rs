@@ -4,10 +4,10 @@
 //! i64 expires, ms since 1970 | u16 row bytes | u8 markers seen | u8 0 | u32 coverage bytes
 //! row | coverage | cells, each u32 big-endian length, KeyValue without tags
 //! ```
-//! The coverage lists the columns that the entry knows. It is empty for all columns. Otherwise it
+//! The coverage lists the columns that the entry covers. It is empty for all columns. Otherwise it
 //! has for each family `u8 bytes, name, u32 count` ([`ALL`] for all columns of the family) and each
 //! qualifier as `u32 bytes, qualifier`, sorted. All numbers except those of cells are
-//! little-endian. A covered column without a cell is known to have none.
+//! little-endian. A covered column without a cell does not exist in the row.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -29,21 +29,21 @@ const ALL: u32 = u32::MAX;
 pub(super) struct Entry<'a> {
     /// The last time at which it may be served; `i64::MAX` for no limit.
     pub expires_ms: i64,
-    /// True if its read met any marker.
+    /// True if the read that filled it met any marker.
     pub saw_markers: bool,
     pub row: &'a [u8],
     pub coverage: &'a [u8],
     pub cells: &'a [u8],
 }
 
-/// Whether an entry answers a Get.
+/// How an entry covers a Get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CoverageMatch {
-    /// With all its cells.
+    /// All cells of the entry are the answer.
     Whole,
-    /// With some of its cells.
+    /// Some cells of the entry are the answer.
     Part,
-    /// It does not.
+    /// The entry cannot answer the Get.
     Unknown,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Entry<'a> {
         Some(Self { expires_ms, saw_markers: flags.first() != Some(&0), row, coverage, cells })
     }
 
-    /// Its length in bytes.
+    /// Returns the encoded length in bytes.
     pub fn len(&self) -> usize {
         HEADER_BYTES + self.row.len() + self.coverage.len() + self.cells.len()
     }
@@ -77,7 +77,7 @@ impl<'a> Entry<'a> {
         bytes
     }
 
-    /// Returns whether the entry has the columns that a Get of its row asks for.
+    /// Returns how the entry covers the columns that a Get of its row requests.
     #[inline]
     pub fn covers(&self, scan: &Scan) -> CoverageMatch {
         if self.coverage.is_empty() {
@@ -105,7 +105,7 @@ impl<'a> Entry<'a> {
         out.extend_untagged(self.cells);
     }
 
-    /// Appends the cells that a Get asks for to `out`.
+    /// Appends the cells that a Get requests to `out`.
     pub fn select(&self, scan: &Scan, out: &mut CellBuffer) {
         for cell in self.iter() {
             let wanted = scan.columns_of(cell.family()).is_some_and(|columns| {
@@ -118,8 +118,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The entry after a write of these cells to its row. `ages` returns, for a family, the oldest
-    /// unexpired timestamp and the time to live.
+    /// Returns the entry after a write of these cells to its row. `ages` returns, for a family, the
+    /// oldest unexpired timestamp and the time to live.
     pub fn after<'b>(
         &self,
         written: impl Iterator<Item = CellRef<'b>>,
@@ -271,7 +271,7 @@ fn compare_columns(a: &CellRef<'_>, b: &CellRef<'_>) -> Ordering {
     a.family().cmp(b.family()).then_with(|| a.qualifier().cmp(b.qualifier()))
 }
 
-/// The coverage of a Get's columns.
+/// Encodes the coverage of a Get's columns.
 pub(super) fn coverage_of(scan: &Scan) -> Vec<u8> {
     let mut bytes = Vec::new();
     for family in &scan.families {

@@ -1,22 +1,22 @@
-//! [`Span`]: the time of a column that one marker over a range of timestamps ends.
+//! [`Span`]: the part of a column's history that ends at one marker over a range of timestamps.
 //!
 //! For each of its stretches a span counts the distinct sequence ids of the puts that were live at
-//! the stretch's end. These puts follow from few numbers. A put that was counted is counted from
-//! its own sequence id up to the last stretch in which it was counted (`until`), and in each
-//! stretch that a later marker cuts out of these, if it came before that marker. So the count of a
-//! new stretch is that of the stretch it is cut out of, less the puts that came after the marker.
+//! the stretch's end. Few numbers per put suffice. A put is counted from its own sequence id up to
+//! the last stretch in which it was counted (`until`). If a later marker cuts one of these
+//! stretches, the put is counted in the new stretch if it came before that marker. So the count of
+//! a new stretch is that of the stretch it is cut out of, less the puts that came after the marker.
 //! Puts of earlier spans all came before it, so the span keeps the sequence ids of its own puts
 //! only.
 //!
 //! A put with the sequence id of a marker (both came in one batch) is counted in the stretch that
-//! the marker ends if it is looked up after the marker, and not if it is looked up before it.
+//! the marker ends if it is looked up after the marker, but not if it is looked up before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::stretches::{OPEN, Stretch, Stretches};
 
-/// The approximate memory of a version marker and a counted put in their trees.
+/// The approximate memory of a version marker and of a counted put in their trees.
 const MARKER_BYTES: usize = 256;
 const PUT_BYTES: usize = 64;
 
@@ -32,7 +32,7 @@ struct Counted {
 /// The result of [`Span::count`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit {
-    /// Some stretch has enough others; the stretches before it count the put.
+    /// Some stretch has enough other puts; the put is counted in the stretches before it.
     pub(super) is_full: bool,
     /// The put is counted up to the end of the span.
     pub(super) has_passed: bool,
@@ -41,9 +41,9 @@ pub(super) struct Visit {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
-    /// Everything up to this timestamp is deleted at the span's end.
+    /// The marker's timestamp: at the span's end, everything up to it is deleted.
     pub(super) timestamp: i64,
-    /// How many cells of the column had been read when its marker came.
+    /// The number of cells of the column read when its marker came.
     pub(super) made_at: u64,
     /// The sequence ids of version markers, by timestamp.
     version_markers: BTreeMap<i64, BTreeSet<u64>>,
@@ -64,13 +64,14 @@ impl Span {
         }
     }
 
-    /// The approximate memory.
+    /// Returns the approximate memory.
     pub(super) fn held_bytes(&self) -> usize {
         let trees = self.markers * MARKER_BYTES + self.counted.len() * PUT_BYTES;
         size_of::<Self>() + trees + self.stretches.held_bytes()
     }
 
-    /// The sequence id of the first version marker of this timestamp that came after the put.
+    /// Returns the sequence id of the first version marker of this timestamp that came after the
+    /// put.
     pub(super) fn version_marker_after(&self, timestamp: i64, seq_id: u64) -> Option<u64> {
         self.version_markers.get(&timestamp)?.range(seq_id..).next().copied()
     }
@@ -97,9 +98,9 @@ impl Span {
         self.stretches.insert(at, Stretch { end: seq_id, live, begun: before });
     }
 
-    /// The number of counted sequence ids of a stretch below `seq_id`. It takes as many steps as
-    /// there are of these or of the others, whichever are fewer, so cutting a stretch of n into
-    /// single ones takes n log n.
+    /// Returns the number of counted sequence ids of a stretch below `seq_id`. It visits either
+    /// these or the others, whichever are fewer, so cutting a stretch of n into single ones takes n
+    /// log n steps.
     fn begun_before(&self, begin: Option<u64>, seq_id: u64, stretch: Stretch) -> u32 {
         let begin = begin.map_or(Bound::Unbounded, Bound::Excluded);
         let mut before = self.counted.range((begin, Bound::Excluded(seq_id)));
@@ -115,8 +116,8 @@ impl Span {
     }
 
     /// Counts a put in each stretch that ends from `seq_id` to `until`, up to the first with
-    /// `live_max` others. `is_own`: no earlier span ends at or after `seq_id`. `was_passed`: a put
-    /// of the same sequence id passed the previous span.
+    /// `live_max` others. `is_own` is true if no earlier span ends at or after `seq_id`.
+    /// `was_passed` is true if a put with the same sequence id passed the previous span.
     pub(super) fn count(
         &mut self,
         seq_id: u64,

@@ -1,10 +1,10 @@
 //! [`Stretches`]: the number of puts that were live at the end of each stretch between two version
 //! markers.
 //!
-//! An ordered list of stretches in chunks. A chunk knows the largest count in it, and what was
-//! added to all of its stretches together. So adding to a range, and finding its first full
-//! stretch, visits chunks, and stretches only at the edges of the range: with N stretches, at most
-//! N / [`CHUNK_MAX`] + 2 * [`CHUNK_MAX`] steps.
+//! An ordered list of stretches in chunks. A chunk has the largest count in it, and an amount to
+//! add to all of its stretches. So adding to a range, and finding its first full stretch, visits
+//! whole chunks, and single stretches only at the edges of the range: with N stretches, at most N /
+//! [`CHUNK_MAX`] + 2 * [`CHUNK_MAX`] steps.
 
 /// The end of time, in sequence ids: the end of the last stretch.
 pub(super) const OPEN: u64 = u64::MAX;
@@ -19,7 +19,7 @@ pub(super) struct Stretch {
     pub(super) end: u64,
     /// The number of puts live at its end.
     pub(super) live: u32,
-    /// The number of sequence ids of counted puts within it, its end excluded.
+    /// The number of sequence ids of counted puts within it, excluding its end.
     pub(super) begun: u32,
 }
 
@@ -76,7 +76,7 @@ impl Stretches {
         self.chunks.iter().map(chunk).sum()
     }
 
-    /// The first stretch that ends at `seq_id` or later. There is one.
+    /// Returns the first stretch that ends at `seq_id` or later. It always exists.
     pub(super) fn ending_from(&self, seq_id: u64) -> Position {
         let chunk = self.chunks.partition_point(|chunk| chunk.end() < seq_id);
         let stretches = self.chunks.get(chunk).map_or(&[][..], |chunk| &chunk.stretches);
@@ -112,7 +112,7 @@ impl Stretches {
         if is_last { Position { chunk: chunk + 1, at: 0 } } else { Position { chunk, at: at + 1 } }
     }
 
-    /// The first stretch from `from`, before `to`, with at least `live_max` puts.
+    /// Returns the first stretch from `from`, before `to`, with at least `live_max` puts.
     pub(super) fn first_full(&self, from: Position, to: Position, live_max: u32) -> Option<Position> {
         self.parts(from, to).filter(|(chunk, _)| self.chunks[*chunk].live_max >= live_max).find_map(
             |(chunk, part)| {
@@ -153,7 +153,7 @@ impl Stretches {
         }
     }
 
-    /// The chunks between two positions, with what of each lies between them.
+    /// Returns the chunks between two positions, with the range of each that lies between them.
     fn parts(&self, from: Position, to: Position) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
         (from.chunk..self.chunks.len().min(to.chunk + 1))
             .map(move |chunk| (chunk, self.part(chunk, from, to)))
