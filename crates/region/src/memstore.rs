@@ -1,7 +1,7 @@
 //! The MemStore: cells that were written and are not in a file yet.
 //!
 //! A store's MemStore is a list of [`Segment`]s, the newest first: the *active* segment, which
-//! takes writes; the *pipeline* of segments that in-memory flushes have put behind it; and the
+//! takes writes; the *pipeline* of segments that in-memory flushes have swapped out of it; and the
 //! segments that a flush has frozen. The list is part of the store's state, an immutable snapshot
 //! that readers hold; see [`crate::store`].
 //!
@@ -31,8 +31,8 @@
 //! Memory: `Segment::size().heap_bytes` counts the bytes of nodes and hints, or of records and
 //! entries, exactly. Chunks round that up. The last chunk of a segment may hold a single cell. Each
 //! earlier chunk has less free space than its next cell needed, at most 256 KiB unless configured
-//! otherwise. A larger cell has a chunk of its own size. `Segment::chunk_bytes` counts the chunks,
-//! and the pool bounds the chunks of all segments.
+//! otherwise. A larger cell gets a chunk of its size. `Segment::chunk_bytes` counts the chunks, and
+//! the pool bounds the chunks of all segments.
 
 #![allow(unsafe_code, reason = "it owns the memory of its cells")]
 

@@ -1,7 +1,7 @@
 //! A store: one family of one region.
 //!
 //! Its state is an immutable [`StoreView`] behind one pointer: the active segment, the pipeline
-//! behind it, the segments that a flush froze, and the open files, oldest first. Readers take the
+//! behind it, the segments that a flush froze, and the open files, oldest first. Readers load the
 //! pointer and keep its target. A flush or a compaction installs a new state. So readers take no
 //! lock, and every reader sees every cell once.
 //!
@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A compaction commits by renaming its output into place. The output's file info names the files
-//! it replaces, so after a crash in between they are recognised, not served, and archived.
+//! it replaces. If a crash leaves both, the next open recognises the replaced files, does not serve
+//! them, and archives them.
 //!
 //! | module | noun |
 //! |---|---|
@@ -140,7 +141,7 @@ struct Dirs {
 pub struct Store {
     env: StoreEnv,
     config: StoreConfig,
-    /// What compactions are chosen by, which may be changed while the store is open.
+    /// The limits for selecting compactions. They may change while the store is open.
     compaction_config: ArcSwap<StoreConfig>,
     family: ColumnFamilyDescriptor,
     region: RegionInfo,
@@ -152,7 +153,7 @@ pub struct Store {
     in_memory: Option<in_memory_flush::InMemoryFlushState>,
     /// Names of files in a running compaction.
     compacting: Arc<Mutex<HashSet<String>>>,
-    /// Files of a flush that is not committed.
+    /// Files of a flush that is not committed yet.
     flushed: Mutex<Vec<PathBuf>>,
     /// Outputs of failed flushes and compactions that could not be removed. In each list, the file
     /// to remove first is last.
@@ -161,13 +162,13 @@ pub struct Store {
     replaced: Mutex<Vec<Arc<StoreFile>>>,
     /// True if compactions must stop at their next step.
     cancelled: AtomicBool,
-    /// How far the compaction under way is.
+    /// The progress of the running compaction.
     progress: load::CompactionProgress,
 }
 
 impl Store {
-    /// Opens a family: makes its directory if missing, deletes unfinished outputs, opens its files,
-    /// and archives those that a compaction had replaced.
+    /// Opens a family: creates its directory if missing, deletes unfinished outputs, opens its
+    /// files, and archives those that a compaction had replaced.
     ///
     /// # Errors
     /// `IOException` from the file system, and `CorruptHFileException`.
@@ -227,7 +228,8 @@ impl Store {
         self.archive_replaced().map(drop)
     }
 
-    /// The region's start and end row; where it has none, those of its files. Empty if unknown.
+    /// Returns the region's start and end row; where it has none, those of its files. Empty if
+    /// unknown.
     fn ends(&self, files: &[Arc<StoreFile>]) -> (Bytes, Bytes) {
         let row = |key: &KeyBuf| Bytes::copy_from_slice(key.as_cell().row());
         let (mut low, mut high) = (self.region.start_key().clone(), self.region.end_key().clone());
@@ -240,8 +242,8 @@ impl Store {
         (low, high)
     }
 
-    /// Changes what compactions are chosen by: numbers and sizes of files, ratios, periods.
-    /// `of_table` has a table's limits; the family's own go before them. The engine stays.
+    /// Changes the limits for selecting compactions: numbers and sizes of files, ratios, periods.
+    /// `of_table` has a table's limits; the family's limits override them. The engine stays.
     pub(crate) fn change_compaction_config(&self, of_table: &StoreConfig) {
         let mut config = of_table.for_family(&self.family);
         config.engine.engine = self.config.engine.engine;
@@ -269,13 +271,13 @@ impl Store {
         self.state.load().active.begin_descent(row)
     }
 
-    /// Hides an added cell with this key and sequence id permanently, for a write that failed
+    /// Hides an added cell with this key and sequence id permanently, because its write failed
     /// later.
     pub fn take_back(&self, cell: &CellRef<'_>) {
         self.state.load().segments().for_each(|segment| segment.take_back(cell));
     }
 
-    /// The segments and files for a new reader.
+    /// Returns the segments and files for a new reader.
     #[inline]
     pub fn view(self: &Arc<Self>) -> StoreView {
         StoreView::new(Arc::clone(self), self.state.load_full())
@@ -297,12 +299,13 @@ impl Store {
         self.state.load().segments().map(|segment| segment.size()).sum()
     }
 
-    /// The sizes of the frozen segments, which a flush under way writes.
+    /// The sizes of the frozen segments, which a running flush writes.
     pub fn snapshot_size(&self) -> MemStoreSize {
         self.state.load().frozen.iter().map(|segment| segment.size()).sum()
     }
 
-    /// Bytes of the chunks of all segments, including free space, and the part of the frozen ones.
+    /// Bytes of the chunks of all segments, including free space, and of the frozen ones among
+    /// them.
     pub fn chunk_bytes(&self) -> (u64, u64) {
         let state = self.state.load();
         let sum = |segments: &mut dyn Iterator<Item = &Arc<Segment>>| {
@@ -332,13 +335,13 @@ impl Store {
         self.state.load().files.iter().map(|file| file.bytes()).sum()
     }
 
-    /// Returns true if any file is a reference. Then the region cannot be split yet.
+    /// Returns true if any file is a reference. The region cannot be split then.
     pub fn has_references(&self) -> bool {
         self.state.load().files.iter().any(|file| file.is_reference())
     }
 
-    /// The middle row of the largest file, or a row between stripes, at which a split would cut.
-    /// `None` without files, with references, or if the file has a single row.
+    /// Returns the row at which a split cuts: the middle row of the largest file, or a row between
+    /// stripes. `None` without files, with references, or if the file has a single row.
     pub fn split_row(&self) -> Option<Bytes> {
         let state = self.state.load_full();
         if state.files.iter().any(|file| file.is_reference()) {
@@ -357,7 +360,7 @@ impl Store {
         (cuts && row != first.as_cell().row()).then(|| Bytes::copy_from_slice(row))
     }
 
-    /// Archives files that a compaction replaced and no reader holds. Returns how many are left.
+    /// Archives replaced files that no reader holds. Returns how many are left.
     ///
     /// # Errors
     /// `IOException` from the file system; the rest is kept for the next call.
@@ -391,8 +394,8 @@ impl Store {
         self.cancelled.store(cancel, Ordering::Relaxed);
     }
 
-    /// How far the number of files is from `hbase.hstore.blockingStoreFiles` (0) to twice that (1).
-    /// For stripes and windows, the fullest one counts.
+    /// Returns how far the number of files is from `hbase.hstore.blockingStoreFiles` (0) to twice
+    /// that (1). For stripes and windows, the fullest one counts.
     pub fn blocking_pressure(&self) -> f64 {
         let (state, blocking) = (self.state.load(), self.compaction_config.load().blocking_files.max(1));
         if state.files.len() <= blocking {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::chunk::{ALIGN, Chunk, ChunkPool};
 use super::sync::{AtomicPtr, Mutex, Ordering};
 
-/// Memory from which many threads allocate at once, and which is freed as a whole.
+/// An allocator that many threads use at once, and that is freed as a whole.
 ///
 /// An allocation is one atomic addition in the current chunk. A thread that finds the chunk full
 /// takes the lock and installs a new one. Invariant: a chunk that was ever current stays in
@@ -32,7 +32,7 @@ impl Arena {
         &self.pool
     }
 
-    /// Allocates `bytes` bytes, aligned to 8, valid as long as the arena.
+    /// Allocates `bytes` bytes, aligned to 8. They stay valid as long as the arena.
     pub(super) fn alloc(&self, bytes: usize) -> NonNull<u8> {
         let bytes = bytes.next_multiple_of(ALIGN);
         if bytes > self.pool.sizes().shared_bytes_max {
@@ -61,7 +61,7 @@ impl Arena {
         self.chunks.lock().iter().map(|chunk| unsafe { chunk.as_ref() }.len()).sum()
     }
 
-    /// Replaces a full chunk by one with room for `wanted` bytes.
+    /// Replaces a full chunk by one with at least `wanted` free bytes.
     fn replace(&self, full: *mut Chunk, wanted: usize) {
         let mut chunks = self.chunks.lock();
         if self.current.load(Ordering::Relaxed) == full {

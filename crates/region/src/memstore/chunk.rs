@@ -5,18 +5,18 @@
 //! default a huge page: without huge pages, a search among many cells waits longer for page tables
 //! than for cells.
 //!
-//! The system supplies memory at the first touch, and zeroes a whole huge page: one or several
-//! milliseconds, for which a writer would wait. So a thread may keep *ready* chunks, which were
-//! touched before ([`ChunkPool::keep_ready`]). They are for segments that have filled their first
-//! chunk, because touched memory is used memory.
+//! The system supplies memory at the first touch, and zeroes a whole huge page, which would block a
+//! writer for one or several milliseconds. So a thread may keep *ready* chunks, which are already
+//! touched ([`ChunkPool::keep_ready`]). They are for segments that have filled their first chunk,
+//! because touched memory is used memory.
 //!
 //! Chunks that were not needed for a while are freed, except for the ready ones
 //! ([`ChunkPool::release_idle`]).
 //!
 //! A few ready chunks are enough for one region. But the regions of an evenly written table fill
 //! their chunks at the same time, again and again. So the number of ready chunks follows the number
-//! taken in the last minute, up to a quarter of the pool and up to the room that the chunks in use
-//! leave in the pool.
+//! taken in the last minute, up to a quarter of the pool and up to the capacity that the chunks in
+//! use leave in the pool.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -31,25 +31,25 @@ use evenkeel_common::clock;
 pub const CHUNK_BYTES: usize = 2 << 20;
 /// Bytes of a segment's first chunk, unless all chunks are smaller.
 pub(super) const FIRST_CHUNK_BYTES: usize = 256 << 10;
-/// Default bytes above which a cell gets a chunk of its own.
+/// Default bytes above which a cell gets a separate chunk.
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a chunk once the pool has no room left, unless a cell needs more.
+/// Bytes of a chunk once the pool is exhausted, unless a cell needs more.
 pub(super) const LEAST_CHUNK_BYTES: usize = 16 << 10;
 /// Bytes of a huge page of most machines.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The minimum number of ready chunks.
 const READY_CHUNKS: usize = 4;
-/// At most one chunk in this many of a pool is ready.
+/// At most this fraction (1/n) of a pool's chunks is ready.
 const READY_PART: usize = 4;
 /// The period over which takes are counted. Counts are used for up to two periods.
 const TAKES_PERIOD: Duration = Duration::from_secs(60);
-/// After this many idle checks without a take, the count of earlier takes is forgotten.
+/// After this many idle checks without a take, the count of earlier takes is reset.
 const IDLE_LOOKS: u32 = 6;
-/// The system's smallest page, or less.
+/// The system's page size, or a fraction of it.
 const PAGE_BYTES: usize = 4096;
 /// Allocations are multiples of this.
 pub(super) const ALIGN: usize = 8;
-/// Addresses have no higher bits, unless a process asks for them (five-level paging, 52-bit
+/// Addresses have no higher bits, unless a process requests them (five-level paging, 52-bit
 /// addresses).
 pub(super) const ADDRESS_BITS: u32 = 48;
 
@@ -58,7 +58,7 @@ pub(super) const ADDRESS_BITS: u32 = 48;
 pub struct ChunkSizes {
     /// Bytes of a chunk, a positive multiple of 8 (`hbase.hregion.memstore.mslab.chunksize`).
     pub chunk_bytes: usize,
-    /// A larger cell gets a chunk of its own; at most `chunk_bytes`
+    /// A larger cell gets a separate chunk; at most `chunk_bytes`
     /// (`hbase.hregion.memstore.mslab.max.allocation`).
     pub shared_bytes_max: usize,
 }
@@ -76,7 +76,7 @@ pub(super) struct Chunk {
     used: AtomicUsize,
 }
 
-// SAFETY: a chunk owns its memory, and gives each byte of it to one caller.
+// SAFETY: a chunk owns its memory, and hands out each byte of it to one caller.
 unsafe impl Send for Chunk {}
 // SAFETY: `used` is atomic and nothing else changes.
 unsafe impl Sync for Chunk {}
@@ -93,7 +93,7 @@ impl Chunk {
         Self { base, len, used: AtomicUsize::new(0) }
     }
 
-    /// Allocates `bytes` bytes (a multiple of [`ALIGN`]); `None` if the chunk has too little room.
+    /// Allocates `bytes` bytes (a multiple of [`ALIGN`]); `None` if the chunk has too little space.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
         let start = self.used.fetch_add(bytes, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl Chunk {
         Some(unsafe { self.base.add(start) })
     }
 
-    /// Asks for huge pages for memory not touched yet. Only for chunks that will be filled, because
+    /// Requests huge pages for memory not touched yet. Only for chunks that will be filled, because
     /// a huge page is resident as a whole.
     pub(super) fn want_huge_pages(&self) {
         if has_huge_pages(self.len) {
@@ -115,7 +115,7 @@ impl Chunk {
     /// Touches every page, so that the system supplies the memory now.
     fn touch(&mut self) {
         for at in (0..self.len).step_by(PAGE_BYTES) {
-            // SAFETY: inside the allocation, which no other code knows yet.
+            // SAFETY: inside the allocation, to which no other code has a pointer yet.
             unsafe { self.base.add(at).write_volatile(0) };
         }
     }
@@ -155,30 +155,30 @@ fn has_huge_pages(len: usize) -> bool {
 
 /// Spare chunks of one size, kept for later segments.
 ///
-/// Bound: at most `spare_max` chunks are kept, the ready ones included, and no more than
-/// `bytes_max` allows beside the chunks in use. Chunks that come back beyond that are freed. The
-/// module's header describes the chunks in use.
+/// Bound: it keeps at most `spare_max` chunks, the ready ones included, and no more than
+/// `bytes_max` allows in addition to the chunks in use. It frees chunks that come back beyond that.
+/// The module's header describes the chunks in use.
 pub struct ChunkPool {
     sizes: ChunkSizes,
     /// `out_bytes` grows under this lock.
     spare: Mutex<SpareChunks>,
     spare_max: usize,
     bytes_max: usize,
-    /// The number of ready chunks at first.
+    /// The initial number of ready chunks.
     initial: usize,
-    /// Bytes of the chunks in use by segments, including chunks larger than usual.
+    /// Bytes of the chunks in use by segments, including oversized chunks.
     out_bytes: AtomicUsize,
 }
 
 #[derive(Default)]
 struct SpareChunks {
-    /// Used before, or touched.
+    /// Spare chunks: used earlier, or touched in advance.
     chunks: Vec<Chunk>,
     takes: TakeHistory,
     /// The smallest number of spare chunks since [`ChunkPool::begin_idle_period`]: this many were
     /// not needed.
     idle: usize,
-    /// True if a segment that had filled a chunk took one and few are left.
+    /// True if a segment that had filled a chunk took one and left few.
     are_wanted: bool,
     /// The thread that keeps chunks ready.
     keeper: Option<Thread>,
@@ -189,7 +189,7 @@ struct SpareChunks {
 #[derive(Debug, Default)]
 pub(super) struct TakeHistory {
     since: Option<Instant>,
-    /// Takes of the current period, and of the one before.
+    /// Takes of the current period, and of the previous one.
     now: usize,
     before: usize,
     /// Idle checks since the last take.
@@ -219,12 +219,12 @@ impl TakeHistory {
 }
 
 impl ChunkPool {
-    /// A pool of chunks of the default sizes that keeps at most `spare_max`.
+    /// Creates a pool of chunks of the default sizes that keeps at most `spare_max`.
     pub fn new(spare_max: usize) -> Arc<Self> {
         Self::of(ChunkSizes::default(), spare_max, 0)
     }
 
-    /// A pool that keeps at most `spare_max` chunks, of which `initial` are made ready at first.
+    /// Creates a pool that keeps at most `spare_max` chunks, with `initial` ready chunks at first.
     pub fn of(sizes: ChunkSizes, spare_max: usize, initial: usize) -> Arc<Self> {
         Self::within(sizes, spare_max, initial, usize::MAX)
     }
@@ -262,19 +262,19 @@ impl ChunkPool {
         self.bytes_max
     }
 
-    /// Bytes in use beyond the slack that a pool for MemStores of `memstore_bytes` has.
+    /// Returns the bytes in use beyond the slack that a pool for MemStores of `memstore_bytes` has.
     pub fn beyond_slack(&self, memstore_bytes: u64) -> u64 {
         let slack = (self.bytes_max as u64).saturating_sub(memstore_bytes);
         (self.out_bytes() as u64).saturating_sub(slack)
     }
 
-    /// How many chunks fit beside those in use.
+    /// Returns how many chunks of the usual size fit beside those in use.
     fn room(&self) -> usize {
         self.bytes_max.saturating_sub(self.out_bytes()) / self.sizes.chunk_bytes
     }
 
     /// Frees up to `chunks_max` spare chunks that were not needed since
-    /// [`ChunkPool::begin_idle_period`], but not the ready ones. Returns the bytes freed.
+    /// [`ChunkPool::begin_idle_period`], except the ready ones. Returns the bytes freed.
     pub fn release_idle(&self, chunks_max: usize) -> usize {
         let mut spare = self.spare.lock();
         spare.takes.roll(clock::monotonic());
@@ -298,8 +298,8 @@ impl ChunkPool {
         }
     }
 
-    /// Counts a chunk as in use, and removes from `spare` the chunks that no longer fit, to be
-    /// freed.
+    /// Counts a chunk as in use. Returns the chunks that exceed the limit then, removed from
+    /// `spare`; the caller frees them.
     fn goes_out(&self, spare: &mut SpareChunks, bytes: usize) -> Vec<Chunk> {
         self.out_bytes.fetch_add(bytes, Ordering::Relaxed);
         let kept = self.room().min(spare.chunks.len());
@@ -308,7 +308,8 @@ impl ChunkPool {
         surplus
     }
 
-    /// Bytes of the chunk for a cell of `wanted` bytes: `usual` if there is room for that.
+    /// Returns the bytes of the chunk for a cell of `wanted` bytes: `usual` if the pool's capacity
+    /// allows it.
     fn size_of_next(&self, usual: usize, wanted: usize) -> usize {
         match self.out_bytes().saturating_add(usual) <= self.bytes_max {
             true => usual,
@@ -316,7 +317,7 @@ impl ChunkPool {
         }
     }
 
-    /// A chunk with room for `wanted` bytes, for a cell that shares chunks.
+    /// Takes a chunk with at least `wanted` bytes, for a cell that shares chunks.
     pub(super) fn take(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         let bytes = self.size_of_next(self.sizes.chunk_bytes, wanted);
@@ -326,8 +327,8 @@ impl ChunkPool {
         chunk.unwrap_or_else(|| Chunk::new(bytes))
     }
 
-    /// A segment's first chunk, with room for `wanted` bytes: a small one, or a spare one that is
-    /// not among the ready ones.
+    /// Takes a segment's first chunk, with at least `wanted` bytes: a small one, or a spare one
+    /// that is not among the ready ones.
     pub(super) fn take_first(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         spare.takes.note(clock::monotonic());
@@ -340,7 +341,7 @@ impl ChunkPool {
         chunk.unwrap_or_else(|| Chunk::new(bytes))
     }
 
-    /// A chunk with room for `wanted` bytes, for a segment that has filled its first chunk.
+    /// Takes a chunk with at least `wanted` bytes, for a segment that has filled its first chunk.
     pub(super) fn take_another(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         spare.takes.note(clock::monotonic());
@@ -357,7 +358,7 @@ impl ChunkPool {
         chunk
     }
 
-    /// Keeps chunks ready, on this thread, until [`ChunkPool::stop_keeping_ready`].
+    /// Keeps chunks ready, on this thread, until [`ChunkPool::stop_keeping_ready`] is called.
     pub fn keep_ready(&self) {
         while self.spare() < self.initial.min(self.room()) && !self.spare.lock().keeper_stops {
             self.add_ready();
@@ -379,7 +380,7 @@ impl ChunkPool {
         }
     }
 
-    /// Makes one chunk ready, if one is missing. Returns true if it did.
+    /// Makes one chunk ready, if there are too few. Returns true if it did.
     pub(super) fn make_ready(&self) -> bool {
         let spare = self.spare.lock();
         if spare.chunks.len() >= self.ready_chunks(&spare) {
@@ -390,7 +391,7 @@ impl ChunkPool {
         true
     }
 
-    /// The target number of ready chunks.
+    /// Returns the target number of ready chunks.
     fn ready_chunks(&self, spare: &SpareChunks) -> usize {
         let besides = self.spare_max.saturating_sub(self.out_bytes() / self.sizes.chunk_bytes);
         let most = besides.min(self.spare_max / READY_PART).max(READY_CHUNKS);
@@ -411,7 +412,7 @@ impl ChunkPool {
         spare.keeper.iter().for_each(Thread::unpark);
     }
 
-    /// A chunk for one large cell, of `bytes` bytes (a positive multiple of [`ALIGN`]).
+    /// Takes a chunk for one large cell, of `bytes` bytes (a positive multiple of [`ALIGN`]).
     pub(super) fn take_large(&self, bytes: usize) -> Chunk {
         let mut spare = self.spare.lock();
         let surplus = self.goes_out(&mut spare, bytes);

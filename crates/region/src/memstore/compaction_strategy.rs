@@ -30,7 +30,7 @@ pub enum InMemoryCompaction {
     Basic,
     /// Flat segments, rewritten.
     Eager,
-    /// Either, by what pays.
+    /// Either, depending on what has paid.
     Adaptive,
 }
 

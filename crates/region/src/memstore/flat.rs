@@ -11,8 +11,8 @@
 //! indexes are merged by merging their entries; the records stay where they are. A chunk returns to
 //! the pool once no index points into it.
 //!
-//! Bound: 4 GiB of chunks, which is 2^11 chunks of 2 MiB, and less with cells that have a chunk of
-//! their own. A larger segment stays a skip list.
+//! Bound: 4 GiB of chunks, which is 2^11 chunks of 2 MiB, or fewer bytes if large cells have
+//! separate chunks. A larger segment stays a skip list.
 
 use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
@@ -27,7 +27,7 @@ use super::record::write_key_value;
 const SEQ_ID_BYTES: usize = size_of::<u64>();
 const HEADER_BYTES: usize = SEQ_ID_BYTES + size_of::<u32>();
 
-/// The layout of an entry: its lower bits, this many, are the offset in a chunk.
+/// The layout of an entry: this many of its lower bits are the offset in a chunk.
 #[derive(Clone, Copy)]
 struct EntryLayout(u32);
 
@@ -87,11 +87,11 @@ pub(super) struct FlatIndex {
     chunks: Box<[Arc<PooledChunk>]>,
     /// The addresses of the chunks, in the same order.
     bases: Box<[NonNull<u8>]>,
-    /// The chunk that may have room left.
+    /// The chunk that may have free space.
     open: Option<usize>,
 }
 
-// SAFETY: `bases` point into `chunks`, whose records that `entries` name are never written again.
+// SAFETY: `bases` point into `chunks`. The records that `entries` refer to are never written again.
 unsafe impl Send for FlatIndex {}
 // SAFETY: as above.
 unsafe impl Sync for FlatIndex {}
@@ -118,7 +118,8 @@ impl FlatIndex {
         self.entries.len()
     }
 
-    /// Bytes of its entries and of its chunks, including free space. Two indexes may share a chunk.
+    /// Returns the bytes of its entries and of its chunks, including free space. Two indexes may
+    /// share a chunk.
     pub(super) fn chunk_bytes(&self) -> usize {
         let chunks: usize = self.chunks.iter().map(|chunk| chunk.chunk().len()).sum();
         chunks + size_of_val(&*self.entries)
@@ -144,7 +145,7 @@ impl FlatIndex {
         self.len().checked_sub(1).map_or(std::ptr::null(), |last| self.cursor(last))
     }
 
-    /// The cell after one of this index; a null cursor has none.
+    /// Returns the cell after one of this index; null for a null cursor.
     #[inline]
     pub(super) fn after(&self, at: Cursor) -> Cursor {
         // One past the last entry is still an address of this array.
@@ -187,12 +188,13 @@ impl FlatIndex {
         }
     }
 
-    /// The first position from `from` on at which `goes_before` is false. Cheap if it is near.
+    /// Returns the first position from `from` on at which `goes_before` is false. Cheap if it is
+    /// near.
     fn end_of_run(&self, from: usize, goes_before: impl Fn(&CellRef<'_>) -> bool) -> usize {
         search::gallop(from..self.len(), |i| goes_before(&self.cell_at(i)))
     }
 
-    /// Merges this index with an older one. Of cells that compare equal, this index's come first.
+    /// Merges this index with an older one. Among equal cells, this index's come first. Returns
     /// `None` if the result has too many chunks.
     pub(super) fn merge_with(&self, older: &Self) -> Option<Self> {
         let mut chunks = older.chunks.to_vec();
@@ -234,7 +236,7 @@ impl FlatIndex {
     }
 }
 
-/// The index of a chunk in `chunks`; a missing chunk is added.
+/// Returns the index of a chunk in `chunks`; adds the chunk if it is missing.
 fn number_of(chunks: &mut Vec<Arc<PooledChunk>>, chunk: &Arc<PooledChunk>) -> usize {
     chunks.iter().position(|other| Arc::ptr_eq(other, chunk)).unwrap_or_else(|| {
         chunks.push(Arc::clone(chunk));
@@ -255,7 +257,8 @@ pub(super) struct FlatBuilder {
 }
 
 impl FlatBuilder {
-    /// A builder for about `cells` cells. It continues in the chunk that `before` has left open.
+    /// Creates a builder for about `cells` cells. It continues in the chunk that `before` has left
+    /// open.
     pub(super) fn new(
         pool: &Arc<ChunkPool>,
         comparator: CellComparator,
@@ -269,7 +272,7 @@ impl FlatBuilder {
     }
 
     /// Copies a cell, which must sort after all others. Returns the bytes it takes, its entry
-    /// included; `None`, without copying, if there are too many chunks.
+    /// included. Returns `None`, without copying, if there are too many chunks.
     pub(super) fn push(&mut self, cell: &CellRef<'_>) -> Option<usize> {
         let bytes = HEADER_BYTES + cell.key_value_len();
         let (entry, at) = self.take(bytes)?;
@@ -312,7 +315,7 @@ impl FlatBuilder {
         Some(number)
     }
 
-    /// The index of all cells pushed.
+    /// Returns the index of all cells pushed.
     pub(super) fn finish(self) -> FlatIndex {
         FlatIndex::new(self.comparator, self.bits, self.entries, self.chunks, self.open)
     }

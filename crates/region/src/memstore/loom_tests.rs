@@ -1,8 +1,8 @@
-//! The lock-free core under every order of steps that the memory model allows, for a few threads
-//! (loom).
+//! The lock-free core, tested with loom under every interleaving that the memory model allows for a
+//! few threads.
 //!
-//! `chunk`, `arena` and `skip_list` are compiled here a second time, over loom's atomics in place
-//! of the machine's (see `sync`), and in two incorrect variants:
+//! `chunk`, `arena` and `skip_list` are compiled here a second time, with loom's atomics instead of
+//! the machine's (see `sync`), and in two incorrect variants:
 //!
 //! | variant | defect | what the model finds |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 
 mod machine;
 
-/// The core once more, with links of a kind.
+/// Compiles the core again, with links of one kind.
 macro_rules! core_with_links {
     ($name:ident, relaxed: $relaxed:expr, in_two_steps: $in_two_steps:expr) => {
         #[path = "."]
@@ -66,10 +66,10 @@ core_with_links!(sound, relaxed: false, in_two_steps: false);
 core_with_links!(relaxed, relaxed: true, in_two_steps: false);
 core_with_links!(two_steps, relaxed: false, in_two_steps: true);
 
-/// More switches between threads than these find nothing new here, and take long.
+/// More context switches than these find no further errors here, and take long.
 const SWITCHES_MAX: usize = 3;
 
-/// The same for two writers beside a reader, which have many more orders.
+/// The same for two writers beside a reader, which have many more interleavings.
 const SWITCHES_OF_THREE_MAX: usize = 2;
 
 fn every_order(scenario: impl Fn() + Send + Sync + 'static) {

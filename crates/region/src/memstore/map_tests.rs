@@ -1,11 +1,11 @@
-//! A segment that takes writes beside a sorted map, under threads.
+//! Compares a segment that takes writes with a sorted map, under threads.
 //!
 //! One seed is one plan: which cells each writer inserts, in writes of several cells, and which of
 //! those writes it takes back. Rows, columns, timestamps and types are few, so that writers meet at
-//! one place of the list. Sequence ids are dealt out in turn, so that a reader knows from how far
-//! each writer is up to which one everything is complete: its read point. Up to there a
-//! [`BTreeMap`], which orders cells by rules written down here once more, says exactly what must be
-//! found. Beyond it anything may be there that some writer was to insert, and nothing else.
+//! one place of the list. Sequence ids are dealt out in turn, so that a reader can compute from the
+//! progress of each writer up to which id all writes are complete: its read point. Up to it, a
+//! [`BTreeMap`], whose order is implemented independently here, holds exactly what must be found.
+//! Beyond it, a reader may find any cell that some writer inserts, and no other.
 //!
 //! Readers go forwards and backwards, through scanners and through the segment itself, while the
 //! writers insert.
@@ -28,7 +28,7 @@ const WRITERS: u64 = 3;
 const READERS: u64 = 2;
 const CELLS_OF_A_WRITE_MAX: u64 = 4;
 
-/// SplitMix64: a plan is known by its seed.
+/// SplitMix64: a seed determines the plan.
 struct Random(u64);
 
 impl Random {
@@ -83,12 +83,12 @@ struct Write {
     fails: bool,
 }
 
-/// What a seed stands for.
+/// The plan of a seed.
 struct Plan {
     seed: u64,
-    /// Of each writer. The one with number `w` has the sequence ids `w + 1`, `w + 1 + WRITERS`, ...
+    /// The writes of each writer. Writer `w` has the sequence ids `w + 1`, `w + 1 + WRITERS`, ...
     writes: Vec<Vec<Write>>,
-    /// Every cell that anybody inserts; the value and whether it stays.
+    /// Every cell that a writer inserts: its value, and whether it stays.
     cells: BTreeMap<Key, (Vec<u8>, bool)>,
     ends: (&'static [u8], &'static [u8]),
     spread: Spread,
@@ -113,7 +113,7 @@ impl Plan {
         plan
     }
 
-    /// A write whose cells differ in their keys, as the map tells cells apart by these.
+    /// Returns a write whose cells differ in their keys, because the map identifies cells by them.
     fn write(&mut self, random: &mut Random, seq_id: u64) -> Write {
         let fails = random.below(12) == 0;
         let mut cells = Vec::new();
@@ -128,14 +128,14 @@ impl Plan {
         Write { cells, fails }
     }
 
-    /// The keys that a reader must find, in order.
+    /// Returns the keys that a reader must find, in order.
     fn up_to(&self, read_point: u64) -> Vec<&Key> {
         let stays = |(_, (_, stays)): &(&Key, &(Vec<u8>, bool))| *stays;
         let visible = |key: &&Key| key.3.0.2 <= read_point;
         self.cells.iter().filter(stays).map(|(key, _)| key).filter(visible).collect()
     }
 
-    /// Checks a cell that was found, wherever; gives its key.
+    /// Checks a cell that was found anywhere; returns its key.
     fn known(&self, cell: &CellRef<'_>) -> Key {
         let key = key_of(cell);
         let planned = self.cells.get(&key).unwrap_or_else(|| panic!("{self}: nobody writes {key:?}"));
@@ -150,11 +150,11 @@ impl std::fmt::Display for Plan {
     }
 }
 
-/// A plan while it is carried out.
+/// A running plan.
 struct PlanRun {
     plan: Plan,
     segment: Arc<Segment>,
-    /// Writes that each writer has completed.
+    /// The number of writes that each writer has completed.
     complete: [AtomicU64; WRITERS as usize],
 }
 
@@ -180,7 +180,7 @@ impl PlanRun {
         }
     }
 
-    /// Up to this sequence id every write is complete.
+    /// Returns the sequence id up to which every write is complete.
     fn read_point(&self) -> u64 {
         let next = |(writer, n): (usize, &AtomicU64)| n.load(Ordering::Acquire) * WRITERS + writer as u64 + 1;
         self.complete.iter().enumerate().map(next).min().map_or(0, |first_incomplete| first_incomplete - 1)
@@ -212,7 +212,7 @@ impl PlanRun {
         scanner.peek().map(|cell| self.plan.known(cell))
     }
 
-    /// Every cell in turn, of those that are not complete, too.
+    /// Reads every cell in turn, including those that are not complete.
     fn forwards(&self, read_point: u64, expected: &[&Key]) {
         let (plan, segment) = (&self.plan, &self.segment);
         let (mut seen, mut at) = (Vec::new(), segment.first_cursor());
@@ -224,7 +224,7 @@ impl PlanRun {
         self.is_all(seen, read_point, expected, "forwards");
     }
 
-    /// Every cell by the one after it.
+    /// Finds every cell from the one after it.
     fn backwards(&self, read_point: u64, expected: &[&Key]) {
         let (plan, segment) = (&self.plan, &self.segment);
         let (mut seen, mut at) = (Vec::new(), segment.last_cursor());
@@ -242,7 +242,7 @@ impl PlanRun {
         assert!(complete.map(|(key, _)| key).eq(expected.iter().copied()), "{}: {how}", self.plan);
     }
 
-    /// The first visible cell of each row, from the last row to the first.
+    /// Reads the first visible cell of each row, from the last row to the first.
     fn rows_backwards(&self, read_point: u64, expected: &[&Key]) {
         let mut rows = expected.chunk_by(|a, b| a.0 == b.0).map(|row| row[0]).rev();
         let mut scanner = self.scanner(read_point);

@@ -1,8 +1,8 @@
 //! [`ChunkPoolConfig`]: HBase's MSLAB settings, for the pool of chunks.
 //!
-//! `hbase.hregion.memstore.mslab.enabled` has no effect, because cells always lie in chunks. Nor
-//! has `hbase.hregion.memstore.mslab.indexchunksize.percent`, because a list's index lies among its
-//! cells.
+//! `hbase.hregion.memstore.mslab.enabled` has no effect, because cells always lie in chunks.
+//! Neither has `hbase.hregion.memstore.mslab.indexchunksize.percent`, because a list's index lies
+//! among its cells.
 
 use evenkeel_common::length;
 use std::sync::Arc;
@@ -27,14 +27,15 @@ pub struct ChunkPoolConfig {
     pub sizes: ChunkSizes,
     /// The maximum number of spare chunks.
     pub spare_max: usize,
-    /// The number of ready chunks at first.
+    /// The initial number of ready chunks.
     pub initial: usize,
     /// The maximum bytes of all chunks: those of MemStores, and [`chunk_slack_bytes`].
     pub bytes_max: usize,
 }
 
-/// Bytes that chunks may have beyond `memstore_bytes` of MemStores, because they are not full or
-/// are spare: a 16th of it, but at least four chunks of 2 MiB, unless that is more than an eighth.
+/// Returns the bytes that chunks may have beyond `memstore_bytes` of MemStores, because they are
+/// not full or are spare: a 16th of it, but at least four chunks of 2 MiB, unless that is more than
+/// an eighth.
 pub fn chunk_slack_bytes(memstore_bytes: u64) -> u64 {
     (memstore_bytes / 16).max((memstore_bytes / 8).min(4 * CHUNK_BYTES as u64))
 }
@@ -42,8 +43,7 @@ pub fn chunk_slack_bytes(memstore_bytes: u64) -> u64 {
 impl ChunkPoolConfig {
     /// Reads HBase's keys, for MemStores of `memstore_bytes` together.
     ///
-    /// # Errors
-    /// A value that cannot be parsed, or that HBase refuses: a fraction of the memory below 0 or
+    /// A value that cannot be parsed, or that HBase rejects: a fraction of the memory below 0 or
     /// above 1, an allocation larger than a chunk. A chunk below 4 KiB or above 256 MiB.
     pub fn from_configuration(conf: &Configuration, memstore_bytes: u64) -> Result<Self, ConfigError> {
         let sizes = Self::sizes(conf)?;

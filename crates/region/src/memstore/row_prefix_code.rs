@@ -1,14 +1,15 @@
-//! [`RowPrefixEncoder`]: encodes a row's prefix in a few bits that mostly order two rows.
+//! [`RowPrefixEncoder`]: encodes a row's prefix in a few bits that usually decide the order of
+//! rows.
 //!
 //! A skip list search compares the row of each node it passes, and waits for memory to read it.
-//! With a code of the row beside each link, the search knows the order without reading the node,
+//! With a code of the row beside each link, the search usually decides without reading the node,
 //! and reads only the nodes on its path.
 //!
-//! Rows of one region are alike: they share a prefix, and many are decimal or hexadecimal text. So
-//! a code skips the prefix that rows from both ends of the range share, reads the following bytes
-//! as a number in the base of their alphabet, and keeps its upper bits. Rows outside the expected
-//! range have the lowest or the highest code. Rows with equal codes are compared in full, so a poor
-//! guess costs time and never correctness.
+//! Rows of one region are similar: they share a prefix, and many are decimal or hexadecimal text.
+//! So a code skips the prefix that rows from both ends of the range share, reads the following
+//! bytes as a number in the base of their alphabet, and keeps its upper bits. Rows outside the
+//! expected range have the lowest or the highest code. Rows with equal codes are compared in full,
+//! so a poor guess costs time but never correctness.
 
 use evenkeel_common::length;
 
@@ -31,21 +32,21 @@ pub(super) struct RowPrefixEncoder {
     prefix: Box<[u8]>,
     /// The lowest and highest byte expected after the prefix.
     alphabet: (u8, u8),
-    /// How many bytes after the prefix make up a row's number.
+    /// The number of bytes after the prefix that make up a row's number.
     digits: u32,
     /// The number of the first expected row.
     low: u64,
-    /// How many low bits of a number, less `low`, are dropped.
+    /// The number of low bits that are dropped from a number, less `low`.
     shift: u32,
 }
 
 impl RowPrefixEncoder {
-    /// An encoder that gives all rows the same code.
+    /// Creates an encoder that gives all rows the same code.
     pub(super) fn none() -> Self {
         Self { prefix: Box::default(), alphabet: ALPHABETS[ALPHABETS.len() - 1], digits: 0, low: 0, shift: 0 }
     }
 
-    /// An encoder for rows expected between these two; empty for no such end.
+    /// Creates an encoder for rows expected between these two; empty if an end is unknown.
     pub(super) fn between(low: &[u8], high: &[u8]) -> Self {
         let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
         let alphabet = alphabet_of(&low[common..], &high[common..]);
@@ -73,8 +74,8 @@ impl RowPrefixEncoder {
         length::low_u32(number.min(u64::from(PREFIX_CODE_MAX)))
     }
 
-    /// The bytes after the prefix as a number. From the first byte outside the alphabet on, all
-    /// digits are the lowest or the highest; after the row's end they are the lowest.
+    /// Returns the bytes after the prefix as a number. From the first byte outside the alphabet on,
+    /// all digits are the lowest or the highest; after the row's end they are the lowest.
     fn number(&self, rest: &[u8]) -> u64 {
         let ((min, max), radix) = (self.alphabet, radix(self.alphabet));
         let mut number = 0;
@@ -90,14 +91,15 @@ impl RowPrefixEncoder {
     }
 }
 
-/// The narrowest alphabet with all these bytes.
+/// Returns the narrowest alphabet with all these bytes.
 fn alphabet_of(low: &[u8], high: &[u8]) -> (u8, u8) {
     let has = |(min, max): &(u8, u8)| low.iter().chain(high).all(|byte| (min..=max).contains(&byte));
     let known = !(low.is_empty() && high.is_empty());
     ALPHABETS.into_iter().find(has).filter(|_| known).unwrap_or((0, u8::MAX))
 }
 
-/// A row above all rows that begin with as many lowest bytes as `low`, as numbers of one length do.
+/// Returns a row above all rows that begin with as many lowest bytes as `low`, as numbers of one
+/// length do.
 fn highest_like(low: &[u8], alphabet: (u8, u8)) -> Vec<u8> {
     let lowest = low.iter().take_while(|byte| **byte == alphabet.0);
     lowest.copied().chain([alphabet.1; NUMBER_BITS as usize]).collect()

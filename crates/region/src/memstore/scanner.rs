@@ -25,7 +25,7 @@ pub struct SegmentScanner {
 unsafe impl Send for SegmentScanner {}
 
 impl SegmentScanner {
-    /// A cursor without a current cell; seek before use.
+    /// Creates a cursor without a current cell; seek before use.
     pub fn new(segment: Arc<Segment>, read_point: u64) -> Self {
         Self { segment, at: Cursor::NONE, cell: None, read_point }
     }

@@ -42,11 +42,11 @@ macro_rules! each {
     };
 }
 
-/// A segment with fewer cells than this does not predict the rows of the next one.
+/// A segment with fewer cells than this is not used to predict the rows of the next one.
 const CELLS_TO_LEARN_FROM: u64 = 64;
 
-/// Cells of one store in memory. While it is a list, many threads insert at once, and readers wait
-/// for nothing.
+/// Cells of one store in memory. While it is a list, many threads insert at once, and readers are
+/// wait-free.
 pub struct Segment {
     index: SegmentIndex,
     data_bytes: AtomicU64,
@@ -69,7 +69,7 @@ impl Segment {
         Arc::new(Self::with(SegmentIndex::List(list), MemStoreSize::default()))
     }
 
-    /// An empty segment that follows this one, with similar rows expected.
+    /// Creates an empty segment to follow this one. It expects similar rows.
     ///
     /// # Panics
     /// If the segment is flat.
@@ -92,7 +92,7 @@ impl Segment {
         }
     }
 
-    /// Copies a cell in. It is visible to scanners whose read point has reached its sequence id.
+    /// Copies a cell in. Scanners see it if their read point has reached its sequence id.
     ///
     /// # Panics
     /// If the segment is flat.
@@ -117,8 +117,8 @@ impl Segment {
     }
 
     fn extend_time_range(&self, timestamp: i64) {
-        // Load first: nearly every cell is inside already, and a line that is only read does not
-        // move between cores.
+        // Load first: nearly every timestamp is within the range already, and a cache line that is
+        // only read is not transferred between cores.
         if timestamp < self.min_timestamp() {
             self.min_timestamp.fetch_min(timestamp, Ordering::Relaxed);
         }
@@ -127,7 +127,8 @@ impl Segment {
         }
     }
 
-    /// Starts a descent to where a row would be inserted; `None` if that does not pay.
+    /// Starts a descent to where a row would be inserted; `None` if the list is too small for that
+    /// to pay.
     pub(crate) fn begin_descent(self: &Arc<Self>, row: &[u8]) -> Option<SegmentDescent> {
         match &self.index {
             SegmentIndex::List(list) => {
@@ -138,7 +139,7 @@ impl Segment {
     }
 
     /// Hides every cell with this key and sequence id, permanently. The sizes stay, because the
-    /// bytes do. A flat segment has no such cell: it was made when all its cells were durable.
+    /// bytes do. A flat segment has no such cell: it is made only when all its cells are durable.
     pub fn take_back(&self, cell: &CellRef<'_>) {
         if let SegmentIndex::List(list) = &self.index {
             list.hide(cell);
@@ -184,13 +185,14 @@ impl Segment {
         self.max_timestamp.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a cell may be in `range` and not older than `oldest_unexpired`.
+    /// Returns true if the segment may have a cell in `range` that is not older than
+    /// `oldest_unexpired`.
     pub fn may_contain(&self, range: &TimeRange, oldest_unexpired: i64) -> bool {
         let (min, max) = (self.min_timestamp(), self.max_timestamp());
         max >= oldest_unexpired && max >= range.min && range.compare(min) <= 0
     }
 
-    /// The fraction of its cells that are alone in their column, as counted by
+    /// Returns the fraction of its cells that are alone in their column, as counted by
     /// [`Segment::count_columns`].
     pub fn unique_fraction(&self) -> Option<f64> {
         let columns = self.columns.load(Ordering::Relaxed);
@@ -204,8 +206,8 @@ impl Segment {
         }
     }
 
-    /// Merges two flat segments, this one being the newer. `None` if one is not flat, or if the
-    /// result is too large.
+    /// Merges two flat segments, this one being the newer. Returns `None` if one is not flat, or if
+    /// the result is too large.
     pub fn merge_with(&self, older: &Self) -> Option<Arc<Self>> {
         let (SegmentIndex::Flat(new), SegmentIndex::Flat(old)) = (&self.index, &older.index) else {
             return None;
@@ -300,8 +302,8 @@ pub struct FlatSegmentBuilder {
 }
 
 impl FlatSegmentBuilder {
-    /// A builder for about `cells` cells. If `before` is flat, it continues in the chunk that
-    /// `before` has left open.
+    /// Creates a builder for about `cells` cells. If `before` is flat, it continues in the chunk
+    /// that `before` has left open.
     pub fn new(
         pool: &Arc<ChunkPool>,
         comparator: CellComparator,
@@ -329,7 +331,7 @@ impl FlatSegmentBuilder {
         true
     }
 
-    /// The segment.
+    /// Returns the segment.
     pub fn finish(mut self) -> Arc<Segment> {
         self.segment.index = SegmentIndex::Flat(self.index.finish());
         Arc::new(self.segment)

@@ -10,11 +10,12 @@
 //! and compares cells only if codes are equal. Both parts are one word, so a reader never sees the
 //! code of one node with the address of another.
 //!
-//! A search need not begin at the head. Tall nodes, of two levels or more, leave a link in a table
-//! of *hints*, indexed by the upper bits of codes. A search takes a hint to a node before its key,
+//! A search need not begin at the head. Tall nodes, of two levels or more, register in a table of
+//! *hints*, indexed by the upper bits of codes. A search starts at the hinted node before its key,
 //! climbs from there while there are taller nodes on its path, and then descends. It passes as many
-//! nodes as a search in a list of only the cells in between. The table is replaced by a larger one
-//! as the list grows. Hints are optional: a lost hint only makes a later search longer.
+//! nodes as a search in a list of only the cells between the hint and the key. As the list grows, a
+//! larger table replaces the table. Hints are optional: a lost hint only makes a later search
+//! longer.
 //!
 //! Two cells that compare equal (same key and sequence id: a batch that writes one cell twice) both
 //! stay. The later one comes first, so that a reader that counts a timestamp once sees the later
@@ -35,7 +36,7 @@ use super::sync::{
     AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, HINT_BITS_MIN, Ordering, PublicationCheck, prefetch,
 };
 
-/// Levels of the tallest node. One node in four is a level higher, so this is enough for 4^12
+/// Levels of the tallest node. One node in four has one more level, so this is enough for 4^12
 /// cells.
 const HEIGHT_MAX: usize = 12;
 
@@ -45,7 +46,7 @@ pub(super) struct Node {
     key_value_len: u32,
     height: u16,
     /// Set once, if the write that the cell belongs to has failed. A reader whose read point admits
-    /// the cell reads after that write was completed, and so after this was set.
+    /// the cell starts after that write was completed, and so after this was set.
     hidden: AtomicBool,
     published: PublicationCheck,
     // `height` links and the KeyValue follow.
@@ -55,7 +56,7 @@ const HEADER_BYTES: usize = size_of::<Node>();
 const LINK_BYTES: usize = size_of::<AtomicU64>();
 const _: () = assert!(HEADER_BYTES.is_multiple_of(align_of::<AtomicU64>()));
 
-/// The address of a node without its constant bits, and above it the code of its row.
+/// The address of a node without its constant bits, and above it the prefix code of its row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Link(u64);
 
@@ -101,7 +102,7 @@ pub(super) struct SkipList {
     head: [AtomicU64; HEIGHT_MAX],
     height: AtomicUsize,
     heights_drawn: AtomicUsize,
-    /// A word with the number of index bits, followed by the hints; null at first. Replaced tables
+    /// A word with the number of index bits, followed by the hints; null initially. Replaced tables
     /// stay in the arena.
     hints: AtomicPtr<AtomicU64>,
     /// The number of nodes with more than one level.
@@ -110,10 +111,10 @@ pub(super) struct SkipList {
     makes_hints: AtomicBool,
 }
 
-/// A table has at most 2 to this power hints.
+/// A table has at most 2 to the power of this many hints.
 const HINT_BITS_MAX: u32 = 16;
 const _: () = assert!(HINT_BITS_MAX <= PREFIX_CODE_BITS);
-/// Hints tried, from that of a key's own code backwards.
+/// The number of hints tried, from that of a key's code backwards.
 const HINTS_TRIED: usize = 4;
 
 /// The neighbours of a position on one level; a null `before` is the head.
@@ -126,14 +127,14 @@ struct Gap {
 /// The gap on every level before the search begins.
 const WHOLE: Gap = Gap { before: null(), after: Link::END };
 
-/// A descent in single steps, so that the cache misses of several can overlap. It has no result:
-/// the nodes on its path are cached for the search that follows.
+/// A descent in single steps, so that the cache misses of several descents can overlap. It has no
+/// result: it loads the nodes on its path into the cache for the search that follows.
 pub(super) struct InterleavedDescent {
     gap: Gap,
     level: usize,
     code: u32,
     stage: Stage,
-    /// The next node's row was prefetched, because the codes are equal.
+    /// True if the next node's row was prefetched, because the codes are equal.
     compares: bool,
 }
 
@@ -146,13 +147,13 @@ enum Stage {
 
 #[cfg(test)]
 impl InterleavedDescent {
-    /// The last node before the row, once the descent is complete.
+    /// Returns the last node before the row, once the descent is complete.
     pub(super) fn before(&self) -> Cursor {
         self.gap.before
     }
 }
 
-/// A lower list (4^5 cells) is cached anyway.
+/// A lower list (4^5 cells) is cached anyway, so descents in it are not interleaved.
 const DESCENT_HEIGHT_MIN: usize = 6;
 
 impl SkipList {
@@ -181,8 +182,8 @@ impl SkipList {
         self.arena.chunk_bytes()
     }
 
-    /// An empty list that follows this one. Its rows are expected to be like the ones here, or, if
-    /// `like_those_here` is false, as they were expected here.
+    /// Creates an empty list to follow this one. It expects rows like those in this list, or, if
+    /// `like_those_here` is false, the rows that this list expected.
     pub(super) fn next_list(&self, like_those_here: bool) -> Self {
         let row = |at| self.cell(at).map_or(&[][..], |cell| cell.row());
         let row_encoder = match like_those_here {
@@ -203,7 +204,7 @@ impl SkipList {
         self.comparator
     }
 
-    /// Copies a cell into the list. Returns the bytes used.
+    /// Copies a cell into the list. Returns the number of bytes used.
     pub(super) fn insert(&self, cell: &CellRef<'_>) -> usize {
         let height = self.draw_height();
         let bytes = node_bytes(height, cell);
@@ -217,8 +218,8 @@ impl SkipList {
         if height == 1 { bytes } else { bytes + self.leave_hint(Link::to(node, code)) }
     }
 
-    /// Leaves a hint to a tall node that is linked on all its levels. Returns the bytes of a new
-    /// table, if one was made.
+    /// Registers a hint to a tall node that is linked on all its levels. Returns the bytes of a new
+    /// table, if it made one.
     fn leave_hint(&self, node: Link) -> usize {
         let tall = self.tall.fetch_add(1, Ordering::Relaxed) + 1;
         let Some((bits, hints)) = self.hints() else {
@@ -232,8 +233,8 @@ impl SkipList {
         if tall >> bits > 1 && bits < HINT_BITS_MAX { self.make_hints(bits + 1) } else { 0 }
     }
 
-    /// Makes a table of hints from the current one. Returns its bytes. Hints that other threads
-    /// leave meanwhile are lost.
+    /// Makes a larger table of hints from the current one. Returns its bytes. Hints that other
+    /// threads register meanwhile are lost.
     fn make_hints(&self, bits: u32) -> usize {
         if self.makes_hints.swap(true, Ordering::Acquire) {
             return 0;
@@ -275,7 +276,8 @@ impl SkipList {
         }
     }
 
-    /// A tall node before all cells with this code, possibly far before; null if none is known.
+    /// Returns a tall node before all cells with this code, possibly far before; null if there is
+    /// no hint.
     #[inline]
     fn hint(&self, code: u32) -> *const Node {
         let Some((bits, hints)) = self.hints() else { return null() };
@@ -286,8 +288,8 @@ impl SkipList {
         near.find(leads_before).map_or(null(), Link::node)
     }
 
-    /// The node from which to descend, and on how many levels: the tallest on the path from a hint,
-    /// or the head.
+    /// Returns the node from which to descend, and on how many levels: the tallest on the path from
+    /// a hint, or the head.
     #[inline]
     fn start(&self, code: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> (Gap, usize) {
         let mut before = self.hint(code);
@@ -388,8 +390,8 @@ impl SkipList {
         self.descend(self.row_encoder.code_of(key.row()), goes_before)
     }
 
-    /// The bottom gap that divides the cells that go before from the others: by their codes, or by
-    /// `goes_before` where the code is `code`.
+    /// Returns the bottom gap between the cells that go before and the others, decided by their
+    /// codes, or by `goes_before` for cells whose code is `code`.
     fn descend(&self, code: u32, goes_before: impl Fn(&CellRef<'_>) -> bool) -> Gap {
         let (mut gap, levels) = self.start(code, &goes_before);
         for level in (0..levels).rev() {

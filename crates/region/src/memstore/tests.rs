@@ -1,4 +1,4 @@
-//! Segments under many threads, and against a sorted map.
+//! Segments under many threads, and compared with a sorted map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn segment() -> Arc<Segment> {
     Segment::new(CellComparator::Default, (b"row000000", b"row020000"), ChunkPool::new(4))
 }
 
-/// Ranges in which rows may have been expected, rightly or not.
+/// Expected ranges of rows, correct or not.
 pub(super) const EXPECTED: [(&[u8], &[u8]); 4] =
     [(b"row000000", b"row020000"), (b"", b""), (b"row005000", b"row005010"), (b"x", b"y")];
 

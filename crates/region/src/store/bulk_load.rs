@@ -1,5 +1,5 @@
 //! Files that this server did not write: those of a bulk load, and `recovered.hfiles`, which
-//! HBase's log split makes.
+//! HBase's log split writes.
 //!
 //! A bulk loaded file gets a new name, `<32 hex digits>[_SeqId_<n>_]`. Its cells take the sequence
 //! id in the name, so that they are newer than every edit before the load and older than every edit
@@ -20,13 +20,13 @@ use crate::layout;
 const COPY_BYTES: usize = 1 << 20;
 
 impl Store {
-    /// Returns true if a file may be served here, false if it has rows of other regions. With
-    /// [`super::StoreConfig::verify_bulk_loads`] the whole file is read, otherwise its first and
+    /// Returns true if the file may be served here, false if it has rows of other regions. With
+    /// [`super::StoreConfig::verify_bulk_loads`] it reads the whole file, otherwise the first and
     /// last key.
     ///
     /// # Errors
-    /// `FileNotFoundException`, `CorruptHFileException` for a file that is no HFile or is out of
-    /// order, and `DoNotRetryIOException` for a file without cells.
+    /// `FileNotFoundException`, `CorruptHFileException` for a file that is not an HFile or is out
+    /// of order, and `DoNotRetryIOException` for a file without cells.
     pub fn check_bulk_file(&self, path: &Path) -> Result<bool> {
         if self.env.fs.status(path)?.is_dir {
             return Err(HBaseError::io(format!("Path does not reference a file: {}", path.display())));
@@ -45,8 +45,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Syncs a client's file in a staging directory, and the directories that lead to it. Its
-    /// writer may not have synced it, and its load is about to be acknowledged.
+    /// Syncs a client's file in a staging directory, and the directories above it. Its writer may
+    /// not have synced it, and the load is about to be acknowledged.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -123,13 +123,12 @@ impl Store {
         }
     }
 
-    /// The path of a served file of this name.
+    /// Returns the path of a served file of this name.
     pub fn file_path(&self, name: &str) -> std::path::PathBuf {
         self.dirs.family.join(name)
     }
 
-    /// Returns true if a file whose name begins with `stem` is served, or was and is now in the
-    /// archive.
+    /// Returns true if a file whose name begins with `stem` is served or archived.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -151,7 +150,7 @@ impl Store {
         StoreFile::open_new(self, name).map(Arc::new)
     }
 
-    /// Serves files from now on.
+    /// Adds files to the store's state; new readers read them.
     pub fn add_files(&self, files: Vec<Arc<StoreFile>>) {
         self.replace_state(|state| {
             state.files.extend(files);
@@ -160,12 +159,12 @@ impl Store {
     }
 
     /// Serves the files in `recovered.hfiles`, after the edits in `recovered.edits`. Returns their
-    /// greatest sequence id, or 0. An empty file is one whose writer died before its first block; a
-    /// finished one exists beside it.
+    /// greatest sequence id, or 0. If a file is empty, its writer died before its first block, and
+    /// a finished file exists beside it.
     ///
     /// # Errors
     /// `WrongRegionException` for a file with rows of another region, and `IOException` from the
-    /// file system. Nothing is lost; another open continues.
+    /// file system. No file is lost; the next open continues.
     pub(crate) fn load_recovered_files(&self) -> Result<u64> {
         let dir = self.dirs.family.join(layout::RECOVERED_HFILES_DIR);
         if !self.env.fs.exists(&dir)? {
@@ -195,7 +194,7 @@ impl Store {
     }
 }
 
-/// Reads a file from end to end: rows may not go back, and all cells are of one family.
+/// Reads a file from end to end and checks that rows ascend and all cells are of one family.
 fn verify_order(reader: &Arc<HFileReader>, path: &Path) -> Result<()> {
     let options =
         ScanOptions { cache_blocks: false, pread: false, is_compaction: true, ..ScanOptions::default() };

@@ -1,9 +1,9 @@
 //! Caching settings of a store ([`StoreCacheConfig`]), and prefetches of files when they are
 //! opened.
 //!
-//! Prefetches run on one thread of the process, one file at a time, after a delay that lets regions
-//! open first. The queue does not keep a file open. A prefetch ends at the next block if its file
-//! is closed or if the cache is full.
+//! One thread of the process prefetches one file at a time, after a delay that lets regions open
+//! first. The queue does not keep a file open. A prefetch ends at the next block if its file is
+//! closed or if the cache is full.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -32,8 +32,8 @@ pub struct StoreCacheConfig {
     pub bloom_on_write: bool,
     /// `hbase.rs.cachecompactedblocksonwrite`: compactions cache all blocks they write.
     pub compacted_on_write: bool,
-    /// `hbase.rs.cachecompactedblocksonwrite.threshold`: except compactions of more bytes than
-    /// this.
+    /// `hbase.rs.cachecompactedblocksonwrite.threshold`: larger compactions, in bytes, do not cache
+    /// their blocks.
     pub compacted_bytes_max: u64,
     /// `hbase.block.data.cachecompressed`: data blocks stay compressed in the cache.
     pub compressed: bool,
@@ -105,7 +105,7 @@ impl StoreCacheConfig {
     }
 }
 
-/// The maximum length of the queue. Further files are not prefetched.
+/// The maximum length of the queue. Files beyond it are not prefetched.
 const QUEUE_FILES_MAX: usize = 100_000;
 
 struct PrefetchEntry {
@@ -123,7 +123,7 @@ static QUEUE: Mutex<PrefetchQueue> = Mutex::new(PrefetchQueue { files: VecDeque:
 static ADDED: Condvar = Condvar::new();
 
 impl Store {
-    /// Queues a file to be prefetched, if so configured. References are not prefetched.
+    /// Queues a file for prefetching, if so configured. References are not prefetched.
     pub(super) fn prefetch(&self, file: &Arc<StoreFile>) {
         let cache = self.config.cache;
         if !cache.prefetch_on_open || !cache.data_on_read || file.is_reference() {
@@ -141,8 +141,7 @@ impl Store {
         ADDED.notify_one();
     }
 
-    /// Its files with the names by which the cache knows them, and the bytes of each that may be
-    /// cached.
+    /// Returns the files with their names in the cache, and the bytes of each that can be cached.
     pub fn cacheable_files(&self) -> Vec<(StoreFileInfo, FileId, u64)> {
         let state = self.state.load();
         let of_file =
@@ -150,7 +149,7 @@ impl Store {
         state.files.iter().map(of_file).collect()
     }
 
-    /// The names of the files whose blocks are all in the cache.
+    /// Returns the names of the files whose blocks are all in the cache.
     pub fn fully_cached_files(&self) -> Vec<String> {
         let state = self.state.load();
         let ids: Vec<_> = state.files.iter().map(|file| file.reader().file_id()).collect();
@@ -168,7 +167,7 @@ fn run() {
     }
     loop {
         let file = next();
-        // Skipped if no one else holds the file any more.
+        // Skipped if only the queue refers to the file.
         let Some(file) = file.upgrade() else { continue };
         let reader = Arc::clone(file.reader());
         let weak = Arc::downgrade(&file);
@@ -213,8 +212,8 @@ mod tests {
     const ROWS: usize = 300;
     /// Blocks of a few rows.
     const SMALL_DATA: (&str, &str) = ("BLOCKSIZE", "128");
-    /// With them, index blocks of both levels below the root, and a chunk of the bloom filter for
-    /// each hundred rows or so.
+    /// With them, the index has blocks of both levels below the root, and the bloom filter has a
+    /// chunk for each hundred rows or so.
     const SMALL_BLOCKS: [(&str, &str); 2] =
         [("hfile.index.block.max.size", "128"), ("io.storefile.bloom.block.size", "128")];
 
@@ -250,8 +249,8 @@ mod tests {
         format!("row{at:05}")
     }
 
-    /// Gets rows, and asks the bloom filter of each file for them. Returns how many blocks were not
-    /// cached.
+    /// Gets rows, and checks the bloom filter of each file for them. Returns how many blocks were
+    /// not cached.
     fn misses_of(test: &TestStore, cache: &LruBlockCache, rows: Range<usize>) -> ByCategory {
         let before = cache.stats().misses;
         for row in rows.map(row) {
@@ -287,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_compaction_keeps_warm_what_was_warm() {
-        // Blocks at both ends of the warm rows have others, too.
+        // Blocks at both ends of the warm rows have other rows, too.
         for (warm, after) in [(0..ROWS, 0..ROWS), (60..160, 75..145)] {
             let (mut test, cache) = store(&[SMALL_DATA], &SMALL_BLOCKS);
             fill(&mut test, "old");
@@ -365,8 +364,8 @@ mod tests {
         assert!(cache.stats().blocks > 5);
     }
 
-    /// Which data, index and bloom blocks a read of all rows misses, after a flush with a setting
-    /// or attribute of a family, or after a compaction of such uncached files.
+    /// Returns which data, index and bloom blocks a read of all rows misses, after a flush with a
+    /// setting or attribute of a family, or after a compaction of uncached files.
     fn missed(attributes: &[(&str, &str)], settings: &[(&str, &str)], compacts: bool) -> [bool; 3] {
         let attributes = [&[SMALL_DATA], attributes].concat();
         let (mut test, cache) = store(&attributes, &[&SMALL_BLOCKS, settings].concat());

@@ -17,16 +17,17 @@ pub struct StoreConfig {
     pub compaction_files_min: usize,
     /// `hbase.hstore.compaction.max`: the maximum number of files of a minor compaction.
     pub compaction_files_max: usize,
-    /// `hbase.hstore.compaction.min.size`: files that are smaller together need not be in ratio.
+    /// `hbase.hstore.compaction.min.size`: files that are smaller in total are exempt from the
+    /// ratio.
     pub compaction_bytes_min: u64,
     /// `hbase.hstore.compaction.max.size`: larger files are not compacted.
     pub compaction_bytes_max: u64,
-    /// `hbase.hstore.compaction.ratio`: a file may be this many times as large as the others
-    /// together.
+    /// `hbase.hstore.compaction.ratio`: a file may be at most this many times as large as the
+    /// others together.
     pub compaction_ratio: f64,
     /// `hbase.hstore.compaction.ratio.offpeak`: the same, in off-peak hours.
     pub compaction_ratio_off_peak: f64,
-    /// `hbase.hstore.compaction.max.size.offpeak`; as `compaction_bytes_max` unless set.
+    /// `hbase.hstore.compaction.max.size.offpeak`; `compaction_bytes_max` if unset.
     pub compaction_bytes_max_off_peak: u64,
     /// `hbase.hstore.blockingStoreFiles`: with this many files, any selection is better than none.
     pub blocking_files: usize,
@@ -44,7 +45,7 @@ pub struct StoreConfig {
     pub zstd_framed: bool,
     /// `hbase.hstore.checksum.algorithm`: the checksums in new files.
     pub checksum: ChecksumType,
-    /// `hbase.hstore.bytes.per.checksum`: bytes of a block under one checksum.
+    /// `hbase.hstore.bytes.per.checksum`: bytes of a block per checksum.
     pub bytes_per_checksum: u32,
     /// `hfile.index.block.max.size`: bytes of a full index block.
     pub index_block_bytes: usize,
@@ -68,9 +69,9 @@ pub struct StoreConfig {
     /// `hbase.hregion.memstore.flush.size`: the approximate size of a new file.
     pub flush_bytes: u64,
     /// `hbase.table.max.rowsize`: a read of a row with more bytes of cells fails, unless a limit
-    /// cuts it before.
+    /// ends it earlier.
     pub row_bytes_max: u64,
-    /// Which of its blocks are cached, and when.
+    /// Which of the store's blocks are cached, and when.
     pub cache: StoreCacheConfig,
     /// Settings of in-memory flushes.
     pub in_memory: InMemoryConfig,
@@ -139,8 +140,8 @@ const INDEX_ENTRIES_MIN: &str = "hfile.index.block.min.entries";
 const BLOOM: &str = "io.storefile.bloom.enabled";
 const DELETE_FAMILY_BLOOM: &str = "io.storefile.delete.family.bloom.enabled";
 const BLOOM_ERROR_RATE: &str = "io.storefile.bloom.error.rate";
-/// A lower rate costs more hashes a lookup than a block read is worth; a higher one excludes next
-/// to nothing.
+/// A lower rate costs more hashes per lookup than a block read is worth; a higher one excludes
+/// hardly any row.
 const BLOOM_ERROR_RATES: RangeInclusive<f32> = 1e-6..=0.5;
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
 /// The package of HBase's own codecs; Hadoop's are elsewhere.
@@ -194,7 +195,7 @@ impl StoreConfig {
         Ok(config)
     }
 
-    /// The keys of what compactions are chosen by, which may be changed while a store is open.
+    /// The keys for selecting compactions. They may change while a store is open.
     pub fn compaction_keys() -> impl Iterator<Item = &'static str> {
         let keys = [
             FILES_MIN,
@@ -283,7 +284,7 @@ impl StoreConfig {
     }
 }
 
-/// HBase accepts any case.
+/// Parses a boolean in any case, as HBase does.
 fn parse_switch(value: &str, set: impl FnOnce(bool)) {
     parse(&value.to_ascii_lowercase(), set);
 }

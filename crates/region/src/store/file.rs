@@ -22,7 +22,7 @@ use super::{Store, StoreFileInfo};
 use crate::layout;
 use crate::scanner::{KeyValueScanner, LeafScanner};
 
-/// A reference holds a split key and a flag. A larger file is something else.
+/// A reference holds a split key and a flag. A larger file is not a reference.
 const REFERENCE_BYTES_MAX: u64 = 64 << 10;
 
 /// An open, immutable file, shared by readers.
@@ -34,14 +34,14 @@ pub struct StoreFile {
     /// The sequence id of all its cells, if a bulk load assigned one.
     cell_seq_id: Option<u64>,
     is_reference: bool,
-    /// When a bulk loaded file was made; the greatest number for other files.
+    /// When a bulk loaded file was created; `i64::MAX` for other files.
     bulk_load_ms: i64,
     modified_ms: i64,
     bloom_bypass: BloomBypass,
 }
 
 impl StoreFile {
-    /// Opens a file of a directory listing; `None` if it is no store file.
+    /// Opens a file of a directory listing; `None` if it is not a store file.
     pub(super) fn open_listed(store: &Store, status: &FileStatus) -> Result<Option<Self>> {
         let name = status.name();
         let Some(kind) = FileName::parse(name).filter(|_| !status.is_dir) else { return Ok(None) };
@@ -122,7 +122,7 @@ impl StoreFile {
         &self.reader
     }
 
-    /// Bytes. A reference counts as half of its file.
+    /// The file's length in bytes. A reference counts as half of its file.
     pub fn bytes(&self) -> u64 {
         if self.is_reference { self.reader.len() / 2 } else { self.reader.len() }
     }
@@ -147,8 +147,8 @@ impl StoreFile {
         self.bulk_load_ms != i64::MAX || self.cell_seq_id.is_some()
     }
 
-    /// The rows of its stripe, from the first (inclusive) to the second (exclusive); empty for
-    /// open. `None` if its file info names no stripe, or if it has cells outside of it.
+    /// The rows of its stripe, from the first (inclusive) to the second (exclusive); empty for an
+    /// open end. `None` if its file info names no stripe, or if it has cells outside of it.
     pub fn stripe(&self) -> Option<(Bytes, Bytes)> {
         let infos = self.reader.file_infos();
         let start = infos.get(keys::STRIPE_START)?.clone();
@@ -239,7 +239,7 @@ pub struct StoreFileScanner {
 }
 
 impl StoreFileScanner {
-    /// A cursor without a current cell; seek before use.
+    /// Creates a cursor without a current cell; seek before use.
     pub fn new(file: Arc<StoreFile>, options: ScanOptions, read_point: u64) -> Self {
         let mut scanner = file.reader.scanner(options);
         if let Some(seq_id) = file.cell_seq_id {
@@ -248,7 +248,7 @@ impl StoreFileScanner {
         Self { scanner, read_point, file }
     }
 
-    /// Records in `residency`, for each data block from here on, whether it was cached.
+    /// Records in `residency` whether each data block read from here on was cached.
     pub fn track_residency(mut self, residency: &Arc<InputResidency>) -> Self {
         self.scanner.track_residency(Arc::clone(residency));
         self
@@ -283,7 +283,7 @@ impl StoreFileScanner {
         self.scanner.peek().is_some_and(|cell| cell.seq_id() > self.read_point)
     }
 
-    /// From the last cell of a row, moves to the first visible cell of that row, or of an earlier
+    /// Moves from the last cell of a row to the first visible cell of that row, or of an earlier
     /// row.
     fn settle_in_row_at_hand(&mut self) -> TryResult<()> {
         let mut key = KeyBuf::default();

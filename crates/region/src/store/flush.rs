@@ -39,14 +39,14 @@ impl Store {
     }
 
     /// Writes the frozen segments to files in the temporary directory, in the order in which they
-    /// must be moved into place; no files if no cell is worth keeping.
+    /// must be moved into place. Writes no file if no cell must be kept.
     ///
     /// `flush_seq_id` is at least the sequence id of each cell, and no reader reads at a point
     /// below `smallest_read_point`.
     ///
     /// # Errors
-    /// `IOException` from the file system, and `CorruptHFileException` if the files do not read
-    /// back; nothing has changed then.
+    /// `IOException` from the file system, and `CorruptHFileException` if the files cannot be read
+    /// back; the store is unchanged then.
     pub fn flush_snapshot(
         &self,
         flush_seq_id: u64,
@@ -102,7 +102,7 @@ impl Store {
         Ok(self.swap_flush(files))
     }
 
-    /// The first half of [`Store::commit_flush`]: all of its I/O. Readers are not affected.
+    /// The first half of [`Store::commit_flush`]: all of its I/O. It does not affect readers.
     ///
     /// # Errors
     /// As [`Store::commit_flush`].
@@ -122,8 +122,8 @@ impl Store {
         names
     }
 
-    /// Abandons a flush: the frozen segments stay readable and are part of the next flush. Its
-    /// files are deleted, even those already in the family's directory: a later start would find
+    /// Abandons a flush: the frozen segments stay readable and are part of the next flush. Deletes
+    /// its files, even those already in the family's directory, because a later start would find
     /// them and bring back cells deleted since.
     pub fn abort_flush(&self) {
         let flushed = std::mem::take(&mut *self.flushed.lock());

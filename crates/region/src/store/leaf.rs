@@ -32,7 +32,7 @@ impl StoreLeaf {
         matches!(self, Self::Segment(leaf) if leaf.is_of(segment))
     }
 
-    /// The scanner of this file, if this leaf is one.
+    /// Returns the scanner of this file, if this leaf is one.
     pub(super) fn of_file(&mut self, file: &Arc<StoreFile>) -> Option<&mut StoreFileScanner> {
         match self {
             Self::File(leaf) if leaf.is_of(file) => Some(leaf),

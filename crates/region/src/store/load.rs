@@ -1,42 +1,42 @@
-//! [`StoreLoad`]: sizes and counts of a store, for reports; and how far a compaction is.
+//! [`StoreLoad`]: sizes and counts of a store, for reports; and the progress of a compaction.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Store, StoreFile};
 
-/// Sizes and counts of the files of a store, at one moment.
+/// Sizes and counts of a store's files at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreLoad {
     /// Files.
     pub files: usize,
-    /// Files that refer to a part of another region's.
+    /// Files that reference a part of another region's file.
     pub references: usize,
-    /// Readers of all files together, beyond the store itself.
+    /// Readers of all files together, without the store itself.
     pub readers: usize,
-    /// The most readers of a file that was compacted away.
+    /// The most readers of a file that a compaction replaced.
     pub replaced_readers_max: usize,
     /// Bytes of files.
     pub bytes: u64,
-    /// Bytes of the files that are no references (`getHFilesSize`).
+    /// Bytes of the files that are not references (`getHFilesSize`).
     pub hfile_bytes: u64,
     /// Bytes of files without encoding and compression.
     pub uncompressed_bytes: u64,
-    /// Bytes of memory of the roots of the data indexes.
+    /// Memory of the roots of the data indexes, in bytes.
     pub root_index_bytes: u64,
     /// Bytes of all blocks of the data indexes, uncompressed.
     pub index_bytes: u64,
     /// Bytes of the bloom filters.
     pub bloom_bytes: u64,
-    /// Files whose age is known.
+    /// Files whose creation time is known.
     pub dated_files: u64,
-    /// When the oldest and the newest of them were made, milliseconds since 1970; 0 without any.
+    /// When the oldest and the newest of them were created, milliseconds since 1970; 0 without any.
     pub created_ms: (i64, i64),
-    /// The sum of the times at which they were made, milliseconds since 1970.
+    /// The sum of their creation times, milliseconds since 1970.
     pub created_ms_sum: i64,
-    /// When the oldest file of a major compaction was made, milliseconds since 1970.
+    /// When the oldest file of a major compaction was created, milliseconds since 1970.
     pub major_compaction_ms: Option<i64>,
-    /// Cells of the compactions under way, and how many of them are done.
+    /// Cells of the running compactions, and how many of them are done.
     pub compacting_cells: (u64, u64),
 }
 
@@ -66,7 +66,7 @@ impl StoreLoad {
     }
 }
 
-/// How far the compactions of a store are.
+/// The progress of the compactions of a store.
 #[derive(Debug, Default)]
 pub(super) struct CompactionProgress {
     cells: AtomicU64,
@@ -74,18 +74,18 @@ pub(super) struct CompactionProgress {
 }
 
 impl CompactionProgress {
-    /// Begins one of `cells` cells.
+    /// Starts a compaction of `cells` cells.
     pub(super) fn begin(&self, cells: u64) {
         self.done.store(0, Relaxed);
         self.cells.store(cells, Relaxed);
     }
 
-    /// Counts cells that were written.
+    /// Counts cells written.
     pub(super) fn advance(&self, cells: u64) {
         self.done.fetch_add(cells, Relaxed);
     }
 
-    /// Ends it.
+    /// Ends the compaction.
     pub(super) fn end(&self) {
         self.begin(0);
     }

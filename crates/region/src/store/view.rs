@@ -19,7 +19,7 @@ use crate::scanner::store_scanner::{LeafSeeker, ScanStart};
 pub(super) struct StoreState {
     /// Takes writes.
     pub active: Arc<Segment>,
-    /// Put behind the active one by in-memory flushes, the oldest first.
+    /// Swapped out by in-memory flushes, the oldest first.
     pub pipeline: Vec<Arc<Segment>>,
     /// Frozen by a flush, the oldest first.
     pub frozen: Vec<Arc<Segment>>,
@@ -38,7 +38,7 @@ impl StoreState {
     }
 }
 
-/// A store as it was at one moment: the segments and files that a reader reads.
+/// The segments and files that one reader reads: the state of a store at one moment.
 #[derive(Clone)]
 pub struct StoreView {
     store: Arc<Store>,
@@ -58,7 +58,7 @@ impl StoreView {
         &self.store
     }
 
-    /// A scanner of the visible cells. `columns` are sorted and distinct; `None` means all.
+    /// Creates a scanner of the visible cells. `columns` are sorted and distinct; `None` means all.
     ///
     /// # Errors
     /// `IOException` from store files.
@@ -80,9 +80,9 @@ impl StoreView {
         Ok(StoreScanner::at(leaves, matcher, info.comparator, seek))
     }
 
-    /// Makes a scanner of this view read another row. The scanner was made for the plain Get `scan`
-    /// ([`Scan::is_plain_get`]) at the same clock time; the row of `scan` itself is ignored. Do not
-    /// use the scanner after an error.
+    /// Makes a scanner of this view read another row. The scanner must have been made for the plain
+    /// Get `scan` ([`Scan::is_plain_get`]) at the same clock time; the row of `scan` itself is
+    /// ignored. Do not use the scanner after an error.
     ///
     /// # Errors
     /// `IOException` from store files.
@@ -105,8 +105,8 @@ impl StoreView {
         self.store.has_state(&self.state)
     }
 
-    /// Seeks the leaves that the scan needs, the newest first. Existing leaves are reused; those
-    /// that are not needed are rewound to no cell.
+    /// Seeks the leaves that the scan needs, the newest first. Reuses existing leaves, and rewinds
+    /// those that are not needed to no cell.
     fn seek_leaves(
         &self,
         leaves: &mut Vec<StoreLeaf>,
@@ -143,8 +143,8 @@ impl StoreView {
     }
 }
 
-/// Rewinds the leaf at `at` if it was there, and seeks it if it is needed. Returns 1 if there is a
-/// leaf at `at` now, otherwise 0.
+/// Rewinds an existing leaf at `at`, and seeks it if it is needed. Returns 1 if there is a leaf at
+/// `at` afterwards, otherwise 0.
 fn seek_or_rewind(
     leaves: &mut [StoreLeaf],
     at: usize,
@@ -177,7 +177,7 @@ struct LeafPruner<'a> {
     column: Option<&'a [u8]>,
     is_get: bool,
     comparator: CellComparator,
-    /// Timestamps that matter, including those of markers that hide older cells.
+    /// Timestamps that can affect the result, including those of markers that hide older cells.
     range: TimeRange,
     oldest_unexpired: i64,
 }
@@ -214,7 +214,8 @@ impl<'a> LeafPruner<'a> {
         !segment.is_empty() && segment.may_contain(&self.range, self.oldest_unexpired)
     }
 
-    /// `leaf` is the existing scanner of the file, if there is one.
+    /// Returns true if the file may contribute. `leaf` is the existing scanner of the file, if
+    /// there is one.
     fn may_match_file(&self, file: &StoreFile, leaf: Option<&mut StoreFileScanner>) -> TryResult<bool> {
         if !self.time_range_overlaps(file) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! `sync` over loom, and the ways in which it can be wrong.
+//! `sync` over loom, with variants that are incorrect.
 
 pub(super) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
@@ -19,7 +19,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A cell of no bytes that loom watches.
+/// A cell of no bytes whose accesses loom checks.
 pub(super) struct PublicationCheck(loom::cell::UnsafeCell<()>);
 
 impl PublicationCheck {
@@ -40,7 +40,7 @@ pub(super) trait Links {
     const IN_TWO_STEPS: bool;
 }
 
-/// A link that is used as `L` says.
+/// A link that is used as `L` defines.
 pub(super) struct Link<L> {
     link: loom::sync::atomic::AtomicU64,
     used: std::marker::PhantomData<fn() -> L>,

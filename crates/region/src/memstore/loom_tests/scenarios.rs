@@ -1,4 +1,4 @@
-//! What a few threads do at once, for one way of compiling the core.
+//! What a few threads do concurrently, for one variant of the core.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn rows(list: &SkipList) -> Vec<String> {
     found
 }
 
-/// Two cells go into one gap, one of them with a tower, while somebody reads.
+/// Two cells go into one gap, one of them with a tower, while a thread reads.
 pub(in super::super) fn two_writers_and_a_reader() {
     let list = list();
     list.insert(&put("a", 1).as_cell());
@@ -39,7 +39,7 @@ pub(in super::super) fn two_writers_and_a_reader() {
         let list = Arc::clone(&list);
         thread::spawn(move || list.insert(&put(row, 2).as_cell()))
     });
-    // On a thread of its own, which may begin before, between and after the writers.
+    // On its own thread, which may begin before, between and after the writers.
     let reader = {
         let list = Arc::clone(&list);
         thread::spawn(move || {
@@ -69,7 +69,7 @@ fn rows_backwards(list: &SkipList) -> Vec<String> {
     found
 }
 
-/// Somebody walks from the last cell to the first, while a cell goes in between them and one behind
+/// A thread walks from the last cell to the first, while one cell goes between them and one behind
 /// them.
 pub(in super::super) fn a_writer_and_a_reader_that_walks_backwards() {
     let list = list();

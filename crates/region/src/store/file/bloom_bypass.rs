@@ -1,4 +1,4 @@
-//! [`BloomBypass`]: skips a file's bloom filter while it excludes nothing.
+//! [`BloomBypass`]: bypasses a file's bloom filter while it excludes no row.
 //!
 //! A Get checks the key range and the bloom filter of each file before it searches the file. That
 //! pays if files often lack the row. If one file has nearly all requested rows, as after a major
@@ -7,29 +7,29 @@
 //! `optimize_filters_for_hits` is set.) So a filter that has excluded none of many rows is
 //! bypassed, except for a sample of Gets, until it excludes one.
 //!
-//! Bypassing is always correct; it may only read a block in vain. The first sampled exclusion ends
-//! the bypass, on average after sixteen Gets of absent rows. After that, about 4,096 Gets must pass
-//! the filter before it is bypassed again.
+//! Bypassing is always correct; it can only cause an unnecessary block read. The first sampled
+//! exclusion ends the bypass, on average after sixteen Gets of absent rows. After that, about 4,096
+//! Gets must pass the filter before it is bypassed again.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// After this many consecutive sampled passes the filter is bypassed. Few in tests, so that model
-/// tests of stores and regions run with a bypassed filter, too.
+/// After this many consecutive sampled passes the filter is bypassed. The number is small in tests,
+/// so that model tests of stores and regions run with a bypassed filter, too.
 const PASSES_TO_BYPASS: u32 = if cfg!(test) { 4 } else { 256 };
-/// One Get in 2 to this power is sampled, so that threads seldom write to a shared line.
+/// One Get in 2 to this power is sampled, so that threads seldom write to a shared cache line.
 const SAMPLE_BITS: u32 = 4;
 
 thread_local! {
-    /// Pseudo-random state: with a counter, a file that every second check concerns might never be
-    /// sampled.
+    /// Pseudo-random state. With a counter, a file that only every second check concerns might
+    /// never be sampled.
     static RANDOM: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The recent results of one file's filter.
+/// The recent results of a file's filter.
 #[derive(Debug, Default)]
 pub(in crate::store) struct BloomBypass {
-    /// Consecutive sampled passes; at most [`PASSES_TO_BYPASS`] and one for each thread.
+    /// Consecutive sampled passes; at most [`PASSES_TO_BYPASS`] plus one per thread.
     passes: AtomicU32,
 }
 
@@ -38,7 +38,7 @@ impl BloomBypass {
     /// true if the filter is bypassed.
     ///
     /// # Errors
-    /// Any error of `ask`.
+    /// Errors of `ask`.
     #[inline]
     pub(in crate::store) fn may_contain<E>(&self, ask: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
         // Knuth's multiplier for 64 bits. The upper bits of such numbers are random enough.
@@ -80,8 +80,8 @@ mod tests {
 
     const SAMPLE: u32 = 1 << SAMPLE_BITS;
 
-    /// Asks about rows, of which each sixteenth is sampled. Returns how many reached the filter,
-    /// and how many were excluded.
+    /// Checks rows, one sixteenth of which are sampled. Returns how many reached the filter, and
+    /// how many were excluded.
     fn asked(bloom: &BloomBypass, rows: u32, is_in_file: impl Fn(u32) -> bool) -> [u32; 2] {
         let [mut reached, mut refused] = [0; 2];
         for row in 0..rows {

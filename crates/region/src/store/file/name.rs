@@ -42,7 +42,7 @@ pub(in crate::store) struct Link {
 }
 
 impl FileName {
-    /// Parses a name; `None` if it is no store file's.
+    /// Parses a name; `None` if it is not the name of a store file.
     pub(in crate::store) fn parse(name: &str) -> Option<Self> {
         if let Some(plain) = parse_plain(name) {
             return Some(plain);
@@ -85,7 +85,7 @@ fn parse_link(name: &str) -> Option<Link> {
 }
 
 impl Link {
-    /// Where the file may be, below the root directory, in the order to look.
+    /// Returns where the file may be, below the root directory, in lookup order.
     pub(in crate::store) fn candidates(&self, family: &str) -> [PathBuf; 4] {
         ["data", ".tmp/data", "mobdir/data", "archive/data"].map(|dir| {
             let table = PathBuf::from(dir).join(self.table.namespace()).join(self.table.qualifier());
