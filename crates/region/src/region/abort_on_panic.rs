@@ -2,13 +2,13 @@
 //! completion.
 //!
 //! A number that is never completed keeps every later write of its region invisible: those writes
-//! would wait forever, on a server that seems to work. The interrupted write may or may not be in
+//! would wait forever, on a server that appears to work. The interrupted write may or may not be in
 //! the log, and is partly in the MemStore, so no thread can complete it. So the server aborts, and
 //! the next start replays the log.
 
 use super::Region;
 
-/// Aborts the server if it is dropped by a panic.
+/// Aborts the server if a panic drops it.
 pub(super) struct AbortOnPanic<'a>(pub(super) &'a Region);
 
 impl Drop for AbortOnPanic<'_> {

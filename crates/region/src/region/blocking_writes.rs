@@ -16,18 +16,18 @@ fn wait<T: Send + 'static>(start: impl FnOnce(Completion<T>)) -> Result<T> {
 }
 
 impl Region {
-    /// [`Region::mutate`], but blocks until it is complete.
+    /// As [`Region::mutate`], but blocks until the write is complete.
     ///
     /// # Errors
-    /// Any error of the write.
+    /// Errors of the write.
     pub fn mutate_wait(self: &Arc<Self>, mutation: Mutation) -> Result<MutationResult> {
         wait(|done| self.mutate(mutation, NonceSource::NONE, done))
     }
 
-    /// [`Region::mutate_rows`], but blocks until it is complete.
+    /// As [`Region::mutate_rows`], but blocks until the writes are complete.
     ///
     /// # Errors
-    /// Any error of the write.
+    /// Errors of the write.
     pub fn mutate_rows_wait(
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
@@ -36,10 +36,10 @@ impl Region {
         wait(|done| self.mutate_rows(mutations, conditions, NonceSource::NONE, done))
     }
 
-    /// [`Region::check_and_mutate`], but blocks until it is complete.
+    /// As [`Region::check_and_mutate`], but blocks until the write is complete.
     ///
     /// # Errors
-    /// Any error of the write.
+    /// Errors of the write.
     pub fn check_and_mutate_wait(
         self: &Arc<Self>,
         condition: Condition,
@@ -48,7 +48,7 @@ impl Region {
         wait(|done| self.check_and_mutate(condition, mutations, NonceSource::NONE, done))
     }
 
-    /// [`Region::batch_mutate`], but blocks until it is complete.
+    /// As [`Region::batch_mutate`], but blocks until the batch is complete.
     pub fn batch_mutate_wait(self: &Arc<Self>, mutations: Vec<Mutation>) -> Vec<Result<MutationResult>> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let count = mutations.len();

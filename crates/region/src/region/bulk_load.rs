@@ -9,17 +9,18 @@
 //! epoch odd:    swap the file lists of all families
 //!               BULK_LOAD into the log, delete the manifest
 //! ```
-//! Readers see all files of a load or none. An error before the manifest leaves everything as it
-//! was. A later error is undone; if that fails, too, the next open of the region finishes the load.
+//! Readers see all files of a load or none. An error before the manifest exists leaves the region
+//! unchanged. A later error is undone; if that fails, too, the next open of the region finishes the
+//! load.
 //!
 //! **Repeated requests.** A client that got no answer repeats the request, for the same files with
-//! the same token. The name of a loaded file is derived from token, region, family and path. So a
-//! file that is served already, or was and is now in the archive, is recognised, and only the rest
-//! of the request is loaded, which is usually nothing.
+//! the same token. The name of a loaded file is derived from token, region, family and path. So the
+//! region recognises a file that is served or archived, and loads only the rest of the request,
+//! which is usually empty.
 //!
-//! HBase answers the same way, with three differences after a failure: there, an interrupted load
-//! stays incomplete; families become visible one after the other; and a file that was moved before
-//! its answer was lost cannot be requested again.
+//! HBase gives the same answers, but differs in three ways after a failure: it leaves an
+//! interrupted load incomplete; it makes families visible in turn; and a client cannot request a
+//! file again if it was moved before its answer was lost.
 
 pub(super) mod manifest;
 
@@ -76,7 +77,7 @@ pub enum BulkLoadOutcome {
     DoesNotFit(Vec<PathBuf>),
 }
 
-/// The rest of a load that did not finish.
+/// The unfinished part of the last load.
 #[derive(Debug, Default)]
 pub(super) enum UnfinishedLoad {
     #[default]
@@ -87,7 +88,7 @@ pub(super) enum UnfinishedLoad {
     Forget(Manifest),
 }
 
-/// A file ready to be moved, and its store.
+/// A file that is ready to be moved, and its store.
 struct PreparedFile<'a> {
     store: &'a Arc<Store>,
     from: PathBuf,
@@ -97,12 +98,11 @@ struct PreparedFile<'a> {
 
 impl Region {
     /// Serves files that another program wrote; see the module. Blocks on the disk.
-    ///
     /// # Errors
     /// `NotServingRegionException`, `DoNotRetryIOException` for an unknown family,
     /// `CorruptHFileException` or `IOException` for a bad file, and `IOException` from the file
-    /// system or the log. Nothing is loaded then; or, if the disk also refuses to undo the load,
-    /// all of it when the region opens next.
+    /// system or the log. No file is loaded then; but if undoing the load fails, too, the next open
+    /// of the region loads all of them.
     pub fn bulk_load(self: &Arc<Self>, load: &BulkLoad) -> Result<BulkLoadOutcome> {
         let _one = self.bulk_loading.lock();
         self.finish_pending_load(&self.flushing.lock())?;
@@ -158,7 +158,7 @@ impl Region {
         })
     }
 
-    /// The name of a loaded file, up to its sequence id.
+    /// Returns the name of a loaded file, up to its sequence id.
     fn stem(&self, token: Option<&str>, file: &BulkFile) -> String {
         let Some(token) = token else { return uuid::Uuid::new_v4().simple().to_string() };
         let path = file.path.as_os_str().as_encoded_bytes();
@@ -237,7 +237,7 @@ impl Region {
 
     fn store_descriptors(&self, moves: &[FileMove]) -> Result<Vec<pb::StoreDescriptor>> {
         let of_family = |moves: &[FileMove]| -> Result<pb::StoreDescriptor> {
-            // One size for all files of a family: HBase logs that of the last one.
+            // One size for all files of a family: HBase logs the size of the last one.
             let last = moves.last().map(|one| self.env.stores.fs.status(&one.from)).transpose()?;
             let family = moves.first().map(|one| one.family.clone()).unwrap_or_default();
             Ok(pb::StoreDescriptor {
@@ -260,7 +260,7 @@ impl Region {
     }
 }
 
-/// The files with rows of other regions.
+/// Returns the files with rows of other regions.
 fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
     let mut misfits = Vec::new();
     for (file, store, _) in files {
@@ -272,7 +272,7 @@ fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
 }
 
 /// Copies files that must keep their source, and syncs files that their writer may not have synced.
-/// `prepared` gets the results, also after an error.
+/// Adds the results to `prepared`, also after an error.
 fn prepare<'a>(
     files: &[(&BulkFile, &'a Arc<Store>, String)],
     prepared: &mut Vec<PreparedFile<'a>>,

@@ -17,16 +17,16 @@ impl Region {
     }
 
     /// Compacts one family or all: the files that are due, or all files if `major`. Blocks on the
-    /// disk. Returns true if it compacted anything.
+    /// disk. Returns true if it compacted any files.
     ///
     /// # Errors
     /// `NotServingRegionException`, `NoSuchColumnFamilyException`, and `IOException` from the file
-    /// system or if it is cancelled. The files stay as they were then.
+    /// system or if it is cancelled. The files are unchanged then.
     pub fn compact(self: &Arc<Self>, family: Option<&[u8]>, major: bool) -> Result<bool> {
         self.compact_with(family, major, None)
     }
 
-    /// As [`Region::compact`], but yields the processors until fewer files are waited for.
+    /// As [`Region::compact`], but yields the processors until a caller waits for fewer files.
     ///
     /// # Errors
     /// As [`Region::compact`].
@@ -76,7 +76,7 @@ impl Region {
             let drops_markers = request.drops_deletes();
             store.swap_compaction(request, files);
             if drops_markers {
-                // MemStore cells that the dropped markers hid are visible now.
+                // MemStore cells that the dropped markers hid are visible from here on.
                 self.invalidate_row_cache();
             }
         });
@@ -95,22 +95,22 @@ impl Region {
         self.env.stores.metrics.server().compacted(end);
     }
 
-    /// Bytes that [`Region::compact`] would read now.
+    /// Returns the bytes that [`Region::compact`] would read.
     pub fn next_compaction_bytes(&self, family: Option<&[u8]>, major: bool) -> u64 {
         let wanted = |store: &&Arc<Store>| family.is_none_or(|f| f == store.family().name());
         self.stores.iter().filter(wanted).map(|store| store.next_compaction_bytes(major)).sum()
     }
 
-    /// HBase's compaction pressure of the neediest store: 0 with few files, 1 if the number of
-    /// files blocks flushes, more beyond.
+    /// Returns HBase's compaction pressure of the neediest store: 0 with few files, 1 if the number
+    /// of files blocks flushes, more beyond.
     pub fn compaction_pressure(&self) -> f64 {
         self.stores.iter().map(|store| store.compaction_pressure()).fold(0.0, f64::max)
     }
 
     /// Logs the compaction before any reader uses its output. A server that has lost its log must
-    /// not archive files that another server serves. If it is unknown whether the marker is in the
-    /// log, the output stays where it is, because replay would archive the inputs. If the log then
-    /// still accepts entries, it has not failed for good, and the compaction proceeds.
+    /// not archive files that another server serves. If it is uncertain whether the marker is in
+    /// the log, the output stays where it is, because replay would archive the inputs. If the log
+    /// then still accepts entries, it has not failed permanently, and the compaction proceeds.
     fn mark_compaction(&self, store: &Store, result: &CompactionResult, outputs: &[String]) -> Result<()> {
         let marked = self.log_compaction(store, &result.inputs, outputs);
         match marked.inspect_err(|_| store.abort_compaction(result))? {
@@ -122,20 +122,20 @@ impl Region {
     /// Archives compacted files that no reader holds. Returns how many are left.
     ///
     /// # Errors
-    /// `IOException` from the file system; the next call tries again.
+    /// `IOException` from the file system; the next call retries.
     pub fn archive_compacted(&self) -> Result<usize> {
         self.stores.iter().try_fold(0, |left, store| Ok(left + store.archive_replaced()?))
     }
 
-    /// When the oldest file of a major compaction was written, milliseconds since 1970; 0 if there
-    /// is none.
+    /// Returns when the oldest file of a major compaction was written, milliseconds since 1970; 0
+    /// if there is none.
     pub fn last_major_compaction_ms(&self) -> i64 {
         let files = self.stores.iter().flat_map(|store| store.files());
         files.filter(|file| file.is_major).map(|file| file.modified_ms).min().unwrap_or(0)
     }
 
-    /// The middle row of the largest store, at which a split would cut; `None` if there is nothing
-    /// to cut.
+    /// Returns the row at which a split cuts: the middle row of the largest store. `None` if the
+    /// store cannot be split.
     pub fn best_split_row(&self) -> Option<Bytes> {
         let largest = self.stores.iter().max_by_key(|s| s.file_bytes())?;
         let row = largest.split_row()?;
@@ -143,7 +143,7 @@ impl Region {
     }
 }
 
-/// Sizes and counts of a compaction, without its time.
+/// Returns the sizes and counts of a compaction, without its time.
 fn compaction_end(request: &CompactionRequest, outputs: &[Arc<StoreFile>]) -> CompactionEnd {
     let (cells, cell_bytes) = request.cells();
     CompactionEnd {

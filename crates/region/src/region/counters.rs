@@ -1,16 +1,16 @@
-//! [`RegionCounters`]: what was asked of a region since it opened.
+//! [`RegionCounters`]: counts of a region's requests and maintenance since it opened.
 //!
-//! Each thread adds to counters of its own, so requests of one region on several cores do not fight
-//! for a line. A region that nobody uses has 256 bytes of them.
+//! Each thread adds to its own counters, so requests of one region on several cores do not contend
+//! for a cache line. An idle region has 256 bytes of counters.
 
 use evenkeel_metrics::Counters;
 
-/// What is counted. A request is counted once in each that applies.
+/// What is counted. A request counts once in each that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionCount {
-    /// Gets, and results that scanners were asked for (`readRequestCount`).
+    /// Gets, and results requested from scanners (`readRequestCount`).
     Reads,
-    /// Rows that a filter left out (`filteredReadRequestCount`).
+    /// Rows that a filter dropped (`filteredReadRequestCount`).
     FilteredReads,
     /// Mutations, and bulk loads (`writeRequestCount`).
     Writes,
@@ -33,19 +33,19 @@ pub enum RegionCount {
     ChecksPassed,
     /// Conditions of a write that did not (`checkMutateFailedCount`).
     ChecksFailed,
-    /// Writes that were refused for the size of the MemStore (`blockedRequestCount`).
+    /// Writes refused because of the size of the MemStore (`blockedRequestCount`).
     Blocked,
-    /// Mutations that are in no log (`mutationsWithoutWALCount`).
+    /// Mutations that skip the log (`mutationsWithoutWALCount`).
     Unlogged,
     /// Bytes of their cells (`mutationsWithoutWALSize`).
     UnloggedBytes,
-    /// Flushes that were made.
+    /// Completed flushes.
     Flushes,
-    /// Compactions of a store that were made (`compactionsCompletedCount`).
+    /// Completed compactions of a store (`compactionsCompletedCount`).
     Compactions,
-    /// Those that failed (`compactionsFailedCount`).
+    /// Failed compactions (`compactionsFailedCount`).
     FailedCompactions,
-    /// Files that were compacted (`numFilesCompactedCount`).
+    /// Compacted files (`numFilesCompactedCount`).
     CompactedFiles,
     /// Their bytes (`numBytesCompactedCount`).
     CompactedBytes,
@@ -64,7 +64,7 @@ impl RegionCounters {
         self.0.add(what as usize, units);
     }
 
-    /// The sum so far.
+    /// Returns the current sum of a count.
     pub fn get(&self, what: RegionCount) -> u64 {
         self.0.sum(what as usize)
     }

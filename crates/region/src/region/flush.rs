@@ -33,7 +33,7 @@ use crate::store::{BackgroundPriority, StoreFile};
 /// The files of each store's snapshot, below `.tmp`.
 type FlushedFiles = Vec<Vec<PathBuf>>;
 
-/// Which sequence id a flush writes into its files as "every edit up to here".
+/// The sequence id that a flush writes into its files as "every edit up to here".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushSeqId {
     /// A new one, after all writes so far.
@@ -51,7 +51,7 @@ pub struct FlushOutcome {
     pub seq_id: u64,
 }
 
-/// Serialises the flushes of a region, and counts the callers that wait.
+/// Serialises the flushes of a region, and counts the callers that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct FlushLock {
     lock: Mutex<()>,
@@ -66,8 +66,8 @@ impl FlushLock {
         guard
     }
 
-    /// As [`FlushLock::lock`], but not counted as waiting: a flusher that took the region's next
-    /// flush while another one runs is in no hurry.
+    /// As [`FlushLock::lock`], but does not count as waiting: a flusher that took the region's next
+    /// flush while another one runs is not urgent.
     fn lock_in_turn(&self) -> MutexGuard<'_, ()> {
         self.lock.lock()
     }
@@ -105,13 +105,13 @@ impl Region {
     /// Writes everything in the MemStore to files. Blocks on the disk.
     ///
     /// # Errors
-    /// `NotServingRegionException`, and `IOException` from the file system; nothing is lost then.
+    /// `NotServingRegionException`, and `IOException` from the file system; no cell is lost then.
     pub fn flush(self: &Arc<Self>) -> Result<FlushOutcome> {
         self.flush_with(None)
     }
 
-    /// As [`Region::flush`], but yields the processors until the memory, or the end of the flush,
-    /// is waited for.
+    /// As [`Region::flush`], but yields the processors until a caller waits for the memory or for
+    /// the end of the flush.
     ///
     /// # Errors
     /// As [`Region::flush`].
@@ -178,8 +178,8 @@ impl Region {
         self.env.stores.metrics.server().flushed(end);
     }
 
-    /// Flushes the MemStore and returns a sequence id of no edit: every edit below it is in store
-    /// files, every edit above it came later. The caller holds the flush lock.
+    /// Flushes the MemStore and returns a sequence id that no edit has: every edit below it is in
+    /// store files, every edit above it came later. The caller holds the flush lock.
     pub(super) fn flush_below(self: &Arc<Self>) -> Result<u64> {
         loop {
             if let Some(seq_id) = self.number_when_empty() {
@@ -193,7 +193,7 @@ impl Region {
         }
     }
 
-    /// A new sequence id, if no edit is in the MemStore.
+    /// Returns a new sequence id, if no edit is in the MemStore.
     fn number_when_empty(&self) -> Option<u64> {
         let _updates = self.updates.write();
         self.is_memstore_empty().then(|| {
@@ -203,7 +203,7 @@ impl Region {
         })
     }
 
-    /// Records, for the log too, that the region has no edit in memory only. The MemStore can be
+    /// Records, also in the log, that the region has no edit only in memory. The MemStore can be
     /// empty without a flush if an in-memory flush found all its cells expired.
     fn forget_edits(&self) {
         let _updates = self.updates.write();
@@ -223,7 +223,8 @@ impl Region {
         self.stores.iter().map(|s| s.family().name().to_vec().into()).collect()
     }
 
-    /// Returns the flush's sequence id, and when the oldest edit in the snapshots was made.
+    /// Freezes every MemStore's segments. Returns the flush's sequence id, and when the oldest edit
+    /// in the snapshots was made.
     fn take_snapshots(&self, number: FlushSeqId) -> (u64, i64) {
         let _updates = self.updates.write();
         self.env.wal.start_flush(&self.encoded_name, &self.family_names());

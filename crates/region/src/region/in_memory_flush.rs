@@ -2,7 +2,7 @@
 //! CompactingMemStore).
 //!
 //! A write that finds its segment large requests one, and a background thread runs it. A flush that
-//! begins meanwhile takes the segments as they are, and a flat segment made for nothing is dropped.
+//! begins meanwhile takes the segments as they are, and drops an unfinished flat segment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use crate::store::Store;
 pub(super) struct InMemoryFlushSchedule {
     /// `None` if no family has them.
     threshold_bytes: Option<u64>,
-    /// Requested and not begun.
+    /// An in-memory flush is requested and has not begun.
     asked: AtomicBool,
-    /// Serialises in-memory flushes: while this one waits, another could push a segment whose
-    /// writes are incomplete.
+    /// Serialises in-memory flushes: while one waits, another could push a segment whose writes are
+    /// incomplete.
     running: Mutex<()>,
 }
 
@@ -48,10 +48,10 @@ impl Region {
         }
     }
 
-    /// Makes the large parts of the MemStore flat. Waits for the log; nothing waits for it.
+    /// Makes the large parts of the MemStore flat. Waits for the log, but blocks no other thread.
     ///
     /// # Errors
-    /// None is known. The cells stay as they were after an error.
+    /// No error is known. The cells are unchanged after an error.
     pub fn flush_in_memory(&self) -> Result<()> {
         let _one = self.in_memory.running.lock();
         self.in_memory.asked.store(false, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Region {
 
     fn flush_store_in_memory(&self, store: &Store) -> Result<()> {
         store.push_active();
-        // After this nothing writes to the pipeline, and every write in it is durable or was taken
+        // From here on no write changes the pipeline, and every write in it is durable or taken
         // back.
         self.mvcc.wait_for(self.mvcc.write_point());
         let Some(change) = store.plan_in_memory(self.mvcc.read_point())? else { return Ok(()) };

@@ -14,19 +14,19 @@ pub struct RegionLoad {
     pub store_files: usize,
     /// Store files of the store that has the most.
     pub store_files_max: usize,
-    /// Store files that refer to a part of a parent's file.
+    /// Store files that reference a part of a parent's file.
     pub reference_files: usize,
     /// Readers of store files.
     pub readers: usize,
-    /// The most readers of a file that was compacted away.
+    /// The most readers of a file that a compaction replaced.
     pub replaced_readers_max: usize,
     /// Bytes of store files.
     pub store_file_bytes: u64,
-    /// Bytes of the store files that are no references.
+    /// Bytes of the store files that are not references.
     pub hfile_bytes: u64,
     /// Bytes of store files without encoding and compression.
     pub uncompressed_bytes: u64,
-    /// Bytes of memory of the roots of the data indexes.
+    /// Memory of the roots of the data indexes, in bytes.
     pub root_index_bytes: u64,
     /// Bytes of all blocks of the data indexes, uncompressed.
     pub index_bytes: u64,
@@ -34,10 +34,10 @@ pub struct RegionLoad {
     pub bloom_bytes: u64,
     /// Ages of the store files.
     pub ages: FileAges,
-    /// When the oldest file of a major compaction was made, milliseconds since 1970; 0 if there is
-    /// none.
+    /// When the oldest file of a major compaction was created, milliseconds since 1970; 0 if there
+    /// is none.
     pub major_compaction_ms: i64,
-    /// Cells of the compactions under way.
+    /// Cells of the running compactions.
     pub compacting_cells: u64,
     /// How many of them are done.
     pub compacted_cells: u64,
@@ -47,13 +47,13 @@ pub struct RegionLoad {
     pub memstore_heap_bytes: u64,
     /// Read requests.
     pub reads: u64,
-    /// Rows that a filter left out.
+    /// Rows that a filter dropped.
     pub filtered_reads: u64,
     /// Write requests.
     pub writes: u64,
     /// Calls of coprocessors' endpoints.
     pub coprocessor_calls: u64,
-    /// Mutations since the last flush that are in no log.
+    /// Mutations since the last flush that skipped the log.
     pub unlogged_mutations: u64,
     /// Bytes of their cells.
     pub unlogged_bytes: u64,
@@ -61,7 +61,7 @@ pub struct RegionLoad {
     pub max_flushed_seq_id: u64,
 }
 
-/// Ages of store files that are no references, in milliseconds.
+/// Ages of store files that are not references, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAges {
     /// Files.
@@ -75,7 +75,7 @@ pub struct FileAges {
 }
 
 impl FileAges {
-    /// Adds those of other files.
+    /// Adds the ages of other files.
     pub fn add(&mut self, other: &Self) {
         if other.files == 0 {
             return;
@@ -131,7 +131,7 @@ impl RegionLoad {
 }
 
 impl Region {
-    /// Sizes and counts for reports.
+    /// Returns sizes and counts for reports.
     pub fn load(&self) -> RegionLoad {
         let memstore = self.memstore_size();
         let unlogged = self.unlogged();
@@ -152,7 +152,7 @@ impl Region {
         load
     }
 
-    /// Mutations since the last flush that are in no log, and their bytes.
+    /// Returns the number of mutations since the last flush that skipped the log, and their bytes.
     fn unlogged(&self) -> (u64, u64) {
         let [mutations, bytes] =
             [RegionCount::Unlogged, RegionCount::UnloggedBytes].map(|count| self.counts.get(count));
@@ -160,7 +160,7 @@ impl Region {
         (mutations.saturating_sub(flushed), bytes.saturating_sub(flushed_bytes))
     }
 
-    /// Forgets the mutations that are in no log, because a flush takes them.
+    /// Resets the count of mutations that skipped the log, because a flush takes them.
     pub(super) fn forget_unlogged(&self) {
         for (at, count) in
             self.unlogged_flushed.iter().zip([RegionCount::Unlogged, RegionCount::UnloggedBytes])
@@ -169,8 +169,8 @@ impl Region {
         }
     }
 
-    /// Each family's name, and the sequence id up to which all of its edits are in files. Asks the
-    /// log about each family.
+    /// Returns each family's name, and the sequence id up to which all of its edits are in files.
+    /// Queries the log for each family.
     pub fn flushed_seq_ids(&self) -> Vec<(Vec<u8>, u64)> {
         let of_family = |family: &[u8]| {
             let lowest = self.env.wal.lowest_unflushed(&self.encoded_name, Some(family));

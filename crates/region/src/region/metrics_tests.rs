@@ -1,4 +1,4 @@
-//! Every count of a region is seen to move.
+//! Checks that every count of a region changes.
 
 use std::sync::Arc;
 

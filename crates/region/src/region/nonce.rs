@@ -8,29 +8,30 @@
 //! # Storage
 //! A hash with a secret of this process assigns a nonce to one of [`SHARDS`] shards, each with its
 //! own lock. A shard has a small table of the latest nonces. When the table is full or old, its
-//! keys become a sorted array: 8 bytes a nonce, and 16 for each group in it, where HBase's map
+//! keys become a sorted array: 8 bytes per nonce, and 16 for each group in it, where HBase's map
 //! takes more than ten times that. A table's size is a fraction of the arrays', so there are few
 //! arrays, and a lookup is a few binary searches. An array is dropped as a whole when its latest
 //! nonce has expired: at most an eighth of the grace period late.
 //!
 //! # The bound
-//! HBase keeps all nonces, so a client that sends many takes the server down. Here they have a
-//! bound in bytes ([`NonceManager::within`]). At the bound, nonces are dropped that are older than
-//! the time for which a client repeats an operation (`hbase.client.operation.timeout`, 20 minutes),
-//! because their clients have given up. If all are younger, the new operation is refused
-//! ([`NonceStart::Full`], a `RegionTooBusyException`), and clients wait and ask again. A younger
-//! nonce is never dropped to make room: its retry would be applied twice without notice. Writes
-//! without nonces (Put, Delete, and Increments of clients that turned nonces off) are not refused.
+//! HBase keeps all nonces, so a client that sends many can exhaust the server's memory. Here they
+//! have a bound in bytes ([`NonceManager::within`]). At the bound, the manager drops nonces that
+//! are older than the time for which a client retries an operation
+//! (`hbase.client.operation.timeout`, 20 minutes), because their clients have given up. If all are
+//! younger, it refuses the new operation ([`NonceStart::Full`], a `RegionTooBusyException`), and
+//! clients back off and retry. It never drops a younger nonce to free memory: a retry of its
+//! operation would be applied twice without notice. Writes without nonces (Put, Delete, and
+//! Increments of clients that turned nonces off) are not refused.
 //!
 //! # Shares
-//! One client must not fill the whole bound, or the operations of all clients would be refused for
-//! as long as clients repeat operations. So the nonces of an owner, which is the source of its
-//! calls ([`NonceSource::owner`]), may take at most as much as is left free. One owner alone gets
-//! half of the bound, two owners get a third each, and later owners find some room. An owner is not
-//! the nonce group, which is a number that a client can change at will. Nonces restored from the
-//! log have no owner any more, and share one.
+//! One client must not fill the whole bound. Otherwise the operations of all clients would be
+//! refused for as long as clients retry operations. So the nonces of an owner, which is the source
+//! of its calls ([`NonceSource::owner`]), may take at most as much memory as is left free. A single
+//! owner gets half of the bound, two owners get a third each, and later owners find some capacity.
+//! An owner is not the nonce group, which is a number that a client can change at will. Nonces
+//! restored from the log share one owner.
 //!
-//! Operations under way are not counted: each belongs to a call, which counts among the requests in
+//! Running operations are not counted: each belongs to a call, which counts among the requests in
 //! flight.
 //!
 //! # An operation that panics
@@ -75,8 +76,8 @@ pub struct NonceKey {
 pub struct NonceSource {
     /// The client's number, which the client chooses.
     pub group: u64,
-    /// Whose share its nonce counts towards: a number for something that the client cannot choose
-    /// at will, such as its address.
+    /// The owner to whose share its nonce counts: a number for a property that the client cannot
+    /// choose at will, such as its address.
     pub owner: u64,
 }
 
@@ -94,7 +95,7 @@ pub enum NonceStart {
     Duplicate,
     /// The operation is running; the given waiter runs when it has ended.
     Running,
-    /// There is no room to remember it, so it must not run now.
+    /// The memory for nonces is exhausted, so the operation must not run.
     Full,
 }
 
@@ -107,7 +108,7 @@ pub type NonceWaiter = Box<dyn FnOnce(bool) + Send>;
 pub struct NonceManager {
     clock: Arc<dyn Clock>,
     grace_ms: i64,
-    /// Younger nonces are never dropped for lack of room.
+    /// Younger nonces are never dropped to free memory.
     kept_ms: i64,
     shard_bytes_max: usize,
     hasher: RandomState,
@@ -121,7 +122,7 @@ const RESTORED: u64 = u64::MAX;
 struct Shard {
     running: HashMap<NonceKey, Running>,
     table: HashSet<NonceKey>,
-    /// When the first and the latest operation in the table were done.
+    /// When the first and the latest operation in the table ended.
     table_ms: (i64, i64),
     table_owners: Owners,
     /// The oldest first.
@@ -129,7 +130,7 @@ struct Shard {
     /// Bytes of all arrays, and the number of their nonces.
     array_bytes: usize,
     array_nonces: usize,
-    /// Owners of the nonces in the table, in the arrays and under way.
+    /// Owners of the nonces in the table, in the arrays and of running operations.
     owners: Owners,
 }
 
@@ -165,7 +166,7 @@ impl Owners {
         }
     }
 
-    /// Approximate bytes.
+    /// The approximate bytes.
     fn bytes(&self) -> usize {
         self.counts.len() * OWNER_BYTES
     }
@@ -178,7 +179,7 @@ struct Array {
     /// The nonces of each group, in order.
     nonces: Box<[u64]>,
     owners: Box<[(u64, u64)]>,
-    /// When the latest of its operations was done.
+    /// When the latest of its operations ended.
     latest_ms: i64,
 }
 
@@ -210,27 +211,27 @@ impl Array {
 }
 
 impl NonceManager {
-    /// An empty manager without a bound.
+    /// Creates an empty manager without a bound.
     pub fn new(clock: Arc<dyn Clock>, grace_ms: i64) -> Self {
         let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
         let hasher = RandomState::new();
         Self { clock, grace_ms, kept_ms: grace_ms, shard_bytes_max: usize::MAX, hasher, shards }
     }
 
-    /// The same with at most about `bytes_max` bytes, unless more restored nonces are younger than
-    /// `kept_ms`.
+    /// Sets a bound of about `bytes_max` bytes. Restored nonces may exceed it if they are younger
+    /// than `kept_ms`.
     #[must_use]
     pub fn within(self, bytes_max: u64, kept_ms: i64) -> Self {
         let shard_bytes_max = usize::try_from(bytes_max / SHARDS as u64).unwrap_or(usize::MAX);
         Self { shard_bytes_max, kept_ms: kept_ms.min(self.grace_ms), ..self }
     }
 
-    /// Bytes of the nonces that are kept.
+    /// Returns the bytes of the stored nonces.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().bytes() as u64).sum()
     }
 
-    /// Drops nonces older than the grace period. An operation does that in its own shard only, so a
+    /// Drops nonces older than the grace period. An operation expires only its own shard, so a
     /// server without operations would keep its nonces.
     pub fn expire(&self) {
         let now_ms = self.clock.now_ms();
@@ -241,7 +242,7 @@ impl NonceManager {
         &self.shards[length::index(self.hasher.hash_one(key)) % SHARDS]
     }
 
-    /// Asks to start an operation. `waiter` is called only if the result is
+    /// Requests to start an operation. Calls `waiter` only if the result is
     /// [`NonceStart::Running`].
     pub fn start(&self, key: NonceKey, owner: u64, waiter: impl FnOnce() -> NonceWaiter) -> NonceStart {
         if key.nonce == 0 {
@@ -255,7 +256,7 @@ impl NonceManager {
             return NonceStart::Running;
         }
         if shard.has(key) {
-            // The client may ask again.
+            // The client may retry.
             if shard.has_room(Some(owner), self.shard_bytes_max) {
                 shard.add(key, owner, now_ms, self);
             }
@@ -303,20 +304,20 @@ impl Shard {
         self.kept_bytes() + table_bytes(self.table.capacity())
     }
 
-    /// Bytes of everything but the table.
+    /// Returns the bytes of everything except the table.
     fn kept_bytes(&self) -> usize {
         self.array_bytes + self.owners.bytes() + self.table_owners.bytes()
     }
 
-    /// The bytes that count as used with `nonces` nonces in the table or under way: the largest
-    /// table and the arrays they will be in. So the result does not jump when the table becomes an
-    /// array.
+    /// Returns the bytes that count as used with `nonces` nonces in the table or running: the
+    /// largest table and the arrays they will be in. So the result does not jump when the table
+    /// becomes an array.
     fn used_bytes(&self, nonces: usize, bytes_max: usize) -> usize {
         let table = table_bytes(self.table.capacity().max(self.table_nonces_max(bytes_max)));
         self.kept_bytes() + table + nonces * NONCE_BYTES_MAX
     }
 
-    /// The number of nonces at which the table becomes an array.
+    /// Returns the number of nonces at which the table becomes an array.
     fn table_nonces_max(&self, bytes_max: usize) -> usize {
         let affordable = bytes_max / TABLE_BYTES_PART / (2 * BUCKET_BYTES);
         TABLE_NONCES.max(self.array_nonces / TABLE_PART).min(affordable).max(TABLE_NONCES_MIN)
@@ -326,8 +327,8 @@ impl Shard {
         self.table.contains(&key) || self.arrays.iter().any(|array| array.has(key))
     }
 
-    /// Returns true if the operations under way and one more can be kept; for an owner, within its
-    /// share.
+    /// Returns true if there is capacity for the running operations and one more; for an owner,
+    /// within its share.
     fn has_room(&self, owner: Option<u64>, bytes_max: usize) -> bool {
         let used = self.used_bytes(self.table.len() + self.running.len() + 1, bytes_max);
         let Some(free) = bytes_max.checked_sub(used) else { return false };
@@ -336,7 +337,7 @@ impl Shard {
         used as u128 * u128::from(own) <= free as u128 * u128::from(self.owners.total)
     }
 
-    /// Drops expired nonces to make room. Returns true if there is room for one more.
+    /// Drops expired nonces until there is capacity for one more. Returns true if there is.
     fn make_room(&mut self, owner: Option<u64>, now_ms: i64, of: &NonceManager) -> bool {
         while !self.has_room(owner, of.shard_bytes_max) {
             let oldest = self.arrays.front();
@@ -401,7 +402,7 @@ impl Shard {
     }
 }
 
-/// Bytes of a table with room for `nonces` nonces.
+/// Returns the bytes of a table with capacity for `nonces` nonces.
 fn table_bytes(nonces: usize) -> usize {
     if nonces == 0 { 0 } else { (nonces * 8).div_ceil(7).next_power_of_two() * BUCKET_BYTES }
 }
@@ -413,7 +414,7 @@ pub struct RunningNonce {
 }
 
 impl RunningNonce {
-    /// An operation that [`NonceManager::start`] let proceed.
+    /// Wraps an operation that [`NonceManager::start`] let proceed.
     pub fn new(nonces: &Arc<NonceManager>, key: NonceKey) -> Self {
         Self { nonces: Arc::clone(nonces), key: Some(key) }
     }
@@ -542,7 +543,7 @@ mod tests {
         assert!(refused > 0 && made.len() as u64 * 20 > BOUND / 2, "{refused} refused, {} made", made.len());
         assert!(made.iter().all(|nonce| make(&nonces, key(*nonce)) == NonceStart::Duplicate));
         assert!(nonces.bytes() <= BOUND + BOUND / 4, "{} bytes", nonces.bytes());
-        // Nonces that no client repeats any more make room.
+        // Nonces that clients no longer retry are dropped.
         clock.advance_ms(1_200_000 + 225_000);
         assert_eq!(make(&nonces, key(1_000_000)), NonceStart::Proceed);
         let made_now =
@@ -568,7 +569,7 @@ mod tests {
         };
         let taken: Vec<usize> = (1..=3).map(fill).collect();
         assert!(taken[0] > 10_000, "{taken:?}");
-        // Each owner gets a part of what the earlier ones left, though they keep asking.
+        // Each owner gets a part of what the earlier ones left, though they keep sending requests.
         assert!(taken.windows(2).all(|two| two[1] > two[0] / 4), "{taken:?}");
         assert!(nonces.bytes() <= BOUND, "{} bytes", nonces.bytes());
         // A client with few operations is never refused.

@@ -1,17 +1,17 @@
 //! Opening and closing a region.
 //!
-//! Opening: make the directory, write `.regioninfo`, finish interrupted bulk loads, open the
+//! Opening: create the directory, write `.regioninfo`, finish interrupted bulk loads, open the
 //! stores, replay `recovered.edits`, flush the replayed cells, adopt `recovered.hfiles` (which
-//! HBase's log split writes in place of edits, if configured so), record the sequence id in a
+//! HBase's log split writes instead of edits, if configured so), record the sequence id in a
 //! `.seqid` file, log REGION_OPEN. Closing: refuse writes, flush, log REGION_CLOSE. A region that
-//! is opened twice replays nothing twice: edits at or below the sequence ids of a store's files are
-//! skipped, and edit files are deleted once their cells are flushed.
+//! is opened twice replays no edit twice: it skips edits at or below the sequence ids of a store's
+//! files, and deletes edit files once their cells are flushed.
 //!
 //! **Replay begins after the `.seqid` file.** Its number is written after a complete flush: at the
 //! end of an open, when the replayed cells are in files, and at the end of a close. So an edit at
 //! or below it is in a store file, or its family was deleted since. The second case matters: a
-//! family that is deleted and added again is a new store without files, whose own greatest sequence
-//! id is 0, while logs still hold the edits of the old one.
+//! family that is deleted and added again is a new store without files. Its greatest sequence id is
+//! 0, while logs still hold the edits of the old family.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -42,11 +42,11 @@ use super::{Phase, Region, RegionEnv};
 use crate::layout;
 use crate::store::{Store, StoreEnv};
 
-/// The largest `.regioninfo` that is read back.
+/// The maximum bytes of a `.regioninfo` that is read back.
 const REGION_INFO_BYTES_MAX: u64 = 1 << 20;
 
 impl Region {
-    /// Opens a region. It can be served afterwards.
+    /// Opens a region. It is ready to be served afterwards.
     ///
     /// # Errors
     /// `IOException` from the file system, and `CorruptHFileException` for a damaged store file.
@@ -118,7 +118,8 @@ impl Region {
         self.log_event(EventType::RegionOpen)
     }
 
-    /// Replays the edits of a dead server's WALs that are above `settled`. Returns how many cells.
+    /// Replays the edits of a dead server's WALs that are above `settled`. Returns the number of
+    /// cells.
     fn replay(self: &Arc<Self>, dir: &Path, settled: u64) -> Result<u64> {
         let files = recovered_edit_files(&self.env, &dir.join(layout::RECOVERED_EDITS_DIR))?;
         // Taken before the first replayed cell is flushed, because edit files may overlap.
@@ -139,7 +140,8 @@ impl Region {
         Ok(cells)
     }
 
-    /// Keeps a damaged edit file for inspection. Its readable edits are replayed.
+    /// Moves a damaged edit file to the directory of corrupt files. Its readable edits are
+    /// replayed.
     fn put_edits_aside(&self, file: &Path) -> Result<()> {
         let (fs, dir) = (&self.env.stores.fs, self.env.stores.root.join(layout::CORRUPT_DIR));
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -147,7 +149,7 @@ impl Region {
         Ok(fs.rename(file, &dir.join(format!("{}-{name}", self.info.encoded_name())))?)
     }
 
-    /// Returns how many cells were replayed, and whether some of the file was unreadable.
+    /// Replays a file. Returns the number of cells, and whether a part of the file was unreadable.
     fn replay_file(self: &Arc<Self>, path: &Path, in_files: &[u64]) -> Result<(u64, bool)> {
         let mut reader = WalReader::open(&*self.env.stores.fs, path)?;
         let (mut count, mut is_damaged) = (0, false);
@@ -193,9 +195,9 @@ impl Region {
         true
     }
 
-    /// Removes the files that a compaction had replaced when the server died. The marker may be of
-    /// a parent region or of a deleted family. An unreadable marker is skipped (markers are not
-    /// synced), because the compaction's own output names the files it replaces.
+    /// Removes the files that a compaction had replaced when the server died. The marker may belong
+    /// to a parent region or a deleted family. An unreadable marker is skipped (markers are not
+    /// synced), because the compaction's output itself names the files it replaces.
     fn replay_compaction(&self, cell: &KeyValue) -> Result<()> {
         let marker = match markers::parse(&cell.as_cell()) {
             Ok(Some(Marker::Compaction(marker))) => marker,
@@ -226,8 +228,8 @@ impl Region {
         Ok(())
     }
 
-    /// Closes the region: later calls get `NotServingRegionException`. With `abort`, nothing is
-    /// flushed and the WAL keeps the unflushed edits.
+    /// Closes the region: later calls get `NotServingRegionException`. With `abort`, it flushes
+    /// nothing and the WAL keeps the unflushed edits.
     ///
     /// # Errors
     /// `NotServingRegionException` if it is closed already, and `IOException` from the flush or the
@@ -247,7 +249,7 @@ impl Region {
     }
 
     /// Accepts requests again after a [`Region::close`] that flushed, without any I/O: for a change
-    /// that needed the region closed and was not made. No other instance of the region may have
+    /// that required a closed region and was not made. No other instance of the region may have
     /// served or flushed anything since.
     pub fn resume(&self) {
         *self.updates.write() = Phase::Open;
@@ -302,7 +304,7 @@ impl Region {
     }
 }
 
-/// The table attribute that says how a store's files are listed.
+/// The table attribute that selects how a store's files are listed.
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 
 /// Refuses tables whose files are listed in a separate file (`FILE`, `MIGRATION`). Files added here
@@ -332,7 +334,7 @@ fn open_stores(env: &Arc<RegionEnv>, info: &RegionInfo, table: &TableDescriptor)
 }
 
 /// Writes `.regioninfo`, PBUF and a length-delimited RegionInfo, into a region's directory, which
-/// is made if missing. It is rewritten if its content differs.
+/// it creates if missing. It rewrites the file if its content differs.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -347,7 +349,7 @@ pub fn write_region_info(fs: &dyn FileSystem, dir: &Path, info: &RegionInfo) -> 
     Ok(fs.write_atomically(&path, &bytes)?)
 }
 
-/// Edit files in the order of their sequence ids: files whose names are all digits.
+/// Returns the edit files in the order of their sequence ids: files whose names are all digits.
 fn recovered_edit_files(env: &RegionEnv, dir: &Path) -> Result<Vec<PathBuf>> {
     if !env.stores.fs.exists(dir)? {
         return Ok(Vec::new());
@@ -420,8 +422,8 @@ impl Region {
     }
 }
 
-/// A pseudo-random number that is constant for a region: its encoded name is a hash in hexadecimal
-/// digits.
+/// Returns a pseudo-random number that is constant for a region: its encoded name is a hash in
+/// hexadecimal digits.
 fn spread_of(encoded_name: &str) -> u8 {
     encoded_name.bytes().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(byte))
 }

@@ -1,10 +1,10 @@
-//! [`OperationTimes`]: how long the operations on a table took, and [`TableOperationTimes`], which
+//! [`OperationTimes`]: latencies of the operations on a table, and [`TableOperationTimes`], which
 //! has those of every table and of the server.
 //!
-//! The regions of a table share one set of histograms. A region finds its table's when it opens, so
-//! a request looks nothing up. The server's figures are the sum of its tables'. A table without an
-//! open region here is forgotten when the figures are next read; its values stay in the server's,
-//! which therefore never decrease.
+//! The regions of a table share one set of histograms. A region looks up its table's set when it
+//! opens, so requests need no lookup. The server's figures are the sum of its tables'. A table
+//! without an open region on this server is dropped when the figures are next read; its values stay
+//! in the server's, which therefore never decrease.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use evenkeel_metrics::histogram::{
 use evenkeel_metrics::{Meter, MeterRates};
 use parking_lot::Mutex;
 
-/// The tables from which on the meters of those are dropped that have no open region.
+/// From this number of meters on, those of tables without an open region are dropped.
 const METERS_MAX: usize = 1000;
 
 /// The operations that HBase times.
@@ -48,7 +48,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them, in the order of their numbers.
+    /// All operations, in the order of their numbers.
     pub const ALL: [Self; 11] = [
         Self::Get,
         Self::Scan,
@@ -98,11 +98,11 @@ impl Operation {
     }
 }
 
-/// The times of a table's operations.
+/// The latencies of a table's operations.
 #[derive(Debug, Default)]
 pub struct OperationTimes {
     times: [Histogram; Operation::ALL.len()],
-    /// Bytes of the cells that a call of a scan returned.
+    /// Bytes of the cells that each call of a scan returned.
     scan_bytes: Histogram,
 }
 
@@ -121,7 +121,7 @@ impl OperationTimes {
         }
     }
 
-    /// Counts operations that took a time together, each as if it had taken its part of that.
+    /// Records `count` operations that took `time` together, each with an equal part of it.
     #[inline]
     pub fn record_alike(&self, operation: Operation, time: Duration, count: u32) {
         if count > 0
@@ -131,17 +131,17 @@ impl OperationTimes {
         }
     }
 
-    /// Counts the bytes that a call of a scan returned.
+    /// Records the bytes that a call of a scan returned.
     pub fn record_scan_bytes(&self, bytes: u64) {
         self.scan_bytes.record(bytes);
     }
 
-    /// The times of an operation in the last interval.
+    /// Returns the latencies of an operation in the last interval.
     pub fn interval(&self, operation: Operation) -> Interval {
         self.times.get(operation as usize).map_or_else(Interval::default, Histogram::interval)
     }
 
-    /// The bytes that calls of scans returned in the last interval.
+    /// Returns the bytes that calls of scans returned in the last interval.
     pub fn scan_bytes_interval(&self) -> Interval {
         self.scan_bytes.interval()
     }
@@ -154,7 +154,7 @@ type Sums = [HistogramSnapshot; Operation::ALL.len() + 1];
 #[derive(Debug, Default)]
 pub struct TableOperationTimes {
     state: Mutex<Tables>,
-    /// Of reads and writes: of the server (`None`) and of tables.
+    /// Meters of reads and of writes: of the server (`None`) and of tables.
     meters: Mutex<BTreeMap<Option<TableName>, [Meter; 2]>>,
     intervals: [Intervals; Operation::ALL.len() + 1],
 }
@@ -162,26 +162,26 @@ pub struct TableOperationTimes {
 #[derive(Debug, Default)]
 struct Tables {
     open: BTreeMap<TableName, Arc<OperationTimes>>,
-    /// What tables had that are not open any more.
+    /// The values of tables that have no open region any more.
     gone: Sums,
 }
 
 impl TableOperationTimes {
-    /// The histograms of a table, for a region that opens.
+    /// Returns the histograms of a table, for a region that opens.
     pub fn of_table(&self, table: &TableName) -> Arc<OperationTimes> {
         let mut state = self.state.lock();
         Arc::clone(state.open.entry(table.clone()).or_default())
     }
 
-    /// The tables with an open region, with their histograms.
+    /// Returns the tables with an open region, and their histograms.
     pub fn tables(&self) -> Vec<(TableName, Arc<OperationTimes>)> {
         let mut state = self.state.lock();
         state.forget_closed();
         state.open.iter().map(|(table, times)| (table.clone(), Arc::clone(times))).collect()
     }
 
-    /// The rates of the reads and the writes of a table, or of the server, whose counts are given.
-    /// The first call begins to measure.
+    /// Returns the rates of the reads and the writes of a table, or of the server (`None`), from
+    /// their `counts`. The first call starts the measurement.
     pub fn rates(&self, table: Option<&TableName>, counts: [u64; 2]) -> [MeterRates; 2] {
         let now = clock::monotonic();
         let mut meters = self.meters.lock();
@@ -194,7 +194,7 @@ impl TableOperationTimes {
         [reads.rates(counts[0], now), writes.rates(counts[1], now)]
     }
 
-    /// All times of an operation since the start, of all tables.
+    /// Returns all latencies of an operation since the start, over all tables.
     pub fn server_total(&self, operation: Operation) -> HistogramSnapshot {
         let state = self.state.lock();
         let mut sum = state.gone.get(operation as usize).cloned().unwrap_or_default();
@@ -206,7 +206,8 @@ impl TableOperationTimes {
         sum
     }
 
-    /// The server's times of each operation in the last interval, and the bytes of scans.
+    /// Returns the server's latencies of each operation in the last interval, and the bytes of
+    /// scans.
     pub fn server(&self) -> (Vec<(Operation, Interval)>, Interval) {
         let mut sums = {
             let mut state = self.state.lock();
@@ -230,7 +231,7 @@ impl OperationTimes {
 }
 
 impl Tables {
-    /// Adds the values of tables without an open region to those that are gone.
+    /// Adds the values of tables without an open region to `gone`.
     fn forget_closed(&mut self) {
         let Self { open, gone } = self;
         open.retain(|_, times| {

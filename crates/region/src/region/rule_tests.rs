@@ -1,5 +1,5 @@
-//! Rules of versions, deletes, times and filters, one by one. Each rule is checked three times:
-//! with all cells in the MemStore, with each in a file of its own, and with all in one file.
+//! Rules of versions, deletes, times and filters, tested singly. Each rule is checked three times:
+//! with all cells in the MemStore, with each in its own file, and with all in one file.
 
 use std::sync::Arc;
 
@@ -259,7 +259,7 @@ fn kept_deleted_cells_outlive_major_compactions() {
     assert_eq!(test.scan(past), ["r/q/1/v"]);
 }
 
-/// Says of each cell what a closure says.
+/// A filter that returns the result of a closure for each cell.
 struct Says<F>(F);
 
 impl<F: FnMut(&CellRef<'_>) -> ReturnCode + Send> Filter for Says<F> {
@@ -421,8 +421,8 @@ fn long_row(attributes: &[(&str, &str)]) -> Vec<Arc<Store>> {
     stores
 }
 
-/// Reads the row `r` as a Get does, with as much room for its cells. Also returns the bytes that
-/// were counted.
+/// Reads the row `r` as a Get does, with a budget of `room` bytes for its cells. Also returns the
+/// bytes that were counted.
 fn get_row(stores: &[Arc<Store>], scan: Scan, room: u64) -> (TryResult<Vec<Vec<u8>>>, u64) {
     let (mut out, mut context) = (CellBuffer::new(), ScannerContext::unlimited());
     context.set_charge(ReplyCharge::new(Charge::none(Budget::new(room)), 0));
@@ -430,7 +430,7 @@ fn get_row(stores: &[Arc<Store>], scan: Scan, room: u64) -> (TryResult<Vec<Vec<u
     (read.map(|()| out.iter().map(|cell| KeyBuf::of(&cell).bytes().to_vec()).collect()), context.size)
 }
 
-/// Refuses a row that has the cell `f:q19`, or ends the scan at a cell `q10`.
+/// Rejects a row that has the cell `f:q19`, or ends the scan at a cell `q10`.
 #[derive(Default)]
 struct RefusesOrEnds {
     refuses: bool,

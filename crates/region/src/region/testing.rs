@@ -1,4 +1,4 @@
-//! A region over a file system in memory, for tests of what only its own modules can reach.
+//! A region over an in-memory file system, for tests of what only its own modules can access.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::nonce::NonceManager;
 use super::{NoEvents, Region, RegionConfig, RegionEnv, RegionEvents};
 use crate::store::testing::{env, family};
 
-/// All rows of a table with the family `f`.
+/// A region with all rows of a table with the family `f`.
 pub(super) fn region() -> Arc<Region> {
     region_with(Arc::new(NoEvents), RegionConfig::default().flush_bytes)
 }

@@ -9,9 +9,9 @@
 //! | COMPACTION | the output is in the family's directory, the inputs are still served | yes |
 //! | BULK_LOAD | the files are served | yes |
 //!
-//! Each marker takes a sequence id, which is complete at once, because readers see no markers. Only
-//! COMPACTION is read again after a crash. The others are for consumers of the log, so a flush
-//! succeeds even if its marker cannot be logged.
+//! Each marker takes a sequence id, which is complete at once, because readers see no markers.
+//! After a crash, only COMPACTION is read again. The others are for consumers of the log, so a
+//! flush succeeds even if its marker cannot be logged.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -30,7 +30,7 @@ use crate::store::Store;
 const NO_SEQ_ID: u64 = u64::MAX;
 
 impl Region {
-    /// Appends a marker to the log's queue. `marker` gets the marker's sequence id.
+    /// Appends a marker to the log's queue. Calls `marker` with the marker's sequence id.
     pub(super) fn append_marker(&self, marker: impl FnOnce(u64) -> Marker) -> Result<Txid> {
         let (number, logged) = self.mvcc.begin(|number| {
             let now_ms = self.env.stores.clock.now_ms();
@@ -41,7 +41,7 @@ impl Region {
         logged
     }
 
-    /// As [`Region::append_marker`], and waits until the log has it.
+    /// As [`Region::append_marker`], but waits until the log has it.
     pub(super) fn log_marker(&self, marker: impl FnOnce(u64) -> Marker) -> Result<()> {
         self.env.wal.sync(self.append_marker(marker)?, SyncLevel::Flush)
     }
@@ -76,8 +76,8 @@ impl Region {
         })
     }
 
-    /// Logs that a flush was requested and there was nothing to flush. Returns true if the marker
-    /// is in the log.
+    /// Logs that a flush was requested and the MemStore was empty. Returns true if the marker is in
+    /// the log.
     pub fn mark_cannot_flush(&self) -> bool {
         let logged = self.log_marker(|_| self.flush_marker(FlushAction::CannotFlush, NO_SEQ_ID, &[]));
         logged
@@ -87,9 +87,9 @@ impl Region {
             .is_ok()
     }
 
-    /// Logs that `outputs` replace `inputs`. Returns true if the marker is certain to be in the
-    /// log. An error means that the marker is not in the log, or that the log, and the server with
-    /// it, has failed for good.
+    /// Logs that `outputs` replace `inputs`. Returns true if the marker is certainly in the log. An
+    /// error means that the marker is not in the log, or that the log, and the server with it, has
+    /// failed permanently.
     pub(super) fn log_compaction(
         &self,
         store: &Store,

@@ -1,10 +1,10 @@
-//! [`BackgroundPriority`]: flushes and compactions that nothing waits for yield the processors.
+//! [`BackgroundPriority`]: flushes and compactions yield the processors while no caller waits for
+//! them.
 //!
-//! A flush or a compaction takes all that a core can do, and requests wait: two flushes beside a
-//! compaction leave less than a third of one core to all connections. So its cells are written by a
-//! thread of lower priority, in slices (64 KiB of a flush, a row of a compaction), until the memory
-//! of the flush or a smaller number of files is waited for. From the next slice on, the original
-//! thread writes them:
+//! A flush or a compaction uses a whole core, and requests wait: two flushes beside a compaction
+//! leave less than a third of one core to all connections. So a thread of lower priority writes its
+//! cells, in slices (64 KiB of a flush, a row of a compaction), until a caller waits for the memory
+//! of the flush or for fewer files. From the next slice on, the original thread writes them:
 //!
 //! ```text
 //! flusher             snapshot --+                            +-- slice, slice -- file's end
@@ -15,13 +15,13 @@
 //! There are two threads because a thread that lowers its priority needs a privilege to raise it
 //! again. (The same holds for `SCHED_IDLE`, and `SCHED_BATCH` changes no share. Sleeping between
 //! slices would need none of this, but would leave idle processors idle.) The low-priority thread
-//! is made for the files of one flush or compaction and ends with its last slice there. The
-//! original thread waits for it meanwhile, so no more threads run at once than before.
+//! is started for the files of one flush or compaction and ends with its last slice there. The
+//! original thread waits for it meanwhile, so the number of running threads does not grow.
 //!
 //! # When it becomes urgent
 //! A thread of lower priority has a smaller share of a core, but always a share, so every slice
 //! ends. A flush that is not finished after ten seconds becomes urgent. A compaction has no such
-//! limit: until files pile up, nothing waits for it.
+//! limit: until files pile up, no caller waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ use evenkeel_common::Result;
 use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_scoped;
 
-/// Smaller flushes and compactions do not pay for a thread of their own.
+/// Smaller flushes and compactions do not justify a separate thread.
 pub(super) const BACKGROUND_BYTES_MIN: u64 = 1 << 20;
 
 /// The kind of work.
@@ -40,7 +40,7 @@ pub(super) enum BackgroundWork {
 }
 
 impl BackgroundWork {
-    /// The longest time at low priority.
+    /// The maximum time at low priority.
     fn background_time_max(self) -> Option<Duration> {
         (self == Self::Flush).then_some(Duration::from_secs(10))
     }
@@ -56,8 +56,8 @@ impl BackgroundWork {
 
 /// How a flush or a compaction shares the processors with requests.
 pub trait BackgroundPriority: Sync {
-    /// Returns true if the memory of a flush, fewer files, or the end of the work is waited for.
-    /// Called before each slice, on the thread that would run it.
+    /// Returns true if a caller waits for the memory of a flush, for fewer files, or for the end of
+    /// the work. Called before each slice, on the thread that would run it.
     fn is_urgent(&self) -> bool;
 
     /// Lowers the priority of the calling thread, which ends with this work.
@@ -67,11 +67,11 @@ pub trait BackgroundPriority: Sync {
     fn throttle(&self, _bytes: u64, _is_urgent: &dyn Fn() -> bool) {}
 }
 
-/// Calls `slice` until it returns false: first on a low-priority thread until the work is urgent,
-/// then on this thread.
+/// Calls `slice` until it returns false: on a low-priority thread until the work is urgent, then on
+/// this thread.
 ///
 /// # Errors
-/// The first error of a slice, which is the last one to run.
+/// The error of the first slice that fails; no slice runs after it.
 pub(super) fn run_in_background(
     work: BackgroundWork,
     priority: &dyn BackgroundPriority,
@@ -104,8 +104,8 @@ fn run_until(
     Ok(())
 }
 
-/// Runs `slices` on a thread of its own. Returns true if there are more, or if the thread cannot be
-/// made.
+/// Runs `slices` on a new thread. Returns true if there are more, or if the thread cannot be
+/// started.
 fn on_another_thread(name: &str, slices: impl FnOnce() -> Result<bool> + Send) -> Result<bool> {
     std::thread::scope(|scope| match spawn_scoped(scope, name, slices) {
         Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
@@ -146,7 +146,8 @@ mod tests {
             self.done.fetch_add(1, Ordering::Relaxed) + 1
         }
 
-        /// How many of five slices ran on the low-priority thread, before those that ran here.
+        /// Returns how many of five slices ran on the low-priority thread, before those that ran
+        /// here.
         fn low_priority_of_five(&self, end: Option<Instant>) -> usize {
             run_until(end, BackgroundWork::Flush, self, || Ok(self.slice() < 5)).expect("no slice fails");
             let (ran, yielding) = (self.ran.lock(), self.yielding.lock());

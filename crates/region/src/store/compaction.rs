@@ -15,9 +15,9 @@
 //! | `policy` | which files are compacted together |
 //! | `compactor` | one compaction, from the merge to the archive |
 //!
-//! A compaction of all files that hold some rows drops markers and the cells they hide. A
-//! compaction of some of them keeps markers, because cells in other files may need hiding. If no
-//! cell is left, the output is a file without cells. Its info names the files it replaces and the
+//! A compaction of all files with some rows drops markers and the cells they hide. A compaction of
+//! only some of these files keeps markers, because they may hide cells in other files. If no cell
+//! is left, the output is a file without cells. Its info names the files it replaces and the
 //! sequence id up to which all edits are in files, which no other place records.
 
 mod compactor;
@@ -53,12 +53,12 @@ pub struct CompactionRequest {
 }
 
 impl CompactionRequest {
-    /// Returns true for a major compaction: all files, by intent.
+    /// Returns true for a major compaction: all files, by request.
     pub fn is_major(&self) -> bool {
         self.is_major
     }
 
-    /// Returns true if every file of the store is in it, by intent or not.
+    /// Returns true if it includes every file of the store, by request or not.
     pub fn is_all_files(&self) -> bool {
         self.is_all_files
     }
@@ -101,7 +101,7 @@ impl Drop for CompactionRequest {
     }
 }
 
-/// The result of a compaction.
+/// The output of a compaction.
 #[derive(Clone, Debug, Default)]
 pub struct CompactionResult {
     /// Names of the files that were compacted.
@@ -125,7 +125,8 @@ impl Store {
             || state.files.iter().any(|file| file.is_reference())
     }
 
-    /// Bytes that the next compaction would read; 0 if there is none to do. It marks no files busy.
+    /// Returns the bytes that the next compaction would read; 0 if none is due. It marks no files
+    /// busy.
     pub fn next_compaction_bytes(&self, major: bool) -> u64 {
         let files = self.state.load().files.clone();
         let busy = busy_files(&files, &self.compacting.lock());
@@ -134,8 +135,8 @@ impl Store {
         plan.map_or(0, |plan| plan.files.iter().map(|i| files[busy + i].bytes()).sum())
     }
 
-    /// Selects files to compact: all if `major` and none is busy, otherwise what the policy
-    /// selects.
+    /// Selects files to compact: all if `major` and none is busy, otherwise the selection of the
+    /// policy.
     pub fn select_compaction(&self, major: bool) -> Option<CompactionRequest> {
         let files = self.state.load().files.clone();
         let mut compacting = self.compacting.lock();
@@ -156,8 +157,8 @@ impl Store {
         })
     }
 
-    /// Selects from the store's files, oldest first, of which the first `busy` are excluded. The
-    /// indexes of the plan start after those.
+    /// Selects from the store's files, oldest first, excluding the first `busy`. The indexes of the
+    /// plan start after those.
     fn plan(
         &self,
         files: &[Arc<StoreFile>],
@@ -176,7 +177,7 @@ impl Store {
         self.plan_of_engine(free, context)
     }
 
-    /// The selection of the store's engine, among files that are not busy, oldest first.
+    /// Returns the selection of the store's engine, among files that are not busy, oldest first.
     fn plan_of_engine(&self, files: &[Arc<StoreFile>], context: SelectionContext) -> Option<CompactionPlan> {
         let (now_ms, config) = (self.env.clock.now_ms(), self.compaction_config.load());
         match self.config.engine.engine {
@@ -198,15 +199,15 @@ impl Store {
         }
     }
 
-    /// Cells older than this may be dropped. `None` if cells do not expire, or if some versions are
-    /// kept regardless of age.
+    /// Returns the timestamp below which cells may be dropped. `None` if cells do not expire, or if
+    /// some versions are kept regardless of age.
     fn oldest_unexpired_of_files(&self, now_ms: i64) -> Option<i64> {
         let expires = self.info.ttl_ms != i64::MAX && self.info.min_versions == 0;
         expires.then(|| self.info.oldest_unexpired(now_ms))
     }
 
-    /// HBase's compaction pressure: 0 with few files, 1 if the number of files blocks flushes, more
-    /// beyond.
+    /// Returns HBase's compaction pressure: 0 with few files, 1 if the number of files blocks
+    /// flushes, more beyond.
     pub fn compaction_pressure(&self) -> f64 {
         let state = self.state.load();
         let config = self.compaction_config.load();
@@ -219,9 +220,9 @@ impl Store {
         files.saturating_sub(min) as f64 / (blocking - min) as f64
     }
 
-    /// How many of these files a read of one row or time may have to search: all, or those of one
-    /// stripe and level 0, or those of one time window. HBase counts all files with any engine, so
-    /// a store of many stripes or windows is near its limit at rest.
+    /// Returns how many of these files a read of one row or time may have to search: all, or those
+    /// of one stripe and level 0, or those of one time window. HBase counts all files with any
+    /// engine, so a store of many stripes or windows is near its limit when idle.
     pub(super) fn piled_files(&self, files: &[Arc<StoreFile>]) -> usize {
         match self.config.engine.engine {
             Engine::Default => files.len(),
@@ -240,7 +241,7 @@ impl Store {
         }
     }
 
-    /// How a flush of `cells` cells is divided among files.
+    /// Returns how a flush of `cells` cells is divided among files.
     pub(super) fn split_of_flush(&self, files: &[Arc<StoreFile>], cells: u64) -> FileSplit {
         if self.config.engine.engine != Engine::Stripe {
             return FileSplit::One;
@@ -249,7 +250,8 @@ impl Store {
         stripe::split_of_flush(&files, cells, &self.compaction_config.load())
     }
 
-    /// The row between two stripes at which the region is best split; `None` if there is none.
+    /// Returns the row between two stripes at which the region is best split; `None` if there is
+    /// none.
     pub(super) fn split_row_of_stripes(&self, files: &[Arc<StoreFile>]) -> Option<Bytes> {
         if self.config.engine.engine != Engine::Stripe {
             return None;
@@ -258,8 +260,8 @@ impl Store {
         Stripes::of(&files).split_row(&files, &self.compaction_config.load())
     }
 
-    /// Returns true if the oldest file is older than the period of major compactions, and one would
-    /// have an effect.
+    /// Returns true if the oldest file is older than the period of major compactions, and a major
+    /// compaction would have an effect.
     fn is_major_due(&self, files: &[Arc<StoreFile>]) -> bool {
         let Some(oldest_ms) = files.iter().map(|file| file.modified_ms()).min() else { return false };
         let period_ms = self.major_period_ms(files);
@@ -273,8 +275,8 @@ impl Store {
         !only.reader().is_major_compaction() || has_expired
     }
 
-    /// The period with jitter. The jitter is a hash of the files' names, so that stores that were
-    /// created together do not compact together, and the result is repeatable.
+    /// Returns the period with jitter. The jitter is a hash of the files' names, so that stores
+    /// that were created together do not compact together, and the result is repeatable.
     pub(super) fn major_period_ms(&self, files: &[Arc<StoreFile>]) -> i64 {
         let config = self.compaction_config.load();
         let period = config.major_period_ms as f64;
@@ -290,8 +292,8 @@ impl Store {
     }
 }
 
-/// How many files are excluded: busy files, and all that are older than one of them, because only
-/// neighbours may be merged.
+/// Returns how many files are excluded: busy files, and all that are older than one of them,
+/// because only neighbours may be merged.
 fn busy_files(files: &[Arc<StoreFile>], compacting: &HashSet<String>) -> usize {
     files.iter().rposition(|file| compacting.contains(file.name())).map_or(0, |last| last + 1)
 }

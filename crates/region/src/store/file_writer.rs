@@ -2,16 +2,17 @@
 //!
 //! If there are several files, only the last one names the files they replace, and it is moved into
 //! place last. A crash before that leaves the inputs in service, beside some files with the same
-//! cells. A crash after it leaves none of the inputs. Likewise, only the last file of a flush says
-//! up to which sequence id all edits are in files: before it is in place, they are replayed.
+//! cells. A crash after it leaves none of the inputs. Likewise, only the last file of a flush
+//! records up to which sequence id all edits are in files: before it is in place, they are
+//! replayed.
 //!
 //! Every file is read back before it is moved into place ([`ReadBack`],
 //! `evenkeel.hfile.verify.writes`). Only then may the log's edits, or the files that a compaction
 //! merged, be deleted. A file that differs from what was written is moved below `corrupt` (one for
-//! each store, so that a disk that damages every file is not filled by them). All files are then
-//! written once more, with blocks neither encoded nor compressed, which keeps a cell that an
-//! encoding loses. If these do not read back either, the flush or compaction fails, and its inputs
-//! stay. Reading back is part of the work: it yields the processors as writing does, and a
+//! each store, so that a disk that damages every file does not fill up with them). All files are
+//! then written again, with blocks neither encoded nor compressed, which preserves a cell that an
+//! encoding loses. If these cannot be read back either, the flush or compaction fails, and its
+//! inputs stay. Reading back is part of the work: it yields the processors as writing does, and a
 //! compaction can be cancelled during it. It waits for the throughput limit of compactions, but its
 //! bytes do not count, because they come from the page cache.
 
@@ -35,11 +36,11 @@ use crate::scanner::{ScannerContext, StoreScanner};
 /// Cells taken from a scanner at a time.
 const CELLS_PER_STEP: usize = 256;
 
-/// About how many bytes a flush writes between two checks of its urgency: less than a millisecond
-/// of work.
+/// The approximate bytes that a flush writes between two checks of its urgency: less than a
+/// millisecond of work.
 const SLICE_BYTES: u64 = 64 << 10;
 
-/// How fast files are written.
+/// How fast files are written, and on which thread.
 #[derive(Clone, Copy)]
 pub(super) enum WriteSchedule<'a> {
     /// Without a limit, on this thread.
@@ -71,8 +72,8 @@ pub(super) enum FileSplit {
     /// gets no file. If that must not leave a gap (not `is_exact`), the stripe before it is
     /// extended.
     Stripes { boundaries: Vec<Bytes>, is_exact: bool },
-    /// New stripes of the rows from `start` to before `end`: once one has `cells_each` cells, the
-    /// next begins with the next row, until there are `count`.
+    /// New stripes of the rows from `start` to before `end`: once a stripe has `cells_each` cells,
+    /// the next row begins a new one, up to `count` stripes.
     NewStripes { start: Bytes, end: Bytes, cells_each: u64, count: usize },
     /// A file for each time window. The windows begin at these times; the first is the earliest
     /// possible time.
@@ -87,7 +88,7 @@ pub(super) struct WrittenFiles {
     pub cells: u64,
 }
 
-/// Why files were not written.
+/// Why files could not be written.
 enum WriteFailure {
     /// The files could not be written, or their input could not be read.
     Write(HBaseError),
@@ -110,18 +111,18 @@ pub(super) struct WriteJob {
     /// `max_seq_id` for the file info of all files but the last: the sequence id up to which all
     /// edits were in files before.
     pub max_seq_id_of_parts: Option<u64>,
-    /// Cells up to this sequence id lose theirs.
+    /// Cells up to this sequence id lose their sequence ids.
     pub forget_seq_ids_to: Option<u64>,
 }
 
 impl Store {
-    /// Writes a scanner's cells to new files in `.tmp`. Without cells there is no file, unless the
-    /// files replace others: then there is one without cells. `scanner` returns the same cells on
-    /// each call, except those that expired meanwhile. A failure leaves nothing behind.
+    /// Writes a scanner's cells to new files in `.tmp`. Without cells it writes no file, unless the
+    /// files replace others: then it writes one without cells. `scanner` returns the same cells on
+    /// each call, except those that expired meanwhile. A failure leaves no file behind.
     ///
     /// # Errors
-    /// Any error of the scanner, `IOException` from the file system, and `CorruptHFileException` if
-    /// the files do not read back.
+    /// Errors of the scanner, `IOException` from the file system, and `CorruptHFileException` if
+    /// the files cannot be read back.
     pub(super) fn write_files(
         &self,
         scanner: &dyn Fn() -> Result<StoreScanner<StoreLeaf>>,
@@ -210,8 +211,8 @@ impl Store {
         }
     }
 
-    /// Moves a file that did not read back to the directory of corrupt files; only the first of a
-    /// store is kept.
+    /// Moves a file that could not be read back to the directory of corrupt files. Keeps only the
+    /// first of a store.
     fn put_aside(&self, path: &Path, error: &HBaseError) {
         let dir = self.env.root.join(layout::CORRUPT_DIR);
         let kept = dir.join(format!("{}-{}", self.region.encoded_name(), self.family.name_text()));
@@ -269,7 +270,7 @@ struct MultiFileWriter<'a> {
     /// The last stripe, or all windows that have cells.
     open: Vec<OpenFile>,
     written: WrittenFiles,
-    /// The expected contents of the files of `written`; empty once they were read back.
+    /// The expected contents of the files of `written`; empty once those are read back.
     unread: Vec<WrittenFile>,
 }
 
@@ -286,7 +287,7 @@ struct OpenFile {
     last_row: Option<Bytes>,
 }
 
-/// Cells on their way from a scanner to files.
+/// The input of files: a scanner, and the cells read from it.
 struct InputCursor {
     scanner: StoreScanner<StoreLeaf>,
     /// Empty between two steps.
@@ -359,8 +360,8 @@ impl MultiFileWriter<'_> {
         Ok((bytes, true))
     }
 
-    /// Writes a row or a part of it, all cells of which may have been dropped. Returns the bytes,
-    /// or `None` at the end.
+    /// Writes a row or a part of it; all of its cells may have been dropped. Returns the bytes, or
+    /// `None` at the end.
     fn write_step(&mut self, input: &mut InputCursor) -> Result<Option<u64>> {
         let InputCursor { scanner, cells, limits, .. } = input;
         if scanner.is_done() {
@@ -383,7 +384,7 @@ impl MultiFileWriter<'_> {
         Ok(Some(bytes))
     }
 
-    /// The index in `open` of the file that a cell belongs to.
+    /// Returns the index in `open` of the file that a cell belongs to.
     fn part_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
         match &self.job.split {
             FileSplit::One if !self.open.is_empty() => Ok(0),
@@ -460,7 +461,7 @@ impl MultiFileWriter<'_> {
         Ok(self.open.len() - 1)
     }
 
-    /// Finishes the file that was begun first.
+    /// Finishes the oldest open file.
     fn end_part(&mut self, is_last: bool) -> Result<()> {
         if self.open.is_empty() {
             return Ok(());
@@ -511,7 +512,7 @@ impl MultiFileWriter<'_> {
         Ok(())
     }
 
-    /// The rows of a file without cells, which must still be those of a stripe.
+    /// Returns the rows of a file without cells, which must still be those of a stripe.
     fn rows_of_nothing(&self) -> (Bytes, Bytes) {
         let nth = |boundaries: &[Bytes], at: usize| boundaries.get(at).cloned().unwrap_or_default();
         match &self.job.split {

@@ -7,8 +7,8 @@
 //! swap_in_memory     installs it, unless a flush took the segments meanwhile
 //! ```
 //! Every writer begins its write, which takes a number, before it loads the state. So once all
-//! writes are complete that had begun when the active segment was replaced, nothing writes to that
-//! segment any more, and failed writes were taken back. A reader has either the old segments or the
+//! writes are complete that had begun when the active segment was replaced, no write changes that
+//! segment any more, and failed writes are taken back. A reader has either the old segments or the
 //! new one, with the same cells. Only if cells were dropped must the caller handle readers that
 //! overlap the swap (see `region.rs`).
 
@@ -31,14 +31,14 @@ const CELLS_PER_STEP: usize = 1024;
 
 /// The state of a store's in-memory flushes. The region runs one at a time.
 pub(super) struct InMemoryFlushState {
-    /// Learns from earlier flushes.
+    /// Adapts to the results of earlier flushes.
     strategy: Mutex<MemStoreCompactionStrategy>,
-    /// True if a flush has begun, so that the strategy must start again.
+    /// True if a flush has begun, so that the strategy must be reset.
     forget: AtomicBool,
 }
 
 impl InMemoryFlushState {
-    /// `None` if the family has no in-memory flushes.
+    /// Creates the state; `None` if the family has no in-memory flushes.
     pub(super) fn new(config: InMemoryConfig) -> Option<Self> {
         (config.compaction != InMemoryCompaction::None).then(|| Self {
             strategy: Mutex::new(MemStoreCompactionStrategy::new(config)),
@@ -46,7 +46,7 @@ impl InMemoryFlushState {
         })
     }
 
-    /// Called when a flush takes the pipeline.
+    /// Resets the strategy. Called when a flush takes the pipeline.
     pub(super) fn forget(&self) {
         self.forget.store(true, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ impl Store {
         self.in_memory.is_some()
     }
 
-    /// Moves the active segment to the pipeline. Writers that loaded the state before continue in
+    /// Moves the active segment to the pipeline. Writers that loaded the earlier state continue in
     /// it.
     pub fn push_active(&self) {
         self.replace_state(|state| {
@@ -93,13 +93,13 @@ impl Store {
         });
     }
 
-    /// Runs the next step of the family's policy; `None` if there is nothing to do. After
-    /// [`Store::push_active`] the caller has waited until every write begun so far was durable or
-    /// taken back, so the pipeline no longer changes. No later reader reads below
+    /// Runs the next step of the family's policy; `None` if there is nothing to do. Before the call
+    /// and after [`Store::push_active`], the caller waits until every write begun so far is durable
+    /// or taken back, so that the pipeline no longer changes. No later reader reads below
     /// `smallest_read_point`.
     ///
     /// # Errors
-    /// None is known, because cells in memory can be read.
+    /// No error is known, because cells in memory can be read.
     pub fn plan_in_memory(&self, smallest_read_point: u64) -> Result<Option<SegmentReplacement>> {
         let Some(in_memory) = &self.in_memory else { return Ok(None) };
         let pipeline = self.state.load().pipeline.clone();
@@ -145,7 +145,7 @@ impl Store {
         (count > 0).then(|| SegmentReplacement { inputs: inputs.to_vec(), output, drops: false })
     }
 
-    /// The cells of a list as a flat segment, without those taken back.
+    /// Returns the cells of a list as a flat segment, without those taken back.
     fn flatten(&self, list: &Arc<Segment>, before: Option<&Segment>) -> Option<Arc<Segment>> {
         let mut builder = self.flat_builder(list.size().cells, before);
         let mut cells = SegmentScanner::new(Arc::clone(list), u64::MAX);
@@ -164,7 +164,7 @@ impl Store {
         Some(builder.finish())
     }
 
-    /// All cells except those that a flush would drop.
+    /// Returns all cells except those that a flush would drop.
     fn rewrite(
         &self,
         inputs: Vec<Arc<Segment>>,

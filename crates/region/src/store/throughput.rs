@@ -1,12 +1,12 @@
 //! Throughput limits: [`CompactionThroughputController`] of all compactions of a server together,
 //! [`ThroughputController`] in general and of flushes.
 //!
-//! A compaction without a limit takes the disk and the caches from readers for as long as it lasts.
-//! HBase limits all compactions of a server by a rate that grows with the need for them
-//! (`PressureAwareCompactionThroughputController`): it lets bytes flow until a second's worth is
-//! written, and then the compaction sleeps for the time it was ahead. Here the same limit is
-//! applied after every few cells: the writer sleeps until the server's virtual clock has caught up.
-//! So the disk sees an even stream, and a compaction can be cancelled within [`SLEEP_MAX`].
+//! A compaction without a limit takes the disk and the caches from readers while it runs. HBase
+//! limits all compactions of a server to a rate that grows with the need for them
+//! (`PressureAwareCompactionThroughputController`): it writes a second's worth of bytes, and then
+//! the compaction sleeps for the time it was ahead. Here the same limit is applied after every few
+//! cells: the writer sleeps until the server's virtual clock has caught up. So the disk sees an
+//! even stream, and a compaction can be cancelled within [`SLEEP_MAX`].
 //!
 //! The virtual clock is one instant: when everything written so far would be done at the limit. A
 //! writer adds its bytes to it and sleeps until then. Unused time is not saved up beyond
@@ -17,8 +17,8 @@
 //! counts: a compaction that keeps its cells has HBase's limit, and one that drops them reads no
 //! faster.
 //!
-//! Flushes have no limit unless one is configured (`PressureAwareFlushThroughputController`), which
-//! then works the same way.
+//! Flushes have no limit unless one is configured (`PressureAwareFlushThroughputController`). That
+//! limit works the same way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 /// The longest sleep between two checks for cancellation.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// Limits the rate of several writers together. See the module.
+/// Limits the combined rate of several writers. See the module.
 #[derive(Debug)]
 pub struct ThroughputController {
     /// `u64::MAX` for no limit.
@@ -45,7 +45,7 @@ pub struct ThroughputController {
 #[derive(Debug, Default)]
 pub struct CompactionThroughputController {
     controller: ThroughputController,
-    /// True in the hours in which more may be compacted.
+    /// True in the hours in which larger compactions are allowed.
     off_peak: AtomicBool,
     /// True while a compaction uses the larger off-peak ratio, which only one at a time may do.
     off_peak_used: Arc<AtomicBool>,
@@ -78,15 +78,14 @@ impl CompactionThroughputController {
         self.off_peak.store(off_peak, Ordering::Relaxed);
     }
 
-    /// A permit to select files by the off-peak ratio; `None` in peak hours, and while another
-    /// compaction holds it.
+    /// Returns a permit to select files by the off-peak ratio; `None` in peak hours, and while
+    /// another compaction holds it.
     pub fn off_peak_permit(&self) -> Option<OffPeakPermit> {
         let free = self.off_peak.load(Ordering::Relaxed) && !self.off_peak_used.swap(true, Ordering::Acquire);
         free.then(|| OffPeakPermit(Arc::clone(&self.off_peak_used)))
     }
 
-    /// Returns true if [`CompactionThroughputController::off_peak_permit`] would return a permit
-    /// now.
+    /// Returns true if [`CompactionThroughputController::off_peak_permit`] would return a permit.
     pub fn is_off_peak_permit_free(&self) -> bool {
         self.off_peak.load(Ordering::Relaxed) && !self.off_peak_used.load(Ordering::Relaxed)
     }
@@ -104,13 +103,13 @@ impl Default for ThroughputController {
 }
 
 impl ThroughputController {
-    /// Sets the limit, in bytes a second; `None` for no limit. Current writers continue at the new
-    /// limit.
+    /// Sets the limit, in bytes per second; `None` for no limit. Current writers continue at the
+    /// new limit.
     pub fn set_limit(&self, bytes_per_s: Option<u64>) {
         self.bytes_per_s.store(bytes_per_s.map_or(u64::MAX, |limit| limit.max(1)), Ordering::Relaxed);
     }
 
-    /// The limit, in bytes a second.
+    /// The limit, in bytes per second.
     pub fn limit(&self) -> Option<u64> {
         Some(self.bytes_per_s.load(Ordering::Relaxed)).filter(|limit| *limit != u64::MAX)
     }

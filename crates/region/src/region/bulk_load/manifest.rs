@@ -8,13 +8,13 @@
 //!   BulkLoadDescriptor     length-delimited; stores: the new names, in the same order;
 //!                          also the log's marker
 //! ```
-//! Before the manifest exists, no file was touched. Once it exists, the load is committed: whoever
-//! opens the region next moves the files that are not in place yet ([`finish_all`]). A file is in
+//! Before the manifest exists, no file is touched. Once it exists, the load is committed: the next
+//! open of the region moves the files that are not in place yet ([`finish_all`]). A file is in
 //! place if it is no longer at its source; it may have been compacted since. The manifest is
 //! deleted once the load is in the log.
 //!
-//! HBase has no such manifest and clears `.tmp` when it opens a region. There, an interrupted load
-//! leaves some of the files loaded, as it does if one of its own servers dies.
+//! HBase has no such manifest and clears `.tmp` when it opens a region. If an HBase server dies
+//! during a load, only some of the files are loaded.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -28,7 +28,7 @@ use prost::Message;
 
 use crate::layout::{self, BULK_LOAD_MANIFEST_PREFIX as PREFIX};
 
-/// The largest manifest that is read back.
+/// The maximum bytes of a manifest that is read back.
 const NOTE_BYTES_MAX: u64 = 64 << 20;
 
 /// A file and its destination.
@@ -49,8 +49,8 @@ pub(in crate::region) struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest for the region in `region_dir`. The marker's stores list the moves in the same
-    /// order.
+    /// Creates a manifest for the region in `region_dir`. The marker's stores list the moves in the
+    /// same order.
     pub fn new(region_dir: PathBuf, moves: Vec<FileMove>, marker: pb::BulkLoadDescriptor) -> Self {
         let name = format!("{PREFIX}{}", uuid::Uuid::new_v4().simple());
         Self { path: region_dir.join(layout::TMP_DIR).join(name), region_dir, moves, marker }
@@ -116,8 +116,7 @@ impl Manifest {
     /// Moves every file back and deletes the manifest.
     ///
     /// # Errors
-    /// `IOException` from the file system. As long as the manifest exists, the next open applies
-    /// it.
+    /// `IOException` from the file system. While the manifest exists, the next open applies it.
     pub fn undo(&self, fs: &dyn FileSystem) -> Result<()> {
         for one in &self.moves {
             if !fs.exists(&one.from)? {

@@ -1,4 +1,4 @@
-//! One compaction: merges its files, puts the result in their place, and archives them.
+//! One compaction: merges its files, replaces them by the result, and archives them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::store::background_priority::BACKGROUND_BYTES_MIN;
 use crate::store::file_writer::{NewFileOptions, WriteJob, WriteSchedule, WrittenFiles};
 use crate::store::{BackgroundPriority, Store, StoreFile, StoreFileScanner, StoreLeaf, sorted};
 
-/// Properties of all files of a request together.
+/// Combined properties of the files of a request.
 struct InputSummary {
     max_seq_id: u64,
     includes_mvcc: bool,
     includes_tags: bool,
     earliest_put_timestamp: i64,
-    /// Cells up to this sequence id may lose theirs.
+    /// Cells up to this sequence id may lose their sequence ids.
     forget_seq_ids_to: Option<u64>,
 }
 
@@ -34,8 +34,8 @@ impl Store {
         self.compact_in_background(request, smallest_read_point, None)
     }
 
-    /// As [`Store::compact`]. With a priority, it yields the processors until fewer files are
-    /// waited for.
+    /// As [`Store::compact`]. With a priority, it yields the processors until a caller waits for
+    /// fewer files.
     ///
     /// # Errors
     /// As [`Store::compact`].
@@ -80,10 +80,10 @@ impl Store {
         Ok(CompactionResult { inputs: request.names(), outputs: paths, cells })
     }
 
-    /// The format of the output of a compaction of `bytes` bytes. Blocks that replace cached ones
-    /// are cached, with the index blocks and bloom chunks that lead to them, because the blocks
-    /// they replace leave the cache soon. If data blocks are not cached at all, it is unknown which
-    /// of the others are in use, and all of them are cached.
+    /// Returns the format of the output of a compaction of `bytes` bytes. Blocks that replace
+    /// cached ones are cached, with the index blocks and bloom chunks that lead to them, because
+    /// the blocks they replace leave the cache soon. If data blocks are not cached at all, it is
+    /// unknown which of the others are in use, so all of them are cached.
     fn compacted_file(
         &self,
         context: HFileContext,
@@ -106,9 +106,9 @@ impl Store {
         }
     }
 
-    /// The files that the output replaces: its inputs, and files that were replaced before and
-    /// still exist because a reader holds them. Their replacement may be an input now, and then
-    /// only the output can tell the next start not to serve them.
+    /// Returns the files that the output replaces: its inputs, and files that were replaced earlier
+    /// and still exist because a reader holds them. Their replacement may be an input of this
+    /// compaction. Then only the output can prevent the next start from serving them.
     fn replaced_by(&self, request: &CompactionRequest) -> Vec<String> {
         let mut names = request.names();
         names.extend(self.replaced.lock().iter().map(|file| file.name().to_owned()));
@@ -132,8 +132,7 @@ impl Store {
         }
     }
 
-    /// Puts the result in place of the request's files, which are archived once no reader holds
-    /// them.
+    /// Replaces the request's files by the result. They are archived once no reader holds them.
     ///
     /// # Errors
     /// `IOException` from the file system; the files stay as they were then.
@@ -165,11 +164,11 @@ impl Store {
         self.replaced.lock().extend(request.files.iter().cloned());
     }
 
-    /// Abandons the output of a compaction, wherever its files are; readers never saw it. The last
-    /// file is deleted first: it tells a start not to serve the inputs, which holds only while the
-    /// other outputs exist. If it cannot be deleted, the others stay, too: a start then serves
-    /// either all outputs or the inputs, and has every row. The next compaction deletes them first,
-    /// because they would bring back the cells that it drops.
+    /// Abandons the output of a compaction, wherever its files are; readers never saw it. It
+    /// deletes the last file first: that file prevents a start from serving the inputs, which is
+    /// correct only while the other outputs exist. If it cannot be deleted, the others stay, too: a
+    /// start then serves either all outputs or the inputs, and has every row. The next compaction
+    /// deletes them first, because they would bring back the cells that it drops.
     pub fn abort_compaction(&self, result: &CompactionResult) {
         self.give_up(result.outputs.clone());
     }

@@ -33,7 +33,7 @@ pub struct EngineSettings {
 const PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.";
 const ENGINE: &str = "hbase.hstore.engine.class";
 /// Settings that name a class, and the supported classes within `PACKAGE`.
-/// `RatioBasedCompactionPolicy` selects as the exploring policy, which is an improvement of it.
+/// `RatioBasedCompactionPolicy` selects like the exploring policy, which is an improvement of it.
 const CLASSES: [(&str, &[&str]); 6] = [
     (ENGINE, &["DefaultStoreEngine", "StripeStoreEngine", "DateTieredStoreEngine"]),
     ("hbase.hstore.defaultengine.compactionpolicy.class", POLICIES),
@@ -49,7 +49,7 @@ const POLICIES: &[&str] =
     &["compactions.ExploringCompactionPolicy", "compactions.RatioBasedCompactionPolicy"];
 
 impl EngineSettings {
-    /// Applies a setting. Returns true if the key is an engine's.
+    /// Applies a setting. Returns true if the key belongs to an engine.
     pub(in crate::store) fn set(&mut self, key: &str, value: &str) -> bool {
         if let Some((_, known)) = CLASSES.iter().find(|(name, _)| *name == key) {
             if let Err(message) = check_class(key, value, known) {
@@ -62,7 +62,7 @@ impl EngineSettings {
         self.stripe.set(key, value) || self.date_tiered.set(key, value)
     }
 
-    /// Those of [`EngineSettings::keys`] that name no class.
+    /// The keys of [`EngineSettings::keys`] that do not name a class.
     pub(in crate::store) fn number_keys() -> impl Iterator<Item = &'static str> {
         StripeSettings::KEYS.into_iter().chain(DateTieredSettings::KEYS)
     }
@@ -84,8 +84,8 @@ impl Engine {
     }
 }
 
-/// Refuses a table whose attributes name an unsupported class of flushes or compactions, because it
-/// would be compacted differently from what its owner expects.
+/// Rejects a table whose attributes name an unsupported class of flushes or compactions, because
+/// its compactions would differ from what its owner expects.
 ///
 /// # Errors
 /// One line with the setting, the class and the supported classes.

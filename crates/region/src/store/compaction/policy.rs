@@ -24,19 +24,19 @@ pub(in crate::store) struct CandidateFile {
 /// The circumstances of a selection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct SelectionContext {
-    /// A user asked for a major compaction.
+    /// True if a user requested a major compaction.
     pub major: bool,
-    /// A periodic major compaction is due.
+    /// True if a periodic major compaction is due.
     pub major_is_due: bool,
-    /// The number of files blocks flushes.
+    /// True if the number of files blocks flushes.
     pub may_be_stuck: bool,
-    /// How many files before the candidates are busy in another compaction.
+    /// The number of files before the candidates that are busy in another compaction.
     pub busy: usize,
-    /// More and larger files may be merged (`hbase.hstore.compaction.ratio.offpeak`).
+    /// True if more and larger files may be merged (`hbase.hstore.compaction.ratio.offpeak`).
     pub off_peak: bool,
 }
 
-/// The selection of an engine.
+/// The result of an engine's selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct CompactionPlan {
     /// Indexes of files, the oldest first.

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! A minor compaction merges files that are neighbours in age and whose newest cells are in one
-//! window, the newest window first. A file whose newest cell is older than that of an earlier file
-//! counts as that one, so that the order of ages and the order of times agree. A major compaction
-//! writes a file for each window, so that a read of a time range, and the end of a time to live,
-//! concern few files.
+//! window, the newest window first. If a file's newest cell is older than that of an earlier file,
+//! it counts as equally new, so that the order of ages and the order of times agree. A major
+//! compaction writes a file for each window, so that a read of a time range, and the end of a time
+//! to live, concern few files.
 //!
 //! Storage policies of windows (`...storage.policy.enable`) are features of HDFS and have no effect
 //! here.
@@ -51,8 +51,8 @@ const WINDOW: &str = "hbase.hstore.compaction.date.tiered.base.window.millis";
 const PER_TIER: &str = "hbase.hstore.compaction.date.tiered.windows.per.tier";
 const TIER_AGE_MAX: &str = "hbase.hstore.compaction.date.tiered.max.tier.age.millis";
 
-/// The maximum number of files that a compaction writes. Cells older than that many windows go to
-/// one file.
+/// The maximum number of files that a compaction writes. Cells older than that number of windows go
+/// to one file.
 const OUTPUTS_MAX: usize = 256;
 /// The maximum number of windows to consider for a minor compaction.
 const WINDOWS_MAX: usize = 100_000;
@@ -82,7 +82,7 @@ impl DateTieredSettings {
         true
     }
 
-    /// The window of `now_ms` and those before it.
+    /// Returns the window of `now_ms` and the earlier ones, the latest first.
     fn windows(&self, now_ms: i64) -> impl Iterator<Item = Window> {
         let tier_age = self.tier_age_max_ms.unwrap_or(self.file_age_max_ms);
         let promote_from = now_ms.checked_sub(tier_age).unwrap_or(i64::MIN);
@@ -91,7 +91,8 @@ impl DateTieredSettings {
         std::iter::successors(Some(now), move |window| window.earlier(per_tier, promote_from))
     }
 
-    /// The starts of the windows for which a major compaction writes a file, the earliest first.
+    /// Returns the starts of the windows for which a major compaction writes a file, the earliest
+    /// first.
     fn boundaries(&self, earliest: i64, now_ms: i64) -> Vec<i64> {
         let starts = self.windows(now_ms).take_while(|window| window.is_after(earliest));
         let mut starts: Vec<_> = starts.map(|window| window.start()).take(OUTPUTS_MAX - 1).collect();
@@ -123,8 +124,8 @@ impl Window {
         self.number < time_ms.div_euclid(self.ms)
     }
 
-    /// The window before this one. After as many windows as a tier has, it is a larger one, unless
-    /// that would reach beyond `promote_from`. `None` at the beginning of time.
+    /// Returns the window before this one. After the number of windows of a tier, it is a larger
+    /// one, unless that would reach beyond `promote_from`. `None` at the beginning of time.
     fn earlier(&self, per_tier: i64, promote_from: i64) -> Option<Self> {
         let larger = self.ms.checked_mul(per_tier);
         let reaches = larger.and_then(|ms| self.start().checked_sub(ms)).unwrap_or(i64::MIN);
@@ -177,8 +178,8 @@ pub(in crate::store) fn select(
     Some(plan).filter(|plan| !plan.files.is_empty())
 }
 
-/// Returns true if a major compaction would have an effect: cells have expired, or the files are
-/// not one for each window.
+/// Returns true if a major compaction would have an effect: cells have expired, or there is not
+/// exactly one file per window.
 fn is_worth_it(
     files: &[DateTieredFile],
     settings: &DateTieredSettings,
@@ -198,8 +199,8 @@ fn is_worth_it(
     })
 }
 
-/// The number of files of the fullest window. A file belongs to the window of its newest cell.
-/// Files too old to be merged do not count.
+/// Returns the number of files of the fullest window. A file belongs to the window of its newest
+/// cell. Files too old to be merged do not count.
 pub(in crate::store) fn files_of_fullest_window(
     files: &[DateTieredFile],
     config: &StoreConfig,
@@ -216,7 +217,7 @@ pub(in crate::store) fn files_of_fullest_window(
     files_of_window.into_iter().max().unwrap_or(0)
 }
 
-/// The files of the newest window with enough files.
+/// Returns the files of the newest window with enough files.
 fn minor(
     files: &[DateTieredFile],
     bases: &[CandidateFile],
@@ -274,7 +275,7 @@ fn within(
 mod tests {
     use super::*;
 
-    /// Windows of 6, of which four make a larger one.
+    /// Windows of 6, four of which make a larger one.
     fn config(settings: &[(&str, &str)]) -> StoreConfig {
         let mut config =
             StoreConfig { compaction_ratio: 1.2, compaction_bytes_min: 0, ..StoreConfig::default() };
