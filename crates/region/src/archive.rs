@@ -8,14 +8,14 @@ use std::path::Path;
 use evenkeel_fs::FileSystem;
 
 /// How often a directory of the archive may vanish during a file's move. A cleaner removes only
-/// empty ones.
+/// empty directories.
 const ATTEMPTS_MAX: usize = 8;
 
-/// Moves a file into a directory of the archive, under another name if the name exists there. A
-/// missing file was moved before.
+/// Moves a file into a directory of the archive, under another name if the name exists there. Does
+/// nothing if the file is missing, because an earlier call moved it.
 ///
 /// # Errors
-/// Any error of the file system.
+/// I/O errors of the file system.
 pub fn archive_file(fs: &dyn FileSystem, file: &Path, archive_dir: &Path, now_ms: i64) -> io::Result<()> {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let mut attempt = 0;

@@ -3,16 +3,15 @@
 //! ```text
 //! <table dir>/.tabledesc/.tableinfo.<sequence, 10 digits>.<length of the file>   PBUF TableSchema
 //! ```
-//! A change writes the next sequence beside (`<table dir>/.tmp/`), renames it in, then drops older
-//! ones. A reader takes the highest sequence, so a crash leaves the table before or after the
+//! A change writes the next sequence to `<table dir>/.tmp/`, renames it into place, then deletes
+//! older ones. A reader takes the highest sequence, so a crash leaves the table before or after the
 //! change.
 //!
 //! ```text
-//! <table dir>/.tabledesc/.pending.<encoded region>    the same; once hbase:meta has the region
+//! <table dir>/.tabledesc/.pending.<encoded region>    the same, valid once hbase:meta has the region
 //! ```
-//! A restored snapshot changes descriptor and regions at once: the moment is the write to
-//! hbase:meta, and [`settle`] makes the descriptor follow. HBase does not look at files of that
-//! name.
+//! Restoring a snapshot changes descriptor and regions atomically: the write to hbase:meta commits,
+//! and [`settle`] makes the descriptor follow. HBase ignores files with that name.
 
 use std::path::{Path, PathBuf};
 
@@ -21,17 +20,17 @@ use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, RegionInfo, Result, Ta
 use evenkeel_fs::FileSystem;
 use evenkeel_protocol::pb;
 
-/// The directory of descriptors within a table's.
+/// The directory of descriptors within a table's directory.
 pub const DESCRIPTOR_DIR: &str = ".tabledesc";
 const PREFIX: &str = ".tableinfo.";
 const PENDING_PREFIX: &str = ".pending.";
-/// The largest descriptor that is read.
+/// The maximum bytes of a descriptor that is read.
 const DESCRIPTOR_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads a table's descriptor; `None` when the directory has none.
+/// Reads a table's descriptor; `None` if the directory has none.
 ///
 /// # Errors
-/// `IOException` from the file system, or `IOException` for a file that is not a descriptor.
+/// `IOException` from the file system, and `IOException` for a file that is not a descriptor.
 pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Option<TableDescriptor>> {
     let Some((_, path)) = newest(fs, table_dir)? else { return Ok(None) };
     read_file(fs, &path).map(Some)
@@ -44,10 +43,10 @@ fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<TableDescriptor> {
     TableDescriptor::try_from(&schema)
 }
 
-/// Writes a table's descriptor; the rename is the moment from which it holds.
+/// Writes a table's descriptor. The rename commits it.
 ///
 /// # Errors
-/// `IOException` from the file system; the older descriptor still holds then.
+/// `IOException` from the file system; the older descriptor stays valid then.
 pub fn write(fs: &dyn FileSystem, table_dir: &Path, table: &TableDescriptor) -> Result<()> {
     let before = newest(fs, table_dir)?;
     let sequence = before.map_or(1, |(sequence, _)| sequence + 1);
@@ -56,21 +55,20 @@ pub fn write(fs: &dyn FileSystem, table_dir: &Path, table: &TableDescriptor) -> 
     fs.mkdirs(&table_dir.join(DESCRIPTOR_DIR))?;
     fs.write_atomically(&path, &bytes)?;
     if let Err(error) = delete_replaced(fs, table_dir, sequence) {
-        // The new one holds; the next one takes them along.
+        // The new descriptor is valid; the next change deletes the older ones, too.
         tracing::warn!(table = %table.name(), %error, "an older descriptor stays for now");
     }
     Ok(())
 }
 
-/// Drops older descriptors, and those that were to hold from a moment on that has passed or did not
-/// come.
+/// Deletes older descriptors, and all pending ones, which this change makes obsolete.
 fn delete_replaced(fs: &dyn FileSystem, table_dir: &Path, sequence: u64) -> Result<()> {
     let old = all(fs, table_dir)?.into_iter().filter(|(s, _)| *s < sequence).map(|(_, path)| path);
     let mut gone = old.chain(pending(fs, table_dir)?.into_iter().map(|(_, path)| path));
     gone.try_for_each(|path| Ok(fs.delete(&path).map(drop)?))
 }
 
-/// Writes a descriptor that is to hold from when hbase:meta knows a region.
+/// Writes a pending descriptor, which becomes valid once hbase:meta has `region`.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -85,20 +83,20 @@ pub fn prepare(
     Ok(fs.write_atomically(&path, &bytes)?)
 }
 
-/// Makes prepared descriptors hold whose region is known, and drops the others.
+/// Installs the pending descriptor whose region exists, and deletes the others.
 ///
 /// # Errors
-/// `IOException` from the file system; the next call goes on.
+/// `IOException` from the file system; the next call continues.
 pub fn settle(fs: &dyn FileSystem, table_dir: &Path, is_known: impl Fn(&str) -> bool) -> Result<()> {
     let pending = pending(fs, table_dir)?;
     if let Some((_, path)) = pending.iter().find(|(region, _)| is_known(region)) {
         write(fs, table_dir, &read_file(fs, path)?)?;
     }
-    // One that stayed would hold once more after a later change.
+    // A pending descriptor that stayed would be installed again after a later change.
     pending.iter().try_for_each(|(_, path)| Ok(fs.delete(path).map(drop)?))
 }
 
-/// Prepared descriptors, each with the encoded name of its region.
+/// Returns the pending descriptors, each with the encoded name of its region.
 fn pending(fs: &dyn FileSystem, table_dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let dir = table_dir.join(DESCRIPTOR_DIR);
     if !fs.exists(&dir)? {
@@ -122,20 +120,21 @@ fn all(fs: &dyn FileSystem, table_dir: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(files.into_iter().filter_map(|f| Some((sequence_of(f.name())?, f.path))).collect())
 }
 
-/// The sequence within a name; also of names without the length, as HBase before 2.5.3 wrote them.
+/// Returns the sequence in a name; also in names without the length, which HBase wrote before
+/// 2.5.3.
 fn sequence_of(name: &str) -> Option<u64> {
     let mut parts = name.strip_prefix(PREFIX)?.splitn(2, '.');
     let sequence = parts.next()?.parse().ok()?;
     parts.next().is_none_or(|len| len.parse::<u64>().is_ok()).then_some(sequence)
 }
 
-/// A family with every attribute that HBase writes by itself, at its default.
+/// A family with every attribute that HBase adds on creation, at its default.
 fn family_with_defaults(name: &str) -> Result<ColumnFamilyDescriptor> {
     let family = ColumnFamilyDescriptor::new(name.as_bytes())?;
     Ok(FAMILY_DEFAULTS.iter().fold(family, |family, (key, value)| family.with(key, value)))
 }
 
-/// hbase:meta's own descriptor (`FSTableDescriptors.createMetaTableDescriptorBuilder`).
+/// hbase:meta's descriptor (`FSTableDescriptors.createMetaTableDescriptorBuilder`).
 ///
 /// # Errors
 /// None in practice: the names are constants.

@@ -1,4 +1,4 @@
-//! Filters: what a client asks a region to drop from a Get or a Scan.
+//! Filters: they select what a region drops from a Get or a Scan.
 //!
 //! A filter arrives as a Java class name and the bytes of that class's message ([`from_proto`]).
 //! Every class of `org.apache.hadoop.hbase.filter` of HBase 2.6 has its counterpart here:
@@ -15,7 +15,7 @@
 //! | `key` | TimestampsFilter |
 //! | `list`, `wrap` | FilterList; SkipFilter, WhileMatchFilter, FilterWrapper |
 //! | `parse` | from messages to filters |
-//! | `comparator`, `decimal`, `java_regex` | the values that a cell's part is compared to |
+//! | `comparator`, `decimal`, `java_regex` | the values to which a cell's part is compared |
 //!
 //! # How a scanner drives a filter
 //!
@@ -27,10 +27,10 @@
 //! 2. [`Filter::filter_cell`] for each visible cell (after deletes, TTL, time range and requested
 //!    columns), and, if the code [includes](ReturnCode::includes) it, [`Filter::transform`] before
 //!    the cell is copied out. `NextRow` and `IncludeAndSeekNextRow` end the row *in the current
-//!    store only*: the filter is asked again for the first cell of the row's next family.
+//!    store only*: the filter is called again for the first cell of the row's next family.
 //!    `SeekNextUsingHint` is followed by [`Filter::next_cell_hint`]. The hint is used only if it
 //!    lies ahead in the direction of the scan (after the cell, or before it if reversed).
-//!    Otherwise, and without a hint, the scan moves one cell on.
+//!    Otherwise, and without a hint, the scan moves to the next cell.
 //! 3. If [`Filter::has_filter_row`]: [`Filter::filter_row_cells`], then, *if any cell is left*,
 //!    [`Filter::filter_row`]. Otherwise, *if the row had any cell*, [`Filter::filter_row`] alone.
 //!    `true` drops the row.
@@ -42,9 +42,9 @@
 //!
 //! # Compatibility
 //!
-//! Return codes, counting, and which wrapper delegates which call are HBase's, even where they
-//! surprise: SkipFilter and WhileMatchFilter delegate neither hints nor `set_reversed` nor
-//! `filter_row_cells`, and take any code but `Include` for a rejection. Some behaviour of HBase is
+//! Return codes, counting, and which wrapper delegates which call are HBase's, even where they are
+//! surprising: SkipFilter and WhileMatchFilter delegate neither hints nor `set_reversed` nor
+//! `filter_row_cells`, and treat any code but `Include` as a rejection. Some behaviour of HBase is
 //! not reproduced: reads past the end of a row (PrefixFilter, FuzzyRowFilter,
 //! BinaryComponentComparator); seek hints that skip matching rows (reversed PrefixFilter and
 //! FuzzyRowFilter whose key ends in 0xff, reversed MultiRowRangeFilter with an open end, OR lists
@@ -54,9 +54,9 @@
 //!
 //! # Bounds
 //!
-//! Filters nest at most [`DEPTH_MAX`] deep, and there are at most [`FILTERS_MAX`] in all. Compiled
-//! regular expressions of one filter share a budget. Nothing is allocated per cell, except for a
-//! seek hint, and for text that must be decoded or lower-cased first.
+//! Filters nest at most [`DEPTH_MAX`] deep, and there are at most [`FILTERS_MAX`] in total.
+//! Compiled regular expressions of one filter share a budget. There is no allocation per cell,
+//! except for a seek hint, and for text that must be decoded or lower-cased first.
 
 #![forbid(unsafe_code)]
 
@@ -110,7 +110,7 @@ impl ReturnCode {
     }
 }
 
-/// A value that replaces a cell's own. Such a cell is served without its tags.
+/// A value that replaces a cell's value. The cell is then served without its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacedValue {
     /// No bytes.
@@ -149,8 +149,8 @@ pub trait Filter: Send {
     /// Decides about a cell.
     fn filter_cell(&mut self, cell: &CellRef<'_>) -> Result<ReturnCode>;
 
-    /// A value to serve in place of the cell's; `None` for its own. Called only for the cell that
-    /// [`Filter::filter_cell`] just included.
+    /// Returns a value to serve instead of the cell's; `None` to keep it. Called only for the cell
+    /// that [`Filter::filter_cell`] just included.
     fn transform(&self, _cell: &CellRef<'_>) -> Option<ReplacedValue> {
         None
     }
@@ -160,7 +160,7 @@ pub trait Filter: Send {
         Ok(())
     }
 
-    /// Returns true if the filter must see a whole row before any of it is served.
+    /// Returns true if the filter must see a whole row before any of its cells is served.
     fn has_filter_row(&self) -> bool {
         false
     }
@@ -170,7 +170,7 @@ pub trait Filter: Send {
         Ok(false)
     }
 
-    /// Where to seek after `SeekNextUsingHint` for this cell.
+    /// Returns where to seek after `SeekNextUsingHint` for this cell.
     fn next_cell_hint(&mut self, _cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
         Ok(None)
     }
@@ -184,24 +184,25 @@ pub trait Filter: Send {
     /// Sets the direction of the scan.
     fn set_reversed(&mut self, _reversed: bool) {}
 
-    /// Returns true if a list should ask this filter for a hint even about a cell that another
+    /// Returns true if a list must call this filter for a hint even about a cell that another
     /// member rejected (`HintingFilter`).
     fn is_hinting(&self) -> bool {
         false
     }
 }
 
-/// An error for an argument, or a compared value, that HBase refuses.
+/// Returns an error for an argument, or a compared value, that HBase rejects.
 fn illegal(message: impl Into<String>) -> HBaseError {
     HBaseError::new(ErrorKind::IllegalArgument, message)
 }
 
-/// The first key of a column of the cell's row and family.
+/// Returns the first key of a column of the cell's row and family.
 fn first_on_qualifier(cell: &CellRef<'_>, qualifier: &[u8]) -> KeyBuf {
     KeyBuf::first_on_column(cell.row(), cell.family(), qualifier)
 }
 
-/// The smallest row greater than every row that starts with `prefix`; `None` if there is none.
+/// Returns the smallest row greater than every row that starts with `prefix`; `None` if there is
+/// none.
 fn row_after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut row = prefix[..=last].to_vec();
@@ -209,7 +210,7 @@ fn row_after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(row)
 }
 
-/// The first key of a row from the wire; `None` for a row longer than any can be.
+/// Returns the first key of a row from the wire; `None` if the row is longer than the limit.
 fn first_on_row(row: &[u8]) -> Option<KeyBuf> {
     (row.len() <= evenkeel_common::cell::ROW_BYTES_MAX).then(|| KeyBuf::first_on_row(row))
 }

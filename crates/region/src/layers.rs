@@ -1,9 +1,9 @@
-//! The layers that the crate's header draws, held by a test: a folder uses those below it only.
+//! Tests the layers that the crate's header draws: a folder uses only those below it.
 
 use std::path::{Path, PathBuf};
 
-/// The folders of this crate, and what each may use. Every folder stands after all that it uses, so
-/// there are no circles.
+/// The folders of this crate, and which folders each may use. Every folder comes after all that it
+/// uses, so there are no cycles.
 const LAYERS: [(&str, &[&str]); 12] = [
     ("archive", &[]),
     ("descriptors", &[]),
@@ -23,7 +23,7 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// The files of a folder and its subfolders, and the file beside it.
+/// Returns the files of a folder and its subfolders, and the file beside it.
 fn files_of(folder: &str) -> Vec<PathBuf> {
     let mut files = vec![source().join(format!("{folder}.rs"))];
     let mut folders = vec![source().join(folder)];
@@ -37,14 +37,14 @@ fn files_of(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Test code may use what is above it, as crates' tests may.
+/// Returns true for test code, which may use folders above it, as crates' tests may.
 fn is_test(path: &Path) -> bool {
     let is_test_name = |name: &str| name == "tests" || name == "testing" || name.ends_with("_tests");
     let within = path.strip_prefix(source()).expect("in the crate");
     within.with_extension("").iter().any(|name| name.to_str().is_some_and(is_test_name))
 }
 
-/// The folders that a line of code names by `crate::`.
+/// Returns the folders that a line of code names by `crate::`.
 fn folders_named(line: &str) -> impl Iterator<Item = &str> {
     let code = line.split("//").next().unwrap_or_default();
     code.split("crate::")
@@ -52,7 +52,7 @@ fn folders_named(line: &str) -> impl Iterator<Item = &str> {
         .map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default())
 }
 
-/// Uses of a folder that the layers do not allow, as `file:line`.
+/// Returns uses of a folder that the layers do not allow, as `file:line`.
 fn wrong_uses(folder: &str, allowed: &[&str]) -> Vec<String> {
     let mut wrong = Vec::new();
     for file in files_of(folder).into_iter().filter(|file| !is_test(file)) {

@@ -23,8 +23,8 @@ use evenkeel_common::{RegionInfo, TableName};
 
 /// In a region's directory: uncommitted outputs of flushes and compactions.
 pub const TMP_DIR: &str = ".tmp";
-/// The prefix of manifests of bulk loads under way, in a region's [`TMP_DIR`]. A family's name
-/// cannot begin with a dot.
+/// The prefix of manifests of running bulk loads, in a region's [`TMP_DIR`]. A family's name cannot
+/// begin with a dot.
 pub const BULK_LOAD_MANIFEST_PREFIX: &str = ".bulkload-";
 /// In a region's directory: edits that were split from a dead server's WALs.
 pub const RECOVERED_EDITS_DIR: &str = "recovered.edits";

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! MemStore segments and store files implement [`scanner::LeafScanner`]. The code that merges them
-//! knows only that trait.
+//! depends only on that trait.
 
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]

@@ -6,9 +6,9 @@
 //! its back reference, an empty file:
 //!     archive/data/<ns2>/<table2>/<region2>/<family>/.links-<hfile>/<region>.[<ns>=]<table>
 //! ```
-//! The file behind a link is looked for where it was written, then in the archive: it may be moved
-//! there at any time. Its back reference keeps the cleaner from deleting it; one whose link is gone
-//! is stale, and cleaned itself.
+//! A link is resolved to the location where its file was written, then to the archive, because the
+//! file may be moved there at any time. The back reference keeps the cleaner from deleting the
+//! file. A back reference whose link no longer exists is stale, and the cleaner deletes it.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,7 @@ use evenkeel_hfile::{HFileLink, StoreFileName};
 
 const BACK_REFERENCES: &str = ".links-";
 
-/// The link that stands for a file of a region, whether that is a file or a link itself: a link to
-/// a link is the same link once more.
+/// Returns the link to a file of a region. If the file is itself a link, returns that same link.
 pub fn link_to(table: &TableName, region: &str, file: &str) -> HFileLink {
     HFileLink::parse(file).unwrap_or_else(|| HFileLink {
         namespace: table.namespace().to_owned(),
@@ -29,7 +28,7 @@ pub fn link_to(table: &TableName, region: &str, file: &str) -> HFileLink {
     })
 }
 
-/// Below the root directory: where the file behind a link may be, in the order to look.
+/// Returns where a link's file may be, below the root directory, in lookup order.
 fn candidates(root: &Path, link: &HFileLink, family: &str) -> [PathBuf; 4] {
     ["data", ".tmp/data", "mobdir/data", "archive/data"].map(|dir| {
         let region = root.join(dir).join(&link.namespace).join(&link.table).join(&link.region);
@@ -37,12 +36,12 @@ fn candidates(root: &Path, link: &HFileLink, family: &str) -> [PathBuf; 4] {
     })
 }
 
-/// The file behind a link.
+/// Returns the file that a link refers to.
 ///
 /// # Errors
-/// `FileNotFoundException`, or what the file system says.
+/// `FileNotFoundException`, and `IOException` from the file system.
 pub fn resolve(fs: &dyn FileSystem, root: &Path, link: &HFileLink, family: &str) -> Result<FileStatus> {
-    // Once more, for it may go to the archive while being looked for.
+    // Twice, because the file may move to the archive during the lookup.
     let twice = || candidates(root, link, family).into_iter();
     for path in twice().chain(twice()) {
         match fs.status(&path) {
@@ -58,7 +57,7 @@ pub fn resolve(fs: &dyn FileSystem, root: &Path, link: &HFileLink, family: &str)
     ))
 }
 
-/// Makes a link in a family's directory, its back reference first. `of` is the region that the
+/// Creates a link in a family's directory, its back reference first. `of` is the region that the
 /// directory belongs to.
 ///
 /// # Errors
@@ -75,7 +74,7 @@ pub fn create(
     Ok(touch(fs, &family_dir.join(link.name()))?)
 }
 
-/// Makes the back reference of a link that is about to be made in a region.
+/// Creates the back reference of a link that is about to be created in a region.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -98,19 +97,19 @@ fn touch(fs: &dyn FileSystem, path: &Path) -> std::io::Result<()> {
     file.close()
 }
 
-/// Whether a directory's name is that of back references.
+/// Returns true if this is the name of a directory of back references.
 pub fn is_back_references_dir(name: &str) -> bool {
     name.starts_with(BACK_REFERENCES)
 }
 
-/// The directory of a file's back references.
+/// Returns the directory of a file's back references.
 pub fn back_references_dir(file: &Path) -> Option<PathBuf> {
     let name = file.file_name()?.to_str()?;
     Some(file.with_file_name(format!("{BACK_REFERENCES}{name}")))
 }
 
-/// Whether the link that a back reference in the archive tells of is there, or a reference made
-/// through it. What is no back reference at all is stale.
+/// Returns true if the link of a back reference in the archive exists, or a reference made through
+/// it. A path that is not a back reference is stale.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -137,12 +136,12 @@ fn has_reference_to(fs: &dyn FileSystem, family_dir: &Path, name: &str) -> Resul
     }
 }
 
-/// Whether a file is a reference to the link `name`.
+/// Returns true if a file is a reference to the link `name`.
 fn is_made_of(file: &str, name: &str) -> bool {
     file.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// The link's name, its family, and the table and region it is in.
+/// Returns the link's name, its family, and the table and region it is in.
 fn parse_back_reference(root: &Path, path: &Path) -> Option<(HFileLink, String, TableName, String)> {
     let below = path.strip_prefix(root.join("archive/data")).ok()?;
     let parts: Vec<&str> = below.iter().map(|part| part.to_str()).collect::<Option<_>>()?;
@@ -159,7 +158,7 @@ fn parse_back_reference(root: &Path, path: &Path) -> Option<(HFileLink, String, 
     Some((link, family.to_owned(), in_table, in_region.to_owned()))
 }
 
-/// Whether HBase would let a name be in a directory of store files
+/// Returns true if HBase accepts a name in a directory of store files
 /// (`StoreFileInfo.validateStoreFileName`).
 pub fn is_store_file_name(name: &str) -> bool {
     let is_other =

@@ -1,7 +1,7 @@
 //! [`StoreMetrics`]: flushes, compactions and splits, of each table and of the server.
 //!
-//! They are rare and long, so each is recorded when it ends, for its table and for the server. The
-//! server keeps what it counted of a deleted table. Memory: about 1 KiB for each table, and 16
+//! These events are rare and long, so each is recorded when it ends, for its table and for the
+//! server. The server's totals include deleted tables. Memory: about 1 KiB for each table, and 16
 //! bytes for each bucket of a histogram that has values. Tables that no region uses are removed
 //! once there are [`TABLES_MAX`].
 
@@ -15,26 +15,26 @@ use evenkeel_common::{TableName, clock};
 use evenkeel_metrics::{Interval, Meter, MeterRates, Ranges, Record, SparseHistogram};
 use parking_lot::Mutex;
 
-/// The tables from which on those are removed that no region uses.
+/// From this number of tables on, those that no region uses are removed.
 pub const TABLES_MAX: usize = 1000;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct StoreMetrics {
     server: TableMetrics,
-    /// Microseconds, as HBase's timers have.
+    /// In microseconds, as HBase's timers.
     bulk_load_us: SparseHistogram,
     bulk_loads: OnceLock<Meter>,
     tables: Mutex<BTreeMap<TableName, Arc<TableMetrics>>>,
 }
 
 impl StoreMetrics {
-    /// Those of all tables together.
+    /// The totals of all tables.
     pub fn server(&self) -> &TableMetrics {
         &self.server
     }
 
-    /// Those of one table. A region takes them when it opens.
+    /// The metrics of one table. A region takes them when it opens.
     pub fn of_table(&self, table: &TableName) -> Arc<TableMetrics> {
         let mut tables = self.tables.lock();
         if let Some(metrics) = tables.get(table) {
@@ -46,26 +46,26 @@ impl StoreMetrics {
         Arc::clone(tables.entry(table.clone()).or_default())
     }
 
-    /// Counts a bulk load that was made.
+    /// Counts a completed bulk load.
     pub(crate) fn bulk_loaded(&self, took: Duration) {
         self.bulk_load_us.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// The times of bulk loads in microseconds, and their rates since this was first asked.
+    /// Returns the times of bulk loads in microseconds, and their rates since the first call.
     pub fn bulk_loads(&self) -> (Interval, MeterRates) {
         let (times, now) = (self.bulk_load_us.interval(), clock::monotonic());
         let rates = self.bulk_loads.get_or_init(|| Meter::new(now)).rates(times.total, now);
         (times, rates)
     }
 
-    /// Counts a split that was asked for.
+    /// Counts a requested split.
     pub fn split_requested(&self, table: &TableName) {
         for metrics in [&self.server, &*self.of_table(table)] {
             metrics.split_requests.fetch_add(1, Relaxed);
         }
     }
 
-    /// Counts a split that was made.
+    /// Counts a completed split.
     pub fn split_done(&self, table: &TableName, took: Duration) {
         for metrics in [&self.server, &*self.of_table(table)] {
             metrics.splits.fetch_add(1, Relaxed);
@@ -90,11 +90,11 @@ pub struct FlushEnd {
 /// A compaction of one store that has ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompactionEnd {
-    /// It was major.
+    /// True if it was major.
     pub is_major: bool,
     /// How long it took.
     pub took: Duration,
-    /// Files that were compacted.
+    /// Files that it compacted.
     pub input_files: u64,
     /// Bytes of these files.
     pub input_bytes: u64,
@@ -148,7 +148,7 @@ impl TableMetrics {
         self.flushed_output_bytes.fetch_add(end.output_bytes, Relaxed);
     }
 
-    /// Counts a compaction. A major one is among all of them, too.
+    /// Counts a compaction. Major compactions also count among all compactions.
     pub(crate) fn compacted(&self, end: &CompactionEnd) {
         self.compactions.add(end);
         if end.is_major {
@@ -156,7 +156,7 @@ impl TableMetrics {
         }
     }
 
-    /// Appends what sub=Server and sub=Tables have of flushes, compactions and splits, with a
+    /// Appends the metrics of flushes, compactions and splits in sub=Server and sub=Tables, with a
     /// prefix to each name.
     pub fn append_to(&self, record: &mut Record, prefix: &str) {
         let name = |rest: &str| format!("{prefix}{rest}");

@@ -1,5 +1,5 @@
-//! What a region is asked to do, without RPC messages: [`Scan`] (a Get is a scan of one row),
-//! [`Mutation`], [`Condition`], and their results.
+//! Requests to a region, without RPC messages: [`Scan`] (a Get is a scan of one row), [`Mutation`],
+//! [`Condition`], and their results.
 //!
 //! The server translates protobuf into these; tests and benchmarks build them directly.
 
@@ -43,7 +43,7 @@ impl TimeRange {
     }
 }
 
-/// A requested family, and which of its columns.
+/// A requested family, and the requested columns of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyColumns {
     /// The family.
@@ -80,7 +80,7 @@ pub struct Scan {
     pub stop_row: Bytes,
     /// True if `stop_row` itself is included.
     pub include_stop_row: bool,
-    /// Rows in descending order.
+    /// True to return rows in descending order.
     pub reversed: bool,
     /// Families and columns; empty for all families.
     pub families: Families,
@@ -96,21 +96,21 @@ pub struct Scan {
     pub store_offset: i32,
     /// The maximum number of cells of a result; 0 or negative for no limit.
     pub batch: i32,
-    /// Return delete markers and the cells they hide.
+    /// True to return delete markers and the cells they hide.
     pub raw: bool,
-    /// Add the blocks that were read to the cache.
+    /// True to add the blocks that were read to the cache.
     pub cache_blocks: bool,
     /// The filter, if any.
     pub filter: Option<Box<dyn Filter>>,
-    /// See writes that are not complete yet.
+    /// True to see writes that are not complete yet.
     pub read_uncommitted: bool,
-    /// Continue at an earlier scanner's read point.
+    /// The read point of an earlier scanner to continue at.
     pub mvcc_read_point: Option<u64>,
     /// How to read files.
     pub read_type: ReadType,
-    /// Read families that the filter does not need only for rows that pass it.
+    /// True to read families that the filter does not need only for rows that pass it.
     pub load_families_on_demand: bool,
-    /// This is a Get: one row, for which bloom filters are consulted.
+    /// True for a Get: one row, for which bloom filters are consulted.
     pub is_get: bool,
     /// Whether reading may wait for a disk or for another thread.
     pub wait: Wait,
@@ -206,8 +206,8 @@ pub struct Mutation {
     /// The row; every cell has the same.
     pub row: Bytes,
     /// The cells, in the given order. A Put's or Append's timestamp may be [`LATEST_TIMESTAMP`]; an
-    /// Increment's value is the amount, 8 bytes big-endian; a Delete's type says what it deletes. A
-    /// Delete without cells deletes every family.
+    /// Increment's value is the amount, 8 bytes big-endian; a Delete's type selects what it
+    /// deletes. A Delete without cells deletes every family.
     pub cells: Vec<KeyValue>,
     /// The timestamp of a Delete without cells; otherwise ignored.
     pub timestamp: i64,
@@ -220,7 +220,7 @@ pub struct Mutation {
     pub time_range: TimeRange,
     /// True if an Increment or Append returns its cells.
     pub return_results: bool,
-    /// The client's number of an Increment or Append that must be applied once only; 0 for none.
+    /// The nonce of an Increment or Append that must be applied only once; 0 for none.
     pub nonce: u64,
 }
 
@@ -241,7 +241,7 @@ impl Mutation {
     }
 }
 
-/// A condition on a row that a write depends on.
+/// A condition on a row under which a write is made.
 pub struct Condition {
     /// The row.
     pub row: Bytes,

@@ -1,8 +1,8 @@
-//! The manifest of a region in a snapshot: which files it has, and where each is.
+//! The manifest of a region in a snapshot: its files and their locations.
 //!
-//! A file of the manifest may be a whole file, a link to one of another table, or half of a file of
-//! the region that was split or merged. The file behind it is where it was written, or in the
-//! archive ([`links`](crate::links)).
+//! A file of the manifest may be a whole file, a link to a file of another table, or a reference to
+//! half of a file of the region that was split or merged. The file with the data is where it was
+//! written, or in the archive ([`links`](crate::links)).
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use evenkeel_protocol::pb::snapshot_region_manifest::{FamilyFiles, StoreFile};
 
 use crate::links;
 
-/// The largest reference file that is read.
+/// The maximum bytes of a reference file that is read.
 const REFERENCE_BYTES_MAX: u64 = 64 << 10;
 
-/// The manifest of a region with these files, by family.
+/// Creates the manifest of a region with these files, by family.
 ///
 /// # Errors
-/// `FileNotFoundException` for a file that is nowhere, `CorruptedSnapshotException` for a reference
-/// that cannot be read.
+/// `FileNotFoundException` for a file in none of its locations, `CorruptedSnapshotException` for a
+/// reference that cannot be read.
 pub fn of_region(
     fs: &dyn FileSystem,
     root: &Path,
@@ -57,9 +57,10 @@ fn entry(
     Ok(StoreFile { name: name.to_owned(), reference, file_size: Some(status.len) })
 }
 
-/// Checks that every file of a region's manifest is there and has its length.
+/// Checks that every file of a region's manifest exists and has its length.
 ///
 /// # Errors
+/// `CorruptedSnapshotException` if one does not.
 /// `CorruptedSnapshotException`.
 pub fn verify(
     fs: &dyn FileSystem,
@@ -97,7 +98,7 @@ fn verify_file(
     }
 }
 
-/// The file that a name in a region stands for.
+/// Returns the file with the data for a name in a region.
 fn behind(
     fs: &dyn FileSystem,
     root: &Path,

@@ -1,5 +1,5 @@
-//! A filter takes no more memory than it is charged for, whatever its kind and however it was made
-//! to be large: while it is used, and before that, while it is read.
+//! A filter of any kind and size takes no more memory than it is charged for: while it is used, and
+//! before that, while it is parsed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,8 +15,7 @@ thread_local! {
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts the bytes that this thread has asked for and not given back, and the most that there were
-/// of these.
+/// Counts the bytes that this thread has allocated and not freed, and their maximum.
 struct Counting;
 
 fn count(bytes: isize) {
@@ -84,7 +83,7 @@ fn list(filters: Vec<pb::Filter>) -> pb::Filter {
     of_class("FilterList", &pb::FilterList { operator: 2, filters })
 }
 
-/// Each kind that has arguments, as large as a message of a megabyte makes it.
+/// Each kind that has arguments, as large as a message of a megabyte allows.
 fn large_filters() -> Vec<(&'static str, pb::Filter)> {
     let comparable = |n| pb::ByteArrayComparable { value: Some(bytes(n)) };
     let range = |row: Bytes| pb::RowRange {
@@ -158,7 +157,7 @@ fn large_filters() -> Vec<(&'static str, pb::Filter)> {
     ]
 }
 
-/// Shows the filter some rows, so that it has what it needs while it is used.
+/// Shows the filter some rows, so that it allocates what it needs in use.
 fn use_it(filter: &mut Box<dyn Filter>) {
     for row in 0..30_u8 {
         let text: Vec<u8> = (0..300_u32).map(|at| (at.wrapping_mul(u32::from(row) + 7) % 97) as u8).collect();
@@ -185,8 +184,8 @@ fn a_filter_takes_no_more_than_it_is_charged_for() {
     }
 }
 
-/// Bytes that are as small on the wire, and as many elements, as a class has: each of the keys and
-/// lengths says nothing.
+/// Filters with many elements that are as small on the wire as the class allows: all keys and
+/// lengths are empty.
 fn empty_elements() -> Vec<(&'static str, pb::Filter)> {
     let raw = |class: &str, element: &[u8]| {
         let name = format!("org.apache.hadoop.hbase.filter.{class}");
@@ -222,7 +221,7 @@ fn reading_a_filter_takes_no_more_than_its_bytes_say_before() {
         MOST.with(|most| most.set(before));
         let read = from_proto_sized(&proto).map(|(_, charged)| charged);
         let taken = (MOST.with(Cell::get) - before).max(0) as u64;
-        // A refusal says what it refuses.
+        // The message of a rejection names what it rejects.
         assert!(taken <= said + 8192, "{name}: {taken} bytes, said {said}");
         assert!(read.is_err() || read.is_ok_and(|charged| charged <= said), "{name}: said {said}");
     }

@@ -1,7 +1,7 @@
-//! Scans over many store files hold few blocks outside of the caches once these are too many, and
-//! read the same as before.
+//! Once there are too many blocks outside of the caches, scans over many store files hold few of
+//! them, and their results do not change.
 //!
-//! The limit is the process's, so this test has a binary of its own.
+//! The limit is per process, so this test has its own binary.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
 const FILES: usize = 40;
-/// Each file has a cell of each row, and each cell a block of its own.
+/// Each file has a cell of each row, and each cell has its own block.
 const ROWS: usize = 3;
 const VALUE_BYTES: usize = 70_000;
 /// A value, its key, header and checksums.
@@ -70,7 +70,7 @@ fn open() -> Arc<Region> {
     Region::open(Arc::new(env), info, Arc::new(table)).expect("opens")
 }
 
-/// A region of many files. Each value tells its file and row.
+/// A region of many files. Each value holds its file and row.
 fn region_of_many_files() -> Arc<Region> {
     let region = open();
     for file in 0..FILES {
@@ -89,8 +89,8 @@ fn value(file: usize, row: usize) -> Vec<u8> {
     format!("{file:05}/{row:05}").bytes().cycle().take(VALUE_BYTES).collect()
 }
 
-/// Scans all versions. Returns the values' first bytes in order, and the most bytes of blocks that
-/// were held between two results.
+/// Scans all versions. Returns the values' first bytes in order, and the maximum bytes of blocks
+/// held between two results.
 fn scan(region: &Arc<Region>, reversed: bool) -> (Vec<String>, u64) {
     let scan = Scan { max_versions: u32::MAX, reversed, ..Scan::default() };
     let mut scanner = region.scanner(scan).expect("opens");

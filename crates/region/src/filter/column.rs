@@ -49,9 +49,8 @@ pub(super) fn parse_prefixes(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     Ok(Box::new(MultipleColumnPrefixFilter { prefixes, hint: 0 }))
 }
 
-/// Only the greatest prefix that is not after the qualifier is tried. So of a prefix and a longer
-/// one that starts with it, the shorter passes only columns that sort before the longer, as in
-/// HBase.
+/// Tries only the greatest prefix that is not after the qualifier. If a prefix starts with a
+/// shorter one, the shorter one passes only columns that sort before the longer one, as in HBase.
 struct MultipleColumnPrefixFilter {
     /// Sorted and distinct.
     prefixes: Vec<Vec<u8>>,
@@ -215,8 +214,8 @@ pub(super) fn parse_count(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     Ok(Box::new(ColumnCountGetFilter { limit: i64::from(proto.limit), count: 0 }))
 }
 
-/// The first `limit` columns; meant for Gets. Within a row it reports that all later rows are done,
-/// and `reset` revokes that.
+/// Passes the first `limit` columns; meant for Gets. Within a row it reports that all later rows
+/// are done, and `reset` revokes that.
 struct ColumnCountGetFilter {
     limit: i64,
     count: i64,

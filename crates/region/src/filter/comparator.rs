@@ -1,7 +1,7 @@
-//! Comparators: the values that a part of a cell (row, family, qualifier or value) is compared to.
+//! Comparators: the values to which a part of a cell (row, family, qualifier or value) is compared.
 //!
 //! The result is the order of the *comparator's* value relative to the cell's part. Comparators
-//! that only match or not return `Equal` or `Greater`.
+//! that can only match return `Equal` or `Greater`.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -18,13 +18,14 @@ use super::{decimal, illegal, java_regex};
 
 /// Compares its value to a part of a cell (`ByteArrayComparable`).
 pub trait ByteArrayComparable: Send {
-    /// The order of the comparator's value relative to these bytes.
+    /// Returns the order of the comparator's value relative to these bytes.
     ///
     /// # Errors
     /// `IllegalArgumentException` if the comparator cannot interpret them.
     fn compare_to(&self, bytes: &[u8]) -> Result<Ordering>;
 
-    /// The comparator's own bytes. With none, a CheckAndMutate tests that the cell is absent.
+    /// Returns the comparator's bytes. If they are empty, a CheckAndMutate tests that the cell is
+    /// absent.
     fn value(&self) -> &[u8];
 }
 
@@ -37,7 +38,7 @@ pub fn comparator_from_proto(comparator: &pb::Comparator) -> Result<Box<dyn Byte
     parse(comparator, &mut RegexBudget::default())
 }
 
-/// How much of a request's budget for compiled regular expressions is used, in bytes.
+/// The used part of a request's budget for compiled regular expressions, in bytes.
 #[derive(Default)]
 pub(super) struct RegexBudget {
     used: usize,
@@ -48,13 +49,13 @@ impl RegexBudget {
     /// The budget of all compiled regular expressions of one filter.
     const BYTES_MAX: usize = 64 << 20;
 
-    /// Bytes of the compiled regular expressions, with `each` for what one of them takes during a
-    /// search. Each is compiled forwards and backwards.
+    /// Returns the bytes of the compiled regular expressions, plus `each` for the memory of each
+    /// during a search. Each is compiled forwards and backwards.
     pub(super) fn bytes(&self, each: u64) -> u64 {
         2 * self.used as u64 + self.regexes * each
     }
 
-    /// Compiles within the rest of the budget. Memory is charged in steps, because the compiler
+    /// Compiles within the remaining budget. Memory is charged in steps, because the compiler
     /// accepts only a limit.
     fn compile(&mut self, pattern: &str) -> Result<regex::Regex, regex::Error> {
         let mut limit = 4 << 10;
@@ -142,7 +143,7 @@ impl ByteArrayComparable for BinaryComparator {
     }
 }
 
-/// Compares with as many first bytes as it has itself.
+/// Compares its bytes with the same number of first bytes.
 struct BinaryPrefixComparator(Vec<u8>);
 
 impl ByteArrayComparable for BinaryPrefixComparator {
@@ -155,7 +156,7 @@ impl ByteArrayComparable for BinaryPrefixComparator {
     }
 }
 
-/// Compares with the bytes at an offset, as many as it has itself or as exist.
+/// Compares its bytes with the bytes at an offset, up to the end of the cell's part.
 struct BinaryComponentComparator {
     value: Vec<u8>,
     offset: usize,
@@ -220,7 +221,7 @@ impl ByteArrayComparable for BigDecimalComparator {
     }
 }
 
-/// Matches if any bit is left of `value OP bytes`, which must be equally long.
+/// Matches if `value OP bytes` has any bit set. Both must be equally long.
 struct BitComparator {
     value: Vec<u8>,
     op: BitwiseOp,

@@ -45,7 +45,7 @@ impl Comparison {
 }
 
 pub(super) fn parse(parser: &mut Parser, class: &str, bytes: &Bytes) -> Result<Box<dyn Filter>> {
-    // The four messages have the same one field.
+    // The four messages have the same single field.
     let proto: pb::RowFilter = decode(bytes, &[])?;
     let comparison = parser.comparison(bytes, &proto.compare_filter)?;
     Ok(match class {
@@ -128,7 +128,7 @@ pub(super) fn parse_dependent(parser: &mut Parser, bytes: &Bytes) -> Result<Box<
     }))
 }
 
-/// Keeps the cells of a row whose timestamp is also that of an accepted cell of one column.
+/// Keeps the cells of a row whose timestamp equals that of an accepted cell of one column.
 struct DependentColumnFilter {
     comparison: Comparison,
     family: Vec<u8>,

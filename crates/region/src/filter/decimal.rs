@@ -6,8 +6,8 @@
 //! ```
 //!
 //! With `d` decimal digits the magnitude is `0.DIGITS * 10^(d - scale)`. So two numbers of one sign
-//! compare by that exponent and then digit by digit. No number is ever scaled up, whatever the
-//! scales are.
+//! compare by that exponent and then digit by digit. No number is scaled up, regardless of the
+//! scales.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -25,8 +25,8 @@ const UNSCALED_BYTES_MAX: usize = 8 << 10;
 /// Compares two encoded decimals.
 ///
 /// # Errors
-/// `IllegalArgumentException` for bytes that are no decimal, and for a too long one if the scales
-/// differ.
+/// `IllegalArgumentException` for bytes that are not a decimal, and for a too long one if the
+/// scales differ.
 pub(super) fn compare(a: &[u8], b: &[u8]) -> Result<Ordering> {
     let (a, b) = (Decimal::parse(a)?, Decimal::parse(b)?);
     if a.scale == b.scale {
@@ -83,8 +83,8 @@ impl<'a> Decimal<'a> {
         Ok(by_exponent.then_with(|| trim_zeros(a).cmp(trim_zeros(b))))
     }
 
-    /// The magnitude's decimal digits, as bytes 0 to 9, the first not 0. They are stored in `room`
-    /// if they fit.
+    /// Returns the magnitude's decimal digits, as bytes 0 to 9, the first not 0. They are stored in
+    /// `room` if they fit.
     fn digits<'r>(&self, room: &'r mut [u8; 39], heap: &'r mut Vec<u8>) -> Result<&'r [u8]> {
         if self.unscaled.len() > UNSCALED_BYTES_MAX {
             return Err(illegal(format!(
@@ -133,7 +133,7 @@ fn short_digits(mut value: u128, room: &mut [u8; 39]) -> &[u8] {
     room.get(unused..).unwrap_or_default()
 }
 
-/// The absolute value as 32-bit limbs, the highest first.
+/// Returns the absolute value as 32-bit limbs, the highest first.
 fn magnitude(unscaled: &[u8]) -> Vec<u32> {
     let negative = unscaled.first().is_some_and(|b| *b >= 0x80);
     let flip = if negative { 0xff } else { 0 };
@@ -152,7 +152,7 @@ fn magnitude(unscaled: &[u8]) -> Vec<u32> {
     limbs
 }
 
-/// The digits, by long division, nine at a time.
+/// Returns the digits, by long division, nine at a time.
 fn long_digits(mut limbs: Vec<u32>) -> Vec<u8> {
     const CHUNK: u64 = 1_000_000_000;
     let mut digits = Vec::with_capacity(limbs.len() * 10);

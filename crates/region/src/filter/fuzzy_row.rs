@@ -1,4 +1,4 @@
-//! FuzzyRowFilter: rows that start with one of several keys in which some bytes are free.
+//! FuzzyRowFilter: rows that start with one of several keys in which some bytes match any byte.
 //!
 //! On the wire a key comes with a mask of the same length. A Java client sends the mask as its user
 //! gave it (0: fixed, 1: free), or, on most machines, already converted for word comparisons: -1
@@ -43,12 +43,12 @@ impl FuzzyKey {
         self.0.iter().zip(row).all(|(byte, r)| byte.is_none_or(|byte| byte == *r))
     }
 
-    /// The next row after `row`, in the direction of the scan, from which rows may match; `None` if
-    /// there is none.
+    /// Returns the next row after `row`, in the direction of the scan, from which rows may match;
+    /// `None` if there is none.
     ///
-    /// The row agrees with the key up to the first fixed byte that differs. If the row is lower
-    /// there, that byte is set. If it is higher, the last free byte before it that can grow grows
-    /// by one. The rest starts again at its lowest.
+    /// The row agrees with the key up to the first fixed byte that differs. If the row's byte is
+    /// lower there, that byte is set. If it is higher, the last free byte before it that can grow
+    /// is incremented. The rest starts again at its lowest value.
     fn next_row(&self, row: &[u8], reversed: bool) -> Option<Vec<u8>> {
         let at = self.0.iter().zip(row).position(|(byte, r)| byte.is_some_and(|byte| byte != *r));
         let (at, row_is_lower) = match at {
@@ -69,11 +69,11 @@ impl FuzzyKey {
             return Some(next);
         }
         // All rows with this prefix may match, so seek to the row after them. If there is none, a
-        // row that is not ahead lets the scan step on.
+        // row that does not lie ahead lets the scan step to the next row.
         Some(row_after_prefix(&next).unwrap_or_else(|| [row, &[0]].concat()))
     }
 
-    /// Appends the rest of the key up to its last fixed byte, with the first possible byte in place
+    /// Appends the rest of the key up to its last fixed byte, with the first possible byte instead
     /// of free ones.
     fn fill(&self, next: &mut Vec<u8>, reversed: bool) {
         let first = if reversed { u8::MAX } else { 0 };
@@ -85,11 +85,11 @@ impl FuzzyKey {
 
 struct FuzzyRowFilter {
     keys: Vec<FuzzyKey>,
-    /// For each key, the next row that may match, as last found; `None` before the first search and
-    /// if there is none.
+    /// For each key, the result of the last search for the next row that may match; `None` before
+    /// the first search and if there is none.
     next: Vec<Option<Vec<u8>>>,
     searched: bool,
-    /// The key that matched last, which is the likeliest to match next.
+    /// The key that matched last, which is the most likely to match next.
     last_match: usize,
     filter_row: bool,
     done: bool,
@@ -102,7 +102,7 @@ impl FuzzyRowFilter {
         Self { keys, next, searched: false, last_match: 0, filter_row: false, done: false, reversed: false }
     }
 
-    /// Updates the next rows: those that the scan has reached are searched again.
+    /// Updates the next rows: searches again for those that the scan has reached.
     fn search(&mut self, row: &[u8]) {
         for (key, next) in self.keys.iter().zip(&mut self.next) {
             let reached = |n: &Vec<u8>| if self.reversed { row <= &n[..] } else { row >= &n[..] };
@@ -118,7 +118,7 @@ impl FuzzyRowFilter {
         if self.reversed { found.max() } else { found.min() }
     }
 
-    /// The row to seek to, if it lies ahead.
+    /// Returns the row to seek to, if it lies ahead.
     fn hint(&self, row: &[u8]) -> Option<KeyBuf> {
         let next =
             self.nearest().filter(|next| if self.reversed { &next[..] < row } else { &next[..] > row });

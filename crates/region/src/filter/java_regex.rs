@@ -5,9 +5,9 @@
 //! In Java `\w`, `\d`, `\s`, `\p{Alpha}` and case folding are ASCII unless flags say otherwise, and
 //! a line ends at `\r\n`, `\n`, `\r`, U+0085, U+2028 or U+2029.
 //!
-//! Refused, because the crate searches in linear time and lacks them: look-around, back-references,
-//! atomic groups, possessive quantifiers. Also refused: `\X`, `\N`, `\b{g}`, canonical equivalence,
-//! Java's own and block properties, and a `$` in the middle of a pattern.
+//! Rejected, because the crate searches in linear time and does not support them: look-around,
+//! back-references, atomic groups, possessive quantifiers. Also rejected: `\X`, `\N`, `\b{g}`,
+//! canonical equivalence, Java-specific and block properties, and a `$` in the middle of a pattern.
 //!
 //! Known differences: with MULTILINE, `^` also matches after a line end that ends the text, and
 //! lines end at `\r` and `\n` only.
@@ -31,10 +31,10 @@ const ALL_FLAGS: i32 = 0x1ff;
 /// The maximum depth of nested groups and classes.
 const DEPTH_MAX: usize = 100;
 
-/// A pattern for the `regex` crate, for a pattern and flags of `java.util.regex.Pattern`.
+/// Translates a pattern and flags of `java.util.regex.Pattern` to a pattern of the `regex` crate.
 ///
 /// # Errors
-/// The reason why the pattern is refused.
+/// The reason why the pattern is rejected.
 pub fn translate(pattern: &str, flags: i32) -> Result<String, String> {
     if flags & !ALL_FLAGS != 0 {
         return Err(format!("Unknown flag {:#x}", flags & !ALL_FLAGS));
@@ -127,8 +127,8 @@ impl Translator<'_> {
         }
     }
 
-    /// The end of the text, or the line end before it. The line end is consumed, so nothing may
-    /// follow.
+    /// Translates an end of the text, which may be before a final line end. The line end is
+    /// consumed, so nothing may follow.
     fn end_of_text(&mut self) -> Result<(), String> {
         if self.input.peek().is_some_and(|c| !matches!(c, ')' | '|')) {
             return Err("$ or \\Z in the middle is not supported".into());
@@ -186,7 +186,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The text before the next `end`, which is consumed; `None` if there is none.
+    /// Returns the text before the next `end`, which is consumed; `None` if there is none.
     fn until(&mut self, end: char) -> Option<String> {
         let mut text = String::new();
         loop {
@@ -213,7 +213,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// After `(?`. Returns true if a group's content follows; flags alone apply from here on.
+    /// Parses after `(?`. Returns true if a group's content follows; flags alone apply from here
+    /// on.
     fn special_group(&mut self) -> Result<bool, String> {
         match self.input.peek() {
             Some(':') => drop(self.input.next()),
@@ -259,7 +260,7 @@ impl Translator<'_> {
         }
     }
 
-    /// After a `\` outside a class.
+    /// Parses after a `\` outside a class.
     fn escape(&mut self) -> Result<(), String> {
         let c = self.input.next().ok_or("pattern ends with \\")?;
         match c {
@@ -283,7 +284,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The characters of `\Q..\E` except the last, to which a quantifier would belong.
+    /// Parses the characters of `\Q..\E` except the last, to which a quantifier would belong.
     fn quoted(&mut self) {
         while let Some(c) = self.input.next() {
             if c == '\\' && self.input.next_if_eq(&'E').is_some() {
@@ -293,7 +294,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A class that is written as an escape, in brackets; `None` if the escape is one character.
+    /// Returns the class for an escape, in brackets; `None` if the escape is one character.
     fn class_escape(&mut self, c: char) -> Result<Option<String>, String> {
         let unicode = self.has(UNICODE_CHARACTER_CLASS);
         let set = match c.to_ascii_lowercase() {
@@ -329,7 +330,7 @@ impl Translator<'_> {
         Ok(format!("\\{}{{{known}}}", if negated { 'P' } else { 'p' }))
     }
 
-    /// After a `\`: the one character that an escape stands for.
+    /// Parses after a `\`: returns the one character that an escape stands for.
     fn character_escape(&mut self, c: char) -> Result<char, String> {
         Ok(match c {
             't' => '\t',
@@ -372,7 +373,7 @@ impl Translator<'_> {
         value.and_then(char::from_u32).ok_or("Illegal octal escape sequence".into())
     }
 
-    /// After a `[`.
+    /// Parses after a `[`.
     fn class(&mut self) -> Result<(), String> {
         self.enter()?;
         self.out.push('[');
@@ -422,7 +423,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// After a `\` within a class; `None` if the escape was a class, which is then written.
+    /// Parses after a `\` within a class; `None` if the escape was a class, which is then written.
     fn class_character(&mut self) -> Result<Option<char>, String> {
         let c = self.input.next().ok_or("Unclosed character class")?;
         if c == 'Q' {
@@ -445,7 +446,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A range within a class, and its letters in the other case if case is ignored.
+    /// Writes a range within a class, and its letters in the other case if case is ignored.
     fn class_range(&mut self, start: char, end: char) {
         push_range(&mut self.out, start, end);
         if !self.has(CASE_INSENSITIVE) || self.has(UNICODE_CASE) {

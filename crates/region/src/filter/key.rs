@@ -64,7 +64,7 @@ pub(super) fn parse_matching_qualifiers(bytes: &Bytes) -> Result<Box<dyn Filter>
     Ok(Box::new(FirstKeyValueMatchingQualifiersFilter { qualifiers, found: false }))
 }
 
-/// Takes the cells up to and including the first one of one of the qualifiers.
+/// Takes the cells up to and including the first cell with one of the qualifiers.
 struct FirstKeyValueMatchingQualifiersFilter {
     /// Sorted.
     qualifiers: Vec<Vec<u8>>,

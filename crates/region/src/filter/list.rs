@@ -1,16 +1,15 @@
 //! FilterList: filters joined by AND (`MUST_PASS_ALL`) or OR (`MUST_PASS_ONE`).
 //!
-//! A return code says whether to take the cell, and how far to skip (one cell, one column, the
-//! row). An AND takes the cell if all members do, and skips as far as the farthest member. An OR
-//! takes it if any member does, and skips only as far as the nearest. A seek hint overrides all
-//! others in an AND, and in an OR holds only if every member gives one.
+//! A return code has two parts: whether to take the cell, and how far to skip (one cell, one
+//! column, the row). An AND takes the cell if all members do, and skips as far as the farthest
+//! member. An OR takes it if any member does, and skips only as far as the nearest. In an AND, a
+//! seek hint overrides all other codes. In an OR, it holds only if every member gives one.
 //!
-//! * An AND stops asking at the first member that rejects, so that members that count do not see
-//!   cells that are not served; only members that [hint](Filter::is_hinting) are still asked. The
-//!   farthest hint holds.
-//! * An OR asks every member, except one that has already said that it is done with this column,
-//!   row or everything up to its hint: the scan continues there only for the other members. The
-//!   nearest hint holds.
+//! * An AND stops at the first member that rejects, so that members that count do not see cells
+//!   that are not served; it still calls members that [hint](Filter::is_hinting). The farthest hint
+//!   holds.
+//! * An OR calls every member, except one that is already done with this column, row or everything
+//!   up to its hint: the scan continues there only for the other members. The nearest hint holds.
 
 use std::cmp::Ordering;
 
@@ -40,7 +39,7 @@ enum Step {
     Row,
 }
 
-/// The two parts of a code. A seek hint returns `(false, Step::Cell)` and must be handled
+/// Returns the two parts of a code. A seek hint returns `(false, Step::Cell)` and must be handled
 /// separately.
 fn parts(code: ReturnCode) -> (bool, Step) {
     match code {
@@ -80,13 +79,13 @@ fn or_codes(a: ReturnCode, b: ReturnCode) -> ReturnCode {
     code_of(a_in || b_in, a_step.min(b_step))
 }
 
-/// Compares keys in scan order: a reversed scan meets rows in descending order, and a row's cells
+/// Compares keys in scan order: a reversed scan reads rows in descending order, and a row's cells
 /// in the usual order.
 fn compare(a: &CellRef<'_>, b: &CellRef<'_>, reversed: bool) -> Ordering {
     if reversed && a.row() != b.row() { b.row().cmp(a.row()) } else { CellComparator::Default.compare(a, b) }
 }
 
-/// The values of the included members' transforms, one after the other.
+/// Applies the transforms of the included members in sequence.
 fn transform<'f>(members: impl Iterator<Item = &'f dyn Filter>, cell: &CellRef<'_>) -> Option<ReplacedValue> {
     members.fold(None, |replaced, member| match replaced {
         None => member.transform(cell),
@@ -106,8 +105,8 @@ impl AndList {
         Self { seeking: Vec::with_capacity(members.len()), members, reversed: false }
     }
 
-    /// Asks members up to the first that rejects. Returns the combined code, and how many were
-    /// asked.
+    /// Calls members up to the first that rejects. Returns the combined code, and how many were
+    /// called.
     fn ask_in_turn(&mut self, cell: &CellRef<'_>) -> Result<(ReturnCode, usize)> {
         let mut code = ReturnCode::Include;
         for (i, member) in self.members.iter_mut().enumerate() {
@@ -133,7 +132,7 @@ impl Filter for AndList {
         self.seeking.clear();
     }
 
-    /// Asks every member, because some record the row. A member that could still give a hint keeps
+    /// Calls every member, because some record the row. A member that could still give a hint keeps
     /// the row.
     fn filter_row_key(&mut self, first_cell: &CellRef<'_>) -> Result<bool> {
         let (mut any_refused, mut hint_possible) = (false, false);
@@ -213,14 +212,14 @@ impl Filter for AndList {
     }
 }
 
-/// A member of an OR, and its last answer in this row.
+/// A member of an OR, and its last code in this row.
 struct Member {
     filter: Box<dyn Filter>,
     included: bool,
     said: Option<ReturnCode>,
-    /// The cell of the last answer, if that matters: for any code but Include and Skip.
+    /// The cell of the last code, if it matters: for any code but Include and Skip.
     said_of: KeyBuf,
-    /// The hint of `SeekNextUsingHint`, once it was asked for.
+    /// The hint of `SeekNextUsingHint`, once it was requested.
     hint: Option<KeyBuf>,
 }
 
@@ -236,8 +235,8 @@ impl Member {
         self.hint = None;
     }
 
-    /// The answer for this cell, if the member's last answer covers it, so that it need not be
-    /// asked.
+    /// Returns the code for this cell if the member's last code covers it, so that the member need
+    /// not be called.
     fn said_before(&mut self, cell: &CellRef<'_>, reversed: bool) -> Result<Option<ReturnCode>> {
         let Some(said) = self.said else { return Ok(None) };
         let holds = match parts(said) {

@@ -1,6 +1,6 @@
 //! Parses filters: class name and message, as `ProtobufUtil.toFilter` does.
 //!
-//! Errors are worded as in HBase, cause within cause, and the outermost is always
+//! Errors are worded as in HBase, with nested causes, and the outermost is always
 //! `DoNotRetryIOException`. Required fields and enum numbers are checked here, because prost does
 //! not check them.
 
@@ -25,11 +25,11 @@ pub const FILTERS_MAX: usize = 1 << 18;
 /// the current row.
 const FILTER_BYTES: u64 = 512;
 /// The memory of an element of a filter's arguments (a range, a key, a prefix, a member of a list)
-/// beside its own bytes.
+/// in addition to its bytes.
 const ELEMENT_BYTES: u64 = 256;
 /// The memory for each byte of packed timestamps.
 const PACKED_FACTOR: u64 = 16;
-/// The memory of a regular expression beside its compiled form: the states of its searches.
+/// The memory of a regular expression in addition to its compiled form: the states of its searches.
 const REGEX_BYTES: u64 = 320 << 10;
 
 const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
@@ -38,13 +38,13 @@ const PACKAGE: &str = "org.apache.hadoop.hbase.filter.";
 ///
 /// # Errors
 /// `DoNotRetryIOException` for an unknown class, an invalid message, arguments that the class
-/// refuses, regular expressions that cannot be run, and filters beyond the bounds.
+/// rejects, regular expressions that cannot be run, and filters beyond the bounds.
 pub fn from_proto(filter: &pb::Filter) -> Result<Box<dyn Filter>> {
     from_proto_sized(filter).map(|(filter, _)| filter)
 }
 
-/// As [`from_proto`], with an upper bound of the bytes that the filter takes while it is used,
-/// without slices of the message.
+/// As [`from_proto`], but also returns an upper bound of the bytes that the filter takes while it
+/// is used, without slices of the message.
 ///
 /// # Errors
 /// As [`from_proto`].
@@ -54,16 +54,16 @@ pub fn from_proto_sized(filter: &pb::Filter) -> Result<(Box<dyn Filter>, u64)> {
     Ok((filter, parser.bytes + parser.regexes.bytes(REGEX_BYTES)))
 }
 
-/// An upper bound of the memory that parsing a filter takes, without regular expressions, whose own
-/// bound is smaller than their size on the wire. It is computed from the bytes before any of them
-/// is decoded: a filter of 2 bytes an element becomes a hundred times as large, so a caller must
-/// reserve the memory before it parses a client's filter.
+/// Returns an upper bound of the memory that parsing a filter takes, without regular expressions,
+/// whose bound is smaller than their size on the wire. It is computed before any bytes are decoded:
+/// a filter of 2 bytes per element becomes a hundred times as large, so a caller must reserve the
+/// memory before it parses a client's filter.
 pub fn bytes_to_read(filter: &pb::Filter) -> u64 {
     bytes_of(&filter.name, filter.serialized_filter.as_deref().unwrap_or_default(), 0)
 }
 
 fn bytes_of(name: &str, bytes: &[u8], depth: usize) -> u64 {
-    // A class that is no filter, or a filter nested too deep, is refused without being decoded.
+    // A class that is not a filter, or a filter nested too deep, is rejected without decoding it.
     let Some(class) = name.strip_prefix(PACKAGE).filter(|_| depth < DEPTH_MAX) else { return FILTER_BYTES };
     let member = match class {
         "FilterList" => 2,
@@ -79,8 +79,8 @@ fn bytes_of_nested(message: &[u8], depth: usize) -> u64 {
     bytes_of(name, field(message, 2).unwrap_or_default(), depth)
 }
 
-/// The memory of a filter of a class. The arguments of a list or a wrapper are filters, which are
-/// counted separately.
+/// Returns the memory of a filter of a class. The arguments of a list or a wrapper are filters,
+/// which are counted separately.
 fn own_bytes(class: &str, bytes: &[u8]) -> u64 {
     let own = match class {
         "FilterList" | "SkipFilter" | "WhileMatchFilter" | "FilterWrapper" => 0,
@@ -174,12 +174,13 @@ impl Parser {
     }
 }
 
-/// `ClassNotFoundException`, as far as an error can express it: only ever the cause of another one.
+/// A `ClassNotFoundException`, as far as an error can represent it: only used as the cause of
+/// another error.
 pub(super) fn class_not_found(name: &str) -> HBaseError {
     HBaseError::new(ErrorKind::Deserialization, format!("java.lang.ClassNotFoundException: {name}"))
 }
 
-/// `DeserializationException` with a cause.
+/// A `DeserializationException` with a cause.
 pub(super) fn deserialization(cause: HBaseError) -> HBaseError {
     HBaseError::new(ErrorKind::Deserialization, cause.to_string())
 }
@@ -193,7 +194,7 @@ pub(super) fn decode<M: Message + Default>(bytes: &Bytes, required: &[(u32, &str
     }
 }
 
-/// The operator in a required enum field. An unknown number counts as missing, as in Java.
+/// Returns the operator in a required enum field. An unknown number counts as missing, as in Java.
 pub(super) fn compare_op(bytes: &[u8], number: u32, value: i32, name: &str) -> Result<pb::CompareType> {
     field(bytes, number).and_then(|_| pb::CompareType::try_from(value).ok()).ok_or_else(|| missing(name))
 }
@@ -208,12 +209,12 @@ fn invalid_message(what: &str) -> HBaseError {
     HBaseError::new(ErrorKind::Deserialization, format!("{class}: {what}"))
 }
 
-/// The payload of a message's field, the last one of that number; empty for scalars.
+/// Returns the payload of a message's last field with this number; empty for scalars.
 pub(super) fn field(bytes: &[u8], number: u32) -> Option<&[u8]> {
     payloads(bytes, number).last()
 }
 
-/// The payloads of all of a message's fields with this number.
+/// Returns the payloads of all of a message's fields with this number.
 fn payloads(mut bytes: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     let next = move || {
         let (tag, payload, rest) = next_field(bytes)?;
@@ -224,7 +225,7 @@ fn payloads(mut bytes: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(next).filter_map(of_number)
 }
 
-/// The number of fields of a message.
+/// Returns the number of fields of a message.
 fn fields(mut bytes: &[u8]) -> u64 {
     let mut count = 0;
     while let Some((_, _, rest)) = next_field(bytes) {

@@ -18,7 +18,7 @@ pub(super) fn parse_prefix(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     })
 }
 
-/// A PrefixFilter without a prefix drops every row, and continues to the last.
+/// A PrefixFilter without a prefix: drops every row, and continues to the last.
 struct NoPrefixFilter;
 
 impl Filter for NoPrefixFilter {
@@ -63,7 +63,8 @@ impl PrefixFilter {
         }
     }
 
-    /// The position of a row relative to the rows with the prefix, in the direction of the scan.
+    /// Returns the position of a row relative to the rows with the prefix, in the direction of the
+    /// scan.
     fn place(&self, row: &[u8]) -> Ordering {
         let order = row[..row.len().min(self.prefix.len())].cmp(&self.prefix[..]);
         if self.reversed { order.reverse() } else { order }
@@ -75,7 +76,7 @@ impl Filter for PrefixFilter {
         self.filter_row = true;
     }
 
-    /// A row before the prefix is not dropped here, so that `filter_cell` can ask for a seek.
+    /// Keeps a row before the prefix, so that `filter_cell` can request a seek.
     fn filter_row_key(&mut self, first_cell: &CellRef<'_>) -> Result<bool> {
         if self.passed {
             return Ok(true);
@@ -105,7 +106,7 @@ impl Filter for PrefixFilter {
 
     fn next_cell_hint(&mut self, cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
         let hint = if self.reversed { &self.reversed_hint } else { &self.forward_hint };
-        // A reversed seek from the hint's own row would not move.
+        // A reversed seek to the current row would not move.
         Ok(hint.as_ref().filter(|hint| hint.as_cell().row() != cell.row()).cloned())
     }
 
@@ -161,8 +162,8 @@ pub(super) fn parse_page(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     Ok(Box::new(PageFilter { page_size: proto.page_size, rows: 0 }))
 }
 
-/// A number of rows for each region. A row counts if [`Filter::filter_row`] is called for it. So it
-/// does not count after a filter of an AND list that rejected it.
+/// Passes a number of rows for each region. A row counts if [`Filter::filter_row`] is called for
+/// it. So it does not count if a filter before it in an AND list rejects it.
 struct PageFilter {
     page_size: i64,
     rows: i64,
@@ -240,7 +241,7 @@ pub(super) fn parse_all(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     Ok(Box::new(FilterAllFilter))
 }
 
-/// Reads everything and serves nothing. HBase's benchmarks scan with it.
+/// Reads all rows and serves none. HBase's benchmarks scan with it.
 struct FilterAllFilter;
 
 impl Filter for FilterAllFilter {

@@ -108,7 +108,7 @@ fn sort_and_merge(mut ranges: Vec<RowRange>) -> Result<Vec<RowRange>> {
 #[derive(Clone, Copy)]
 enum RangePosition {
     Within,
-    /// On the excluded bound of a range: the next row may be within.
+    /// On the excluded bound of a range: the next row may be within the range.
     OnBound,
     /// Before the range at this index.
     Before(usize),

@@ -1,6 +1,6 @@
 //! Filters that test the value of one column: SingleColumnValueFilter and
-//! SingleColumnValueExcludeFilter decide about the row by it, ColumnValueFilter serves nothing
-//! else.
+//! SingleColumnValueExcludeFilter decide about the row by it, ColumnValueFilter serves only its
+//! cells.
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, CellRef, Result};
@@ -108,7 +108,7 @@ impl Filter for SingleColumnValueFilter {
     }
 }
 
-/// The same, but the tested column is not served.
+/// As [`SingleColumnValueFilter`], but does not serve the tested column.
 struct SingleColumnValueExcludeFilter(SingleColumnValueFilter);
 
 impl Filter for SingleColumnValueExcludeFilter {

@@ -1,4 +1,4 @@
-//! For tests: filters from messages, and a scan over rows in memory that drives a filter as a
+//! Test support: filters from messages, and a scan over rows in memory that calls a filter as a
 //! region scanner does.
 
 use bytes::Bytes;
@@ -58,7 +58,7 @@ pub(super) fn compare_filter(op: CompareType, comparator: pb::Comparator) -> pb:
     pb::CompareFilter { compare_op: op as i32, comparator: Some(comparator) }
 }
 
-/// RowFilter, FamilyFilter, QualifierFilter or ValueFilter against plain bytes.
+/// A RowFilter, FamilyFilter, QualifierFilter or ValueFilter that compares with plain bytes.
 pub(super) fn compare(class: &str, op: CompareType, value: &[u8]) -> pb::Filter {
     wire(class, &pb::RowFilter { compare_filter: compare_filter(op, binary(value)) })
 }
@@ -83,8 +83,8 @@ pub(super) fn next_random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Cells from words `row/family:qualifier@timestamp=value`, sorted; `@timestamp` and `=value` may
-/// be left out.
+/// Parses cells from words `row/family:qualifier@timestamp=value`, sorted; `@timestamp` and
+/// `=value` are optional.
 pub(super) fn cells(text: &str) -> Vec<KeyValue> {
     let mut cells: Vec<_> = text.split_whitespace().map(cell).collect();
     cells.sort_by(|a, b| CellComparator::Default.compare(&a.as_cell(), &b.as_cell()));
@@ -100,13 +100,13 @@ fn cell(word: &str) -> KeyValue {
     KeyValue::put(&raw(row), &raw(family), &raw(qualifier), timestamp.parse().unwrap(), &raw(value))
 }
 
-/// What a scan served, and how it went.
+/// The result of a scan: what it served, and how it ended.
 #[derive(Debug, Default)]
 pub(super) struct Served {
     pub(super) cells: CellBuffer,
-    /// How many cells the filter was asked about.
+    /// The number of cells for which the filter was called.
     pub(super) asked: usize,
-    /// Whether the filter ended the scan.
+    /// True if the filter ended the scan.
     pub(super) ended: bool,
 }
 
@@ -206,7 +206,7 @@ impl Scan<'_> {
         Ok(row_index + 1)
     }
 
-    /// Follows a hint, when it lies ahead: to a cell of this row, or to another row.
+    /// Follows a hint if it lies ahead: to a cell of this row, or to another row.
     fn seek(&mut self, row_index: usize, i: usize) -> Result<std::result::Result<usize, usize>> {
         let row = self.rows[row_index];
         let cell = row[i].as_cell();
@@ -237,7 +237,7 @@ impl Scan<'_> {
     }
 }
 
-/// Scans, and asserts what is served.
+/// Scans, and asserts which cells are served.
 pub(super) fn assert_serves(proto: &pb::Filter, input: &str, expected: &str) {
     assert_eq!(serves(proto, input, false), expected, "{} over {input}", proto.name);
 }

@@ -1,4 +1,4 @@
-//! What each filter serves of small tables, forward and reversed.
+//! The cells that each filter serves of small tables, forward and reversed.
 
 use evenkeel_common::{CellRef, ErrorKind, KeyValue};
 use evenkeel_protocol::pb::{self, CompareType};
@@ -249,7 +249,7 @@ fn prefix_seeks_and_ends() {
     assert_serves_reversed(&prefix(b"b"), input, "bz/f:1 ba/f:1 b/f:1");
     // One cell before the prefix, three within; the row after ends the scan by its key.
     assert_eq!(asked(&prefix(b"b"), input, false), 4);
-    // Reversed, the row that is the hint is asked about too.
+    // Reversed, the filter is also called for the row that is the hint.
     assert_eq!(asked(&prefix(b"b"), input, true), 5);
     assert!(scan(&mut *filter_of(&prefix(b"b")), &cells(input), false).unwrap().ended);
     assert_serves(&prefix(b"bb"), input, "");
@@ -292,7 +292,7 @@ fn pages_count_rows_that_are_served() {
     let refuse_x = || wire("SingleColumnValueFilter", &single_column(Equal, true, true));
     let input = "a/f:a a/f:q=w b/f:q=v c/f:q=v d/f:q=v";
     assert_serves(&all(vec![refuse_x(), page(2)]), input, "b/f:q=v c/f:q=v");
-    // The other way round the page counts the refused row too.
+    // In the other order, the page also counts the rejected row.
     assert_serves(&all(vec![page(2), refuse_x()]), input, "b/f:q=v");
 }
 
@@ -338,7 +338,7 @@ fn fuzzy_masks_as_clients_send_them() {
         assert_serves(&filter, input, "b1x/f:q");
         assert_serves_reversed(&filter, input, "b1x/f:q");
     }
-    // All zeros read as prepared, all free, in the first version; as fixed in the second.
+    // All zeros: read as already converted, all free, in the first version; as fixed in the second.
     assert_serves(&fuzzy(&[(b"b9y", &[0, 0, 0])], None), "a1x/f:q b9y/f:q", "a1x/f:q b9y/f:q");
     assert_serves(&fuzzy(&[(b"b9y", &[0, 0, 0])], Some(true)), "a1x/f:q b9y/f:q", "b9y/f:q");
     assert!(filter_error(&fuzzy(&[(b"ab", &[0])], None)).message().contains("lengths"));
@@ -362,8 +362,8 @@ fn fuzzy_serves_just_what_matches() {
     let mut state = 11;
     for round in 0..3000 {
         let mut random = |n: u64| next_random(&mut state) % n;
-        // Few letters, the extremes among them, and rows no shorter than keys: shorter ones may be
-        // jumped over.
+        // Few letters, including the extremes, and rows no shorter than keys: the filter may skip
+        // shorter ones.
         let letters = [0u8, 1, 0x7f, 0x80, 0xff];
         let keys: Vec<Vec<Option<u8>>> = (0..1 + random(3))
             .map(|_| {
@@ -487,7 +487,7 @@ fn row_ranges_seek() {
 fn key_only_replaces_values() {
     assert_serves(&key_only(false), "a/f:1=xyz a/f:2", "a/f:1 a/f:2");
     assert_serves(&key_only(true), "a/f:1=xyz a/f:2", r"a/f:1=\x00\x00\x00\x03 a/f:2=\x00\x00\x00\x00");
-    // Within lists and wrappers, one on top of the other.
+    // Within lists and wrappers, two transforms in sequence.
     assert_serves(&all(vec![key_only(true), key_only(true)]), "a/f:1=xyz", r"a/f:1=\x00\x00\x00\x04");
     assert_serves(
         &all(vec![skip(key_only(false)), while_match(key_only(true))]),
@@ -535,10 +535,10 @@ fn timestamps_with_and_without_hints() {
 #[test]
 fn skip_drops_rows_with_any_refusal() {
     assert_serves(&skip(compare("ValueFilter", NotEqual, b"x")), TABLE, "b/f:1=y b/g:3=z d/g:1=y");
-    // Any code but Include is a refusal, also one that takes the cell.
+    // Any code but Include is a rejection, even one that takes the cell.
     let page = pb::ColumnPaginationFilter { limit: 5, offset: Some(0), column_offset: None };
     assert_serves(&skip(wire("ColumnPaginationFilter", &page)), TABLE, "");
-    // The row key is not handed on, so a row filter has no say.
+    // The row key is not delegated, so a row filter has no effect.
     assert_serves(&skip(compare("RowFilter", Equal, b"b")), TABLE, TABLE);
 }
 
@@ -550,7 +550,7 @@ fn while_match_ends_the_scan() {
             .unwrap();
     assert_eq!(served.text(), "a/f:1=x a/f:2=y b/f:1=y");
     assert!(served.ended);
-    // The direction is not handed on: the inner filter thinks that it goes forward.
+    // The direction is not delegated: the inner filter assumes a forward scan.
     assert_serves_reversed(&while_match(prefix(b"b")), TABLE, "");
 }
 
@@ -559,7 +559,7 @@ fn a_wrapper_hands_everything_on_but_the_direction() {
     let wrapped = |filter: pb::Filter| wire("FilterWrapper", &pb::FilterWrapper { filter });
     assert_serves(&wrapped(prefix(b"b")), TABLE, "b/f:1=y b/g:3=z");
     assert_serves(&wrapped(key_only(false)), "a/f:1=x", "a/f:1");
-    // Both it and the scan ask about each row.
+    // Both it and the scan call it for each row.
     assert_serves(&wrapped(page(2)), TABLE, "a/f:1=x a/f:2=y");
 }
 
@@ -601,10 +601,10 @@ fn hints_in_lists() {
     assert_serves(&either, &input, "r/f:57 r/f:81");
     // Between the two, the first is done with the row and the other waits for its hint.
     assert!(asked(&either, &input, false) < 30);
-    // A refusal does not hide the hint of a later member.
+    // A rejection does not hide the hint of a later member.
     let late = all(vec![compare("ValueFilter", Equal, b"x"), column_prefix(b"57")]);
     assert_eq!(asked(&late, &input, false), 1 + 43);
-    // Nor does a refused row key.
+    // Neither does a rejected row key.
     let rows = "a/f:q b/f:q c/f:q d/f:q";
     assert_serves(&all(vec![compare("RowFilter", NotEqual, b"a"), prefix(b"d")]), rows, "d/f:q");
     assert_eq!(asked(&all(vec![compare("RowFilter", NotEqual, b"a"), prefix(b"d")]), rows, false), 2);
@@ -613,7 +613,7 @@ fn hints_in_lists() {
     assert_serves_reversed(&either, rows, "d/f:q b/f:q");
 }
 
-/// A condition on a single cell, in filters and in plain words.
+/// A condition on a single cell, as filters and as a plain function.
 #[derive(Debug)]
 enum Condition {
     Qualifier(CompareType, u8),

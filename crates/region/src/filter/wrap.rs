@@ -1,7 +1,7 @@
 //! Filters around another one: SkipFilter, WhileMatchFilter, FilterWrapper.
 //!
-//! They delegate the same calls as in HBase: neither of the first two delegates hints,
-//! `filter_row_cells` or the direction of the scan, and both take any code but `Include` for a
+//! They delegate the same calls as in HBase: SkipFilter and WhileMatchFilter delegate neither hints
+//! nor `filter_row_cells` nor the direction of the scan, and both treat any code but `Include` as a
 //! rejection.
 
 use bytes::Bytes;
@@ -62,7 +62,7 @@ pub(super) fn parse_while_match(parser: &mut Parser, bytes: &Bytes) -> Result<Bo
     Ok(Box::new(WhileMatchFilter { inner: parser.nested(&proto.filter)?, done: false }))
 }
 
-/// Ends the scan once the inner filter rejects anything.
+/// Ends the scan once the inner filter rejects a row or a cell.
 struct WhileMatchFilter {
     inner: Box<dyn Filter>,
     done: bool,
@@ -116,9 +116,9 @@ pub(super) fn parse_wrapper(parser: &mut Parser, bytes: &Bytes) -> Result<Box<dy
     Ok(Box::new(FilterWrapper { inner: parser.nested(&proto.filter)? }))
 }
 
-/// HBase's region scanner wraps every filter in it; here it exists only for a client that sends it.
+/// HBase's region scanner wraps every filter in it; here it exists only for clients that send it.
 /// It drops the cells of a rejected row already in `filter_row_cells`, so the inner filter may be
-/// asked twice about a row.
+/// called twice for a row.
 struct FilterWrapper {
     inner: Box<dyn Filter>,
 }

@@ -280,7 +280,7 @@ impl ScannerContext {
     }
 
     /// As [`ScannerContext::time_reached`] within a row; also true if the call pauses there. Checks
-    /// the clock once per [`CELLS_PER_TIME_CHECK`] cells.
+    /// the clock about every [`CELLS_PER_TIME_CHECK`] cells.
     pub(crate) fn time_reached_at_cell(&mut self) -> bool {
         self.cells_until_time_check -= 1;
         if self.cells_until_time_check > 0 {

@@ -1,5 +1,5 @@
-//! Random writes, flushes, compactions, reopenings and reads of one store, against a model that
-//! keeps lists of cells and answers by definition.
+//! Random writes, flushes, compactions, reopenings and reads of one store, compared with a model
+//! that keeps lists of cells and answers by definition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Cell {
 }
 
 impl Cell {
-    /// Whether this marker hides a put. In normal behaviour, sequence ids do not matter.
+    /// Returns true if this marker hides a put. In normal behaviour, sequence ids do not matter.
     fn hides(&self, put: &Self) -> bool {
         let same_column = self.qualifier == put.qualifier;
         self.row == put.row
@@ -70,7 +70,7 @@ impl Cell {
 
 type Column = (String, String);
 
-/// Puts by column, the newest first; of one timestamp, the last written first.
+/// Puts by column, the newest first; with equal timestamps, the last written first.
 fn columns<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeMap<Column, Vec<&'a Cell>> {
     let mut columns: BTreeMap<Column, Vec<&Cell>> = BTreeMap::new();
     cells
@@ -80,7 +80,7 @@ fn columns<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeMap<Column, Vec<&'
     columns
 }
 
-/// What is left of `cells` when they are written to one file.
+/// Returns the cells that remain when `cells` are written to one file.
 fn merged(cells: &[Cell], versions: usize, drop_deletes: bool, read_point: u64) -> Vec<Cell> {
     let old = |c: &Cell| c.seq_id <= read_point;
     let markers: Vec<&Cell> = cells.iter().filter(|c| !c.is_put()).collect();
@@ -114,12 +114,12 @@ struct Model {
     memstore: Vec<Cell>,
     files: Vec<(String, Vec<Cell>)>,
     versions: usize,
-    /// What is older has expired.
+    /// Older cells have expired.
     oldest_unexpired: i64,
 }
 
 impl Model {
-    /// What is left of cells when they are written now.
+    /// Returns the cells that remain when `cells` are written at this moment.
     fn written(&self, cells: &[Cell], drop_deletes: bool, read_point: u64) -> Vec<Cell> {
         let mut cells = merged(cells, self.versions, drop_deletes, read_point);
         cells.retain(|cell| !cell.is_put() || cell.timestamp >= self.oldest_unexpired);
@@ -173,7 +173,7 @@ fn wants(scan: &Scan, qualifier: &str) -> bool {
 const ROWS: u64 = 6;
 const QUALIFIERS: [&str; 4] = ["", "a", "b", "c"];
 const TIMESTAMPS: u64 = 6;
-/// Between two timestamps, in milliseconds: times to live are in seconds.
+/// The distance between two timestamps, in milliseconds: times to live are in seconds.
 const STEP_MS: i64 = 1000;
 
 fn random_time(random: &mut Random) -> i64 {
@@ -219,7 +219,7 @@ fn random_range(random: &mut Random) -> Scan {
     }
 }
 
-/// Drains a scanner under limits that cut it anywhere; joins what belongs to one row.
+/// Drains a scanner under limits that cut results anywhere; joins the parts of each row.
 fn read(mut scanner: RegionScanner, random: &mut Random) -> Vec<Vec<String>> {
     let (batch, bytes) = match random.below(3) {
         0 => (0, u64::MAX),
@@ -245,8 +245,8 @@ fn read(mut scanner: RegionScanner, random: &mut Random) -> Vec<Vec<String>> {
     rows
 }
 
-/// Whether a cell is of the rows and times of a file, which divides both with the others of one
-/// compaction.
+/// Returns true if a cell is in the rows and times of a file, which divides both with the other
+/// files of one compaction.
 fn may_hold(file: &StoreFile, cell: &Cell) -> bool {
     let (Some(first), Some(last)) = (file.reader().first_key(), file.reader().last_key()) else {
         return false;
@@ -279,7 +279,7 @@ impl ModelRun {
         let encoding = ["NONE", "ROW_INDEX_V1"][(seed as usize) % 2];
         let ttl_ms = (seed % 4 == 3).then_some(3000);
         let (versions_text, ttl) = (versions.to_string(), if ttl_ms.is_some() { "3" } else { "FOREVER" });
-        // When something expires in memory is each strategy's own matter.
+        // When cells expire in memory depends on the strategy.
         let in_memory = ["BASIC", "EAGER", "NONE", "ADAPTIVE", "EAGER"][(seed as usize) % 5];
         let in_memory = if ttl_ms.is_some() { "NONE" } else { in_memory };
         let basics = [
@@ -345,7 +345,7 @@ impl ModelRun {
         self.divide(cells, &before);
     }
 
-    /// Puts cells where they are among the files that were not there before.
+    /// Assigns cells to the new files, those that are not in `before`.
     fn divide(&mut self, mut cells: Vec<Cell>, before: &[String]) {
         let state = self.test.store.state.load();
         for file in state.files.iter().filter(|file| !before.iter().any(|name| name == file.name())) {
@@ -355,8 +355,8 @@ impl ModelRun {
         assert!(cells.iter().all(|cell| !cell.is_put()), "in no file: {cells:?}");
     }
 
-    /// All that is in memory comes into one segment or more; where cells go, just those go that a
-    /// flush would drop.
+    /// Moves all cells in memory to one segment or more. If it drops cells, it drops exactly those
+    /// that a flush would drop.
     fn flush_in_memory(&mut self) {
         let read_point = self.smallest_read_point();
         if self.test.flush_in_memory(read_point) {
@@ -367,8 +367,9 @@ impl ModelRun {
         assert_eq!(self.test.store.memstore_size().cells, self.model.memstore.len() as u64);
     }
 
-    /// A rewrite drops the markers of a column behind a put that a family marker hides, which hides
-    /// all that they hide. Takes those off the model that the store does not have any more.
+    /// A rewrite drops the markers of a column behind a put that a family marker hides, because
+    /// that marker hides all that they hide. Removes from the model the markers that the store has
+    /// dropped.
     fn forget_covered_markers(&mut self) {
         let there = self.cells_in_memory();
         let markers: Vec<Cell> = self.model.memstore.iter().filter(|c| !c.is_put()).cloned().collect();
@@ -381,7 +382,7 @@ impl ModelRun {
         });
     }
 
-    /// Row and sequence id of each cell in memory.
+    /// Returns row and sequence id of each cell in memory.
     fn cells_in_memory(&self) -> Vec<(String, u64)> {
         let mut cells = Vec::new();
         for segment in self.test.store.state.load().segments() {
@@ -469,7 +470,7 @@ fn describe(scan: &Scan) -> String {
     )
 }
 
-/// Whatever engine compacts them, cells are neither lost nor come back.
+/// With every engine, compactions neither lose cells nor bring them back.
 #[test]
 fn a_store_answers_as_the_model() {
     for (at, engine) in ENGINES.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A store over a file system in memory, for tests.
+//! A store over an in-memory file system, for tests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::ops::Scan;
 use crate::region::RegionScanner;
 use crate::scanner::{NextState, ScannerContext};
 
-/// Now, in tests.
+/// The current time in tests.
 pub(crate) const NOW_MS: i64 = 1_000_000;
 
 pub(crate) fn env() -> (StoreEnv, Arc<ManualClock>) {
@@ -43,7 +43,7 @@ pub(crate) fn family(name: &[u8], attributes: &[(&str, &str)]) -> ColumnFamilyDe
     attributes.iter().fold(family, |family, (key, value)| family.with(key, value))
 }
 
-/// Engines, by what makes small stores of tests use them.
+/// Engines, with settings that make the small stores of tests use them.
 pub(crate) const ENGINES: [&[(&str, &str)]; 4] = [
     &[],
     &[
@@ -69,7 +69,7 @@ pub(crate) const ENGINES: [&[(&str, &str)]; 4] = [
     ],
 ];
 
-/// A store and the last sequence id given out.
+/// A store and the last sequence id assigned.
 pub(crate) struct TestStore {
     pub env: StoreEnv,
     pub clock: Arc<ManualClock>,
@@ -113,7 +113,7 @@ impl TestStore {
         }
     }
 
-    /// Says whether cells may have been dropped.
+    /// Returns true if cells may have been dropped.
     pub(crate) fn flush_in_memory(&self, smallest_read_point: u64) -> bool {
         self.store.push_active();
         let change = self.store.plan_in_memory(smallest_read_point).expect("in memory");
@@ -124,7 +124,7 @@ impl TestStore {
         })
     }
 
-    /// Gives the inputs, and whether markers were dropped.
+    /// Returns the inputs, and whether markers were dropped.
     pub(crate) fn compact(&self, major: bool, smallest_read_point: u64) -> Option<(Vec<String>, bool)> {
         let request = self.store.select_compaction(major)?;
         let drops_deletes = request.drops_deletes();
@@ -161,7 +161,7 @@ pub(crate) fn drain(scanner: &mut RegionScanner) -> Result<Vec<Vec<String>>> {
     drain_with(scanner, ScannerContext::unlimited, |_| ())
 }
 
-/// As [`drain`], with these limits for each call, and does something with the scanner before it.
+/// As [`drain`], with these limits for each call. Calls a closure with the scanner before each.
 pub(crate) fn drain_with(
     scanner: &mut RegionScanner,
     limits: impl Fn() -> ScannerContext,
@@ -182,7 +182,7 @@ pub(crate) fn drain_with(
     panic!("a scan that never ends")
 }
 
-/// `row/qualifier/timestamp/value`, or the type of a marker in place of the value.
+/// `row/qualifier/timestamp/value`, or the type of a marker instead of the value.
 pub(crate) fn text(cell: &evenkeel_common::CellRef<'_>) -> String {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let last = match cell.cell_type() {

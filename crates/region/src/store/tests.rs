@@ -1,5 +1,5 @@
-//! Stores and their directories: what is opened, what is not, and what happens to files that were
-//! replaced.
+//! Stores and their directories: which files are opened, which are not, and what happens to
+//! replaced files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -190,8 +190,7 @@ fn a_cancelled_compaction_ends_at_its_next_step_and_leaves_nothing() {
     assert_eq!(test.compact(true, u64::MAX).map(|(files, _)| files.len()), Some(2));
 }
 
-/// All its cells are in one row, and dropped: the compaction writes nothing for as long as it
-/// reads.
+/// All its cells are in one row and dropped: the compaction writes nothing while it reads.
 #[test]
 fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     const CELLS: usize = 500_000;
@@ -202,12 +201,12 @@ fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     for n in 0..CELLS {
         test.add("r", &format!("{n:06}"), NOW_MS, CellType::Put, "");
     }
-    // The file is not so old that it is left out unread.
+    // The file is not old enough to be dropped without reading it.
     test.add("r", "last", NOW_MS + 60_000, CellType::Put, "v");
     test.flush(u64::MAX);
     test.clock.advance_ms(60_000);
     let request = test.store.select_compaction(true).expect("a file");
-    // It waits for a block in the middle. From there on it may read two more, of a few hundred.
+    // It blocks in the middle. From there on it may read two more blocks, of a few hundred.
     let (gate, file) = (Gate::new(), names(&test.store).remove(0));
     faulty.inject(Fault::on(Op::Read, &file).after(100).waits_for(&gate));
     faulty.inject(Fault::on(Op::Read, &file).after(102).always().fails(std::io::ErrorKind::Other));
@@ -225,8 +224,8 @@ fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     test.store.compact(&request, u64::MAX).expect("compacted");
 }
 
-/// The bytes that a compaction of `rows` rows of a kilobyte counts towards the limit, if `expired`
-/// of them have expired.
+/// Returns the bytes that a compaction of `rows` rows of a kilobyte counts towards the limit, if
+/// `expired` of them have expired.
 fn counted_bytes(rows: u64, expired: u64) -> u64 {
     let mut test = TestStore::new(&[("TTL", "10")]);
     let value = "v".repeat(1000);
@@ -241,7 +240,7 @@ fn counted_bytes(rows: u64, expired: u64) -> u64 {
     test.env.compaction_throughput.controller().bytes()
 }
 
-/// Dropped cells have been read. Those that are kept count once, not as read and written.
+/// Dropped cells have been read. Kept cells count once, not as read and as written.
 #[test]
 fn a_compaction_that_drops_its_cells_is_as_slow_as_one_that_keeps_them() {
     let counted = [0, 499, 250].map(|expired| counted_bytes(500, expired));
@@ -352,7 +351,7 @@ fn a_period_of_0_means_no_major_compaction_by_itself() {
     assert!(test.store.select_compaction(true).is_some_and(|request| request.is_major()), "a user's");
 }
 
-/// Where a block's header says which checksums follow it, and of how many bytes each.
+/// Where a block's header records which checksums follow it, and how many bytes each covers.
 const CHECKSUM_AT: std::ops::Range<usize> = 24..29;
 
 fn checksum_of_the_first_block(env: &StoreEnv, family: ColumnFamilyDescriptor) -> Vec<u8> {
@@ -388,8 +387,9 @@ fn new_files_have_the_checksums_of_the_configuration_and_the_family() {
     assert_eq!(checksum_of_the_first_block(&env(&conf), family), [0, 0, 0, 2, 0]);
 }
 
-/// What bloom filters and index the file of a hundred rows has: the kind of the filter, whether it
-/// knows which rows have DeleteFamily markers, levels of the index, bytes of the file.
+/// Returns the bloom filters and the index of the file of a hundred rows: the kind of the filter,
+/// whether a filter records the rows with DeleteFamily markers, levels of the index, bytes of the
+/// file.
 fn filters_of_a_new_file(settings: &[(&str, &str)]) -> (BloomType, bool, u32, u64) {
     let mut conf = Configuration::new();
     settings.iter().for_each(|(key, value)| conf.set(*key, *value));
@@ -431,8 +431,8 @@ fn new_files_have_the_filters_and_the_index_of_the_configuration() {
     }
 }
 
-/// Two files in memory's order: what a compaction by each engine makes of them has every cell, with
-/// its sequence id and tags.
+/// The output of a compaction by each engine has every cell of its three flushes, with its sequence
+/// id and tags.
 #[test]
 fn every_engine_keeps_cells_sequence_ids_and_tags() {
     for engine in ENGINES {
@@ -461,7 +461,7 @@ fn every_engine_keeps_cells_sequence_ids_and_tags() {
     }
 }
 
-/// Every cell of the store's files with all that it carries, in order.
+/// Returns every cell of the store's files with all its parts, in order.
 fn raw(test: &TestStore) -> Vec<String> {
     let mut cells = Vec::new();
     for file in test.store.state.load().files.iter() {
@@ -477,8 +477,8 @@ fn raw(test: &TestStore) -> Vec<String> {
     cells
 }
 
-/// The last of several files tells which ones they replace; before it is in place, all the old ones
-/// are served.
+/// The last of several files names those they replace; before it is in place, all the old files are
+/// served.
 #[test]
 fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
     for engine in &ENGINES[1..] {
@@ -500,7 +500,8 @@ fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
         for (at, path) in result.outputs.iter().enumerate() {
             let name = path.file_name().expect("named");
             test.env.fs.rename(path, &family.join(name)).expect("renamed");
-            // Opening a store deletes the files in .tmp: this one is of a server that died here.
+            // Opening a store deletes the files in .tmp: this one belongs to a server that died
+            // here.
             let tmp = test.store.dirs.tmp.clone();
             test.env.fs.rename(&tmp, "/aside".as_ref()).expect("aside");
             let store = Store::open(&test.env, test.store.family().clone(), &super::testing::region())
@@ -518,8 +519,8 @@ fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
     }
 }
 
-/// From `hbase.hstore.blockingStoreFiles` on, where HBase stops flushes altogether, writers feel a
-/// pressure that grows file by file; the throughput limit of compactions has grown up to there.
+/// From `hbase.hstore.blockingStoreFiles` on, where HBase blocks flushes, the write pressure grows
+/// with each file; the throughput limit of compactions has grown up to there.
 #[test]
 fn files_weigh_on_writers_and_compactions_little_by_little() {
     let mut test = TestStore::new(&[("hbase.hstore.blockingStoreFiles", "5")]);
@@ -537,7 +538,7 @@ fn files_weigh_on_writers_and_compactions_little_by_little() {
     }
 }
 
-/// Stripes and windows are to stay apart: however many there are, a store at rest weighs on nobody.
+/// Stripes and windows stay separate: however many there are, an idle store causes no pressure.
 #[test]
 fn many_stripes_or_windows_weigh_on_nobody() {
     const PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.";

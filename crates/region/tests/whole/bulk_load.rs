@@ -1,5 +1,5 @@
-//! Files that somebody else wrote: all of a load or none of it, wherever it stops; and which cells
-//! win.
+//! Files that another program wrote: a load is complete or has no effect, wherever it stops; and
+//! which cells win.
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::harness::{Cluster, NOW_MS, put, values};
 
 const TWO: &[(&[u8], u32)] = &[(b"a", 1), (b"b", 1)];
 
-/// When the cells of a file were made, unless a test says otherwise: before those of any put.
+/// The timestamp of a file's cells unless a test sets another one: before those of any put.
 const OLD_MS: i64 = 5;
 
 fn cell(row: &str, family: &str, timestamp: i64, value: &str) -> KeyValue {
@@ -166,8 +166,8 @@ fn markers_tell_what_happened() {
     assert_eq!((&compaction.family_name[..], &compaction.store_home_dir[..]), (&b"a"[..], "a"));
 }
 
-/// Where a load can be stopped, and the faults that stop it there. The paths of renames are those
-/// they begin at: `moved`.
+/// Where a load can be stopped, and the faults that stop it there. `moved` is the source path of
+/// the renames.
 fn faults(moved: &str) -> Vec<(&'static str, Fault)> {
     let other = IoKind::Other;
     vec![
@@ -192,7 +192,7 @@ fn faults(moved: &str) -> Vec<(&'static str, Fault)> {
     ]
 }
 
-/// Loads with a fault that strikes once or always, lets the server die or not, and looks.
+/// Loads with a fault that strikes once or always, kills the server or not, and checks the result.
 fn stopped(what: &str, fault: Fault, keep_source: bool, dies: bool) {
     let what = format!("{what}, sources stay {keep_source}, server dies {dies}");
     let mut cluster = Cluster::new(TWO);
@@ -298,8 +298,7 @@ fn rows_of_other_regions_are_told() {
 
 #[test]
 fn files_out_of_order_are_found_when_asked_to() {
-    // Rows of hbase:meta have an order of their own: "t,a,2" before "t,a!,1", which plain rows do
-    // not.
+    // Rows of hbase:meta have their own order: "t,a,2" before "t,a!,1", unlike plain rows.
     let rows = |family_of_second: &str| {
         [cell("t,a,2", "a", OLD_MS, "x"), cell("t,a!,1", family_of_second, OLD_MS, "x")]
     };
@@ -391,8 +390,8 @@ fn a_compaction_in_the_log_takes_its_inputs_away() {
     cluster.region().flush().expect("flushed");
     cluster.region().compact(None, true).expect("compacted");
     assert_eq!(values(&cluster.all()), ["2"]);
-    // As if the server had died before they were archived, with an output that does not tell what
-    // it replaces.
+    // As if the server had died before they were archived, with an output that does not name the
+    // files it replaces.
     let output = cluster.files("/a/").into_iter().find(|p| !p.contains("archive")).expect("one");
     let left = [cell("r2", "a", NOW_MS, "2")];
     cluster.memory.delete(Path::new(&output)).expect("deleted");

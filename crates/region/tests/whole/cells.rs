@@ -1,8 +1,8 @@
-//! Cells at and past every limit, legal and not, through every kind of write: what was acknowledged
-//! comes back byte for byte, tags included, after a crash, a replay, a flush and a compaction;
-//! everything else was refused, and harms no other write to the same log.
+//! Cells at and past every limit, valid and invalid, through every kind of write: acknowledged
+//! cells come back byte for byte, tags included, after a crash, a replay, a flush and a compaction;
+//! all others are rejected, and harm no other write to the same log.
 //!
-//! The model knows what fits from the lengths alone: it has no code in common with what it tests.
+//! The model computes what fits from the lengths alone: it shares no code with what it tests.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ use crate::harness::Cluster;
 const FAMILY: &[u8] = b"f";
 const TAGS_MAX: usize = 65_535;
 const TTL_TAG: u8 = 8;
-/// Far enough that no cell expires.
+/// Long enough that no cell expires.
 const TTL_MS: i64 = 1 << 40;
 const ENCODINGS: [&str; 5] = ["NONE", "PREFIX", "DIFF", "FAST_DIFF", "ROW_INDEX_V1"];
 const CODECS: [&str; 5] = ["NONE", "GZ", "SNAPPY", "LZ4", "ZSTD"];
-/// Writes to each table. `EVENKEEL_CELL_WRITES` asks for more.
+/// Writes to each table. `EVENKEEL_CELL_WRITES` overrides it.
 const WRITES: usize = 60;
 
 fn writes() -> usize {
@@ -47,7 +47,7 @@ fn logs() -> [Option<WalCompression>; 4] {
     ]
 }
 
-/// The bytes of a KeyValue, whatever its parts are, as a client may send them.
+/// The bytes of a KeyValue with any parts, as a client may send them.
 fn raw(row: &[u8], qualifier: &[u8], timestamp: i64, kind: CellType, value: &[u8], tags: &[u8]) -> Vec<u8> {
     let key_len = 12 + row.len() + FAMILY.len() + qualifier.len();
     let mut bytes = Vec::new();
@@ -68,7 +68,7 @@ fn raw(row: &[u8], qualifier: &[u8], timestamp: i64, kind: CellType, value: &[u8
     bytes
 }
 
-/// As a writer that does not look has it.
+/// The low 16 bits of a length, as a writer without a check stores it.
 fn low_u16(len: usize) -> u16 {
     u16::try_from(len % 65_536).expect("below")
 }
@@ -77,7 +77,7 @@ fn tag(kind: u8, value: &[u8]) -> Vec<u8> {
     [&low_u16(value.len() + 1).to_be_bytes()[..], &[kind], value].concat()
 }
 
-/// Tags, and whether they are: whole ones, in 65,535 bytes at most.
+/// Tags, and whether they are valid: whole tags, at most 65,535 bytes.
 fn tags(rng: &mut StdRng) -> (Vec<u8>, bool) {
     let byte = rng.random::<u8>();
     let filler = |len: usize| vec![byte; len];
@@ -115,7 +115,7 @@ struct Stored {
 
 type Column = (Vec<u8>, Vec<u8>);
 
-/// One write and what it leaves: `None` when it must be refused.
+/// One write and the cells it leaves: `None` if it must be rejected.
 struct Write {
     mutation: Option<Mutation>,
     after: Option<(Column, Option<Stored>)>,
@@ -134,7 +134,7 @@ fn without_ttl(tags: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// The table as it should be.
+/// The expected table.
 #[derive(Default)]
 struct Model {
     cells: BTreeMap<Column, Stored>,
@@ -220,8 +220,8 @@ fn must_hold(row: &[u8]) -> Condition {
     Condition { row: row.to_vec().into(), test: nothing, time_range: TimeRange::ALL }
 }
 
-/// Makes one write, alone or among others, by any of the ways in. Others that are legal go to rows
-/// that nobody looks at.
+/// Makes one write, alone or among others, through any of the interfaces. Others that are valid go
+/// to rows that are not checked.
 fn send(cluster: &Cluster, rng: &mut StdRng, mutation: Mutation) -> Result<()> {
     let region = cluster.region();
     let row = mutation.row.to_vec();
@@ -296,7 +296,8 @@ fn table(encoding: &str, codec: &str, compress_tags: bool, log: Option<WalCompre
     cluster
 }
 
-/// A life of a table. Beside each write goes a plain one to another region, through the same log.
+/// The life of a table. Beside each write, a plain one goes to another region, through the same
+/// log.
 fn live(cluster: &mut Cluster, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut model = Model::default();
@@ -389,7 +390,7 @@ fn cells_at_every_limit_come_back_or_are_refused_in_row_index() {
     live_with(ENCODINGS[4], 400);
 }
 
-/// What was reported: two Appends of 40 KB of tags each, and then a crash.
+/// A reported case: two Appends with 40 KB of tags each, and then a crash.
 #[test]
 fn appends_whose_tags_do_not_fit_together_do_not_take_the_log_with_them() {
     for log in logs() {
@@ -412,7 +413,7 @@ fn appends_whose_tags_do_not_fit_together_do_not_take_the_log_with_them() {
     }
 }
 
-/// Logs of servers that did not look: their cells come back, and cost no other one.
+/// Logs of servers without checks: their cells come back, and none of the others is lost.
 #[test]
 fn a_log_with_tags_that_are_not_whole_is_replayed_and_flushed() {
     for encoding in ENCODINGS {

@@ -26,11 +26,11 @@ fn with_each_compaction(families: &[(&[u8], u32)], test: impl Fn(Cluster)) {
     IN_MEMORY_COMPACTIONS.iter().for_each(|kind| test(Cluster::new(families).compacting(*kind)));
 }
 
-/// Flushes and compacts until told to stop.
+/// Flushes and compacts until `stop` is set.
 fn churn(region: &Arc<Region>, stop: &AtomicBool) {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
-        // Flushed one time in four: the pipeline is to have a past when it happens.
+        // Flushed one time in four, so that the pipeline has older segments by then.
         if rounds % 4 == 0 {
             drop(region.flush());
         }
@@ -42,7 +42,8 @@ fn churn(region: &Arc<Region>, stop: &AtomicBool) {
     }
 }
 
-/// Runs writers beside a churning region and watchers; watchers go on until the writers are done.
+/// Runs writers beside a churning region and watchers; watchers continue until the writers are
+/// done.
 fn beside_churn(region: &Arc<Region>, writer: impl Fn(usize) + Sync, watcher: impl Fn() + Sync) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -188,8 +189,8 @@ fn one_of_those_who_compare_wins() {
     assert_eq!(values(&cluster.row("r")), [won.load(Ordering::Relaxed).to_string()]);
 }
 
-/// Writes fail and succeed in turns: those that failed are never seen, those that did not are all
-/// there, also after a crash.
+/// Writes alternately fail and succeed: failed ones are never seen, successful ones are all there,
+/// also after a crash.
 #[test]
 fn failed_writes_are_taken_back_before_anyone_sees_them() {
     with_each_compaction(&[(b"f", 1)], |mut cluster| {
@@ -234,7 +235,7 @@ fn rows(cluster: &Cluster) -> HashSet<String> {
 }
 
 /// Every reader sees exactly one version, and never an older one than before, while flushes and
-/// compactions drop those that are not needed any more.
+/// compactions drop versions that are not needed any more.
 #[test]
 fn views_hold_all_that_their_read_point_sees() {
     with_each_compaction(&[(b"f", 1)], |cluster| {
@@ -266,7 +267,7 @@ fn views_hold_all_that_their_read_point_sees() {
     });
 }
 
-/// As above, of rows that one reader reads one after the other, round after round.
+/// As above, for rows that one reader reads in sequence, round after round.
 #[test]
 fn a_row_reader_goes_with_the_time() {
     with_each_compaction(&[(b"f", 1)], |cluster| {
@@ -338,7 +339,7 @@ fn closing_waits_for_writers_and_loses_none() {
 }
 
 /// A compaction that would take minutes ends within milliseconds when the region closes, and leaves
-/// nothing behind.
+/// no files behind.
 #[test]
 fn closing_does_not_wait_for_a_compaction() {
     for engine in ["DefaultStoreEngine", "StripeStoreEngine", "DateTieredStoreEngine"] {
@@ -360,7 +361,7 @@ fn closing_does_not_wait_for_a_compaction() {
     }
 }
 
-/// How long it takes to close; then the region is opened again.
+/// Returns how long the close takes; then opens the region again.
 fn close_in_a_compaction(cluster: &mut Cluster, engine: &str, before: &[String]) -> Duration {
     let region = Arc::clone(cluster.region());
     let closed_in = std::thread::scope(|scope| {

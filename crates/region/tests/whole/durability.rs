@@ -1,4 +1,4 @@
-//! What was acknowledged survives; what failed is not there; and the region goes on.
+//! Acknowledged writes survive, failed writes are absent, and the region continues.
 
 use std::io::ErrorKind as IoKind;
 use std::sync::mpsc;
@@ -21,7 +21,7 @@ fn delete(row: &str) -> Mutation {
     Mutation::new(MutationKind::Delete, row.as_bytes().to_vec(), Vec::new())
 }
 
-/// The disk is full for the log: its file cannot grow and a new one cannot be made.
+/// The disk is full for the log: its file cannot grow and a new one cannot be created.
 fn fill_log_disk(cluster: &Cluster) {
     cluster.fs.inject(Fault::on(Op::Append, "/WALs/").always().fails(IoKind::StorageFull));
     cluster.fs.inject(Fault::on(Op::Create, "/WALs/").always().fails(IoKind::StorageFull));
@@ -182,8 +182,8 @@ fn nothing_deleted_comes_back_when_nothing_is_left() {
     drop(scanner);
 }
 
-/// A region of three stripes to be, in two files of nine rows each. The third file of a compaction
-/// will be in place, and that it is will not be known.
+/// A region that becomes three stripes, in two files of nine rows each. The third file of a
+/// compaction is moved into place, but the move reports an error.
 fn striped() -> Cluster {
     let mut cluster = Cluster::new(ONE);
     cluster.alter(&[
@@ -201,13 +201,13 @@ fn striped() -> Cluster {
     cluster
 }
 
-/// For a file that is in place.
+/// A fault for deleting a file that is in place.
 fn removal(cluster: &Cluster, family: &str) -> Fault {
     Fault::on(Op::Delete, &format!("{}/{family}/", cluster.region().info().encoded_name()))
 }
 
-/// The last of three outputs says what they replace. The disk refuses to remove one of them, be
-/// it the last or another.
+/// The last of three outputs names the files they replace. The disk refuses to delete one of them,
+/// the last or another.
 #[test]
 fn a_compaction_that_cannot_be_undone_either_loses_no_row() {
     for kept in [1, 2, 3] {
@@ -270,8 +270,8 @@ fn a_death_between_the_files_of_a_flush_loses_no_row() {
     }
 }
 
-/// What the log does not have is there as far as files came into place, at once, and is older than
-/// what is written later.
+/// Edits that are in no log exist only in the files that were moved into place. They are visible at
+/// once, and older than what is written later.
 #[test]
 fn cells_of_a_flush_that_no_log_has_are_seen_after_a_death() {
     let mut cluster = in_stripes();
@@ -369,8 +369,8 @@ fn a_log_is_not_kept_for_cells_that_an_in_memory_flush_has_dropped() {
     assert_eq!(values(&cluster.all()), ["later"]);
 }
 
-/// A write that waits for room in the log's queue must not keep the log's thread from completing
-/// those before it.
+/// A write that waits for space in the log's queue must not keep the log's thread from completing
+/// earlier writes.
 #[test]
 fn a_full_queue_holds_writers_up_and_not_the_log() {
     let cluster =
@@ -402,7 +402,7 @@ fn a_full_queue_holds_writers_up_and_not_the_log() {
     assert_eq!(cluster.all().len(), 3);
 }
 
-/// The retry of an Increment comes while the first is on its way to the disk, which then fails.
+/// An Increment is retried while the first attempt is in flight to the disk, which then fails.
 #[test]
 fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
     let cluster = Cluster::new(ONE);
@@ -437,8 +437,8 @@ fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
     assert_eq!(cells.get(0).value(), 5i64.to_be_bytes());
 }
 
-/// A Delete of the newest version comes while a Put is on its way to the log, which then refuses
-/// the Put and takes the Delete: that one is for the newest version that anybody could see.
+/// A Delete of the newest version arrives while a Put is in flight to the log, which then fails the
+/// Put and accepts the Delete: the Delete applies to the newest version that a reader could see.
 #[test]
 fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
     let newest = || {
@@ -511,14 +511,14 @@ fn a_taken_back_cell_does_not_hide_an_older_one() {
     assert_eq!(values(&cluster.row("r")), ["kept"]);
 }
 
-/// What is seen of a write from outside.
+/// The observable properties of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    /// It is acknowledged once it is in the log's file, not before.
+    /// It is acknowledged only once it is in the log's file.
     waits: bool,
-    /// It survives the death of the process, once the log has written what it had.
+    /// It survives the death of the process, once the log has written its queue.
     logged: bool,
-    /// It survives that of the machine.
+    /// It survives the death of the machine.
     synced: bool,
 }
 
@@ -527,7 +527,7 @@ const ASYNC: Seen = Seen { logged: true, ..SKIP };
 const SYNC: Seen = Seen { waits: true, ..ASYNC };
 const FSYNC: Seen = Seen { synced: true, ..SYNC };
 
-/// Writes to a region whose log takes nothing for now, and then, when all is written, lets it die.
+/// Writes to a region whose log is blocked, then lets all writes finish and kills the server.
 fn acknowledged_early_and_survives(of_table: Option<&str>, given: Durability, keep: Keep) -> (bool, bool) {
     let mut cluster = Cluster::new(ONE);
     if let Some(durability) = of_table {
@@ -550,7 +550,7 @@ fn acknowledged_early_and_survives(of_table: Option<&str>, given: Durability, ke
     gate.open();
     let written = early.unwrap_or_else(|| outcome.recv_timeout(PATIENCE).expect("an answer"));
     assert!(written, "{of_table:?}, {given:?}");
-    // It comes behind the other in the log.
+    // It follows the other in the log.
     let mut next = put("s", &[("f", "q", "v")]);
     next.durability = Durability::SyncWal;
     cluster.region().mutate_wait(next).expect("written");

@@ -1,5 +1,5 @@
-//! A region over files in memory that can crash, fill up and fail, and start again from what is
-//! left.
+//! A region over files in memory that can crash, fill up and fail, and start again from the
+//! remaining files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,20 +28,20 @@ pub const NOW_MS: i64 = 1_000_000;
 pub struct Cluster {
     pub memory: MemoryFileSystem,
     pub fs: FaultyFileSystem,
-    /// Of the calls to `fs`.
+    /// The watch on the calls to `fs`.
     pub watch: Watch,
     pub clock: Arc<ManualClock>,
     pub wal_config: WalConfig,
     /// How fast compactions write.
     pub compaction_throughput: Arc<CompactionThroughputController>,
     pub table: TableDescriptor,
-    /// Of the lives from the next one on.
+    /// The block cache, used from the next life on.
     pub cache: Arc<dyn BlockCache>,
     in_memory: InMemoryCompaction,
     /// The regions of the table, in order.
     infos: Vec<RegionInfo>,
     life: i64,
-    /// A crash has left logs whose ends may be anything.
+    /// True if a crash has left logs with arbitrary ends.
     torn: bool,
     serving: Option<Serving>,
 }
@@ -57,7 +57,7 @@ impl Cluster {
         Self::with_wal(families, WalConfig::default())
     }
 
-    /// Of the rows from `start` to before `end`.
+    /// A cluster of the rows from `start` to before `end`.
     pub fn of_rows(families: &[(&[u8], u32)], start: &'static [u8], end: &'static [u8]) -> Self {
         Self::with(families, WalConfig::default(), start, end)
     }
@@ -98,14 +98,15 @@ impl Cluster {
         cluster
     }
 
-    /// The same, empty still, with in-memory flushes that find every active segment large enough.
+    /// Enables in-memory flushes with a threshold that every active segment exceeds. The cluster
+    /// must be empty.
     pub fn compacting(mut self, in_memory: InMemoryCompaction) -> Self {
         self.in_memory = in_memory;
         self.restart();
         self
     }
 
-    /// The same, empty still, in two regions, the second of the rows from `row` on.
+    /// Divides the rows into two regions at `row`. The cluster must be empty.
     pub fn split_at(mut self, row: &'static [u8]) -> Self {
         let of_rows = |start: &'static [u8], end: &'static [u8]| {
             RegionInfo::new(self.table.name().clone(), start.into(), end.into(), 1)
@@ -134,7 +135,7 @@ impl Cluster {
         &self.serving.as_ref().expect("started").wal
     }
 
-    /// The table has these attributes when it is next opened, and those it has.
+    /// Adds these attributes to the table when it is next opened.
     pub fn alter(&mut self, attributes: &[(&str, &str)]) {
         let altered =
             attributes.iter().fold(self.table.clone(), |table, (key, value)| table.with(key, value));
@@ -146,7 +147,7 @@ impl Cluster {
         self.try_start().expect("starts");
     }
 
-    /// As [`Cluster::start`], where faults may strike.
+    /// As [`Cluster::start`], but returns an error, for tests with faults.
     pub fn try_start(&mut self) -> Result<()> {
         self.life += 1;
         self.clock.advance_ms(1);
@@ -202,7 +203,7 @@ impl Cluster {
         self.infos.iter().map(open).collect()
     }
 
-    /// Closes the regions and opens them again in the same life, as the table is described now.
+    /// Closes the regions and opens them again in the same life, with the current table descriptor.
     pub fn reopen(&mut self) {
         let Serving { wal, regions, env } = self.serving.take().expect("started");
         regions.iter().for_each(|region| region.close(false).expect("closed"));
@@ -210,7 +211,7 @@ impl Cluster {
         self.serving = Some(Serving { wal, regions, env });
     }
 
-    /// Removes a family as a master does, its files with it.
+    /// Removes a family and its files, as a master does.
     pub fn delete_family(&mut self, family: &str) {
         assert!(self.table.remove_family(family.as_bytes()), "{family} is there");
         self.reopen();
@@ -235,7 +236,7 @@ impl Cluster {
         self.start();
     }
 
-    /// As [`Cluster::crash`], but nobody starts the server again.
+    /// As [`Cluster::crash`], but does not start the server again.
     pub fn die(&mut self, keep: Keep) {
         self.torn |= matches!(keep, Keep::Torn(_));
         self.end_threads();
@@ -243,8 +244,8 @@ impl Cluster {
         self.memory.crash(keep);
     }
 
-    /// Threads of a server that died must not work on in the next life: the log's owner waits for
-    /// its threads, and here that is not one of them.
+    /// Stops threads that must not continue in the next life: the log's owner waits for its
+    /// threads, and here the owner is not one of them.
     fn end_threads(&mut self) {
         let Some(Serving { wal, regions, env }) = self.serving.take() else { return };
         drop((regions, env));
@@ -261,7 +262,7 @@ impl Cluster {
         self.start();
     }
 
-    /// Flushes, and starts a new log file, so that nothing flushed is in a log any more.
+    /// Flushes, and starts a new log file, so that no log contains flushed edits.
     pub fn flush_and_roll(&self) {
         self.region().flush().expect("flushed");
         self.wal().roll().expect("rolled");
@@ -304,7 +305,7 @@ impl Cluster {
         self.region().mutate_wait(put(row, &[(family, qualifier, value)])).map(drop)
     }
 
-    /// The region's files, by what their paths contain.
+    /// Returns the region's files whose paths contain `part`.
     pub fn files(&self, part: &str) -> Vec<String> {
         let mut found = Vec::new();
         let mut dirs = vec![PathBuf::from(ROOT)];
@@ -376,7 +377,7 @@ pub fn texts(cells: &CellBuffer) -> Vec<String> {
     cells.iter().map(|cell| text(&cell)).collect()
 }
 
-/// `row/family:qualifier/timestamp=value`, with the type of a marker in place of the value.
+/// `row/family:qualifier/timestamp=value`, with the type of a marker instead of the value.
 pub fn text(cell: &CellRef<'_>) -> String {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let value = match cell.cell_type() {

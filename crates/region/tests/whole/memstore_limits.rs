@@ -1,4 +1,4 @@
-//! How much a region keeps in memory before it wants to flush, and before it refuses writes.
+//! How much a region keeps in memory before it requests a flush, and before it refuses writes.
 
 use evenkeel_common::{ErrorKind, Result};
 
@@ -41,7 +41,7 @@ fn a_region_refuses_writes_at_a_multiple_of_its_flush_size_until_it_has_flushed(
     write(&cluster).expect("there is room again");
 }
 
-/// How much the region holds when it first wants to flush.
+/// Returns how much the region holds when it first requests a flush.
 fn wants_to_flush_at(cluster: &Cluster) -> u64 {
     while !cluster.region().needs_flush() {
         write(cluster).expect("written");
@@ -66,7 +66,7 @@ fn regions_opened_together_do_not_flush_together() {
         .collect();
     at.sort_unstable();
     at.dedup();
-    // Two may be nearer to each other than a cell is large.
+    // Two may be closer to each other than the size of a cell.
     assert!(at.len() >= 6, "{at:?}");
     assert!(at[at.len() - 1] - at[0] > FLUSH_BYTES / 8, "{at:?}");
 }

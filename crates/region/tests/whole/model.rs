@@ -1,6 +1,6 @@
-//! Random histories of a region against a naive table: puts, every kind of delete, flushes,
+//! Random histories of a region compared with a naive table: puts, every kind of delete, flushes,
 //! in-memory flushes of every kind, major compactions, families deleted and added again, crashes.
-//! What a deleted family held must not come back.
+//! The cells of a deleted family must not come back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const FAMILIES: [&str; 2] = ["a", "b"];
 const VERSIONS: u32 = 1000;
 const TIMESTAMPS: i64 = 12;
 
-/// A cell, the order of its write aside.
+/// A cell, without the order of its write.
 #[derive(Clone, Debug)]
 struct Written {
     row: String,
@@ -44,12 +44,12 @@ impl Model {
         self.files.append(&mut self.memory);
     }
 
-    /// Markers and what they hide go, so that what is written later is not hidden.
+    /// Removes markers and what they hide, so that later writes are not hidden.
     fn compact(&mut self) {
         self.files = visible(&self.files).into_values().cloned().collect();
     }
 
-    /// A family goes, with all it holds.
+    /// Deletes a family with all its cells.
     fn delete_family(&mut self, family: &str) {
         self.flush();
         self.files.retain(|cell| cell.family != family);
@@ -67,7 +67,7 @@ impl Model {
 
 type Place<'a> = (&'a str, &'a str, &'a str, i64);
 
-/// Puts that no marker hides; of those at one place and time the last.
+/// Returns the puts that no marker hides; with equal place and time, the last one.
 fn visible(cells: &[Written]) -> BTreeMap<Place<'_>, &Written> {
     let mut found = BTreeMap::new();
     for cell in cells.iter().filter(|cell| cell.kind == CellType::Put) {
@@ -95,7 +95,7 @@ fn text(cell: &Written) -> String {
     format!("{}/{}:{}/{}={}", cell.row, cell.family, cell.qualifier, cell.timestamp, cell.value)
 }
 
-/// SplitMix64: a run is known by its seed.
+/// SplitMix64: a seed determines the run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -203,7 +203,7 @@ fn random_histories_read_as_a_naive_table_does() {
     (0..60).for_each(run);
 }
 
-/// One family stays, the other comes and goes.
+/// One family stays, the other is deleted and added again.
 fn run_with_families(seed: u64) {
     const STAYS: &str = FAMILIES[0];
     const COMES: &str = FAMILIES[1];
@@ -296,12 +296,12 @@ fn read(rows: &mut RowReader<'_>, kind: u64, get: Scan) -> Vec<String> {
     texts(&cells)
 }
 
-/// Rows that one reader reads while the region changes are what readers of their own read.
+/// A reader that is reused while the region changes reads the same rows as new readers.
 fn run_rows(seed: u64) {
     let mut random = Random(seed);
     let compaction = IN_MEMORY_COMPACTIONS[seed as usize % IN_MEMORY_COMPACTIONS.len()];
     let mut cluster = Cluster::new(&FAMILIES.map(|family| (family.as_bytes(), VERSIONS)));
-    // Rows are looked for ahead in memory only.
+    // Only rows in memory are prefetched.
     cluster.cache = Arc::new(LruBlockCache::new(1 << 20));
     let cluster = cluster.compacting(compaction);
     let region = cluster.region();
@@ -329,7 +329,7 @@ fn run_rows(seed: u64) {
         let expected: Vec<_> = (0..3).map(|_| format!("r{}", random.below(5))).collect();
         for next in 0..expected.len() {
             rows.prefetch_rows(kind as usize, expected[next..].iter().map(String::as_bytes));
-            // Now and then another row is read than was looked for.
+            // Sometimes the row read is not the one that was prefetched.
             let is_expected = random.below(8) > 0;
             let state = random.0;
             let get_by = |random: &mut Random| {

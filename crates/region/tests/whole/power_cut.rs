@@ -1,27 +1,28 @@
-//! The power is cut in the middle of whatever a server does, again and again, also while it starts.
+//! The power is cut in the middle of any call of a server, repeatedly, also while it starts.
 //!
 //! One seed is one history: writes, flushes in memory and to files, compactions and rolled logs,
-//! until the power goes at a call that the seed chose. What was synced stays; of what was only
-//! flushed some part does, cut anywhere. Then the server starts, perhaps into the next cut, and
-//! every row must read as it was promised. A seed stands for one region or two, for a kind of
-//! in-memory compaction, and for a log; each life has one of the engines of compaction, over the
-//! files that the others left. While a flush or a compaction writes a file, rows are written
-//! between two of its calls, by its own thread, so that a seed says when.
+//! until the power is cut at a call that the seed chose. What was synced stays. A part of what was
+//! only flushed stays, cut anywhere. Then the server starts, possibly into the next cut, and every
+//! row must read as promised. A seed selects one region or two, a kind of in-memory compaction, and
+//! a log; each life has one of the compaction engines, over the files that the others left. While a
+//! flush or a compaction writes a file, its thread writes rows between two of its calls, so that
+//! the seed determines when.
 //!
-//! | the log | promised of a write that was acknowledged |
+//! | the log | promise for an acknowledged write |
 //! |---|---|
 //! | `hbase.wal.hsync` is true | it is there, whole; nothing that it replaced or deleted is back |
-//! | it is false, FSYNC_WAL | the same of each of its cells |
-//! | it is false, SYNC_WAL | nothing until its region has flushed, then the same of each cell |
+//! | it is false, FSYNC_WAL | the same for each of its cells |
+//! | it is false, SYNC_WAL | nothing until its region has flushed, then the same for each cell |
 //!
-//! The last line is what HBase promises by `hflush` on one machine: what the kernel has is lost
-//! with the kernel. Each cell reads as some write left it that was not before the last one which
-//! had to stay; so no value comes from before an FSYNC_WAL or a flush, or from nowhere. The one
-//! write that the cut met may have been made or not; with `hsync` not half. Without, one of two
-//! families may have been flushed before the cut, and the log that has the other half lost.
+//! The last line is HBase's promise for `hflush` on one machine: what only the kernel has is lost
+//! with the kernel. Each cell reads as some write left it that is not older than the last write
+//! that had to stay; so no value comes from before an FSYNC_WAL or a flush, or from nowhere. The
+//! one write that the cut interrupted may or may not exist; with `hsync`, never half of it. Without
+//! it, one of two families may be flushed before the cut, while the log with the other half is
+//! lost.
 //!
-//! Calls in which the power went are counted by what they did where ([`crate::watched`]); the test
-//! fails when the seeds leave out a step of an append, a roll, a flush, a compaction or the way to
+//! Calls in which the power was cut are counted by operation and place ([`crate::watched`]); the
+//! test fails if the seeds miss a step of an append, a roll, a flush, a compaction or the way to
 //! the archive.
 //!
 //! `EVENKEEL_POWER_CUTS` is the number of seeds, `EVENKEEL_POWER_CUT_SEED` the first of them.
@@ -46,18 +47,18 @@ use crate::watched::{Call, Place};
 const SEEDS: u64 = 1500;
 const LIVES: usize = 4;
 const ROWS: usize = 6;
-/// Calls to the file system in one life at most, until the power goes.
+/// The maximum number of calls to the file system in one life before the power is cut.
 const CALLS_MAX: u64 = 120;
 
-/// Rows from here on are in the second region, where there are two.
+/// Rows from here on are in the second region, if there are two.
 const SPLIT: &[u8] = b"r3";
 
-/// What a cell holds, by the writes since the last that must stay: it comes first, and all of them
+/// The possible values of a cell: the last write that must stay, and all later ones. Any of them
 /// may be found.
 #[derive(Clone, Debug)]
 struct Window<T> {
     values: Vec<T>,
-    /// How many values there have been, with those that cannot be found any more.
+    /// The number of values so far, including those that cannot be found any more.
     noted: usize,
 }
 
@@ -70,7 +71,7 @@ impl<T: Clone + Debug + PartialEq> Window<T> {
         &self.values[self.values.len() - 1]
     }
 
-    /// A write was acknowledged.
+    /// Records an acknowledged write.
     fn note(&mut self, value: T, stays: bool) {
         if stays {
             self.values.clear();
@@ -79,14 +80,14 @@ impl<T: Clone + Debug + PartialEq> Window<T> {
         self.noted += 1;
     }
 
-    /// The last of this many writes must stay.
+    /// Records that the last of this many writes must stay.
     fn settle(&mut self, noted: usize) {
         let left_out = self.noted - self.values.len();
         self.values.drain(..noted.saturating_sub(left_out + 1));
     }
 }
 
-/// What a row holds: the value of its two cells, in a family each, and the sum of its increments.
+/// A row: the value of its two cells, in a family each, and the sum of its increments.
 #[derive(Clone, Debug)]
 struct Row {
     a: Window<Option<String>>,
@@ -100,7 +101,7 @@ impl Default for Row {
     }
 }
 
-/// What a write makes of a row's value and of its sum, if it touches them.
+/// The changes of a write to a row's value and sum, `None` if unchanged.
 #[derive(Clone, Debug)]
 struct Change {
     row: String,
@@ -108,7 +109,7 @@ struct Change {
     sum: Option<i64>,
 }
 
-/// Settings under which so few cells are compacted into stripes or windows.
+/// Settings under which few cells suffice to be compacted into stripes or windows.
 const ENGINES: [(&str, &str); 9] = [
     ("hbase.hstore.compaction.min", "2"),
     ("hbase.store.stripe.initialStripeCount", "3"),
@@ -124,21 +125,21 @@ const ENGINES: [(&str, &str); 9] = [
 /// The engine of a life.
 const ENGINE_CLASSES: [&str; 3] = ["DefaultStoreEngine", "StripeStoreEngine", "DateTieredStoreEngine"];
 
-/// What was written, and what comes next.
+/// What was written, and the source of further writes.
 struct Writes {
     random: SmallRng,
-    /// Whether every write is synced.
+    /// True if every write is synced.
     hsync: bool,
     rows: BTreeMap<String, Row>,
-    /// The write that the cut met: made or not.
+    /// The write that the cut interrupted: it may or may not exist.
     in_doubt: Option<Change>,
     writes: u64,
-    /// Those that were made while a file was written.
+    /// The number of writes made while a file was written.
     meanwhile: u64,
 }
 
 impl Writes {
-    /// Makes a write in the region that `region_of` gives, unless the power is gone.
+    /// Makes a write in the region that `region_of` returns, unless the power is off.
     fn write(&mut self, fs: &FaultyFileSystem, region_of: impl Fn(&str) -> Arc<Region>) {
         if fs.is_powered_off() {
             return;
@@ -169,7 +170,7 @@ impl Writes {
                 increment(name, "n", "q", 1)
             }
             _ => {
-                // Large ones, too, so that a cut falls into a write.
+                // Large ones, too, so that a cut hits a write.
                 let value = format!("{}{}", self.writes, "x".repeat(self.random.random_range(0..300)));
                 change.value = Some(Some(value.clone()));
                 put(name, &[("a", "q", &value), ("b", "q", &value)])
@@ -220,7 +221,7 @@ impl Simulation {
         Self { cluster, random, writes: Arc::new(Mutex::new(writes)) }
     }
 
-    /// Works until the power goes.
+    /// Works until the power is cut.
     fn live(&mut self) {
         self.cluster.fs.cut_power_after(self.random.random_range(1..CALLS_MAX));
         while !self.cluster.fs.is_powered_off() {
@@ -243,7 +244,7 @@ impl Simulation {
         }
     }
 
-    /// What was written before stays from then on.
+    /// Flushes. Earlier writes must stay from then on.
     fn flush(&mut self, region: &Arc<Region>) {
         let before = self.writes.lock().rows.clone();
         self.write_in_the_middle();
@@ -263,7 +264,7 @@ impl Simulation {
         }
     }
 
-    /// Rows are written before some call on the files that are written next.
+    /// Writes rows before some call on the files that are written next.
     fn write_in_the_middle(&mut self) {
         let (calls, count) = (self.random.random_range(1..12), self.random.random_range(1..4));
         let regions: Vec<_> = self.cluster.regions().to_vec();
@@ -273,7 +274,7 @@ impl Simulation {
         self.cluster.watch.in_the_middle(calls, Box::new(work));
     }
 
-    /// The power comes back, and may go again before the server is up.
+    /// Restores the power, which may be cut again before the server is up.
     fn start(&mut self) {
         let keep = if self.random.random_bool(0.3) { Keep::Synced } else { Keep::Torn(self.random.random()) };
         self.cluster.die(keep);
@@ -331,7 +332,7 @@ impl Simulation {
     }
 }
 
-/// What a row was found to hold.
+/// The content of a row as it was read.
 #[derive(Debug)]
 struct Found {
     a: Option<String>,
@@ -364,13 +365,13 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// Calls in which the power must have gone.
+/// Calls in which the power must have been cut.
 const STEPS: [Call; 18] = [
     // Writes.
     ("append", Place::Logs, None),
     ("flush", Place::Logs, None),
     ("sync", Place::Logs, None),
-    // A log is rolled and put away, or split and put away.
+    // A log is rolled and archived, or split and archived.
     ("create", Place::Logs, None),
     ("rename", Place::Logs, Some(Place::OldLogs)),
     ("delete", Place::Logs, None),

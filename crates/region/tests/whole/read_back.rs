@@ -1,4 +1,4 @@
-//! Nothing is lost to a file that is not what was written, whatever of it is another: a flush keeps
+//! A file that differs from what was written loses no data, wherever it is damaged: a flush keeps
 //! its edits and their log, a compaction its inputs, a bulk load its source.
 
 use std::path::Path;
@@ -29,9 +29,8 @@ fn names(cluster: &Cluster) -> Vec<String> {
     cluster.region().stores()[0].files().iter().map(|file| file.name.clone()).collect()
 }
 
-/// For every kind of damage and each append in turn, as often as it is tried or once: `cluster`
-/// makes a cluster, `work` writes files below `.tmp`. Says what the work did, the file with the
-/// damage being struck `times`.
+/// Damages each append in turn, with every kind of damage: `cluster` makes a cluster, `work` writes
+/// files below `.tmp` and gets true if the damage strikes only once (`times` is 1).
 fn for_each_damage(times: u64, cluster: impl Fn() -> Cluster, work: impl Fn(&mut Cluster, Damage, bool)) {
     for damage in DAMAGES {
         for nth in 0.. {
@@ -146,7 +145,7 @@ fn damaged_edits_to_replay_take_their_own_entry_alone() {
     cluster.fs.clear();
     let edits = cluster.files("recovered.edits/00");
     let [edits] = &edits[..] else { panic!("{edits:?}") };
-    // What was replayed is in a file; without it all is replayed again.
+    // The replayed edits are in a file; without it all are replayed again.
     for file in cluster.files("/f/") {
         assert!(cluster.memory.delete(Path::new(&file)).expect("deleted"));
     }

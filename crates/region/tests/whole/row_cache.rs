@@ -1,5 +1,5 @@
-//! A region with a row cache answers every Get as one without: whatever was written, flushed,
-//! loaded, compacted or expired meanwhile, and however many do so at once.
+//! A region with a row cache answers every Get like one without, whatever is written, flushed,
+//! loaded, compacted or expired meanwhile, and with any concurrency.
 
 use std::io::ErrorKind as IoKind;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::model::Random;
 
 const FAMILIES: [&str; 2] = ["a", "b"];
 
-/// A region whose table wants rows cached; each family with these attributes.
+/// A region whose table enables the row cache; each family has these attributes.
 fn cached(attributes: &[(&str, &str)]) -> (Cluster, Arc<LruBlockCache>) {
     let mut cluster = Cluster::new(&FAMILIES.map(|family| (family.as_bytes(), 3)));
     let cache = Arc::new(LruBlockCache::new(4 << 20));
@@ -53,7 +53,7 @@ fn hits(cache: &LruBlockCache) -> u64 {
     cache.stats().row_hits
 }
 
-/// Reads the row until it is served from the cache; says what was served.
+/// Reads the row until it is served from the cache; returns what was served.
 fn warm(cluster: &Cluster, cache: &LruBlockCache, row: &str) -> Vec<String> {
     read(cluster, get(row));
     let before = hits(cache);
@@ -62,7 +62,7 @@ fn warm(cluster: &Cluster, cache: &LruBlockCache, row: &str) -> Vec<String> {
     served
 }
 
-/// Gets of every kind; each as often as it takes to make it twice.
+/// Gets of every kind, as closures, so that each can be made twice.
 fn shapes(row: &str, random: &mut Random) -> Vec<Box<dyn Fn() -> Scan>> {
     let row = row.to_owned();
     let kind = random.below(14);
@@ -147,7 +147,7 @@ fn bulk(cluster: &Cluster, random: &mut Random, step: usize) {
     cluster.region().bulk_load(&load).expect("loaded");
 }
 
-/// Every Get, cached or not, is what a scanner reads, which never asks the row cache.
+/// Every Get, cached or not, returns what a scanner reads, which never uses the row cache.
 fn check(cluster: &Cluster, random: &mut Random, history: &str) {
     for row in ["r0", "r1", "r2", "absent"] {
         for shape in shapes(row, random) {
@@ -201,7 +201,7 @@ fn gets_of_every_shape_are_the_same_with_the_cache_and_without() {
     ];
     for (at, attributes) in variants.iter().enumerate() {
         let served: u64 = (0..8).map(|seed| run(seed * 10 + at as u64, attributes)).sum();
-        // Of 9,600 Gets; the two kinds of family that are not cached at all aside.
+        // Out of 9,600 Gets, without the two kinds of family that are not cached at all.
         let is_cached =
             !attributes.iter().any(|(name, _)| ["MIN_VERSIONS", "NEW_VERSION_BEHAVIOR"].contains(name));
         assert_eq!(served > 2000, is_cached, "{attributes:?}: {served}");
@@ -288,7 +288,7 @@ fn what_a_put_makes_of_a_row_with_markers_is_not_guessed() {
     at(CellType::Put, 5, "five");
     at(CellType::Delete, 7, "");
     assert!(warm(&cluster, &cache, "r")[0].ends_with("five"));
-    // Deleted before it came; as long as what is cached.
+    // Deleted before it was written; as long as the cached cell.
     at(CellType::Put, 7, "late");
     assert!(read(&cluster, get("r"))[0].ends_with("five"));
 }
@@ -328,7 +328,7 @@ fn a_region_that_opens_again_starts_without_rows() {
     warm(&cluster, &cache, "r");
     assert_eq!((cluster.region().evict_rows(), cache.stats().rows), (1, 0));
     warm(&cluster, &cache, "r");
-    // Stands for all that closes a region here and opens it elsewhere, changed there.
+    // Stands for everything that closes a region here and opens it elsewhere with changes.
     cluster.table.remove_family(b"a");
     cluster.restart();
     assert_eq!(cache.stats().rows, 0, "closing gave the space back");
@@ -394,14 +394,14 @@ fn a_write_whose_log_fails_leaves_the_row_as_it_was() {
     }
 }
 
-/// What writers of one row have begun, and what was acknowledged.
+/// The writes of one row that were begun, and those that were acknowledged.
 #[derive(Default)]
 struct Progress {
     begun: AtomicU64,
     acknowledged: AtomicU64,
 }
 
-/// Writes the next number to both columns of a row; as many bytes as before, mostly.
+/// Writes the next number to both columns of a row, mostly with the same length as before.
 fn write_next(region: &Arc<Region>, at: usize, progress: &Progress) {
     let number = progress.begun.fetch_add(1, Ordering::SeqCst) + 1;
     let value = format!("{number:06}{}", "x".repeat(usize::from(number.is_multiple_of(16))));
@@ -419,8 +419,8 @@ fn read_number(region: &Arc<Region>, at: usize) -> u64 {
     values.first().map_or(0, |value| String::from_utf8_lossy(&value[..6]).parse().expect("a number"))
 }
 
-/// A read after an acknowledged write, or after another read, sees that number or a
-/// later one, in both columns.
+/// A read after an acknowledged write, or after another read, sees that number or a later one, in
+/// both columns.
 #[test]
 fn a_read_sees_every_write_acknowledged_before_it_and_never_half_of_one() {
     const ROWS: usize = 4;

@@ -1,9 +1,8 @@
-//! A file system that tells in which call the power went, and lets something else happen in the
-//! middle of a file.
+//! A file system that records in which call the power was cut, and can run other work in the middle
+//! of a file.
 //!
-//! It lies over the one that cuts the power ([`FaultyFileSystem`]). While it is told to, it lets
-//! calls that change something through one at a time, so that of two threads it is known whose call
-//! was cut.
+//! It wraps the one that cuts the power ([`FaultyFileSystem`]). While enabled, it lets modifying
+//! calls through one at a time, so that with two threads it is certain whose call was cut.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evenkeel_fs::{AppendFile, CreateOptions, FaultyFileSystem, FileStatus, FileSystem, RandomAccessFile};
 use parking_lot::Mutex;
 
-/// What a directory is for.
+/// The purpose of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// Logs that are written.
+    /// Live logs.
     Logs,
     /// Logs that are no longer needed.
     OldLogs,
-    /// Edits of a dead server's logs, on their way into a region.
+    /// Edits of a dead server's logs, being split to a region.
     RecoveredEdits,
     /// Files of flushes and compactions that are not complete.
     Tmp,
@@ -44,7 +43,7 @@ fn place_of(path: &Path) -> Place {
     }
 }
 
-/// A call: what was done, where, and for a rename whereto.
+/// A call: the operation, its place, and the target of a rename.
 pub type Call = (&'static str, Place, Option<Place>);
 
 /// Runs once, on the thread that writes the file.
@@ -55,27 +54,28 @@ struct State {
     watches: AtomicBool,
     turn: Mutex<()>,
     cuts: Mutex<BTreeMap<Call, u64>>,
-    /// Calls on files in `.tmp` until it is time, and what for.
+    /// The number of calls on files in `.tmp` to wait for, and the work to run then.
     meanwhile: Mutex<Option<(u64, Meanwhile)>>,
 }
 
-/// What is known of the calls to a file system. Clones are one.
+/// The record of the calls to a file system. Clones share it.
 #[derive(Clone, Default)]
 pub struct Watch(Arc<State>);
 
 impl Watch {
-    /// From here on, calls that change something come one at a time, and those in which the power
-    /// goes are counted.
+    /// From here on, modifying calls run one at a time, and those in which the power is cut are
+    /// counted.
     pub fn begin(&self) {
         self.0.watches.store(true, Ordering::Relaxed);
     }
 
-    /// How often the power went in which call.
+    /// Returns how often the power was cut in each call.
     pub fn cuts(&self) -> BTreeMap<Call, u64> {
         self.0.cuts.lock().clone()
     }
 
-    /// Runs `work` after this many more calls have written to unfinished files, before the next.
+    /// Runs `work` after this many more calls have written to unfinished files, before the next
+    /// one.
     pub fn in_the_middle(&self, calls: u64, work: Meanwhile) {
         *self.0.meanwhile.lock() = Some((calls, work));
     }
@@ -85,7 +85,7 @@ impl Watch {
         *self.0.meanwhile.lock() = None;
     }
 
-    /// The file system under this watch.
+    /// Wraps a file system in this watch.
     pub fn over(&self, fs: FaultyFileSystem) -> Arc<dyn FileSystem> {
         Arc::new(Watched { fs, watch: self.clone() })
     }

@@ -2,8 +2,8 @@
 //!
 //! Files are in the order of their age. Only neighbours may be merged, or a newer cell could end up
 //! in an older file. A range of neighbours is *in ratio* if no file is much larger than the others
-//! together, so that no large file is rewritten for a few small ones. Of all ranges in ratio, the
-//! one with the most files wins, then the smallest.
+//! together, so that no large file is rewritten for a few small ones. Among all ranges in ratio,
+//! the one with the most files wins, then the smallest.
 
 use super::{CandidateFile, SelectionContext};
 use crate::store::StoreConfig;
@@ -43,7 +43,7 @@ pub(in crate::store) fn select(
     Selection { files: chosen, is_major }
 }
 
-/// Skips large files at the old end.
+/// Skips large files at the old end of the list.
 pub(in crate::store) fn skip_large(
     files: &[CandidateFile],
     config: &StoreConfig,
@@ -57,8 +57,8 @@ pub(in crate::store) fn skip_large(
     candidates
 }
 
-/// The best range of neighbours among the candidates; empty if there is none. If the store may be
-/// stuck, any range is better than none.
+/// Returns the best range of neighbours among the candidates; empty if there is none. If the store
+/// may be stuck, any range is better than none.
 pub(in crate::store) fn explore(
     files: &[CandidateFile],
     config: &StoreConfig,
@@ -96,7 +96,7 @@ struct FileRange {
     bytes: u64,
 }
 
-/// The factor by which files per byte must improve.
+/// The factor by which the files per byte must improve.
 const BETTER_BY: f64 = 1.05;
 
 impl FileRange {

@@ -1,15 +1,15 @@
 //! Stripes: ranges of a store's rows that are compacted separately (`StripeCompactionPolicy`).
 //!
 //! The file info of a stripe's file holds the range, `STRIPE_START_KEY` and `STRIPE_END_KEY`, empty
-//! for open. Files without it are of *level 0* and hold any rows: bulk loaded files, flushes if so
+//! for open. Files without it are in *level 0* and hold any rows: bulk loaded files, flushes if so
 //! configured, and files that do not fit the other stripes. Only the files define the stripes, so
-//! the stripes are derived from them for each selection. A store that HBase or another engine wrote
-//! needs no conversion.
+//! each selection derives the stripes from them. A store that HBase or another engine wrote needs
+//! no conversion.
 //!
-//! A flush writes a file for each stripe that it has cells of, or starts the first stripes. Its
-//! files are moved into place one after the other, and only the last says that all edits up to the
-//! flush are in files. So a crash in between loses nothing: edits are replayed, and some cells
-//! exist twice. In HBase it can lose edits, because all files of a flush say so.
+//! A flush writes a file for each stripe for which it has cells, or starts the first stripes. Its
+//! files are moved into place in turn, and only the last one records that all edits up to the flush
+//! are in files. So a crash after some of the moves loses no edit: edits are replayed, and some
+//! cells exist twice. In HBase it can lose edits, because each file of a flush records that.
 //!
 //! In the order of preference: level 0 is compacted into the stripes; stripes whose cells have all
 //! expired are merged into one; the best selection within one stripe is compacted. A stripe that is
@@ -117,15 +117,15 @@ impl StripeSettings {
         self.split_bytes.unwrap_or(length::whole(config.flush_bytes as f64 * flushes)).max(1)
     }
 
-    /// The limits of a selection within one stripe, or in level 0.
+    /// Returns the limits of a selection within one stripe, or in level 0.
     fn within(&self, config: &StoreConfig) -> StoreConfig {
         let files_min = self.files_min.unwrap_or(FILES_MIN_DEFAULT.max(config.compaction_files_min));
         let files_max = self.files_max.unwrap_or(config.compaction_files_max).max(files_min);
         StoreConfig { compaction_files_min: files_min, compaction_files_max: files_max, ..config.clone() }
     }
 
-    /// The number of cells of a new stripe, and the maximum number of new stripes, such that each
-    /// is not much larger than a part.
+    /// Returns the number of cells of a new stripe, and the maximum number of new stripes, such
+    /// that no stripe is much larger than one part.
     fn new_stripes(&self, files: &[&StripeFile], parts: f64, config: &StoreConfig) -> (u64, usize) {
         let bytes: u64 = files.iter().map(|file| file.base.bytes).sum();
         let cells: u64 = files.iter().map(|file| file.cells).sum();
@@ -175,15 +175,15 @@ pub(in crate::store) struct Stripe {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Stripes {
     pub level0: Vec<usize>,
-    /// In the order of rows, from open to open without a gap. Either empty, or each stripe has at
-    /// least one file.
+    /// In the order of rows, from open end to open end without a gap. Either empty, or each stripe
+    /// has at least one file.
     pub stripes: Vec<Stripe>,
 }
 
 impl Stripes {
     /// Derives the stripes from the ranges of files, oldest first. A file that does not begin where
-    /// the previous stripe ends is of level 0. If the stripes do not cover all rows then, all files
-    /// are of level 0.
+    /// the previous stripe ends is in level 0. If the stripes do not cover all rows then, all files
+    /// are in level 0.
     pub(in crate::store) fn of(files: &[StripeFile]) -> Self {
         // By end; the open end sorts last.
         let mut by_end: BTreeMap<(bool, &Bytes), Vec<usize>> = BTreeMap::new();
@@ -215,18 +215,18 @@ impl Stripes {
         Self { level0, stripes }
     }
 
-    /// The rows at which stripes meet, between two open ends.
+    /// Returns the rows at which stripes meet, between two open ends.
     fn boundaries(&self) -> Vec<Bytes> {
         let ends = self.stripes.iter().map(|stripe| stripe.end.clone());
         std::iter::once(Bytes::new()).chain(ends).collect()
     }
 
-    /// The maximum number of files that a row may be in. One file for each stripe is the minimum.
+    /// Returns the maximum number of files that may hold a row. It is at least one file per stripe.
     pub(in crate::store) fn files_of_a_row(&self) -> usize {
         self.level0.len() + self.stripes.iter().map(|stripe| stripe.files.len()).max().unwrap_or(0)
     }
 
-    /// The compaction pressure (`StripeStoreFileManager.getCompactionPressure`).
+    /// Returns the compaction pressure (`StripeStoreFileManager.getCompactionPressure`).
     pub(in crate::store) fn pressure(&self, config: &StoreConfig) -> f64 {
         let files_min = config.engine.stripe.within(config).compaction_files_min as f64;
         let per_stripe = (config.blocking_files / self.stripes.len().max(1)) as f64;
@@ -242,7 +242,8 @@ impl Stripes {
         self.stripes.iter().map(of_stripe).fold(0.0, f64::max).min(1.0)
     }
 
-    /// The row between two stripes that divides the bytes best, if it does so evenly enough.
+    /// Returns the row between two stripes that divides the bytes best, if it does so evenly
+    /// enough.
     pub(in crate::store) fn split_row(&self, files: &[StripeFile], config: &StoreConfig) -> Option<Bytes> {
         let bytes_of = |stripe: &Stripe| stripe.files.iter().map(|at| files[*at].base.bytes).sum::<u64>();
         let all: u64 = self.stripes.iter().map(bytes_of).sum();
@@ -286,7 +287,7 @@ pub(in crate::store) fn select(
     selection.expired().or_else(|| selection.within_a_stripe())
 }
 
-/// How a flush of `cells` cells is divided among files, given the existing ones
+/// Returns how a flush of `cells` cells is divided among files, given the existing ones
 /// (`StripeCompactionPolicy.selectFlush`).
 pub(in crate::store) fn split_of_flush(files: &[StripeFile], cells: u64, config: &StoreConfig) -> FileSplit {
     let settings = &config.engine.stripe;
@@ -332,7 +333,7 @@ impl StripeSelection<'_> {
         let within = self.settings().within(self.config);
         let bytes = self.bytes(level0);
         let files = match level0.len() > within.compaction_files_max || bytes > within.compaction_bytes_max {
-            // As many as there is room for, regardless of their ratio.
+            // Up to the limit of files, regardless of their ratio.
             true => self.explore(level0, SelectionContext { may_be_stuck: true, ..self.context }),
             false => level0.clone(),
         };
@@ -359,8 +360,8 @@ impl StripeSelection<'_> {
         FileSplit::NewStripes { start, end, cells_each, count }
     }
 
-    /// Merges the longest sequence of stripes whose cells have all expired; a single one, with its
-    /// neighbour.
+    /// Merges the longest sequence of stripes whose cells have all expired. If it is a single
+    /// stripe, merges it with its neighbour.
     fn expired(&self) -> Option<CompactionPlan> {
         let stripes = &self.stripes.stripes;
         let expired = |stripe: &Stripe| {
@@ -378,9 +379,9 @@ impl StripeSelection<'_> {
         Some(CompactionPlan { files, is_major: false, drops_deletes: self.stripes.level0.is_empty(), split })
     }
 
-    /// Of the best selections within each stripe, the one with the most files, then with the fewest
-    /// bytes. The number of files of the whole store says nothing about one stripe: eight quiet
-    /// ones are many, too.
+    /// Selects within each stripe and returns the selection with the most files, then with the
+    /// fewest bytes. The number of files of the whole store does not matter for one stripe: eight
+    /// quiet stripes have many files, too.
     fn within_a_stripe(&self) -> Option<CompactionPlan> {
         let bytes = |files: &[usize]| self.bytes(files);
         let context = SelectionContext { may_be_stuck: false, ..self.context };
@@ -453,7 +454,7 @@ mod tests {
         let split = [file(1, left), file(1, right), file(1, Some(("m", "t"))), file(1, Some(("t", "")))];
         assert_eq!(shape(&split), (vec![1], vec![vec![0], vec![2], vec![3]]));
         assert_eq!((Stripes::of(&split).files_of_a_row(), Stripes::of(&[]).files_of_a_row()), (2, 0));
-        // A gap, a range that is none, half of the rows.
+        // A gap, an invalid range, half of the rows.
         for odd in [Some(("n", "")), Some(("z", "a")), None] {
             assert_eq!(shape(&[file(1, left), file(1, odd)]), (vec![0, 1], vec![]));
         }
@@ -497,7 +498,7 @@ mod tests {
         let small = choose(&files, &config(&[(SPLIT_BYTES, "10000")])).expect("three files");
         assert_eq!((small.files, small.drops_deletes), (vec![1, 2, 3], true));
         assert_eq!(small.split, one_stripe("m".into(), Bytes::new()));
-        // 180 bytes of parts of 60: three parts, not the two that were asked for.
+        // 180 bytes in parts of 60: three parts, not the two that were configured.
         let large = choose(&files, &config(&[(SPLIT_BYTES, "120")])).expect("three files");
         let (start, end) = ("m".into(), Bytes::new());
         assert_eq!(large.split, FileSplit::NewStripes { start, end, cells_each: 60, count: 3 });
@@ -566,7 +567,7 @@ mod tests {
         let plan = select(&files, &config(&[]), major, None).expect("all");
         assert!(plan.is_major && plan.drops_deletes && plan.files == [0, 1, 2]);
         assert_eq!(select(&files, &config(&[]), SelectionContext { busy: 1, ..major }, None), None);
-        // A single one is split when it is large: all rows are in it.
+        // If there is only one, it is split when it is large: all rows are in it.
         let alone = [file(80, Some(("", ""))), file(20, None)];
         for (split_bytes, splits) in [("100", true), ("101", false)] {
             let plan = select(&alone, &config(&[(SPLIT_BYTES, split_bytes)]), major, None).expect("all");
