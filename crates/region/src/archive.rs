@@ -1,4 +1,4 @@
-//! Moves files that are no longer served to the archive.
+//! Moves files to the archive that are not served any more.
 
 #![forbid(unsafe_code)]
 

@@ -8,7 +8,7 @@
 //! change.
 //!
 //! ```text
-//! <table dir>/.tabledesc/.pending.<encoded region>    the same, valid once hbase:meta has the region
+//! <table dir>/.tabledesc/.pending.<encoded region>   the same, valid once hbase:meta has the region
 //! ```
 //! Restoring a snapshot changes descriptor and regions atomically: the write to hbase:meta commits,
 //! and [`settle`] makes the descriptor follow. HBase ignores files with that name.
@@ -56,7 +56,7 @@ pub fn write(fs: &dyn FileSystem, table_dir: &Path, table: &TableDescriptor) -> 
     fs.write_atomically(&path, &bytes)?;
     if let Err(error) = delete_replaced(fs, table_dir, sequence) {
         // The new descriptor is valid; the next change deletes the older ones, too.
-        tracing::warn!(table = %table.name(), %error, "an older descriptor stays for now");
+        tracing::warn!(table = %table.name(), %error, "an older table descriptor could not be deleted yet");
     }
     Ok(())
 }

@@ -112,7 +112,7 @@ pub struct Scan {
     pub load_families_on_demand: bool,
     /// True for a Get: one row, for which bloom filters are consulted.
     pub is_get: bool,
-    /// Whether reading may wait for a disk or for another thread.
+    /// Allows or forbids the read to wait for a disk or for another thread.
     pub wait: Wait,
 }
 

@@ -110,7 +110,7 @@ pub struct RegionConfig {
     pub changed: Arc<ChangedConfig>,
 }
 
-/// Limits of regions and stores changed while the server runs. They override those of the start.
+/// Limits of regions and stores changed while the server runs. They override the initial ones.
 #[derive(Debug, Default)]
 pub struct ChangedConfig {
     /// Overrides [`RegionConfig::flush_bytes`]; 0 if unchanged.

@@ -394,8 +394,8 @@ impl Store {
         self.cancelled.store(cancel, Ordering::Relaxed);
     }
 
-    /// Returns how far the number of files is from `hbase.hstore.blockingStoreFiles` (0) to twice
-    /// that (1). For stripes and windows, the fullest one counts.
+    /// Returns the pressure of the number of files: 0 up to `hbase.hstore.blockingStoreFiles`, 1 at
+    /// twice that. For stripes and windows, the fullest one counts.
     pub fn blocking_pressure(&self) -> f64 {
         let (state, blocking) = (self.state.load(), self.compaction_config.load().blocking_files.max(1));
         if state.files.len() <= blocking {

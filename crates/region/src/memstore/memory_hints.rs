@@ -1,4 +1,4 @@
-//! Hints to the processor and the system about memory. They do not change what a program computes.
+//! Hints to the processor and the system about memory. They do not change the results of a program.
 
 use evenkeel_common::cache_line as line;
 
@@ -9,9 +9,9 @@ pub(super) fn prefetch<T>(address: *const T) {
     line::prefetch(address.cast::<u8>().wrapping_add(line::LINE_BYTES));
 }
 
-/// Asks the system to back memory with huge pages at its first touch (`transparent_hugepage` set to
-/// `madvise` or `always`). The memory starts and ends at multiples of a huge page. A refusal is
-/// ignored: the memory stays usable.
+/// Requests huge pages for memory at its first touch (`transparent_hugepage` set to `madvise` or
+/// `always`). The memory starts and ends at multiples of a huge page. An error is ignored: the
+/// memory stays usable.
 pub(super) fn want_huge_pages(base: std::ptr::NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     // SAFETY: the caller owns this memory; the advice changes how it is backed, not what is in it.

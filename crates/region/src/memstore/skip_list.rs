@@ -114,7 +114,7 @@ pub(super) struct SkipList {
 /// A table has at most 2 to the power of this many hints.
 const HINT_BITS_MAX: u32 = 16;
 const _: () = assert!(HINT_BITS_MAX <= PREFIX_CODE_BITS);
-/// The number of hints tried, from that of a key's code backwards.
+/// The number of hints tried, from the hint of a key's code backwards.
 const HINTS_TRIED: usize = 4;
 
 /// The neighbours of a position on one level; a null `before` is the head.

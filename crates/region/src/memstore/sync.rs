@@ -1,6 +1,6 @@
 //! The atomics and memory hints of a segment's lock-free core (`chunk`, `arena`, `skip_list`).
-//! `loom_tests` compiles those three files a second time over loom's replacements, which run every
-//! order of steps that the memory model allows.
+//! `loom_tests` compiles those three files a second time with loom's replacements, which run every
+//! interleaving that the memory model allows.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -21,5 +21,5 @@ impl PublicationCheck {
     pub(super) fn observe(&self) {}
 }
 
-/// A list makes hints once it has 2 to this power tall nodes.
+/// A list makes hints once it has 2 to the power of this many tall nodes.
 pub(super) const HINT_BITS_MIN: u32 = 8;

@@ -510,7 +510,7 @@ fn readers_see_all_that_is_complete(ends: (&[u8], &[u8])) {
                 let (segment, done) = (Arc::clone(&segment), Arc::clone(&done));
                 scope.spawn(move || {
                     for n in 0..CELLS / WRITERS {
-                        // A row of its own and one that all writers share.
+                        // One row of this writer and one that all writers share.
                         segment.add(&cell(mix(n * WRITERS + writer) % 1_000_000, 1, n + 1).as_cell());
                         segment.add(&cell(0, (n * WRITERS + writer) as i64, n + 1).as_cell());
                         done[writer as usize].store(n + 1, Ordering::Release);

@@ -180,7 +180,7 @@ impl Region {
             }
         }
         if let Some(WalEnd::Torn { bytes }) = reader.end() {
-            tracing::error!(file = %path.display(), bytes, "the edits to replay end in the middle of one");
+            tracing::error!(file = %path.display(), bytes, "a file of edits to replay is truncated in the middle of an entry");
             is_damaged = true;
         }
         Ok((count, is_damaged))
@@ -254,7 +254,7 @@ impl Region {
     pub fn resume(&self) {
         *self.updates.write() = Phase::Open;
         self.cancel_compactions(false);
-        tracing::info!(region = %self.info.name_text(), "region serves on");
+        tracing::info!(region = %self.info.name_text(), "region accepts requests again");
     }
 
     fn cancel_compactions(&self, cancel: bool) {

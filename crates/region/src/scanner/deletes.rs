@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use evenkeel_common::{CellRef, CellType, HBaseError, Result};
 
-/// Whether a cell is hidden, and by what.
+/// The marker that hides a cell, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeleteResult {
     /// The cell is not hidden.

@@ -144,7 +144,7 @@ const BLOOM_ERROR_RATE: &str = "io.storefile.bloom.error.rate";
 /// hardly any row.
 const BLOOM_ERROR_RATES: RangeInclusive<f32> = 1e-6..=0.5;
 const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
-/// The package of HBase's own codecs; Hadoop's are elsewhere.
+/// The package of HBase's codecs; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
 const ROW_BYTES_MAX: &str = "hbase.table.max.rowsize";
 const FLUSH_BYTES: &str = "hbase.hregion.memstore.flush.size";

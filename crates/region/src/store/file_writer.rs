@@ -224,7 +224,7 @@ impl Store {
         let (store, kept) = (self.label(), kept.display());
         tracing::error!(
             %store, %error, %kept,
-            "a newly written file did not read back; it is not used, and its inputs stay"
+            "a newly written file could not be read back; it is not used, and its inputs stay"
         );
         if let Err(error) = moved {
             tracing::warn!(%store, path = %path.display(), %error, "the corrupt file could not be moved");

@@ -1,6 +1,6 @@
-//! What [`NewVersionTracker`](super::NewVersionTracker) must answer, told by sets: each stretch
-//! between two markers has the set of the puts that were live in it, copied whenever a marker cuts
-//! it. Quadratic, and plain.
+//! A reference for [`NewVersionTracker`](super::NewVersionTracker), implemented with sets: each
+//! stretch between two markers has the set of the puts that were live in it, copied whenever a
+//! marker cuts it. Quadratic, but simple.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ const OPEN: u64 = u64::MAX;
 struct Span {
     /// Everything up to this timestamp is deleted at the span's end.
     timestamp: i64,
-    /// Timestamp to the sequence ids of markers for exactly that version.
+    /// Sequence ids of markers for exactly one version, by timestamp.
     version_markers: BTreeMap<i64, BTreeSet<u64>>,
-    /// End of a stretch to the puts that were live in it.
+    /// The puts that were live in each stretch, by the stretch's end.
     live: BTreeMap<u64, BTreeSet<u64>>,
 }
 
@@ -33,12 +33,14 @@ impl Span {
         self.live.insert(seq_id, stretch.unwrap_or_default());
     }
 
-    /// The sequence id of the first marker for exactly this version that came after the put.
+    /// Returns the sequence id of the first marker for exactly this version that came after the
+    /// put.
     fn version_marker_after(&self, timestamp: i64, seq_id: u64) -> Option<u64> {
         self.version_markers.get(&timestamp)?.range(seq_id..).next().copied()
     }
 
-    /// Counts a put in every stretch it lived in; false when there is one with enough others.
+    /// Counts a put in every stretch in which it was live. Returns false if a stretch has enough
+    /// others.
     fn count_put(&mut self, seq_id: u64, until: u64, versions_max: usize) -> bool {
         if seq_id > until {
             return true;
@@ -70,7 +72,7 @@ impl Reference {
         Self { family_versions_max, family_spans, spans: Spans::new(), qualifier: None, last_put: None }
     }
 
-    /// Goes to the cell's column; gives the sequence id of a newer put of the same version.
+    /// Enters the cell's column. Returns the sequence id of a newer put of the same version.
     fn enter(&mut self, cell: &CellRef<'_>) -> Option<u64> {
         let put = (cell.type_code() == CellType::Put.code()).then(|| (cell.timestamp(), cell.seq_id()));
         if self.qualifier.as_deref() != Some(cell.qualifier()) {

@@ -1,4 +1,4 @@
-//! Against [`Reference`] on made-up histories, and with very many cells of a column.
+//! Compares with [`Reference`] on random histories, and tests very many cells of a column.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ type Written = (&'static [u8], i64, CellType, u64);
 const MARKERS: [CellType; 4] =
     [CellType::Delete, CellType::DeleteColumn, CellType::DeleteFamily, CellType::DeleteFamilyVersion];
 
-/// In the order in which a scan comes by them, each once.
+/// Sorts cells in the order of a scan and removes duplicates.
 fn sorted(written: impl IntoIterator<Item = Written>) -> Vec<KeyValue> {
     let cell = |(qualifier, timestamp, kind, seq_id): Written| {
         let of_family = matches!(kind, CellType::DeleteFamily | CellType::DeleteFamilyVersion);
@@ -35,7 +35,7 @@ fn tracker(versions_max: u32) -> NewVersionTracker {
     NewVersionTracker::new(None, versions_max, limits)
 }
 
-/// What is said of each put; `None` for markers.
+/// Returns the tracker's result for each put; `None` for markers.
 fn answers(tracker: &mut NewVersionTracker, cells: &[KeyValue]) -> Vec<Option<DeleteResult>> {
     let answer = |cell: CellRef<'_>| {
         if !cell.is_delete() {
@@ -110,9 +110,9 @@ fn many_stretches_say_what_sets_say() {
     }
 }
 
-/// Thousands of puts and as many markers of each kind: memory grows with them, not with their
-/// square, and time nearly so. Where all puts pass all of the family's markers, which is a step for
-/// each, there are fewer.
+/// Thousands of puts and as many markers of each kind: memory is linear in their number, not
+/// quadratic, and time nearly so. If all puts pass all of the family's markers, which takes a step
+/// for each, the test uses fewer.
 #[test]
 fn many_markers_of_a_column_take_memory_and_time_by_their_number() {
     const MANY: u64 = 5000;
