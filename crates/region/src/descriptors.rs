@@ -8,7 +8,7 @@
 //! change.
 //!
 //! ```text
-//! <table dir>/.tabledesc/.pending.<encoded region>   the same, valid once hbase:meta has the region
+//! <table dir>/.tabledesc/.pending.<encoded region>   the same; valid after hbase:meta has it
 //! ```
 //! Restoring a snapshot changes descriptor and regions atomically: the write to hbase:meta commits,
 //! and [`settle`] makes the descriptor follow. HBase ignores files with that name.

@@ -8,7 +8,7 @@
 //!   <encoded region>/<family>/recovered.hfiles/   split WALs, as store files
 //!   <encoded region>/recovered.edits/             split WALs, and <n>.seqid
 //!   <encoded region>/.tmp/<family>/               outputs before they are committed
-//!   <encoded region>/.tmp/.bulkload-<id>          manifest of a bulk load under way
+//!   <encoded region>/.tmp/.bulkload-<id>          manifest of a running bulk load
 //! <root>/archive/data/<namespace>/<table>/<encoded region>/<family>/   files no longer served
 //! <root>/staging/<user>__<table>__<random>/       a client's bulk load
 //! <root>/corrupt/                                 damaged WALs, and files that did not read back

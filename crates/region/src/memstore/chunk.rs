@@ -112,7 +112,7 @@ impl Chunk {
         }
     }
 
-    /// Touches every page, so that the system supplies the memory now.
+    /// Touches every page, so that the system supplies the memory at once.
     fn touch(&mut self) {
         for at in (0..self.len).step_by(PAGE_BYTES) {
             // SAFETY: inside the allocation, to which no other code has a pointer yet.

@@ -5,7 +5,7 @@
 //! then, no lock:           wait until every write up to that id is durable and visible
 //!                          write a file a store, below .tmp
 //! epoch odd:               rename into place | swap file lists | drop snapshots
-//! then:                    FLUSH commit | tell the WAL which edits need no replay
+//! then:                    FLUSH commit | notify the WAL which edits need no replay
 //! ```
 //! A flush while the region opens logs no markers, because the region's log has not begun. A
 //! failure before the renames leaves the snapshots in place: they stay readable and are part of the

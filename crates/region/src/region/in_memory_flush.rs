@@ -2,7 +2,7 @@
 //! CompactingMemStore).
 //!
 //! A write that finds its segment large requests one, and a background thread runs it. A flush that
-//! begins meanwhile takes the segments as they are, and drops an unfinished flat segment.
+//! begins meanwhile takes the segments as they are; the new flat segment is then discarded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -337,7 +337,8 @@ impl Shard {
         used as u128 * u128::from(own) <= free as u128 * u128::from(self.owners.total)
     }
 
-    /// Drops expired nonces until there is capacity for one more. Returns true if there is.
+    /// Drops nonces older than `kept_ms` until there is capacity for one more. Returns true if
+    /// there is.
     fn make_room(&mut self, owner: Option<u64>, now_ms: i64, of: &NonceManager) -> bool {
         while !self.has_room(owner, of.shard_bytes_max) {
             let oldest = self.arrays.front();

@@ -97,8 +97,8 @@ impl Region {
         if scan.read_uncommitted { Some(UNCOMMITTED) } else { scan.mvcc_read_point }
     }
 
-    /// Reuses the scanner of a Get for another row. Returns false if a new scanner would read from
-    /// other segments or files. Do not use the scanner after an error.
+    /// Reuses the scanner of a Get for another row. Returns false if a new scanner would read other
+    /// segments or files, or see another clock time. Do not use the scanner after an error.
     fn read_again(&self, last: &mut LastGet, row: &Bytes) -> TryResult<bool> {
         let LastGet { scan, open, .. } = last;
         if self.env.stores.clock.now_ms() != open.now_ms {

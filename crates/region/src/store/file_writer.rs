@@ -102,7 +102,7 @@ impl From<HBaseError> for WriteFailure {
     }
 }
 
-/// What to write: the format, the file info, and how the cells are divided.
+/// The files to write: format, file info, and how the cells are divided.
 #[derive(Clone)]
 pub(super) struct WriteJob {
     pub file: NewFileOptions,
