@@ -13,8 +13,9 @@
 //! A search need not begin at the head. Tall nodes, of two levels or more, register in a table of
 //! *hints*, indexed by the upper bits of codes. A search starts at the hinted node before its key,
 //! climbs from there while there are taller nodes on its path, and then descends. It passes as many
-//! nodes as a search in a list of only the cells between the hint and the key. A larger table
-//! replaces this one as the list grows. Hints are optional: a lost hint only makes a later search longer.
+//! nodes as a search in a list of only the cells between the hint and the key. As the list grows,
+//! the table is replaced by a larger one. Hints are optional: a lost hint only makes a later search
+//! longer.
 //!
 //! Two cells that compare equal (same key and sequence id: a batch that writes one cell twice) both
 //! stay. The later one comes first, so that a reader that counts a timestamp once sees the later
