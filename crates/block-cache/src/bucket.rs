@@ -2,8 +2,8 @@
 //! fixed size.
 //!
 //! # Design
-//! A hash of the key selects one of several shards. Each shard has its own bytes and its own lock
-//! for inserts, evictions and removals.
+//! A hash of the key selects one of several shards. Each shard has a byte budget and a lock for
+//! inserts, evictions and removals.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -23,11 +23,12 @@
 //! *No internal fragmentation.* HBase's buckets round a block up to a size class, and keep memory
 //! in classes that are not in demand. Here a frame may start at any unit. Best fit leaves holes. If
 //! no hole is large enough, the cache copies the few blocks beside one of the largest holes into
-//! other holes, or slides the blocks between several holes together. This costs less than one copy
-//! per byte filled. One byte in 128 stays free as room to move. The test `churn` measures both.
+//! other holes, or slides the blocks between several holes together. This costs less than one byte
+//! copied per byte inserted. One byte in 128 stays free so that blocks can move. The test `churn`
+//! measures both.
 //!
 //! *Alternatives.* Log-structured segments waste the ends of segments or need a whole free segment,
-//! and tie the policy to the write order. A ring is a FIFO. Slabs are what HBase has. Moving a few
+//! and tie the policy to the write order. A ring is a FIFO. Slabs are HBase's design. Moving a few
 //! blocks, independently of the policy, keeps space and policy apart.
 //!
 //! *Hits.* A hit walks a hash chain, takes a pin and reads one frame header. It increments the
@@ -39,9 +40,9 @@
 //! space.
 //!
 //! # Bounds
-//! Frames never take more than the capacity. The index comes on top, at less than 80 bytes per
-//! block. Blocks larger than `block_bytes_max`, or than half a shard, are not kept. A thread has 31
-//! pins in its stripe; further pins are counted in the slots.
+//! Frames never exceed the capacity. The index comes on top, at less than 80 bytes per block. The
+//! cache rejects blocks larger than `block_bytes_max` or than half a shard. A thread has 31 pins in
+//! its stripe; further pins are counted in the slots.
 //!
 //! # Locks
 //! One lock per shard, held for one insert, eviction or removal. It is never held together with a
@@ -97,7 +98,7 @@ use crate::{
     Block, BlockCache, BlockCategory, BlockKey, CacheHint, CacheStats, FileId, LoadBlock, PrefetchedBlock,
 };
 
-/// Larger blocks are not kept (`hbase.lru.max.block.size`).
+/// The cache rejects larger blocks (`hbase.lru.max.block.size`).
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 /// The cache has one shard per this many bytes, up to [`SHARDS_MAX`].
@@ -134,7 +135,7 @@ pub struct BucketCacheConfig {
     pub policy: Policy,
     /// The policy's shares of the bytes.
     pub shares: Shares,
-    /// Larger blocks are not kept.
+    /// The cache rejects larger blocks.
     pub block_bytes_max: u64,
     /// Overwrite freed memory, so that a test detects a use after free.
     pub poison: bool,
@@ -169,11 +170,11 @@ pub struct BucketCache {
 }
 
 impl BucketCache {
-    /// Opens a cache. A cache in files starts with the blocks that are there.
+    /// Opens a cache. A cache in files starts with the blocks that the files hold.
     ///
     /// # Errors
-    /// `OutOfMemory` without address space; `WouldBlock` if another process uses the files; the
-    /// file system's error, such as a full disk.
+    /// `OutOfMemory` without address space; `WouldBlock` if another process uses the files; I/O
+    /// errors, such as a full disk.
     pub fn open(config: &BucketCacheConfig) -> io::Result<Self> {
         let geometry = geometry_of(config);
         let bytes = u64::from(geometry.shards) * geometry.shard_bytes;
@@ -319,7 +320,7 @@ fn geometry_of(config: &BucketCacheConfig) -> Geometry {
     Geometry { shards: must_u32(shards), slots: must_u32(slots), shard_bytes, files: must_u32(files) }
 }
 
-/// Folds a file's id to 64 bits. The frame has the whole id.
+/// Folds a file's id to 64 bits. The frame holds the whole id.
 #[inline]
 pub(crate) fn fold_file_id(file: FileId) -> u64 {
     let bits = file.bits();
@@ -422,8 +423,8 @@ impl BlockCache for BucketCache {
         files.iter().map(|file| all.get(&fold_file_id(*file)).copied().unwrap_or_default()).collect()
     }
 
-    /// One caller loads. Others that miss the same block wait for it, whether it is kept or not. If
-    /// the load fails, the next of them loads.
+    /// One caller loads. Others that miss the same block wait for it, even if the block is not
+    /// inserted. If the load fails, the next waiter loads.
     fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> TryResult<Block> {
         if let Some(block) = self.lookup(key, hint.wait)? {
             self.counters.hit(block.kind().category());

@@ -43,14 +43,14 @@ pub struct CacheConfig {
     pub data: DataBlocks,
 }
 
-/// The cache of data blocks.
+/// The placement of data blocks.
 #[derive(Clone, Debug)]
 pub enum DataBlocks {
     /// The cache of all blocks.
     InL1,
-    /// A cache of their own.
+    /// A second cache, for data blocks only.
     InL2(BucketCacheConfig),
-    /// None.
+    /// They are not cached.
     NotKept,
 }
 
@@ -125,7 +125,7 @@ fn l1_bytes(conf: &Configuration, memory_bytes: u64) -> Result<Option<u64>, Conf
     Ok(Some(if absolute > 0 { absolute } else { length::whole(memory_bytes as f64 * share) }))
 }
 
-/// Reads `hfile.block.cache.policy`: the order of eviction, and whether only index and bloom blocks
+/// Reads `hfile.block.cache.policy`: the order of eviction, and true if only index and bloom blocks
 /// are cached. HBase's default is `LRU`. Only an explicit `LRU` selects HBase's LRU; the default
 /// policy here has a better hit ratio.
 fn policy(conf: &Configuration) -> Result<(Policy, bool), ConfigError> {
@@ -139,8 +139,9 @@ fn policy(conf: &Configuration) -> Result<(Policy, bool), ConfigError> {
     }
 }
 
-/// Reads the shares `<prefix>single.<suffix>` and its like, which must sum to 1. The single share
-/// takes effect only if it is set, or with LRU: the default policy has a smaller one than HBase.
+/// Reads the shares `<prefix>single.<suffix>`, `multi` and `memory`, which must sum to 1. The
+/// single share takes effect only if it is set, or with LRU: the default policy has a smaller one
+/// than HBase.
 fn shares(conf: &Configuration, policy: Policy, prefix: &str, suffix: &str) -> Result<Shares, ConfigError> {
     let defaults = [("single", 0.25), ("multi", 0.50), ("memory", 0.25)];
     let mut sum = 0.0;

@@ -186,7 +186,7 @@ fn drive(name: &str, settings: &[(&str, String)]) {
         });
         held.iter().for_each(Held::check);
         drop(held);
-        // The next drop of a cache frees what is left of this one, with the lock of its files.
+        // The next drop of a cache frees the rest of this one, with the lock of its files.
         drop(BucketCache::open(&BucketCacheConfig::in_memory(1 << 20)).expect("memory"));
     }
 }

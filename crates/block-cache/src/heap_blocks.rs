@@ -1,21 +1,22 @@
-//! The bytes of blocks that are outside of every cache, in the whole process.
+//! The bytes of all blocks outside of caches, in the whole process.
 //!
-//! A reader holds the block that it is in. A merge of many store files holds one of each, and if
-//! the caches have no space for them, these blocks are on the heap. Their number is the number of
-//! files times the number of readers, which no setting bounds. So they are counted here, and a
+//! A reader holds the block that it is in. A merge of many store files holds one block of each, and
+//! if the caches have no space for them, these blocks are on the heap. Their number is the number
+//! of files times the number of readers, which no setting bounds. So they are counted here, and a
 //! server sets a limit:
 //!
-//! * Above it ([`are_too_many`]) a merge keeps only the block that it reads from, and remembers
-//!   where it was in the others. It loads them again when it comes to them.
-//! * A reader that wants a large block waits until there is room for it ([`wait_for_room`]). After
-//!   [`WAIT_MAX`] it is refused, because readers that wait may hold what others wait for.
+//! * Above it ([`are_too_many`]) a merge keeps only the block that it reads from, and stores its
+//!   position in the others. It loads a released block again when it reaches it.
+//! * A reader of a large block first waits for memory below the limit ([`wait_for_room`]). After
+//!   [`WAIT_MAX`] the read is refused, because waiting readers may hold the blocks that other
+//!   readers wait for.
 //!
-//! Smaller blocks wait for nothing, so each reader may exceed the limit by less than
+//! A reader of a smaller block does not wait, so each reader may exceed the limit by less than
 //! [`LARGE_BYTES`].
 //!
-//! Counted is the body with its header and checksums, and its seek points, as long as the block
-//! exists: in a reader, or in a reply that shares its values. The memory of a process is one, so
-//! the count is one: servers in the same process share it.
+//! A block counts its body with header and checksums, and its seek points, as long as it exists: in
+//! a reader, or in a reply that shares its values. The limit protects the memory of the process, so
+//! there is one count per process: servers in the same process share it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -24,11 +25,11 @@ use evenkeel_common::clock;
 
 use crate::BlockParts;
 
-/// Readers wait for room before they load a block of this many bytes.
+/// Readers reserve memory before they load a block of at least this many bytes.
 pub const LARGE_BYTES: u64 = 128 << 10;
-/// Readers wait for room this long at most.
+/// The maximum time that a reader waits for a reservation.
 pub const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How often a reader that waits looks for room.
+/// The interval at which a waiting reader retries.
 const LOOK: Duration = Duration::from_millis(1);
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
@@ -50,9 +51,9 @@ pub fn are_too_many() -> bool {
     bytes() > LIMIT.load(Relaxed)
 }
 
-/// Takes room for a block of `bytes` that is about to be loaded; waits for it, up to [`WAIT_MAX`].
-/// The room is given back when it is dropped, once the block itself is counted. Blocks this thread.
-/// Returns `None` if there was no room in time.
+/// Reserves memory for a block of `bytes` that is about to be loaded. Waits up to [`WAIT_MAX`];
+/// blocks this thread. Dropping the reservation releases it, once the block itself is counted.
+/// Returns `None` after the timeout.
 pub fn wait_for_room(bytes: u64) -> Option<Room> {
     let mut until = None;
     loop {
@@ -67,14 +68,14 @@ pub fn wait_for_room(bytes: u64) -> Option<Room> {
     }
 }
 
-/// Room for a block that is being loaded.
+/// Memory reserved for a block that is being loaded.
 #[derive(Debug)]
 pub struct Room {
     bytes: u64,
 }
 
 impl Room {
-    /// A block has room if it is the only one, however large it is.
+    /// The only block outside of caches is always admitted, however large it is.
     fn try_take(bytes: u64) -> Option<Self> {
         let limit = LIMIT.load(Relaxed);
         let taken = |now: u64| {

@@ -58,7 +58,7 @@ pub struct CacheHint {
     pub in_memory: bool,
     /// The expected category. It selects the cache, and the counter of a miss.
     pub category: BlockCategory,
-    /// Whether lookup and load may wait for a disk, or for another thread that loads the block.
+    /// If the lookup and the load may wait for a disk, or for another thread's load of the block.
     pub wait: Wait,
 }
 
@@ -132,12 +132,12 @@ pub trait BlockCache: Send + Sync + Debug {
     /// Returns the counters, and what the cache holds now.
     fn stats(&self) -> CacheStats;
 
-    /// As [`BlockCache::stats`], per level: L1, and L2 if there is one.
+    /// As [`BlockCache::stats`], but per level: L1, and L2 if there is one.
     fn levels(&self) -> Vec<CacheStats> {
         vec![self.stats()]
     }
 
-    /// Returns what is cached of each of `files`.
+    /// Returns the cached blocks and bytes of each of `files`.
     fn cached_files(&self, files: &[FileId]) -> Vec<CachedFile> {
         vec![CachedFile::default(); files.len()]
     }

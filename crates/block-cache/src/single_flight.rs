@@ -1,7 +1,7 @@
 //! [`SingleFlight`]: concurrent misses of a block cause one read.
 //!
 //! One of the threads that miss a block reads it, and the others wait for its result. If the read
-//! fails, the next of them reads.
+//! fails, one of the waiting threads reads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ enum ReadState {
     Failed,
 }
 
-/// The part of a caller after a miss.
+/// The role of a caller after a miss.
 enum Role<'a> {
     /// This thread reads the block and publishes the result.
     Leader(Leader<'a>),
@@ -57,7 +57,7 @@ impl SingleFlight {
     /// the others wait for its result. If it fails, the next caller reads.
     ///
     /// # Errors
-    /// The error of the caller's own `read`; `WouldWait` if another thread reads the block and this
+    /// The error of this caller's `read`; `WouldWait` if another thread reads the block and this
     /// one must not wait.
     pub fn read(
         &self,

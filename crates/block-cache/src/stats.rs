@@ -9,12 +9,12 @@ use crate::BlockCategory;
 /// Counts by block category: data, index, bloom, meta.
 pub type ByCategory = [u64; BlockCategory::COUNT];
 
-/// Counters since the cache was opened, and what it holds now.
+/// Counters since the cache was opened, and its current content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Lookups that found a block, by category (`blockCacheDataHitCount` and its like).
+    /// Lookups that found a block, by category (`blockCacheDataHitCount` and similar).
     pub hits: ByCategory,
-    /// Lookups that found nothing, by expected category (`blockCacheDataMissCount` and its like).
+    /// Lookups that found no block, by expected category (`blockCacheDataMissCount` and similar).
     pub misses: ByCategory,
     /// Blocks inserted.
     pub insertions: u64,
@@ -61,7 +61,7 @@ impl CacheStats {
         self.hits.iter().sum()
     }
 
-    /// Lookups that found nothing (`blockCacheMissCount`).
+    /// Lookups that found no block (`blockCacheMissCount`).
     pub fn miss_count(&self) -> u64 {
         self.misses.iter().sum()
     }
@@ -213,8 +213,8 @@ impl Stripe {
     }
 }
 
-/// Whether hits are counted: not with the feature `metrics-off`, of which the compiler does not
-/// know the outcome, as in evenkeel-metrics.
+/// Returns true if hits are counted. With the feature `metrics-off` it is false, through a
+/// `black_box`, so that the compiler cannot remove the counting code, as in evenkeel-metrics.
 #[inline(always)]
 fn is_on() -> bool {
     !cfg!(feature = "metrics-off") || std::hint::black_box(false)

@@ -2,8 +2,8 @@
 //!
 //! A frame may start at any multiple of eight bytes; there are no size classes. Live slots are
 //! linked by address. A *hole* is the space between two frames, identified by the slot before it
-//! (slot 0 for the start), so holes join by themselves when bytes are freed. A new frame takes the
-//! smallest hole that it fits into. If enough bytes are free, but not in one piece,
+//! (slot 0 for the start), so freed bytes join the adjacent holes without a search. A new frame
+//! takes the smallest hole that it fits into. If enough bytes are free, but not in one hole,
 //! [`Allocator::plan_relocation`] selects a few neighbours to move away, and
 //! [`Allocator::plan_slide`] a few to slide together; see `shard`.
 //!
@@ -18,16 +18,17 @@ use super::slot::{NONE, Slots};
 /// Holes considered for a relocation.
 const HOLES_TRIED: usize = 8;
 
-/// The maximum of blocks relocated for one frame. A larger plan would hold the lock for too long.
+/// The maximum number of blocks relocated for one frame. A larger plan would hold the lock for too
+/// long.
 const RELOCATED_MAX: usize = 256;
 /// The cost of an eviction out of turn, in moves of a block of the same size.
 const EVICTION_COST: u64 = 4;
 
-/// Holes considered for a slide, and the maximum of blocks slid.
+/// Holes considered for a slide, and the maximum number of blocks slid.
 const SLIDE_HOLES_TRIED: usize = 8;
 const SLIDERS_MAX: usize = 256;
 
-/// What coalescing may do with a block.
+/// The ways in which coalescing may remove a block from its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relocation {
     /// It stays: it is pinned or retired.
@@ -109,8 +110,8 @@ impl Allocator {
         self.add_hole(left + len + right, before);
     }
 
-    /// Selects blocks to relocate so that a hole of `len` bytes results: the cheapest of the plans
-    /// considered. `relocation_of` returns what may happen to a block; see
+    /// Selects blocks to relocate so that a hole of `len` bytes results. Returns the cheapest of
+    /// the plans considered. `relocation_of` returns the permitted relocation of a block; see
     /// [`Allocator::relocation_target`].
     pub fn plan_relocation(
         &self,
@@ -157,8 +158,8 @@ impl Allocator {
     }
 
     /// Selects blocks to slide to the left so that the holes between them become one of `len`
-    /// bytes: the plan with the fewest bytes, at most `slid_max`. The first block moves behind the
-    /// returned slot, and each other one behind its predecessor.
+    /// bytes. Returns the plan with the fewest bytes to move, at most `slid_max`. The first block
+    /// moves behind the returned slot, and each other one behind its predecessor.
     pub fn plan_slide(
         &self,
         slots: &Slots,
@@ -185,7 +186,8 @@ impl Allocator {
         plans.min_by_key(|(moved, _)| *moved).map(|(_, plan)| plan)
     }
 
-    /// The slot before a hole for a relocated block, outside of the holes that the plan joins.
+    /// Returns the slot before a hole for a relocated block, outside of the holes that the plan
+    /// joins.
     pub fn relocation_target(&self, slots: &Slots, len: u64, relocated: &[u32]) -> Option<u32> {
         let before = relocated.first().map(|first| slots.get(*first).before.load(Relaxed));
         self.relocation_target_from(len, before.unwrap_or(NONE), relocated)

@@ -9,8 +9,9 @@
 //! | `sound` | none | |
 //! | `unordered` | SeqCst accesses are only acquire and release | a write to a pinned frame |
 //!
-//! So the tests are known to fail when they should. The scenarios simulate what a shard does under
-//! its lock, because its table and memory come from the kernel. Each scenario has one such thread.
+//! So the tests are known to fail when they should. The scenarios simulate the steps of a shard
+//! under its lock, because a shard's table and memory come from the kernel. Each scenario has one
+//! thread that acts as the lock holder.
 
 mod machine;
 

@@ -2,8 +2,8 @@
 //!
 //! After many blocks were removed, for example with a dropped table, a cache has holes of many
 //! megabytes whose pages the process still holds. A page is released if it was within a hole at two
-//! scans in a row and no frame was put there in between. So pages that a compaction frees and fills
-//! again stay, and so do the small holes of a full cache.
+//! consecutive scans and no frame was written there meanwhile. So pages that a compaction frees and
+//! fills again stay mapped, and so do the small holes of a full cache.
 //!
 //! ```text
 //! untouched --frame written--> touched --scan finds it free--> idle --next scan--> released
@@ -39,7 +39,7 @@ pub(crate) struct IdlePages {
 }
 
 impl IdlePages {
-    /// For a space of `size` bytes whose whole pages begin at `first`. `None` for storage outside
+    /// For a space of `size` bytes whose first whole page is at `first`. `None` for storage outside
     /// of this process's memory, which has no pages.
     pub fn new(first: Option<u64>, size: u64) -> Self {
         let bytes = first.map_or(0, |first| size.saturating_sub(first));

@@ -1,7 +1,7 @@
 //! [`Mapping`]: memory from the kernel.
 //!
-//! Anonymous memory is reserved without being touched, so an empty cache costs no memory. The
-//! kernel is asked for huge pages. A mapped file keeps its pages when the process dies.
+//! Anonymous memory is reserved without being touched, so an empty cache costs no memory. It is
+//! advised to use huge pages. A mapped file keeps its pages when the process dies.
 
 use std::fs::File;
 use std::io;

@@ -66,7 +66,7 @@ pub(crate) struct IndexFile {
 /// Opens the index of a cache, or creates an empty one.
 ///
 /// # Errors
-/// `WouldBlock` if another process holds the lock; the file system's error.
+/// `WouldBlock` if another process holds the lock; I/O errors.
 pub(crate) fn open_index(path: &Path, geometry: Geometry) -> io::Result<IndexFile> {
     let file = open(path)?;
     file.try_lock()
@@ -87,7 +87,7 @@ pub(crate) fn open_index(path: &Path, geometry: Geometry) -> io::Result<IndexFil
 /// Opens a file for frames and reserves its bytes.
 ///
 /// # Errors
-/// The file system's error, usually a full disk.
+/// I/O errors, usually a full disk.
 pub(crate) fn open_data(path: &Path, bytes: u64) -> io::Result<File> {
     let file = open(path)?;
     if file.metadata()?.len() != bytes {

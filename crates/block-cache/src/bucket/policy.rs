@@ -77,10 +77,10 @@ pub enum Policy {
     Lru,
 }
 
-/// What the inserting thread knows of a block.
+/// What the inserting thread can state about a block's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// Nothing beyond the policy's own counts.
+    /// No information beyond the policy's counts.
     #[default]
     New,
     /// It replaces cached blocks, so it is as valuable as they were.
@@ -127,7 +127,7 @@ impl Default for Shares {
     }
 }
 
-/// What a shard holds when a block is inserted.
+/// The content of a shard when a block is inserted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupancy {
     /// Live entries, with the new one.
@@ -175,8 +175,8 @@ impl Queues {
         }
     }
 
-    /// Moves the excess of the window, except the newest block, to main, which has free space. Hits
-    /// are kept.
+    /// Moves the excess of the window, except the newest block, to main, which has free space.
+    /// Keeps the hit counts.
     fn fill_main(&mut self, slots: &Slots, newest: u32, limit: u64) {
         for _ in 0..CLOCK_STEPS_MAX {
             match self.oldest(WINDOW).filter(|oldest| *oldest != newest) {
@@ -214,8 +214,8 @@ impl Queues {
         queue.bytes -= slot.extent().len;
     }
 
-    /// The next block to evict from a cache of `limit` bytes. It stays in its queue. `None` if
-    /// there is no block.
+    /// Returns the next block to evict from a cache of `limit` bytes. It stays in its queue. `None`
+    /// if there is no block.
     pub fn victim(&mut self, slots: &Slots, limit: u64) -> Option<u32> {
         match self.policy {
             Policy::TinyLfu => self.tiny_lfu_victim(slots, limit),
@@ -255,8 +255,8 @@ impl Queues {
         self.oldest(MAIN)
     }
 
-    /// The oldest block of a queue without a hit since the clock passed it, or the block where the
-    /// clock stopped.
+    /// Returns the oldest block of a queue that was not hit since the clock passed it, or the block
+    /// where the clock stopped.
     fn clock_victim(&mut self, slots: &Slots, queue: u8) -> Option<u32> {
         for _ in 0..CLOCK_STEPS_MAX {
             let id = self.oldest(queue)?;
@@ -292,14 +292,14 @@ impl Queues {
         self.oldest(self.furthest_over(limit)?)
     }
 
-    /// Requeues a victim that is pinned, because it is in use.
+    /// Requeues a victim that is pinned, because a reader uses it.
     pub fn requeue_pinned(&mut self, slots: &Slots, id: u32) {
         let queue = if slots.get(id).queue.load(Relaxed) == MEMORY { MEMORY } else { MAIN };
         self.requeue(slots, queue, id);
     }
 
     /// Returns true if a block may be evicted out of turn to join two holes: its area is the one
-    /// that evicts now, and the policy loses nothing.
+    /// that evicts next, and the hit ratio loses nothing.
     pub fn is_cold(&self, slot: &Slot, limit: u64) -> bool {
         let queue = slot.queue.load(Relaxed);
         let is_its_turn = || match self.policy {
@@ -314,7 +314,7 @@ impl Queues {
         slot.uses.load(Relaxed) == 0 && is_its_turn() && is_worthless()
     }
 
-    /// Returns true if a block was hardly requested since its insertion.
+    /// Returns true if a block was rarely requested since its insertion.
     fn is_infrequent(&self, slot: &Slot) -> bool {
         self.sketch.count(hash_of(slot)) <= INFREQUENT_COUNT_MAX
     }
@@ -327,7 +327,7 @@ impl Queues {
         self.queues[queue as usize].bytes as f64 > share * limit as f64
     }
 
-    /// The area that exceeds its share the most, or falls short of it the least.
+    /// Returns the area that exceeds its share the most, or else falls short of it the least.
     fn furthest_over(&self, limit: u64) -> Option<u8> {
         let shares = [(WINDOW, self.shares.single), (MAIN, self.shares.multi), (MEMORY, self.shares.memory)];
         let areas = shares.into_iter().filter(|(queue, _)| self.queues[*queue as usize].oldest != NONE);

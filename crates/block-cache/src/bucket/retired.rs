@@ -12,7 +12,7 @@ use super::mapping::Mapping;
 use super::pin;
 use super::slot::Slots;
 
-/// The memory of one shard, and the slots that tell whether it is pinned.
+/// The memory of one shard, and the slots whose pins keep it.
 pub(crate) struct RetiredShard {
     pub slots: Slots,
     pub used: u32,

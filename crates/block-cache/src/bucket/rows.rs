@@ -1,8 +1,8 @@
 //! Rows beside blocks: results of Gets, under a key made from the region and the row.
 //!
-//! A row is a frame like a block's. It is found, pinned, evicted and moved alike, with the same
-//! index, budget and policy. The region defines its meaning. Unlike a block it can become stale, so
-//! its slot stores whether it may be served:
+//! A row is a frame like a block's. Lookup, pins, eviction and moves are the same, with the same
+//! index, budget and policy. The region defines its meaning. Unlike a block, a row can become
+//! stale, so its slot stores a state:
 //!
 //! ```text
 //!                      begin: no successor
@@ -19,7 +19,7 @@
 //!   no reader gets the earlier row.
 //! * [`BucketCache::finish_row_update`] follows the visibility. It overwrites the row with its
 //!   successor, if the successor fits and no reader pins the row; otherwise it removes the row. It
-//!   never waits, because it is called where writes are acknowledged.
+//!   never waits, because the thread that acknowledges writes calls it.
 //! * [`BucketCache::insert_row`] checks under the shard's lock that the row is current.
 //!   `begin_row_update` takes this lock too. So either the check sees a write that was noted
 //!   before, or that write's `begin_row_update` finds the inserted row.
@@ -51,7 +51,7 @@ const ROW_UPDATING: u8 = 2;
 /// Bytes of slot, index and policy that are charged to a row.
 pub const ROW_INDEX_BYTES: u64 = 80;
 
-/// What a write makes of a cached row.
+/// The effect of a write on a cached row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowUpdate {
     /// The row stays the same and is served as before.
@@ -223,7 +223,7 @@ mod tests {
         assert!(cache.begin_row_update(&key(1), 6, |_| RowUpdate::Replaced(b"six".to_vec())).is_none());
         cache.finish_row_update(&key(1), 5, next.clone());
         assert_eq!(text(&cache, 1), None);
-        // Nor does it overwrite a row that a reader inserted in between.
+        // It does not overwrite a row that a reader inserted meanwhile either.
         assert!(cache.insert_row(&key(1), b"new".to_vec(), || true));
         cache.finish_row_update(&key(1), 5, next.clone());
         assert_eq!(text(&cache, 1).as_deref(), Some("new"));

@@ -3,11 +3,11 @@
 //!
 //! A hit takes no lock: [`Shard::get`] walks a chain, pins the slot and reads the frame. A thread
 //! that inserts, evicts or moves holds the lock, also while it copies frames. A copy takes
-//! microseconds, and only inserts into the same shard wait for it.
+//! microseconds, and only writers of the same shard wait for it.
 //!
 //! The states of a slot are: free -> (frame written) -> live -> retired -> free. A retired slot
 //! with a pin is in *limbo*: no lookup finds it, and its bytes stay allocated until the last pin is
-//! gone.
+//! dropped.
 
 use evenkeel_common::length;
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ use super::{fold_file_id, hash};
 use crate::stats::Counters;
 use crate::{Block, BlockKey, PrefetchedBlock};
 
-/// The reciprocal of the share of bytes that stays free, so that moving a little makes a hole.
+/// The reciprocal of the share of bytes that stays free, so that moving a few blocks makes a hole.
 const RESERVE_PART: u64 = 128;
 /// Victims tried before an insert gives up because all of them are pinned.
 const VICTIMS_TRIED: usize = 256;
@@ -46,7 +46,7 @@ const ERRORS_MAX: u32 = 64;
 const SLIDE_FIRST: u64 = 2;
 const SLIDE_MAX: u64 = 16;
 
-/// What is cached of one file.
+/// The cached blocks of one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedFile {
     /// The number of blocks.
@@ -110,7 +110,7 @@ pub(crate) struct ShardParts {
     pub counters: Arc<Counters>,
 }
 
-/// What a shard holds now.
+/// The current content of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardUsage {
     pub blocks: u64,
@@ -204,8 +204,8 @@ impl Shard {
 
     pub(super) fn pin(&self, key: &BlockKey, hash: u64) -> Option<Pin> {
         let file = fold_file_id(key.file);
-        // If the slot changes during the search, search again, a few times only: a caller can retry
-        // under the lock.
+        // If the slot changes during the search, search again, but only a few times: a caller can
+        // retry under the lock.
         for _ in 0..4 {
             let mut chain = self.index.chain(&self.slots, hash);
             let found = chain.find_map(|(_, slot)| {
@@ -581,7 +581,7 @@ impl Shard {
             || round > 0 && self.relocate_neighbours(inner, len, true)
     }
 
-    /// What coalescing may do with a block.
+    /// Returns the relocation that coalescing may do with a block.
     fn relocation_of(&self, inner: &Inner, id: u32, evicts: bool) -> Relocation {
         let slot = self.slots.get(id);
         match () {
@@ -591,7 +591,8 @@ impl Shard {
         }
     }
 
-    /// The plan does not see that two blocks may need the same hole. It fails then.
+    /// Moves the neighbours of a hole away. The plan ignores that two blocks may need the same
+    /// hole; then this fails and returns false.
     fn relocate_neighbours(&self, inner: &mut Inner, len: u64, evicts: bool) -> bool {
         let plan =
             inner.allocator.plan_relocation(&self.slots, len, |id| self.relocation_of(inner, id, evicts));

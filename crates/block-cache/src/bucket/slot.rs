@@ -40,9 +40,9 @@ pub(crate) struct Slot {
     pub queue: AtomicU8,
     /// Set once this process has written or verified the frame. Only file engines read it.
     pub verified: AtomicU8,
-    /// Whether the entry is a row, and whether it may be served. See `rows`.
+    /// The state of a row, or `NO_ROW` for a block. See `rows`.
     pub row: AtomicU8,
-    /// The file's id folded to 64 bits. The frame has the whole id.
+    /// The file's id folded to 64 bits. The frame holds the whole id.
     pub file: AtomicU64,
     pub offset: AtomicU64,
     /// The packed [`Extent`] of the frame.

@@ -41,10 +41,10 @@ impl Storage {
         !matches!(self, Self::Mapped { durable: false, .. })
     }
 
-    /// Writes a block's frame. Nothing else uses the extent.
+    /// Writes a block's frame. The caller guarantees that the extent is unused.
     ///
     /// # Errors
-    /// The file system's error.
+    /// I/O errors.
     pub fn write(&self, extent: Extent, key: &BlockKey, block: &Block) -> io::Result<()> {
         let mut header = Header::of(key, block);
         if self.is_durable() {
@@ -75,12 +75,12 @@ impl Storage {
         }
     }
 
-    /// Copies a frame. The extents may overlap. Nothing reads or writes `from`, and the rest of the
-    /// target belongs to the caller. If a file fails during an overlapping copy, it leaves a torn
-    /// frame, which its checksum reveals.
+    /// Copies a frame. The extents may overlap. No thread reads or writes `from`, and the rest of
+    /// the target belongs to the caller. If a file fails during an overlapping copy, it leaves a
+    /// torn frame, which its checksum reveals.
     ///
     /// # Errors
-    /// The file system's error.
+    /// I/O errors.
     pub fn copy(&self, from: Extent, to: u64) -> io::Result<()> {
         match self {
             Self::Mapped { .. } => {
@@ -112,7 +112,7 @@ impl Storage {
     /// the key.
     ///
     /// # Errors
-    /// The file system's error.
+    /// I/O errors.
     pub fn read(&self, extent: Extent, key: &BlockKey) -> io::Result<Option<Block>> {
         let Self::File { file, start } = self else { return Ok(None) };
         let mut bytes = vec![0; length::index(extent.len)];
@@ -121,8 +121,8 @@ impl Storage {
         Ok(block_in(bytes, key))
     }
 
-    /// As [`Storage::read`], from the kernel's page cache only. `None` if that may lack a part of
-    /// the frame.
+    /// As [`Storage::read`], from the kernel's page cache only. `None` if part of the frame may be
+    /// missing there.
     pub fn read_nowait(&self, extent: Extent, key: &BlockKey) -> Option<Option<Block>> {
         let Self::File { file, start } = self else { return Some(None) };
         let mut bytes = vec![0; length::index(extent.len)];
@@ -178,7 +178,7 @@ impl Storage {
     }
 }
 
-/// The block of a frame's bytes, if they are a frame of the key.
+/// Returns the block in a frame's bytes, if they are a frame of the key.
 fn block_in(bytes: Vec<u8>, key: &BlockKey) -> Option<Block> {
     frame::verify(&bytes, key).and_then(|header| frame::to_heap(header, bytes))
 }
