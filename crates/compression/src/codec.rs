@@ -98,7 +98,7 @@ impl Compressor {
     }
 }
 
-/// What a codec wrote to `scratch`.
+/// Returns the bytes that a codec wrote to `scratch`.
 fn output(scratch: &[u8], bytes: usize) -> Result<&[u8]> {
     scratch.get(..bytes).ok_or_else(|| HBaseError::io("a codec wrote more than its buffer holds"))
 }
@@ -188,7 +188,7 @@ fn zstd_decompress<B: zstd::zstd_safe::WriteBuf + ?Sized>(chunk: &[u8], out: &mu
     })
 }
 
-/// The maximum of bytes that one stored byte may expand to, rounded up generously.
+/// The maximum number of bytes that one stored byte may expand to, rounded up generously.
 pub fn expansion_max(kind: Compression) -> usize {
     match kind {
         Compression::None => 1,
@@ -200,7 +200,8 @@ pub fn expansion_max(kind: Compression) -> usize {
         Compression::Lz4 => 300,
         // A block of 4 bytes repeats one byte 128 Ki times.
         Compression::Zstd => 40_000,
-        // Runs of runs. Only the block size limit applies, and memory grows with the actual output.
+        // Runs of runs, so there is no bound. The block size limit applies, and memory grows with
+        // the actual output.
         Compression::Bzip2 => usize::MAX,
         Compression::Lzo | Compression::Lzma | Compression::Brotli => 1,
     }

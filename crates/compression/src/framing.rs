@@ -1,7 +1,7 @@
 //! Hadoop's block framing (`BlockCompressorStream`).
 //!
 //! ```text
-//! super-block = u32 raw bytes | chunk ...        chunks until they make the raw bytes
+//! super-block = u32 raw bytes | chunk ...        chunks that decompress to these raw bytes
 //! chunk       = u32 compressed bytes | compressed bytes
 //! ```
 //!
@@ -52,8 +52,8 @@ fn length(bytes: usize) -> io::Result<[u8; LENGTH_BYTES]> {
     Ok(length.to_be_bytes())
 }
 
-/// Reads super-blocks until they make `wanted` bytes. `decompress` fills the start of a buffer and
-/// returns the number of bytes.
+/// Reads super-blocks until they decompress to `wanted` bytes. `decompress` fills the start of a
+/// buffer and returns the number of bytes.
 #[cfg(feature = "files")]
 pub(crate) fn read(
     body: &[u8],
@@ -73,8 +73,8 @@ pub(crate) fn read(
     Some(out)
 }
 
-/// The super-blocks of a stream. The caller reads the raw bytes of one, then its chunks until they
-/// make that many.
+/// The super-blocks of a stream. The caller reads the raw size of one, then its chunks until they
+/// decompress to that size.
 pub(crate) struct SuperBlocks<'a>(&'a [u8]);
 
 impl<'a> SuperBlocks<'a> {

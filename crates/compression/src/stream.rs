@@ -20,7 +20,7 @@ pub enum StreamCodec {
     Lz4,
 }
 
-/// Why a stream could not be decompressed.
+/// The reason why a stream could not be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamError {
     /// The bytes are not a stream of this codec.
@@ -123,8 +123,8 @@ fn snappy_chunk(chunk: &[u8], possible: usize, out: &mut Vec<u8>) -> Result<usiz
     snap::raw::Decoder::new().decompress(chunk, room).map_err(|_| BAD_CHUNK)
 }
 
-/// An LZ4 chunk does not state its raw size. Hadoop's chunks fit one buffer. For a larger one a
-/// second attempt gets all possible bytes.
+/// Decompresses an LZ4 chunk, which does not state its raw size. Hadoop's chunks fit one buffer.
+/// For a larger chunk, a second attempt gets the maximum expansion as its buffer.
 fn lz4_chunk(chunk: &[u8], possible: usize, out: &mut Vec<u8>) -> Result<usize, StreamError> {
     let at = out.len();
     for bytes in [possible.min(BUFFER_BYTES), possible] {

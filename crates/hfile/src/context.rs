@@ -67,7 +67,7 @@ named! {
     }
 }
 
-/// What the general bloom filter of a file contains (`BLOOMFILTER`).
+/// The content of a file's general bloom filter (`BLOOMFILTER`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BloomType {
     /// There is no filter.
@@ -81,7 +81,7 @@ pub enum BloomType {
 }
 
 impl BloomType {
-    /// HBase's name, without the prefix length, which HBase stores apart.
+    /// HBase's name, without the prefix length, which HBase stores separately.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "NONE",

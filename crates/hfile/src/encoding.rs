@@ -2,8 +2,8 @@
 //!
 //! The body of a cached block is parsed once, when it is loaded ([`index_cells`]). This checks
 //! every length and every key, and computes the *seek points*. A cursor binary-searches the seek
-//! points and then steps through a few cells. Cursors check lengths again, which costs next to
-//! nothing, so no block causes a read out of bounds.
+//! points and then steps through a few cells. Cursors check lengths again, at almost no cost, so no
+//! block causes a read out of bounds.
 //!
 //! A block without seek points was not parsed. Cursors also check the keys of its cells, and search
 //! from its first cell on.
@@ -135,7 +135,7 @@ impl CellCursor {
         each!(self, c => c.step(block))
     }
 
-    /// The offset in the body of the current cell's end. No two cells have the same.
+    /// The offset in the body of the current cell's end. It is unique in the block.
     pub fn cell_end(&self) -> usize {
         each!(self, c => c.cell_end())
     }

@@ -1,8 +1,8 @@
-//! [`IoMetrics`]: how long reads and writes of store files took, and the record that tells of them:
-//! sub=IO (`MetricsIOSource`).
+//! [`IoMetrics`]: the durations of reads and writes of store files, and the record that reports
+//! them: sub=IO (`MetricsIOSource`).
 //!
-//! The counts are those of the process, as in HBase. A block that is found in a cache is no read of
-//! a file, and is not counted.
+//! The counts are those of the process, as in HBase. A block found in a cache needs no read of a
+//! file, so it is not counted.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
@@ -15,13 +15,13 @@ use evenkeel_metrics::{Counter, Histogram, Ranges, Record};
 
 use crate::block::checksum_failures_count;
 
-/// The two ways to read that HBase tells apart.
+/// The two kinds of read that HBase distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPattern {
-    /// One block after the other: compactions, scans that keep no block, and the blocks that are
-    /// read when a file is opened.
+    /// Sequential blocks: compactions, scans that keep no block, and the blocks read when a file is
+    /// opened.
     Stream,
-    /// A block by itself, which a Get or a scan asks for.
+    /// A single block that a Get or a scan needs.
     Positioned,
 }
 
@@ -54,13 +54,13 @@ pub fn get() -> &'static IoMetrics {
 }
 
 impl IoMetrics {
-    /// Sets the time from which a read counts as slow: `hbase.fs.reader.warn.time.ms`, by default
-    /// none.
+    /// Sets the duration from which a read counts as slow: `hbase.fs.reader.warn.time.ms`, by
+    /// default none.
     pub fn set_slow_read_ms(&self, ms: Option<u64>) {
         self.slow_read_ms.store(ms.unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Counts a read of `file` that began at `began_at` and ends now.
+    /// Counts a read of `file` that started at `began_at` and just ended.
     pub(crate) fn read(&self, pattern: ReadPattern, file: &str, began_at: Instant) {
         let took = began_at.elapsed();
         let times = match pattern {
@@ -78,7 +78,7 @@ impl IoMetrics {
         self.write_time.record_time(took);
     }
 
-    /// The record by HBase's names.
+    /// The record, with HBase's names.
     pub fn record(&self) -> Record {
         let mut record = Record::new("IO", "regionserver", "name=RegionServer,sub=IO");
         let mut times = |name, description, of: &Histogram| {

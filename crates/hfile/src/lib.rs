@@ -21,7 +21,7 @@
 //!   what the file could hold, and a descent in the index never goes backwards.
 //! * A block given to a caller has a verified checksum. Its cells were checked once, or a cursor
 //!   checks them.
-//! * A block that fails verification is read again through the file system's own checksums, and
+//! * A block that fails verification is read again through the file system's checksums, and
 //!   counted. If it is still damaged, the error is a `CorruptHFileException` with file and offset.
 //!
 //! # Bounds

@@ -45,7 +45,7 @@ pub struct OpenOptions {
     pub cache_compressed: bool,
 }
 
-/// No block of an intact file is larger. HBase ends a block at its size, so only one huge cell
+/// The maximum for blocks of an intact file. HBase ends a block at its size, so only one huge cell
 /// makes a block of this size.
 const BLOCK_BYTES_MAX: usize = 512 << 20;
 
@@ -244,7 +244,7 @@ impl HFileReader {
         self.general_bloom.as_ref().map_or(0, |bloom| bloom.chunk_bytes)
     }
 
-    /// When the file was made, milliseconds since 1970, if its writer said so.
+    /// The creation time, in milliseconds since 1970, if the file info has it.
     pub fn create_time_ms(&self) -> Option<i64> {
         self.info.get_i64(keys::CREATE_TIME_TS).filter(|ms| *ms > 0)
     }
@@ -289,7 +289,7 @@ impl HFileReader {
         self.info.get_i64(keys::DELETE_FAMILY_COUNT).and_then(|n| u64::try_from(n).ok())
     }
 
-    /// The bloom filters, for reads that may wait or must not.
+    /// The bloom filters, for queries that may wait for a disk or must not.
     pub fn bloom_filters(&self, wait: Wait) -> BloomFilters<'_> {
         BloomFilters { reader: self, wait }
     }
@@ -343,8 +343,8 @@ impl HFileReader {
         }
     }
 
-    /// Returns true if a filter of rows in memory says that the file may contain the row. Returns
-    /// false if the filter would have to be read, and without a filter.
+    /// Returns true if a filter of rows whose chunk is in memory passes the row. Returns false if
+    /// the chunk would have to be read, and without a filter.
     pub(crate) fn may_contain_row_in_memory(&self, row: &[u8], kept: &mut Option<Block>) -> bool {
         let Some((bloom, key)) = self.row_filter(row) else { return false };
         let Some(at) = bloom.chunk_of_row(key, self.trailer.comparator) else { return false };
@@ -384,7 +384,8 @@ impl HFileReader {
         self.blocks.cache.count_hit(BlockCategory::Data);
     }
 
-    /// Returns true if a data block should be read ahead: a cache keeps it and does not have it.
+    /// Returns true if a data block should be read ahead: a cache keeps its category and lacks the
+    /// block.
     pub(crate) fn wants_data(&self, at: BlockAt) -> bool {
         self.blocks.cache.keeps(BlockCategory::Data) && !self.blocks.is_cached(at)
     }
@@ -446,7 +447,7 @@ impl HFileReader {
         self.blocks.corrupt(offset, what)
     }
 
-    /// The data index, for reads that may wait or must not.
+    /// The data index, for lookups that may wait for a disk or must not.
     pub(crate) fn index(&self, wait: Wait) -> DataIndex<'_> {
         DataIndex { reader: self, wait }
     }

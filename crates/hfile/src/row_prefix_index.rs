@@ -6,8 +6,8 @@
 //! if the row is absent. The prefixes are adjacent in memory, while every access to a row is a
 //! cache miss.
 //!
-//! Only for HBase's default order of rows. If a damaged file has rows out of order, a search may
-//! find the wrong row, but stays within bounds.
+//! This requires HBase's default order of rows. If a damaged file has rows out of order, a search
+//! may find the wrong row, but stays within bounds.
 
 use std::cmp::Ordering;
 use std::ops::Range;

@@ -7,8 +7,8 @@
 //! The scanner of a half of a file stays within the half.
 //!
 //! A scanner can release its block and keep its position ([`HFileScanner::release_block`]). It
-//! loads the block again when somebody asks for the cell ([`HFileScanner::enter_block`]) or moves
-//! to the next one.
+//! loads the block again when the caller needs the cell ([`HFileScanner::enter_block`]) or moves to
+//! the next one.
 
 mod block_position;
 mod read_ahead;
@@ -40,7 +40,7 @@ pub struct ScanOptions {
     /// A compaction reads, so data blocks are never inserted into the cache. Its scanners keep
     /// their blocks, for which the server has planned memory.
     pub is_compaction: bool,
-    /// Whether reads may wait for a disk or for another thread that reads the same block.
+    /// If reads may wait for a disk or for another thread that reads the same block.
     pub wait: Wait,
 }
 
@@ -50,7 +50,7 @@ impl Default for ScanOptions {
     }
 }
 
-/// A position in a store file: at a cell, or nowhere. See the module.
+/// A position in a store file: at a cell, or unset. See the module.
 #[derive(Debug)]
 pub struct HFileScanner {
     reader: Arc<HFileReader>,
@@ -63,7 +63,7 @@ pub struct HFileScanner {
     /// Bytes of the current block, until the next call of [`HFileScanner::enter_block`];
     /// [`RELEASED`] if that has to load it.
     entered_bytes: u64,
-    /// Where the released block is.
+    /// The location of the released block.
     released: Option<BlockAt>,
     /// Blocks may be released.
     releases: bool,
@@ -100,12 +100,12 @@ impl HFileScanner {
         }
     }
 
-    /// Records from here on, for each data block entered, whether it was cached.
+    /// From this call on, records for each data block entered if it was cached.
     pub fn track_residency(&mut self, residency: Arc<InputResidency>) {
         self.residency = Some(residency);
     }
 
-    /// From here on every cell has this sequence id instead of the file's.
+    /// Gives every cell this sequence id instead of the file's, from this call on.
     pub fn set_seq_id(&mut self, seq_id: u64) {
         self.position.set_seq_id(seq_id);
     }
@@ -115,7 +115,7 @@ impl HFileScanner {
         &self.reader
     }
 
-    /// The current cell; `None` if the position is nowhere. The view is valid until the scanner
+    /// The current cell; `None` if the position is unset. The view is valid until the scanner
     /// moves. If the block is released, value and tags are empty.
     #[inline]
     pub fn cell(&self) -> Option<CellRef<'_>> {
@@ -152,8 +152,8 @@ impl HFileScanner {
     }
 
     /// Releases the current block if it is outside of the caches and this is no compaction. The
-    /// position stays. The key of the current cell stays, too, but not its value and tags, until
-    /// [`HFileScanner::enter_block`].
+    /// scanner keeps its position and the key of the current cell, but not its value and tags,
+    /// until [`HFileScanner::enter_block`].
     pub fn release_block(&mut self) {
         let at = self.position.block();
         let at = at.map(|block| BlockAt { offset: block.offset(), on_disk_bytes: block.on_disk_bytes() });
@@ -196,9 +196,9 @@ impl HFileScanner {
         self.reader.bloom_filters(self.wait).might_contain_row_reusing(row, &mut self.bloom_chunk)
     }
 
-    /// Prefetches what is cached of up to [`crate::PREFETCH_ROWS_MAX`] rows that will be sought
-    /// soon. Rows that are not in the file waste slots; with `asks`, a bloom filter of rows
-    /// excludes them.
+    /// Prefetches the cached blocks of up to [`crate::PREFETCH_ROWS_MAX`] rows that will be sought
+    /// soon. Rows that are not in the file waste slots; with `asks`, rows that a bloom filter
+    /// excludes are skipped.
     pub fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, asks: bool) {
         let Self { prefetcher, reader, position, bloom_chunk, .. } = self;
         let rows = rows.take(PREFETCH_ROWS_MAX);
@@ -212,7 +212,7 @@ impl HFileScanner {
         }
     }
 
-    /// Moves to nowhere.
+    /// Unsets the position.
     pub fn leave(&mut self) {
         self.position.leave();
     }
@@ -220,9 +220,9 @@ impl HFileScanner {
     /// Moves to the first cell. Returns false if there is none.
     ///
     /// # Errors
-    /// `CorruptHFileException`; `IOException`; `RegionTooBusyException` if there is no room for a
+    /// `CorruptHFileException`; `IOException`; `RegionTooBusyException` if there is no memory for a
     /// large block ([`heap_blocks::wait_for_room`]); `WouldWait` if [`ScanOptions::wait`] forbids
-    /// waiting. The position is nowhere then. The same holds for every other move.
+    /// waiting. The position is unset then. The same holds for every other move.
     pub fn seek_to_first(&mut self) -> TryResult<bool> {
         if let Some(half) = self.half_of(ReferenceRange::Top) {
             return self.seek_whole(&half.split_key.as_cell());
@@ -246,8 +246,8 @@ impl HFileScanner {
         }
     }
 
-    /// As [`HFileScanner::seek`] for a key at or after the position; fast if it is near. A seek if
-    /// the position is nowhere.
+    /// As [`HFileScanner::seek`] for a key at or after the position; fast if it is near. If the
+    /// position is unset, this is a seek.
     pub fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
         if !self.position.is_at_cell() || self.position.is_released() || !self.is_in_block(key) {
             return self.seek(key);
@@ -270,7 +270,7 @@ impl HFileScanner {
         Ok(self.position.is_at_cell())
     }
 
-    /// Moves to the next cell. Returns false after the last cell; the position is nowhere then.
+    /// Moves to the next cell. Returns false after the last cell; the position is unset then.
     #[inline]
     // HBase's name. A cell borrows from the scanner, so it is no iterator.
     #[allow(clippy::should_implement_trait)]
@@ -290,7 +290,7 @@ impl HFileScanner {
 
     /// The index's key of the next data block. Every cell before it is in the blocks up to the
     /// current one, so a seek to a key at or after it need not search the current block. `None` in
-    /// the last block, or nowhere.
+    /// the last block, or if the position is unset.
     pub fn next_indexed_key(&self) -> Option<CellRef<'_>> {
         self.position.block()?;
         let key = self.index.next_key(self.reader.root())?;
@@ -336,7 +336,7 @@ impl HFileScanner {
             return Ok(true);
         }
         // No cell of this block is before the key. The keys of the previous block are before this
-        // block's index key, so its last cell is the one.
+        // block's index key, so the result is its last cell.
         match self.leave_and(|s| s.index.previous(&reader.index(wait)))? {
             Some(at) => self.enter(at, |cursor, block| cursor.last(block).map(|()| true)),
             None => Ok(false),
@@ -394,7 +394,7 @@ impl HFileScanner {
         self.position.enter(block, find).map_err(|e| self.malformed(e).into())
     }
 
-    /// Reads a data block. If it is large and not cached, waits for room outside of the caches.
+    /// Reads a data block. If it is large and not cached, waits for memory outside of the caches.
     fn load(&self, at: BlockAt) -> TryResult<Block> {
         let _room = match self.needs_room(at) {
             true => Some(self.wait_for_room(at)?),
@@ -417,14 +417,14 @@ impl HFileScanner {
         })
     }
 
-    /// Moves to nowhere, and calls `act`.
+    /// Unsets the position, and calls `act`.
     fn leave_and<T>(&mut self, act: impl FnOnce(&mut Self) -> TryResult<T>) -> TryResult<T> {
         self.position.leave();
         act(self)
     }
 
-    /// Moves to nowhere if the current cell is past the half. Returns true if the position is at a
-    /// cell.
+    /// Unsets the position if the current cell is past the half. Returns true if the position is at
+    /// a cell.
     #[inline]
     fn stays_in_half(&mut self) -> bool {
         if self.is_after_half() {

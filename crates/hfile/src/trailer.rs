@@ -1,4 +1,4 @@
-//! The trailer: the last bytes of a file, where reading begins.
+//! The trailer: the last bytes of a file, which a reader reads first.
 //!
 //! ```text
 //! 'T' 'R' 'A' 'B' 'L' 'K' '"' '$' | varint length | FileTrailerProto | zeros
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It has 4096 bytes in version 3, and 212 in version 2 (protobuf since minor 2). It has no
-//! checksum, so a reader checks every number of it against the rest of the file.
+//! checksum, so a reader checks every number in it against the rest of the file.
 
 use evenkeel_common::CellComparator;
 use evenkeel_protocol::pb::FileTrailerProto;

@@ -44,7 +44,7 @@ pub use self::cache_on_write::{CacheOnWrite, CacheOnWritePolicy, InputResidency}
 pub use self::cell_digest::CellDigest;
 pub use self::read_back::ReadBack;
 
-/// What a flush or a compaction knows of the file besides its cells.
+/// Metadata of the file that only the flush or compaction has.
 #[derive(Clone, Debug, Default)]
 pub struct StoreFileMeta {
     /// The sequence id of the flush, or the largest of the compacted files (`MAX_SEQ_ID_KEY`).
@@ -179,8 +179,9 @@ impl HFileWriter {
         self.append_cell(cell)
     }
 
-    /// Compression splits the tags. A remainder after the last whole tag, in a cell of a file or
-    /// log whose writer did not check, cannot be written, and would damage the rest of the block.
+    /// Compression splits the tags. A remainder after the last whole tag cannot be written, and
+    /// would damage the rest of the block. Only a file or log whose writer did not check has such a
+    /// cell.
     fn with_whole_tags<'a>(&self, cell: &CellRef<'a>) -> Result<CellRef<'a>> {
         let whole = whole_tags(cell.tags());
         if whole.len() < cell.tags().len() {

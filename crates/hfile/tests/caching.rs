@@ -26,7 +26,7 @@ const SHAPE: Shape = Shape {
     negative_timestamps: true,
 };
 
-/// Every deployment, with room for about half of the data.
+/// Every deployment, with capacity for about half of the data.
 fn deploys(dir: &std::path::Path) -> Vec<(&'static str, Arc<dyn BlockCache>)> {
     let l1 = || LruBlockCache::new(1 << 20);
     let l2 = |engine| BucketCacheConfig { engine, poison: true, ..BucketCacheConfig::in_memory(64 << 10) };
@@ -174,7 +174,7 @@ fn rows_that_were_looked_for_are_found_as_others_are() {
                         })
                         .collect();
                     scanner.prefetch_rows(rows.iter().map(Vec::as_slice), random.one_in(2));
-                    // In that order, in another order, or with other rows in between.
+                    // In that order, in another order, or interleaved with other rows.
                     match random.below(4) {
                         0 => rows.sort(),
                         1 => rows.reverse(),

@@ -49,7 +49,7 @@ fn cells(count: usize) -> Vec<KeyValue> {
     random_cells(&mut Random::new(5), shape)
 }
 
-/// Calls every query of a reader. Whatever succeeds must agree with the cells.
+/// Calls every query of a reader. Results of successful queries must agree with the cells.
 fn read_all(bytes: Vec<u8>, cells: &[KeyValue]) -> Result<()> {
     let reader = HFileReader::open(Arc::new(Bytes(bytes)), "/t/f", no_cache(), &OpenOptions::default())?;
     let mut scanner = reader.scanner(ScanOptions::default());

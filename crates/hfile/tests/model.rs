@@ -43,7 +43,7 @@ fn random_context(random: &mut Random, encoding: DataBlockEncoding) -> HFileCont
     }
 }
 
-/// The model's answers.
+/// The expected results.
 struct Model(Vec<KeyValue>);
 
 const ORDER: CellComparator = CellComparator::Default;
@@ -112,7 +112,7 @@ fn seeks(random: &mut Random, reader: &Arc<HFileReader>, model: &Model, shape: S
     }
 }
 
-/// Now and then has the scanner release its block. It loads the block again here, or when it moves.
+/// Sometimes releases the scanner's block. The scanner loads it again here, or when it moves.
 fn release_sometimes(random: &mut Random, scanner: &mut HFileScanner) {
     let Some(cell) = scanner.cell().map(|cell| KeyValue::copy_of(&cell)) else { return };
     if !random.one_in(3) {

@@ -10,11 +10,11 @@
 //! block, copies the points, and searches as in any other block. The load itself uses the block
 //! that was decompressed for parsing.
 //!
-//! A block that fails verification is read again, past every shortcut and through the storage's own
-//! checksums ([`RandomAccessFile::read_verified_at`]), and its own checksums are verified again. If
-//! they match, the first read was faulty and nothing is lost. If not, the file is corrupt, and the
-//! error states the result of the storage's checksums. Both cases are counted in HBase's
-//! `checksumFailuresCount`. I/O errors are returned unchanged.
+//! A block that fails verification is read again, without any short-circuit path and through the
+//! storage's checksums ([`RandomAccessFile::read_verified_at`]), and the block's checksums are
+//! verified again. If they match, the first read was faulty and no data is lost. If not, the file
+//! is corrupt, and the error states the result of the storage's checksums. Both cases are counted
+//! in HBase's `checksumFailuresCount`. I/O errors are returned unchanged.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub fn checksum_failures_count() -> u64 {
     CHECKSUM_FAILURES.load(Relaxed)
 }
 
-/// Whether loading a data block computes its seek points.
+/// If loading a data block computes its seek points.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SeekPointMode {
     Build,
@@ -91,12 +91,12 @@ struct LoadedBlock {
     compressed: Option<Block>,
 }
 
-/// Why bytes from the file are not the expected block.
+/// The reason why bytes from the file are not the expected block.
 type Damage = String;
 
-/// Why a block could not be read.
+/// The reason why a block could not be read.
 enum ReadFailure {
-    /// The storage failed, which retries by itself, or the read would have to wait.
+    /// The storage failed after its own retries, or the read would have to wait.
     Io(TryError),
     /// The bytes are not the expected block.
     Damage(Damage),
@@ -108,11 +108,11 @@ impl From<Damage> for ReadFailure {
     }
 }
 
-/// One of the two attempts to read a block: direct, or through the storage's own checksums.
+/// One of the two attempts to read a block: direct, or through the storage's checksums.
 struct ReadAttempt {
     pattern: ReadPattern,
     verified: bool,
-    /// Whether the attempt may wait.
+    /// If the attempt may wait.
     wait: Wait,
     /// The result of the storage's checksums: a mismatch, if there was one.
     storage_checksum: Cell<StorageChecksum>,
@@ -250,7 +250,7 @@ impl BlockReader {
         let first = match read(&ReadAttempt::new(pattern, false, wait)) {
             Ok(loaded) => return Ok(loaded),
             Err(ReadFailure::Io(error)) => return Err(error),
-            // The second read needs a thread that may wait. Until then nothing is counted.
+            // The second read needs a thread that may wait. That thread also counts the failure.
             Err(ReadFailure::Damage(_)) if !wait.is_allowed() => return Err(TryError::WouldWait),
             Err(ReadFailure::Damage(damage)) => damage,
         };
@@ -315,7 +315,7 @@ impl BlockReader {
         read.map_err(|e| ReadFailure::Io(io_at(&self.name, offset, e).into()))
     }
 
-    /// Verifies and decompresses a block, and computes its seek points if `mode` asks for them.
+    /// Verifies and decompresses a block, and computes its seek points if `mode` requires them.
     fn decode(&self, at: BlockAt, bytes: Vec<u8>, mode: SeekPointMode) -> Result<LoadedBlock, Damage> {
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("no block header")?;
         let header = BlockHeader::parse(header)?;

@@ -65,7 +65,7 @@ impl BlockWriter {
         (self.checksum, self.bytes_per_checksum)
     }
 
-    /// Caches blocks from here on as they are written.
+    /// Caches blocks as they are written, from this call on.
     pub fn cache_on_write(&mut self, cache: CacheOnWrite) {
         self.cache = Some(cache);
     }
@@ -122,7 +122,7 @@ impl BlockWriter {
         written
     }
 
-    /// Writes a block. `block` holds [`HEADER_BYTES`] of room and the body; its content is
+    /// Writes a block. `block` holds [`HEADER_BYTES`] unused bytes and the body; its content is
     /// unspecified afterwards. `replaces_cached`: the block, or a data block it refers to, replaces
     /// cached blocks.
     pub fn write_block(
@@ -211,7 +211,7 @@ impl BlockWriter {
     }
 }
 
-/// Clears a buffer and leaves room for a header.
+/// Clears a buffer and reserves the bytes of a header.
 pub(crate) fn reset(block: &mut Vec<u8>) {
     block.clear();
     block.resize(HEADER_BYTES, 0);

@@ -95,7 +95,8 @@ impl BloomChunk {
         &self.bits
     }
 
-    /// Halves the chunk, by a bitwise OR of its halves, as long as it has room for twice its keys.
+    /// Halves the chunk, by a bitwise OR of its halves, as long as it has capacity for twice its
+    /// keys.
     pub fn fold(&mut self) {
         let whole = self.bits.len();
         let (mut bytes, mut keys_max) = (whole, self.size.keys_max);

@@ -25,10 +25,10 @@
 //! unless the row is common: all cells of a block have one family.
 //!
 //! # Cursor
-//! The cursor builds the key in a buffer of its own; the value stays in the block. A seek point at
-//! every [`POINT_CELLS`]th cell holds the state of a cursor, so a search need not begin at the
-//! start of the block. Compressed tags depend on all earlier tags, so a block with compressed tags
-//! has one seek point.
+//! The cursor builds the key in a private buffer; the value stays in the block. A seek point at
+//! every [`POINT_CELLS`]th cell holds the state of a cursor, so a search need not start at the
+//! first cell of the block. Compressed tags depend on all earlier tags, so a block with compressed
+//! tags has one seek point.
 
 use evenkeel_block_cache::Block;
 use evenkeel_common::CellRef;

@@ -44,7 +44,7 @@ impl TagDictionary {
         }
     }
 
-    /// Reads items until they make `tags_bytes` of raw tags, and appends these to `out`.
+    /// Reads items until they decode to `tags_bytes` of raw tags, and appends these to `out`.
     pub fn decompress(
         &mut self,
         input: &mut ByteReader<'_>,

@@ -87,7 +87,7 @@ impl IndexCursor {
         }
     }
 
-    /// The location of the next data block, if the current index block has it.
+    /// The location of the next data block, if it is in the current index block.
     pub fn peek_next(&self, index: &impl LoadIndexBlock) -> Option<BlockAt> {
         match self.path.last() {
             Some(step) if step.entry + 1 < step.len => {

@@ -87,7 +87,7 @@ impl RootIndex {
     /// The location in an entry.
     ///
     /// # Panics
-    /// If there is no such entry. So does [`RootIndex::key`].
+    /// If there is no such entry. [`RootIndex::key`] panics likewise.
     #[expect(clippy::indexing_slicing, reason = "documented: `i` is below `len`")]
     pub fn entry(&self, i: usize) -> BlockAt {
         self.entries[i].at

@@ -1,7 +1,7 @@
 //! For tools that inspect a whole file: its blocks in order, its index by entry, its cells by
 //! block.
 //!
-//! Nothing is read through the block cache. Every read is verified.
+//! All reads bypass the block cache, and every read is verified.
 
 use evenkeel_block_cache::{Block, BlockType};
 use evenkeel_common::varint::{read_u32, read_u64};
@@ -63,7 +63,7 @@ impl HFileReader {
         self.len() - self.trailer().len() as u64
     }
 
-    /// Reads the block of any type at an offset. The next block begins at its end.
+    /// Reads the block of any type at an offset. The next block starts at its end.
     ///
     /// # Errors
     /// `CorruptHFileException` if there is no intact block; `IOException`.

@@ -1,6 +1,6 @@
 //! Opening a file: the trailer and the load-on-open section.
 //!
-//! The trailer has no checksum, so every number of it is checked against the rest of the file.
+//! The trailer has no checksum, so every number in it is checked against the rest of the file.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -70,7 +70,7 @@ fn read_trailer(file: &dyn RandomAccessFile, name: &str) -> Result<Trailer> {
     Err(corrupt(name, offset, "no trailer"))
 }
 
-/// A file of which only the trailer was read.
+/// A file whose trailer was read, and no more.
 struct FileOpener {
     blocks: BlockReader,
     trailer: Trailer,

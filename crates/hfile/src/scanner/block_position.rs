@@ -2,15 +2,14 @@
 //!
 //! A scanner inspects a cell several times before it moves: visibility, row, column. So the view of
 //! the cell is made once, when the cursor reaches the cell, and kept. The view borrows from the
-//! block and the cursor beside it, which the type system cannot express. This module maintains two
-//! invariants instead:
+//! block and the cursor in the same struct, which the type system cannot express. This module
+//! maintains two invariants instead:
 //!
 //! * the view is dropped before the cursor moves, and before the block is dropped;
 //! * the view is borrowed for no longer than the position.
 //!
-//! A position may *release* its block ([`BlockPosition::release`]). It stays at its cell, of which
-//! it keeps the key; value and tags are empty until the block is loaded again
-//! ([`BlockPosition::restore`]).
+//! A position may *release* its block ([`BlockPosition::release`]). It stays at its cell and keeps
+//! the key; value and tags are empty until the block is loaded again ([`BlockPosition::restore`]).
 
 #![allow(unsafe_code)]
 
@@ -21,7 +20,7 @@ use evenkeel_common::{CellComparator, CellRef};
 use crate::context::CellLayout;
 use crate::encoding::{CellCursor, Malformed};
 
-/// At a cell of a block, or nowhere. See the module.
+/// At a cell of a block, or unset. See the module.
 #[derive(Debug)]
 pub(crate) struct BlockPosition {
     /// Borrows from `cursor` and `block`, or from `released_key`, not for `'static`.
@@ -36,7 +35,7 @@ pub(crate) struct BlockPosition {
 }
 
 impl BlockPosition {
-    /// A position nowhere, without a block.
+    /// An unset position, without a block.
     pub fn new(layout: CellLayout) -> Self {
         Self {
             cell: None,
@@ -47,7 +46,7 @@ impl BlockPosition {
         }
     }
 
-    /// From here on every cell has this sequence id.
+    /// Gives every cell this sequence id, from this call on.
     pub fn set_seq_id(&mut self, seq_id: u64) {
         self.leave();
         self.seq_id = Some(seq_id);
@@ -72,7 +71,7 @@ impl BlockPosition {
     }
 
     /// Releases the block if it is outside of the caches. A current cell stays, without its value
-    /// and tags. Returns true if the position is at a cell of a released block now.
+    /// and tags. Returns true if the position is then at a cell of a released block.
     pub fn release(&mut self) -> bool {
         if self.block.as_ref().is_none_or(Block::is_pinned) {
             return false;
@@ -118,20 +117,20 @@ impl BlockPosition {
         &self.cursor
     }
 
-    /// Returns the block, and moves to nowhere.
+    /// Returns the block, and unsets the position.
     pub fn take_block(&mut self) -> Option<Block> {
         self.leave();
         self.block.take()
     }
 
-    /// Moves to nowhere. The block stays.
+    /// Unsets the position. The block stays.
     #[inline]
     pub fn leave(&mut self) {
         self.cell = None;
     }
 
     /// Enters a block and moves to the cell that `find` finds. Returns false if it finds none. The
-    /// position is nowhere then, and also after an error.
+    /// position is unset then, and also after an error.
     pub fn enter(
         &mut self,
         block: Block,

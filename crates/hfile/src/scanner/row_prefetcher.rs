@@ -2,12 +2,13 @@
 //!
 //! Finding a cached row takes dependent memory accesses, and the processor waits for each of them:
 //! the block's frame, its row prefix index, the cell. If the next rows are known, the accesses for
-//! all of them can overlap. First the blocks of all rows are found and their row prefix indexes
-//! prefetched; then the cells are found and prefetched. The results are kept, so the following
-//! seeks do not repeat the work: the blocks, each pinned, of at most [`PREFETCH_ROWS_MAX`] rows.
+//! all of them can overlap. The first pass finds the blocks of all rows and prefetches their row
+//! prefix indexes; the second pass finds and prefetches the cells. The results are kept, so the
+//! following seeks do not repeat the work: the blocks, each pinned, of at most
+//! [`PREFETCH_ROWS_MAX`] rows.
 //!
-//! Only memory is accessed. A prefetch cannot fail and nothing depends on it: a seek without a
-//! prefetched block loads the block.
+//! Only memory is accessed. A prefetch cannot fail, and it is optional: a seek without a prefetched
+//! block loads the block.
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ use crate::encoding::CellCursor;
 use crate::index::{BlockAt, IndexCursor, LoadIndexBlock, RootIndex};
 use crate::reader::HFileReader;
 
-/// Rows prefetched together: about as many cache lines as a core can wait for at once.
+/// Rows prefetched together: about the number of cache misses that a core can have in flight.
 pub const PREFETCH_ROWS_MAX: usize = 12;
 
 /// See the module.
@@ -40,7 +41,7 @@ pub(crate) struct PrefetchedRow {
     /// The index position of its block.
     pub index: IndexCursor,
     pub block: Block,
-    /// The seek points of that block which remain to be compared with the key.
+    /// The seek points of that block that must still be compared with the key.
     pub points: Range<usize>,
 }
 
@@ -99,7 +100,7 @@ fn is_readable(block: &Block) -> bool {
     block.kind().is_data() && !block.is_compressed()
 }
 
-/// The index of a file, as far as it is in memory.
+/// The index blocks of a file that are in memory.
 struct InMemory<'a>(&'a HFileReader);
 
 impl LoadIndexBlock for InMemory<'_> {

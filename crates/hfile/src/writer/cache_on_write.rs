@@ -1,5 +1,5 @@
-//! [`CacheOnWrite`]: caches the blocks of a file as they are written. [`InputResidency`] tells a
-//! compaction which of them replace cached blocks.
+//! [`CacheOnWrite`]: caches the blocks of a file as they are written. A compaction learns from
+//! [`InputResidency`] which of them replace cached blocks.
 //!
 //! An index block or bloom chunk is cached if a data block that it refers to is: a read needs all
 //! three.
@@ -31,8 +31,9 @@ impl InputResidency {
         self.cached.fetch_add(u32::from(is_cached), Relaxed);
     }
 
-    /// Returns true if at least half of the blocks entered since the last call were cached. If none
-    /// was entered, it returns the last result, because the cells still come from the same blocks.
+    /// Returns true if at least half of the blocks entered since the last call were cached. If no
+    /// block was entered, it returns the last result, because the cells still come from the same
+    /// blocks.
     fn was_mostly_cached(&self) -> bool {
         let (entered, cached) = (self.entered.swap(0, Relaxed), self.cached.swap(0, Relaxed));
         if entered > 0 {
@@ -55,7 +56,7 @@ pub enum CacheOnWritePolicy {
 }
 
 impl CacheOnWritePolicy {
-    /// `Always` if a setting asks for it.
+    /// `Always` if the setting is on.
     pub fn when(is_set: bool, otherwise: Self) -> Self {
         if is_set { Self::Always } else { otherwise }
     }

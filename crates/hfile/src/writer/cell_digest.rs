@@ -5,8 +5,8 @@
 //! different sequences have the same digest with a probability of about 2^-64. It has no secret, so
 //! it detects faults, but not deliberate collisions.
 //!
-//! It folds 16 bytes at a time, by one multiplication per pair of words that depends on nothing
-//! before it. A cell of 100 bytes takes about 50 instructions.
+//! It folds 16 bytes at a time, by one multiplication per pair of words that is independent of the
+//! preceding ones. A cell of 100 bytes takes about 50 instructions.
 
 use evenkeel_common::CellRef;
 use evenkeel_common::length;

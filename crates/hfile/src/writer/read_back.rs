@@ -1,25 +1,25 @@
 //! [`ReadBack`]: reads a file that was just written, as a whole, before anything that it replaces
 //! is deleted: edits of a log, or the inputs of a compaction.
 //!
-//! Between a cell in memory and its bytes on a disk there are an encoder, a compressor, a buffer, a
-//! file system and a kernel. Their faults are detected here, while the cells still exist elsewhere:
+//! A cell passes through an encoder, a compressor, a buffer, a file system and a kernel on its way
+//! to the disk. Their faults are detected here, while the cells still exist elsewhere:
 //!
 //! * The file has the length that was written. Trailer, root index and file info are readable and
 //!   equal the writer's.
 //! * Every block has the file's checksum type, matches its checksum, decompresses, and has the
 //!   offset of the previous block of its type.
-//! * The index refers to every data block, in file order, and to nothing else. A block's index key
-//!   is after the last cell of the previous block and not after its own first cell. The levels
+//! * The index refers to every data block, in file order, and to no other block. A block's index
+//!   key is after the last cell of the previous block and not after its own first cell. The levels
 //!   above agree.
 //! * The decoded cells have the digest of the written cells ([`CellDigest`]). So they are the same
 //!   cells in the same order, which the writer had checked.
 //! * The bloom metadata names the chunks that exist.
 //!
-//! It does not detect a bloom filter that was written with wrong bits, a disk that loses data
-//! later, nor bytes that are right in the page cache, from which they are read, and wrong on the
-//! disk. Checksums reveal the last two at a later read.
+//! It does not detect wrong bits in a bloom filter, a disk that loses data later, or bytes that are
+//! right in the page cache, from which they are read, and wrong on the disk. Checksums reveal the
+//! last two at a later read.
 //!
-//! Nothing is read through the block cache. Memory: one block, and 12 bytes per bloom chunk.
+//! All reads bypass the block cache. Memory: one block, and 12 bytes per bloom chunk.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -82,8 +82,8 @@ impl ReadBack {
         this.check_head().map(|()| this)
     }
 
-    /// Reads the next block and returns its bytes. `None` after the whole file was read and equals
-    /// what was written.
+    /// Reads the next block and returns its size in bytes. `None` after the whole file was read and
+    /// equals what was written.
     ///
     /// # Errors
     /// `CorruptHFileException` if the file differs from what was written; `IOException`.
