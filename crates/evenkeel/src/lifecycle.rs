@@ -9,9 +9,9 @@
 //! | `evenkeel.shutdown.timeout.ms` has passed | | | exit; the log names what did not finish |
 //!
 //! Acknowledged writes are in the write-ahead log before a stop begins, so an interrupted stop
-//! loses nothing: the next start replays the log. A start may be interrupted anywhere, too.
+//! loses no data: the next start replays the log. A start may be interrupted anywhere, too.
 //! `start`, `stop` and `signals` are separate threads. A thread that hangs on a dead disk does not
-//! keep the process alive: it ends with `exit(2)`.
+//! keep the process alive: the main thread ends it with `exit`.
 //!
 //! # Exit status
 //! | | |
@@ -23,12 +23,13 @@
 //! Standard output and error may be closed, full, or pipes without a reader: none of these ends or
 //! blocks the server ([`crate::log`]). SIGPIPE is ignored, as in every Rust program.
 //!
-//! # What a supervisor hears
-//! systemd is told when the server answers and when its stop begins ([`crate::notify`]).
+//! # What a supervisor receives
+//! systemd is notified when the server answers and when its stop begins ([`crate::notify`]).
 //!
 //! # What an operator sees
-//! The start screen, on standard output, then the log. Lines of the start wait for the screen for
-//! [`SCREEN_FIRST`]. If the log goes to a file, a fatal error goes to standard error as well.
+//! The start screen, on standard output, then the log. Log lines of the start are held until the
+//! screen is printed, up to [`SCREEN_FIRST`]. If the log goes to a file, a fatal error goes to
+//! standard error as well.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -50,38 +51,38 @@ const UNFINISHED: i32 = 3;
 /// The timeout for the last lines of the log, and for the start screen.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// How long lines of the log wait for the start screen.
+/// The maximum time that log lines are held for the start screen.
 const SCREEN_FIRST: Duration = Duration::from_secs(3);
 
-/// What a running server may change.
+/// The parts of the process that a running server may change or reload.
 pub struct Sources {
     /// The levels of the log.
     pub levels: Arc<dyn LogLevels>,
-    /// Where the settings are from.
+    /// The source of the settings.
     pub settings: ConfigurationSource,
 }
 
-/// A server that this process may be.
+/// The kinds of server that this process can run.
 pub trait Server: Send + Sized + 'static {
-    /// Starts it; returns when it answers.
+    /// Starts the server; returns when it answers.
     ///
     /// # Errors
-    /// One line that names the obstacle.
+    /// A message of one line that names the obstacle.
     fn start(conf: Configuration, process: ProcessControl) -> Result<Self, HBaseError>;
 
     /// The text shown to the operator after a start.
     fn screen(&self) -> String;
 
-    /// What was started, in one line.
+    /// A summary of the started server, in one line.
     fn summary(&self) -> String;
 
-    /// How long a stop may take.
+    /// The time limit of a stop.
     fn shutdown_timeout(&self) -> Duration;
 
-    /// Stops it.
+    /// Stops the server.
     ///
     /// # Errors
-    /// What did not finish, or why the server could not go on.
+    /// The steps that did not finish, or the reason why the server had to stop.
     fn stop(self, progress: &StopProgress) -> Result<(), HBaseError>;
 }
 
@@ -138,7 +139,7 @@ enum Event<S> {
     Stopped(Result<(), String>),
 }
 
-/// Has lines of the log wait for the start screen, unless they go to a file.
+/// Holds log lines for the start screen, unless the log goes to a file.
 pub fn hold_for_screen(log: &Log) {
     if !log.is_file() {
         log.hold(SCREEN_FIRST);
@@ -156,8 +157,8 @@ pub fn run<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> ExitC
     }
 }
 
-/// Tells why the process ends. A log in a file is not what a person or a supervisor looks at first,
-/// so they get the line on standard error, too.
+/// Reports why the process ends. If the log goes to a file, the line also goes to standard error,
+/// which a person or a supervisor reads first.
 fn tell(message: &str, log: &Log) {
     let line = format!("evenkeel: {message}\n");
     if log.is_file() {
@@ -189,7 +190,7 @@ fn lead<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> Result<(
         Ok(Event::Signal(name)) => (name.to_owned(), 1, None),
         Ok(Event::Died(reason)) => (reason.clone(), 0, Some(reason)),
         Ok(Event::Asked(reason)) => (reason, 0, None),
-        _ => ("nobody is left to ask for it".to_owned(), 0, None),
+        _ => ("all senders of stop requests have ended".to_owned(), 0, None),
     };
     tracing::info!(reason, "asked to stop");
     notify::stopping(&reason);
@@ -233,7 +234,7 @@ fn started<S: Server>(
     let mut asked: Option<(Event<S>, Instant)> = None;
     let reason_of = |asked: Option<(Event<S>, Instant)>| match asked {
         Some((Event::Asked(reason) | Event::Died(reason), _)) => reason,
-        _ => "nobody starts the server any more".to_owned(),
+        _ => "the start ended without a result".to_owned(),
     };
     loop {
         let event = match &asked {
@@ -258,7 +259,7 @@ fn started<S: Server>(
     }
 }
 
-/// How long a start may continue after a stop request: it may wait for the thread that died.
+/// The time limit of a start after a stop request: the start may wait for the thread that died.
 const START_AFTER_DEATH: Duration = Duration::from_secs(10);
 
 /// Stops the server on a separate thread.
@@ -276,7 +277,7 @@ fn stop<S: Server>(server: S, sender: &Sender<Event<S>>) -> Result<StopProgress,
     Ok(progress)
 }
 
-/// Ends the process at once: what is not in store files is in the log.
+/// Ends the process immediately. Writes that are not in store files are in the write-ahead log.
 fn end_unfinished(why: &str, progress: &StopProgress, log: &Log) -> ! {
     let step = progress.step();
     let line = format!("stopped unfinished, after {why}: {step} did not end; the next start replays the log");
@@ -289,7 +290,7 @@ fn dies_with<S: Server>(sender: &Sender<Event<S>>) -> Supervisor {
     Supervisor::new(move |death| drop(sender.send(Event::Died(death.to_string()))))
 }
 
-/// Prints to standard output or error. Does not wait for one that is blocked.
+/// Prints to standard output or error. Does not wait for a blocked one longer than [`LAST_LINES`].
 fn print(thread: &'static str, text: String, mut out: impl Write + Send + 'static) {
     let (tell, told) = channel();
     let print = move || {
@@ -301,14 +302,14 @@ fn print(thread: &'static str, text: String, mut out: impl Write + Send + 'stati
     }
 }
 
-/// Sends an event for each SIGTERM and SIGINT after it has returned.
+/// Sends an event for each SIGTERM and SIGINT that arrives after this returns.
 fn hear_signals<S: Server>(events: &Sender<Event<S>>) -> Result<(), String> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let (mut terminate, mut interrupt) = {
         let _entered = runtime.enter();
-        let hear = |kind| signal(kind).map_err(|error| format!("signals cannot be heard: {error}"));
+        let hear = |kind| signal(kind).map_err(|error| format!("signal handlers cannot be installed: {error}"));
         (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?)
     };
     let sender = events.clone();
@@ -318,7 +319,7 @@ fn hear_signals<S: Server>(events: &Sender<Event<S>>) -> Result<(), String> {
                 let name = tokio::select! {
                     Some(()) = terminate.recv() => "SIGTERM",
                     Some(()) = interrupt.recv() => "SIGINT",
-                    else => return Err("no more signals are heard".to_owned()),
+                    else => return Err("the signal streams have ended".to_owned()),
                 };
                 if sender.send(Event::Signal(name)).is_err() {
                     return Ok(());

@@ -11,21 +11,21 @@
 //!
 //! **Lost lines.** A line is counted and dropped if the queue is full or its write fails. When a
 //! write succeeds again, the log reports the number of missing lines, and the reason. While lines
-//! are missing, this is tried every [`RETRY`].
+//! are missing, the log retries every [`RETRY`].
 //!
 //! **The start screen comes first.** [`Log::hold`] keeps lines in the queue until [`Log::release`],
-//! or until a limit has passed: a start that takes longer shows what it does.
+//! or until a limit has passed: a start that takes longer shows its progress.
 //!
 //! **The end of the process.** [`Log::drain`] waits until the queue is written, up to a limit.
 //!
-//! Panics use the same queue ([`Log::hear_panics`]): the standard library's hook writes to standard
-//! error on the panicking thread, and would block it.
+//! Panics use the same queue ([`Log::hear_panics`]): the standard library's hook would write to
+//! standard error on the panicking thread, and could block it.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`format`] | the subscriber, and the form of lines |
 //! | [`rolling_file`] | the log in a file |
-//! | [`settings`] | where the log goes, its form and its levels |
+//! | [`settings`] | the log's destination, format and levels |
 
 pub mod format;
 pub mod rolling_file;
@@ -71,12 +71,12 @@ struct State {
     lost: LostLines,
     /// The thread is writing lines.
     is_writing: bool,
-    /// Lines wait until then.
+    /// Lines are held until then.
     held_until: Option<Instant>,
 }
 
 impl State {
-    /// Until when lines wait, if they do.
+    /// Returns the time until which lines are held, if they are.
     fn held(&mut self) -> Option<Instant> {
         let is_held = |until: &Instant| *until > clock::monotonic();
         let room = self.lines.len() <= QUEUE_BYTES_MAX / 2;
@@ -112,7 +112,7 @@ impl LostLines {
 }
 
 impl Log {
-    /// Starts the log that the settings ask for.
+    /// Starts the log according to the settings.
     ///
     /// # Errors
     /// If the file cannot be opened, or the thread cannot be started.
@@ -131,13 +131,13 @@ impl Log {
         Ok(log)
     }
 
-    /// Returns true if it goes to a file, so that nobody at a terminal sees it.
+    /// Returns true if the log goes to a file, so a terminal does not show it.
     pub fn is_file(&self) -> bool {
         self.0.is_file
     }
 
-    /// Keeps lines in the queue until [`Log::release`], up to `limit`, while they take no more than
-    /// half of it.
+    /// Holds lines in the queue until [`Log::release`], up to `limit`, while they fill at most half
+    /// of the queue.
     pub fn hold(&self, limit: Duration) {
         self.0.state.lock().held_until = Some(clock::monotonic() + limit);
     }
@@ -162,7 +162,7 @@ impl Log {
         }
     }
 
-    /// Waits until all lines so far are written or lost, up to `limit`; returns whether they are.
+    /// Waits until all lines so far are written or lost, up to `limit`. Returns true if they are.
     pub fn drain(&self, limit: Duration) -> bool {
         self.release();
         let deadline = clock::monotonic() + limit;
@@ -175,7 +175,7 @@ impl Log {
         true
     }
 
-    /// Sends panics to the log, with thread and location.
+    /// Installs a panic hook that logs panics, with thread and location.
     pub fn hear_panics(&self) {
         std::panic::set_hook(Box::new(|panic| {
             let (own, place) = (std::thread::current(), panic.location().map(ToString::to_string));
@@ -370,7 +370,7 @@ mod tests {
         *disk.room.lock() = usize::MAX;
         let log = Log::start(disk.clone(), Format::Text, false).expect("a thread");
         let text = || String::from_utf8_lossy(&disk.text.lock()).into_owned();
-        // The thread waits for lines when they begin to be held.
+        // The thread waits for lines when the hold begins.
         std::thread::sleep(Duration::from_millis(50));
         log.hold(Duration::from_secs(3600));
         log.append(b"behind the screen\n");

@@ -1,7 +1,7 @@
 //! [`Levels`]: the log levels of a running server, which operators change.
 //!
-//! A logger is a Rust module, `evenkeel_region::region`, or `root` for all. A level holds for the
-//! modules below, too. `EVENKEEL_LOG` or `evenkeel.log.levels` has the levels at the start.
+//! A logger is a Rust module, such as `evenkeel_region::region`, or `root` for all. A level applies
+//! to the modules below, too. `EVENKEEL_LOG` or `evenkeel.log.levels` sets the levels at the start.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use evenkeel_standalone::LogLevels;
 use parking_lot::Mutex;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-/// HBase's name for the logger of everything.
+/// HBase's name for the root logger.
 const ROOT: &str = "root";
 
 /// See the module's documentation.
 pub struct Levels {
     filter: reload::Handle<EnvFilter, Registry>,
-    /// The directives that hold now.
+    /// The current directives.
     directives: Mutex<String>,
 }
 
 impl Levels {
-    /// The levels of a subscriber whose filter was made of these directives.
+    /// The levels of a subscriber whose filter was parsed from these directives.
     pub fn new(filter: reload::Handle<EnvFilter, Registry>, directives: String) -> Arc<Self> {
         Arc::new(Self { filter, directives: Mutex::new(directives) })
     }
@@ -68,7 +68,7 @@ fn logger_of(directive: &str) -> &str {
     }
 }
 
-/// The level that directives give a logger: that of the longest prefix of its path.
+/// The level of a logger: that of the directive with the longest matching path prefix.
 fn level_in<'a>(directives: &'a str, logger: &str) -> &'a str {
     let holds = |of: &str| of == ROOT || logger == of || logger.starts_with(&format!("{of}::"));
     let all = directives.split(',').filter(|one| holds(logger_of(one)));

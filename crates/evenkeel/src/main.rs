@@ -1,8 +1,7 @@
 //! The `evenkeel` binary. `evenkeel` or `evenkeel start` runs a standalone server until it is
 //! stopped; `evenkeel regionserver` runs a RegionServer of a cluster; `evenkeel shell` and
 //! `evenkeel pe` are clients of any cluster; `evenkeel status`, `top` and `slow` read the info port
-//! of a server; the other commands are tools for the files of a
-//! stopped server.
+//! of a server; the other commands are tools for the files of a stopped server.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -118,7 +117,7 @@ fn main() -> ExitCode {
         None => return server::<Standalone>(&cli.start),
         Some(tool) => tool,
     };
-    // The shell's commands print their errors themselves.
+    // The shell's commands print their errors, so the log is off.
     let levels = if matches!(tool, Command::Shell(_)) { "off" } else { "info" };
     let format = if io::stderr().is_terminal() { Format::Short } else { Format::Text };
     subscribe(levels_or(levels), format, || LossyStderr(io::stderr()));
@@ -165,7 +164,7 @@ fn shell(args: ShellArgs) -> Result<ExitCode, String> {
         Configuration::load(settings.config.as_deref(), &settings.define).map_err(|e| e.to_string())?;
     let ShellArgs { noninteractive, expression, script, .. } = args;
     let status = evenkeel_shell::run(conf, &evenkeel_shell::Options { noninteractive, expression, script })?;
-    // Only the low eight bits of an exit status count.
+    // Only the low eight bits of an exit status are used.
     let [low, ..] = status.to_le_bytes();
     Ok(ExitCode::from(low))
 }

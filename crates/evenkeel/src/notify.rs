@@ -1,9 +1,9 @@
 //! systemd's readiness protocol (sd_notify(3)): a datagram to the socket that `NOTIFY_SOCKET`
 //! names.
 //!
-//! A unit of `Type=notify` counts as started when the server answers, so that what is ordered after
-//! it finds it ready, and `systemctl status` shows what it does. Without the variable nothing is
-//! sent. A message that cannot be sent is not worth a failure: it is logged.
+//! A unit of `Type=notify` counts as started when the server answers, so units ordered after it
+//! find it ready, and `systemctl status` shows its state. Without the variable no message is sent.
+//! A failed send is not an error of the server: it is logged.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,15 +11,15 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The variable with the socket's path; `@` begins the name of an abstract one.
+/// The variable with the socket's path; a leading `@` marks an abstract socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// The server answers.
+/// Reports that the server answers.
 pub fn ready(status: &str) {
     send(&format!("READY=1\nSTATUS={status}"));
 }
 
-/// The stop begins.
+/// Reports that the stop begins.
 pub fn stopping(reason: &str) {
     send(&format!("STOPPING=1\nSTATUS=stopping: {}", reason.replace('\n', " ")));
 }
@@ -37,7 +37,7 @@ fn send_to(socket: &OsStr, message: &str) -> io::Result<()> {
         None => SocketAddr::from_pathname(socket)?,
     };
     let datagram = UnixDatagram::unbound()?;
-    // A receiver whose queue is full holds up nothing.
+    // A receiver whose queue is full does not block the server.
     datagram.set_nonblocking(true)?;
     datagram.send_to_addr(message.as_bytes(), &address).map(drop)
 }

@@ -25,7 +25,7 @@ pub mod wal;
 use std::io;
 use std::process::ExitCode;
 
-/// Why a tool could not do its task, for stderr.
+/// The reason why a tool failed, for stderr.
 pub type Failure = String;
 
 /// The result of a tool that prints. A closed output, as with `head`, is not a failure.

@@ -1,4 +1,4 @@
-//! The subscriber of the process: which events become lines, and their form.
+//! The subscriber of the process: the events that become lines, and the format of the lines.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use tracing_subscriber::{EnvFilter, Layer, reload};
 use super::settings::Format;
 use crate::log_levels::Levels;
 
-/// The module that lines of the log about itself name.
+/// The module named in lines that the log writes about itself.
 const TARGET: &str = "evenkeel::log";
 
-/// The time of day by the machine's clock, which is what a person at a terminal compares.
+/// The time of day by the machine's clock, for a person at a terminal.
 struct TimeOfDay;
 
 impl FormatTime for TimeOfDay {
@@ -28,7 +28,7 @@ impl FormatTime for TimeOfDay {
 }
 
 /// Sends events to a writer, which must never fail: the subscriber reports a failure by
-/// `eprintln!`, which panics. Returns the levels, to be changed.
+/// `eprintln!`, which panics. Returns a handle to change the levels.
 pub fn subscribe(
     levels: String,
     format: Format,
@@ -56,7 +56,7 @@ fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(
     }
 }
 
-/// A warning of the log itself, which goes by no subscriber.
+/// A warning of the log itself, which bypasses the subscriber.
 pub fn warning(format: Format, message: &str) -> String {
     let time = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
     match format {
@@ -75,7 +75,7 @@ pub fn warning(format: Format, message: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Lines in memory.
+    /// A writer that collects lines in memory.
     #[derive(Clone, Default)]
     struct Memory(Arc<parking_lot::Mutex<Vec<u8>>>);
 
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// A line of an event in a form.
+    /// The line of an event in a format.
     fn line(format: Format) -> String {
         let memory = Memory::default();
         let of_layer = memory.clone();

@@ -1,10 +1,12 @@
-//! [`RollingFile`]: a log file that is rolled at a size, and that others may roll.
+//! [`RollingFile`]: a log file that is rolled at a size limit, and that other programs may roll.
 //!
-//! `evenkeel.log` is written to; when it has its size it becomes `evenkeel.log.1`, that one
-//! `evenkeel.log.2`, and so on; the oldest is removed. If something else has renamed or removed the
-//! file (logrotate), the next write makes it again, so no signal is needed.
+//! Lines are appended to `evenkeel.log`. At the size limit, it becomes `evenkeel.log.1`, the former
+//! `evenkeel.log.1` becomes `evenkeel.log.2`, and so on; the oldest file is removed. If another
+//! program has renamed or removed the file (logrotate), the next write creates it again, so no
+//! signal is needed.
 //!
-//! A batch of lines is not split, so a file is larger than its size by less than the log's queue.
+//! A batch of lines is not split, so a file exceeds its limit by less than the capacity of the
+//! log's queue.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,7 +15,7 @@ use std::path::PathBuf;
 
 use super::settings::LogFile;
 
-/// See the module's documentation. Nothing is open before the first write.
+/// See the module's documentation. The file is opened at the first write.
 #[derive(Debug)]
 pub struct RollingFile {
     settings: LogFile,
@@ -29,7 +31,7 @@ struct OpenFile {
 }
 
 impl RollingFile {
-    /// A file that is appended to.
+    /// Opens a file for appending.
     ///
     /// # Errors
     /// If it cannot be opened, with its path.
@@ -42,7 +44,7 @@ impl RollingFile {
         Ok(rolling)
     }
 
-    /// The file to which the next `more` bytes go.
+    /// Returns the file for the next `more` bytes.
     fn current(&mut self, more: usize) -> io::Result<&mut OpenFile> {
         let LogFile { path, bytes_max, .. } = &self.settings;
         let identity = fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
@@ -57,14 +59,14 @@ impl RollingFile {
         Ok(self.open.insert(open))
     }
 
-    /// Renames the files. If that fails, the log goes on in the file it has.
+    /// Renames the files. If that fails, the log continues in the open file.
     fn roll(&self) -> io::Result<()> {
         let kept = self.settings.kept;
         if kept == 0 {
             return fs::remove_file(&self.settings.path);
         }
         for number in (1..kept).rev() {
-            // There may be fewer than are kept.
+            // Fewer files than the maximum may exist.
             let _absent = fs::rename(self.rolled(number), self.rolled(number + 1));
         }
         fs::rename(&self.settings.path, self.rolled(1))

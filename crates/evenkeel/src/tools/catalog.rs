@@ -3,9 +3,9 @@
 //! Opening a region writes: it replays, flushes and archives. A tool that must not write reads the
 //! cells of hbase:meta's store files and of the WAL entries after them, and applies deletes and
 //! versions itself. Unreadable parts are skipped with a warning, so a damaged file affects only its
-//! own cells.
+//! cells.
 //!
-//! Memory: all cells of hbase:meta, about 1 KiB a region.
+//! Memory: all cells of hbase:meta, about 1 KiB per region.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -41,7 +41,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Encoded names of regions that others have replaced, whose files may still exist.
+    /// Encoded names of replaced regions (parents of splits and merges) whose files may still
+    /// exist.
     pub fn parents(&self) -> HashSet<&str> {
         let split = self.regions.iter().map(|region| &region.info).filter(|info| info.is_split_parent());
         let merged = self.regions.iter().flat_map(|region| &region.merge_parents);
@@ -58,7 +59,7 @@ impl Catalog {
 /// Reads hbase:meta below a root directory; `None` if there is none.
 ///
 /// # Errors
-/// The file system's error for a directory.
+/// I/O errors of a directory.
 pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
     let dir = layout::region_dir(root, &RegionInfo::meta());
     if !fs.exists(&dir)? {
@@ -76,10 +77,10 @@ pub fn read(fs: &dyn FileSystem, root: &Path) -> Result<Option<Catalog>> {
     Ok(Some(reading.finish()))
 }
 
-/// The names in a directory; none if it does not exist.
+/// Returns the entries of a directory; none if it does not exist.
 ///
 /// # Errors
-/// The file system's error otherwise.
+/// Other I/O errors.
 pub fn list(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
     match fs.list(dir) {
         Err(error) if is_absent(&error) => Ok(Vec::new()),
@@ -231,7 +232,7 @@ fn live_cells(cells: &[KeyValue]) -> Vec<&KeyValue> {
 struct DeleteMarkers {
     /// Puts up to this timestamp.
     to: Option<i64>,
-    /// Puts of exactly these.
+    /// Puts with exactly these timestamps.
     versions: HashSet<i64>,
 }
 
@@ -253,14 +254,14 @@ impl DeleteMarkers {
     }
 }
 
-/// In the directory of a stock master's own region: WALs to replay, like `recovered.edits`.
+/// WALs to replay, in the region directory of a stock master's store, like `recovered.edits`.
 pub const RECOVERED_WALS_DIR: &str = "recovered.wals";
 
-/// The directories of a table's regions, or of a region's families: those whose names do not begin
-/// with a dot.
+/// Returns the directories of a table's regions, or of a region's families: those whose names have
+/// no leading dot.
 ///
 /// # Errors
-/// The file system's error.
+/// I/O errors.
 pub fn visible_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
     let is_edits = |name: &str| [layout::RECOVERED_EDITS_DIR, RECOVERED_WALS_DIR].contains(&name);
     let mut dirs = list(fs, dir)?;
@@ -268,10 +269,10 @@ pub fn visible_dirs(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> 
     Ok(dirs)
 }
 
-/// Every table directory below the root, with the table's name.
+/// Returns every table directory below the root, with the table's name.
 ///
 /// # Errors
-/// The file system's error.
+/// I/O errors.
 pub fn table_dirs(fs: &dyn FileSystem, root: &Path) -> Result<Vec<(TableName, PathBuf)>> {
     let mut tables = Vec::new();
     for namespace in visible_dirs(fs, &root.join("data"))? {

@@ -1,9 +1,9 @@
 //! `evenkeel compact`: compaction of a root directory whose server is stopped, as HBase's
 //! `CompactionTool` does it.
 //!
-//! It takes the directory's lock, so no server of this kind runs on it meanwhile. WALs are not
-//! touched: a compaction only replaces store files, as in a server. Regions that were split or
-//! merged are skipped: others refer to their files.
+//! It takes the directory's lock, so no Evenkeel server runs on it meanwhile. It does not touch
+//! WALs: a compaction only replaces store files, as in a server. It skips regions that were split
+//! or merged, because daughter regions refer to their files.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ use super::catalog::{self, table_dirs, visible_dirs};
 use super::progress::Progress;
 use super::verify::read_region_info;
 
-/// There are no readers while this tool runs, so no read point has to be kept.
+/// This tool has no concurrent readers, so no read point must be kept.
 const NO_READER: u64 = u64::MAX;
 
 /// Options of `evenkeel compact`.
@@ -93,7 +93,7 @@ fn compact(args: &CompactArgs, config: StoreConfig) -> Result<CompactTotals> {
     let mut done = CompactTotals::default();
     for at in stores {
         progress.step(0, &at.name);
-        // One store at a time, since its files are open.
+        // Opens one store at a time, to limit open files.
         let env = StoreEnv { config: at.config, ..env.clone() };
         let store = Store::open(&env, at.family, &at.region)?;
         let before = store.file_bytes();
@@ -159,7 +159,7 @@ fn descriptor(fs: &dyn FileSystem, table: &TableName, dir: &Path) -> Result<Tabl
     }
 }
 
-/// Compacts one store until nothing is due; returns whether anything was.
+/// Compacts one store until no compaction is due. Returns true if any was.
 fn compact_store(store: &Arc<Store>, args: &CompactArgs) -> Result<bool> {
     let mut any = false;
     while let Some(request) = store.select_compaction(args.major) {

@@ -1,8 +1,8 @@
 //! `evenkeel hfile`: prints store files, with the options and output of HBase's `hbase hfile`.
 //!
 //! Differences: `-s` also prints the sizes of cells and blocks; `-b` prints the index down to the
-//! data blocks, not only its root; `-r` takes the directory of a region instead of its name, since
-//! there may be no configuration with the root directory.
+//! data blocks, not only its root; `-r` takes the directory of a region instead of its name,
+//! because a configuration with the root directory may be missing.
 
 use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
@@ -109,7 +109,7 @@ fn files_of_region(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// Why printing stops.
+/// The reason why printing stops.
 enum Stop {
     File(HBaseError),
     Output(io::Error),
@@ -408,7 +408,7 @@ fn print_bloom(out: &mut dyn Write, name: &str, bloom: Option<BloomSummary>) -> 
     writeln!(out, "    Hash: {} x {:?}", bloom.hash_count, bloom.hash)
 }
 
-/// What `-s` prints.
+/// The statistics that `-s` prints.
 #[derive(Default)]
 struct Stats {
     keys: Distribution,
@@ -422,7 +422,7 @@ struct Stats {
     biggest: Row,
 }
 
-/// The present row.
+/// The current row.
 #[derive(Clone, Default)]
 struct Row {
     name: Vec<u8>,

@@ -1,6 +1,6 @@
 //! [`Distribution`]: exact counts of sizes.
 //!
-//! One counter for each occurring size; keys, rows and blocks have few distinct sizes.
+//! It has one counter per distinct size; keys, rows and blocks have few distinct sizes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -71,7 +71,7 @@ impl Distribution {
         (squares / self.count.saturating_sub(1).max(1) as f64).sqrt()
     }
 
-    /// The smallest size that at least `per_mille` of 1000 do not exceed.
+    /// The smallest size that is at least as large as `per_mille` of 1000 sizes.
     fn quantile(&self, per_mille: u64) -> u64 {
         let wanted = (self.count * per_mille).div_ceil(1000).max(1);
         let mut seen = 0;
@@ -82,10 +82,10 @@ impl Distribution {
         reached.map_or(0, |(size, _)| *size)
     }
 
-    /// Prints it as HBase's tools do.
+    /// Prints it in the format of HBase's tools.
     ///
     /// # Errors
-    /// The output's error.
+    /// I/O errors of the output.
     pub fn print(&self, out: &mut dyn Write, name: &str) -> io::Result<()> {
         writeln!(out, "   {name}:")?;
         writeln!(out, "{:>18} = {}", "min", self.min())?;
@@ -99,10 +99,10 @@ impl Distribution {
         writeln!(out, "{:>18} = {}", "count", self.count)
     }
 
-    /// Prints the count of each non-empty range of HBase's.
+    /// Prints the count of each non-empty range of HBase.
     ///
     /// # Errors
-    /// The output's error.
+    /// I/O errors of the output.
     pub fn print_ranges(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "           (range <= count):")?;
         let mut from = 0;
@@ -117,10 +117,10 @@ impl Distribution {
         Ok(())
     }
 
-    /// Prints the counts between powers of two, with bars.
+    /// Prints the counts by powers of two, with bars.
     ///
     /// # Errors
-    /// The output's error.
+    /// I/O errors of the output.
     pub fn print_histogram(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut bins = BTreeMap::<u64, u64>::new();
         for (size, n) in &self.counts {

@@ -6,7 +6,7 @@ use evenkeel_common::cell::{LATEST_TIMESTAMP, OLDEST_TIMESTAMP};
 use evenkeel_common::length;
 use evenkeel_common::{Binary, CellRef};
 
-/// The bytes of a text in the form of [`Binary`] (`Bytes.toBytesBinary`).
+/// Parses a text in the form of [`Binary`] (`Bytes.toBytesBinary`).
 pub fn parse_binary(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -64,7 +64,7 @@ pub fn type_name(cell: &CellRef<'_>) -> String {
     cell.cell_type().map_or_else(|| cell.type_code().to_string(), |kind| format!("{kind:?}"))
 }
 
-/// A text as a JSON string.
+/// Formats a text as a JSON string.
 pub struct Json<'a>(pub &'a str);
 
 impl fmt::Display for Json<'_> {
@@ -98,9 +98,9 @@ pub fn date(ms: i64) -> String {
     )
 }
 
-/// Year, month from 0 and day of a day since 1970, in the Gregorian calendar.
+/// The year, month (from 0) and day of a day since 1970, in the Gregorian calendar.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // Years that begin in March, so that the leap day is the last; 719,468 days from the year 0 to
+    // Years start in March, so that the leap day is the last day; the year 0 is 719,468 days before
     // 1970.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -2,14 +2,14 @@
 //!
 //! It checks:
 //! * every store file, live and archived: see [`store_file`];
-//! * every WAL: entries up to the end; a torn tail, which the death of a server leaves, is a note
-//!   and not a fault;
+//! * every WAL: entries up to the end; a torn tail, as after a server crash, is a note and not a
+//!   fault;
 //! * every table: its descriptor, and that its regions cover every row once, by their `.regioninfo`
 //!   files and by hbase:meta: see [`tables`];
 //! * every reference and link: that its target exists.
 //!
-//! It writes nothing and takes no lock. A running server creates and removes files: files that
-//! vanish after the listing are skipped, and changes in progress may look like faults.
+//! It writes nothing and takes no lock. A running server creates and removes files: the tool skips
+//! files that vanish after the listing, and changes in progress may look like faults.
 //!
 //! Each fault is a line `fault: <path> at offset <n>: <what>`, and each note a line. The exit
 //! status is 0 without faults, 1 with faults, 2 if the directory cannot be read.
@@ -34,7 +34,7 @@ pub use self::tables::read_region_info;
 use super::progress::Progress;
 use super::{Failure, catalog};
 
-/// Bytes of cache for bloom filter chunks; nothing else is cached.
+/// Cache capacity for bloom filter chunks, in bytes; no other blocks are cached.
 const CACHE_BYTES: usize = 64 << 20;
 
 /// Options of `evenkeel verify`.
@@ -87,7 +87,7 @@ struct FileToRead {
     work: FileKind,
 }
 
-/// Checks everything; returns the last line.
+/// Checks the whole root directory; returns the summary line.
 fn check(fs: &dyn FileSystem, root: &Path, verbose: bool, report: &mut Report<'_>) -> Result<String> {
     let catalog = catalog::read(fs, root)?;
     for warning in catalog.iter().flat_map(|catalog| &catalog.warnings) {
@@ -138,7 +138,7 @@ fn check_wal(fs: &dyn FileSystem, path: &Path, report: &mut Report<'_>) {
     }
 }
 
-/// Checks the entries and the file's end. Damage is a fault, and reading continues after it.
+/// Checks the entries and the end of a WAL. Damage is a fault, and reading continues after it.
 fn read_wal(
     fs: &dyn FileSystem,
     path: &Path,
@@ -200,8 +200,7 @@ impl<'o> Report<'o> {
         self.fault(format_args!("{} at offset {offset}: {what}", path.display()));
     }
 
-    /// Reports a file that could not be read, by an error that names it; skips one that has
-    /// vanished.
+    /// Reports a file that could not be read; the error names it. Skips a file that has vanished.
     fn error(&mut self, path: &Path, error: &HBaseError) {
         if error.kind() == ErrorKind::FileNotFound {
             return self.vanished(path);

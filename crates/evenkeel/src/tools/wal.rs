@@ -1,9 +1,9 @@
 //! `evenkeel wal`: the entries of WAL files, with the options and the output of HBase's `hbase
 //! wal`.
 //!
-//! Differences: the last line for a file describes its end; damage ends a file only if no entry is
-//! found after it, and each gap is reported on standard error, with exit status 1; sizes are bytes
-//! in the file's uncompressed form, not those of Java objects; dates are UTC.
+//! Differences: the last line for a file describes its end; damage ends a file only if no entry
+//! follows it, and each gap is reported on standard error, with exit status 1; sizes are bytes in
+//! the file's uncompressed form, not those of Java objects; dates are UTC.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ pub fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Why printing stops.
+/// The reason why printing stops.
 enum Stop {
     File(Failure),
     Output(io::Error),
@@ -240,7 +240,7 @@ fn tags(cell: &CellRef<'_>) -> Vec<String> {
     cell.tag_iter().map(|(kind, value)| format!("{kind}:{}", Binary(value))).collect()
 }
 
-/// How a file ends.
+/// Describes the end of a file.
 pub fn end_text(end: Option<WalEnd>, position: u64) -> String {
     match end {
         Some(WalEnd::Closed) => format!("end: closed at {position}"),

@@ -13,7 +13,7 @@ use super::delta::{HEAD_BYTES, diff_flag, fast_flag};
 use super::tags::TagDictionary;
 use crate::context::{CellLayout, DataBlockEncoding};
 
-/// Builds the bodies of data blocks, one after the other.
+/// Builds the bodies of data blocks in turn.
 #[derive(Debug)]
 pub(crate) struct DataBlockEncoder {
     layout: CellLayout,
@@ -22,7 +22,7 @@ pub(crate) struct DataBlockEncoder {
     /// Bytes of the encoded cells, without the head and tail of the body.
     encoded_bytes: usize,
     cells: usize,
-    /// Offsets of the rows, from the first cell on (ROW_INDEX_V1).
+    /// Offsets of the rows, relative to the first cell (ROW_INDEX_V1).
     row_offsets: Vec<u32>,
     /// The range of the last value in the block.
     last_value: Range<usize>,
@@ -47,7 +47,8 @@ impl DataBlockEncoder {
         self.encoded_bytes >= block_bytes || self.unencoded_bytes >= block_bytes
     }
 
-    /// Begins a block: writes the bytes before the cells. `out` holds the block from its header on.
+    /// Starts a block: writes the bytes before the cells. `out` holds the block including its
+    /// header.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         (self.unencoded_bytes, self.encoded_bytes, self.cells) = (0, 0, 0);
         self.row_offsets.clear();
@@ -258,7 +259,7 @@ impl PreviousCell<'_> {
     }
 }
 
-/// What a cell shares with the previous one.
+/// The parts that a cell shares with the previous one.
 #[derive(Default)]
 struct SharedWithPrevious {
     key_len: bool,

@@ -1,4 +1,4 @@
-//! The check that regions cover every row of a table once.
+//! Checks that regions cover every row of a table exactly once.
 
 use evenkeel_common::{Binary, RegionInfo, TableName};
 
@@ -10,7 +10,7 @@ pub struct RegionSource {
     pub by: String,
 }
 
-/// Checks the regions of one table, from one source.
+/// Checks the regions of one table, as one source lists them.
 pub fn check_chain(
     table: &TableName,
     witness: &str,
@@ -64,7 +64,7 @@ fn end_of(info: &RegionInfo) -> Option<&[u8]> {
     Some(info.end_key().as_ref()).filter(|end| !end.is_empty())
 }
 
-/// Compares ends, of which `None` is the greatest.
+/// Compares ends; `None` is the greatest.
 fn cmp_end(a: Option<&[u8]>, b: Option<&[u8]>) -> std::cmp::Ordering {
     (a.is_none(), a).cmp(&(b.is_none(), b))
 }

@@ -1,6 +1,6 @@
-//! The check of one store file, from its first byte to its last.
+//! Checks one store file, from its first byte to its last.
 //!
-//! * Every block: header, checksum (and that it has one if others have), decompression, the form of
+//! * Every block: header, checksum (present if other blocks have one), decompression, the format of
 //!   its cells or index entries.
 //! * The index: it names exactly the data blocks, in the order of the file; its keys are in order,
 //!   none after the first cell of its block, none before the last cell of the previous block.
@@ -27,7 +27,7 @@ use evenkeel_hfile::{BloomType, HFileReader, IndexEntry, OpenOptions};
 use super::super::text::Key;
 use super::Report;
 
-/// What a file's path implies for its cells.
+/// The properties that a file's path implies for its cells.
 pub struct Expected<'a> {
     /// The region of its directory; `None` if its bounds are unknown.
     pub region: Option<&'a RegionInfo>,
@@ -62,11 +62,11 @@ pub fn check(
     }
 }
 
-/// Bytes that [`check_side_sums`] reads at once; a multiple of the usual bytes per checksum.
+/// Bytes that [`check_side_sums`] reads per step; a multiple of the usual bytes per checksum.
 const SIDE_STEP_BYTES: usize = 1 << 20;
 
-/// Compares a file with the checksum file of Hadoop's tools, if any; the tools refuse a file that
-/// does not match.
+/// Compares a file with the checksum file of Hadoop's tools, if there is one; those tools refuse a
+/// file that does not match.
 fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report<'_>) {
     let mut bytes = vec![0; SIDE_STEP_BYTES];
     for offset in (0..file.len()).step_by(SIDE_STEP_BYTES) {
@@ -83,12 +83,12 @@ fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report
     }
 }
 
-/// The faults of one file; faults of one kind are reported once, with their number.
+/// The faults of one file. Faults of one kind are reported once, with their count.
 #[derive(Default)]
 struct Faults {
     /// Errors of unreadable blocks, by offset; they name file and offset.
     blocks: BTreeMap<u64, String>,
-    /// By kind: offset and text of the first, and their number.
+    /// By kind: offset and text of the first fault, and the count.
     kinds: BTreeMap<&'static str, (u64, String, u64)>,
 }
 
@@ -115,9 +115,9 @@ struct Walk<'a> {
     reader: &'a Arc<HFileReader>,
     expected: &'a Expected<'a>,
     faults: Faults,
-    /// The blocks in the index, in its order.
+    /// The entries of the index, in its order.
     index: Vec<IndexEntry>,
-    /// The number of those that were read.
+    /// The number of entries whose blocks were read.
     index_at: usize,
     /// The offsets of blocks in the index.
     known: BTreeSet<u64>,
@@ -130,7 +130,7 @@ struct Walk<'a> {
     with_checksums: Option<u64>,
     without_checksums: Option<u64>,
     data_blocks: Option<(u64, u64)>,
-    /// Whether all data blocks so far were readable; otherwise counts are not checked.
+    /// True if all data blocks so far were readable; otherwise counts are not checked.
     is_whole: bool,
     asks_bloom: bool,
 }
@@ -178,7 +178,7 @@ impl<'a> Walk<'a> {
                 self.faults.add("index", parent, || format!("an entry points forward, to {}", entry.offset));
                 continue;
             }
-            // No block is read twice, whatever the file contains.
+            // No block is read twice, regardless of the file's content.
             if !self.known.insert(entry.offset) {
                 self.faults.add("index", parent, || format!("the block at {} is named twice", entry.offset));
                 continue;
@@ -390,8 +390,8 @@ impl<'a> Walk<'a> {
     }
 
     fn compare_with_trailer(&mut self) {
-        // Writers use checksums for all blocks of a file or for none, so a header without them is a
-        // fault beside others.
+        // Writers use checksums for all blocks of a file or for none, so one header without
+        // checksums is a fault if other blocks have them.
         if let (Some(_), Some(at)) = (self.with_checksums, self.without_checksums) {
             self.faults.add("checksum", at, || "this block has none, though others have".into());
         }

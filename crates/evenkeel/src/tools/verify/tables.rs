@@ -1,9 +1,8 @@
-//! The check of a root's directories against descriptors and hbase:meta, and the list of files to
-//! read.
+//! Checks a root's directories against descriptors and hbase:meta, and lists the files to read.
 //!
-//! A region's directory that hbase:meta does not name is a fault if it has data of its own.
-//! Otherwise a split, a merge or a new table had prepared it when the server died; it is a note,
-//! and the next start removes it.
+//! A region directory that hbase:meta does not name is a fault if it has store files. Without store
+//! files it is a leftover: the server died after a split, a merge or a table creation had prepared
+//! it. That is a note, and the next start removes the directory.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -22,15 +21,15 @@ use super::super::catalog::{Catalog, RECOVERED_WALS_DIR, list, table_dirs, visib
 use super::regions::{RegionSource, check_chain};
 use super::{FileKind, FileToRead, Report};
 
-/// A separate tree within the root: the stock master's own region, which hbase:meta does not name.
+/// A separate tree within the root: the stock master's region, which hbase:meta does not name.
 const MASTER_DATA_DIR: &str = "MasterData";
-/// The limit of small files.
+/// The size limit of small files.
 const SMALL_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Checks the structure of a root directory, and lists the files to read.
 ///
 /// # Errors
-/// The file system's error for a directory.
+/// I/O errors of a directory.
 pub fn plan(
     fs: &dyn FileSystem,
     root: &Path,
@@ -46,7 +45,7 @@ pub fn plan(
     Ok(items)
 }
 
-/// One tree of tables, archive and WALs.
+/// Plans one tree of tables, archive and WALs.
 fn plan_tree(
     fs: &dyn FileSystem,
     root: &Path,
@@ -68,7 +67,7 @@ fn plan_tree(
     Ok(plan.items)
 }
 
-/// `hbase.version` and `hbase.id`.
+/// Checks `hbase.version` and `hbase.id`.
 fn check_root_files(fs: &dyn FileSystem, root: &Path, report: &mut Report<'_>) -> Result<()> {
     let read = |name: &str| fs.read_all(&root.join(name), SMALL_FILE_BYTES_MAX);
     let version = |bytes: &[u8]| {
@@ -137,7 +136,7 @@ impl Plan<'_> {
                 told.push(RegionSource { info: (*info).clone(), by: region.path.display().to_string() });
             }
         }
-        // Without hbase:meta, a region that others refer to counts as their parent.
+        // Without hbase:meta, a region that reference files point to counts as a parent.
         let is_parent = |name: &str| parents.as_ref().map_or(referred.contains(name), |p| p.contains(name));
         told.retain(|told| !is_parent(told.info.encoded_name()));
         self.chains(table, told, report)
@@ -357,7 +356,7 @@ fn by_encoded_name(catalog: &Catalog) -> HashMap<&str, &RegionInfo> {
     catalog.regions.iter().map(|region| (region.info.encoded_name(), &region.info)).collect()
 }
 
-/// `.regioninfo`: PBUF, and a length-delimited RegionInfo.
+/// Reads `.regioninfo`: PBUF, and a length-delimited RegionInfo.
 ///
 /// # Errors
 /// Prefixes an error with the file.
@@ -371,7 +370,7 @@ pub fn read_region_info(fs: &dyn FileSystem, path: &Path) -> Result<RegionInfo> 
     RegionInfo::try_from(&info).map_err(|e| bad(&e.message()))
 }
 
-/// A region's name does not contain its end, so the two can disagree.
+/// Compares the ends: a region's name does not contain its end, so the sources can disagree.
 fn compare_with_catalog(info: &RegionInfo, dir: &Path, meta: Option<&RegionInfo>, report: &mut Report<'_>) {
     if meta.is_some_and(|meta| meta.end_key() != info.end_key()) {
         let path = dir.join(layout::REGION_INFO_FILE);
