@@ -309,7 +309,7 @@ fn hear_signals<S: Server>(events: &Sender<Event<S>>) -> Result<(), String> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let (mut terminate, mut interrupt) = {
         let _entered = runtime.enter();
-        let hear = |kind| signal(kind).map_err(|error| format!("signal handlers cannot be installed: {error}"));
+        let hear = |kind| signal(kind).map_err(|error| format!("no signal handler: {error}"));
         (hear(SignalKind::terminate())?, hear(SignalKind::interrupt())?)
     };
     let sender = events.clone();

@@ -1,9 +1,9 @@
-//! Admin calls that wait do not hold up hbase:meta: while the file system answers nobody, many of
-//! each call are under way, and a Get and a scan of hbase:meta of another client are answered.
+//! Admin calls that wait do not delay hbase:meta: while the file system answers no call, many calls
+//! of one kind are in flight, and another client's Get and scan of hbase:meta are answered.
 //!
-//! There are more of a call than priority handlers (20), and none of them comes back before the
-//! file system does. So a call that waits for the file system on a priority handler is found,
-//! whatever it waits for.
+//! There are more calls than priority handlers (20), and none of them returns before the file
+//! system answers. So a call that waits for the file system on a priority handler is detected,
+//! regardless of the reason.
 
 mod common;
 
@@ -22,17 +22,17 @@ use evenkeel_protocol::pb;
 use evenkeel_standalone::Standalone;
 use prost::Message;
 
-/// Of each call: three times the priority handlers.
+/// In-flight calls of each kind: three times the priority handlers.
 const CALLS: u32 = 60;
-/// Until all of them have a handler, or wait for one.
+/// The time until all of them have a handler, or wait for one.
 const BEGUN: Duration = Duration::from_millis(40);
-/// For an answer of hbase:meta, on a busy machine. One that waits for a handler does not come at
-/// all.
+/// The time limit for an answer of hbase:meta, on a busy machine. A call that waits for a handler
+/// is never answered.
 const SOON: Duration = Duration::from_secs(4);
 
 const META: &[u8] = b"hbase:meta,,1";
 
-/// What each kind of call is about.
+/// The object of each kind of call.
 struct Target {
     table: TableDescriptor,
     region: RegionInfo,
@@ -65,7 +65,7 @@ impl Target {
         }
     }
 
-    /// A method's request; empty where that says all.
+    /// A method's request; empty for methods that need no parameter.
     fn request(&self, method: &str) -> Vec<u8> {
         let (table_name, region) = (self.name(), self.region());
         let family = pb::ColumnFamilySchema::from(&ColumnFamilyDescriptor::new(b"g").expect("legal"));
@@ -129,7 +129,7 @@ impl Target {
                 pb::IsProcedureDoneRequest { procedure }.encode_to_vec()
             }
             "EnableTable" | "DisableTable" | "DeleteTable" | "truncateTable" | "GetTableState" => {
-                // One field, of one number, in all of them.
+                // All of these have one field, with the same number.
                 pb::GetTableStateRequest { table_name }.encode_to_vec()
             }
             "GetSchemaAlterStatus" | "getLastMajorCompactionTimestamp" => {
@@ -152,7 +152,7 @@ impl Target {
     }
 }
 
-/// The end of the server, and what takes part of it away.
+/// These end the server, or stop a part of it.
 const LEFT_OUT: [&str; 3] = ["Shutdown", "StopMaster", "StopServer"];
 
 /// Names of a service's methods, from its .proto file.
@@ -167,7 +167,7 @@ fn connect(port: u16, service: &str) -> TcpStream {
     stream
 }
 
-/// A Get and a scan of hbase:meta; false when the answers did not come.
+/// A Get and a scan of hbase:meta; false if there was no answer.
 fn look_up(stream: &mut TcpStream) -> bool {
     let region = pb::RegionSpecifier { r#type: 1, value: Bytes::from_static(META) };
     let get =
@@ -200,7 +200,7 @@ impl Stage {
         conf.set("hbase.rootdir", format!("file://{}", folder.path().join("hbase").display()));
         conf.set("hbase.tmp.dir", folder.path().join("tmp").display().to_string());
         conf.set("evenkeel.memory.size", "256m");
-        // Indexes of several levels, which no cache keeps.
+        // Indexes of several levels, which are not cached.
         conf.set("hfile.index.block.max.size", "256");
         conf.set("hfile.block.cache.size", "0");
         PORT_KEYS.iter().zip(ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
@@ -229,8 +229,8 @@ impl Stage {
         })
     }
 
-    /// Whether hbase:meta answers while this number of calls of a method is in flight and the file
-    /// system answers nobody.
+    /// Returns true if hbase:meta answers while this number of calls of a method is in flight and
+    /// the file system answers no call.
     fn meta_answers_beside(&self, service: &str, method: &str, request: &[u8]) -> bool {
         let port = if service == "MasterService" { self.ports[1] } else { self.ports[2] };
         let mut calls = connect(port, service);

@@ -1,7 +1,7 @@
-//! How many times a row that is read or written makes the server ask for heap memory: all its
-//! blocks are cached, all its buffers have grown.
+//! The number of heap allocations in the server per row read or written: all blocks are cached, all
+//! buffers have grown.
 //!
-//! The server runs in this process, so that one counting allocator sees it whole, from the bytes of
+//! The server runs in this process, so one counting allocator covers it entirely, from the bytes of
 //! the request to those of the reply. The client's thread is not counted.
 
 mod common;
@@ -17,32 +17,31 @@ use evenkeel_common::buffer_pool::POOLED_BYTES_MIN;
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_standalone::Standalone;
 
-/// Most allocations of a Get of one column that is cached.
+/// The maximum number of allocations for a Get of one cached column.
 const PER_GET_MAX: u64 = 10;
-/// Most allocations of a batch of such Gets, of [`BATCH`] rows of one region: one a row. It is a
-/// third of that where a batch takes less than a millisecond; with each one that begins meanwhile,
-/// the reader of the rows is opened again.
+/// The maximum number of allocations for a batch of these Gets, of [`BATCH`] rows of one region:
+/// one per row. It is a third of that if a batch takes less than a millisecond; each millisecond
+/// boundary within a batch reopens the reader of the rows.
 const PER_BATCH_MAX: u64 = BATCH;
 
-/// Most allocations of a Put of one cell.
+/// The maximum number of allocations for a Put of one cell.
 const PER_PUT_MAX: u64 = 18;
-/// Most allocations of a batch of such Puts, of [`BATCH`] rows of one region.
+/// The maximum number of allocations for a batch of these Puts, of [`BATCH`] rows of one region.
 const PER_PUT_BATCH_MAX: u64 = 4 * BATCH;
 
-/// Batches of which one may make the server ask for a large buffer: those of replies are used
-/// again.
+/// At most one of this many batches may allocate a large buffer: reply buffers are reused.
 const BATCHES_PER_LARGE_MIN: u64 = 20;
 
-/// A batch of such values is a reply of more than [`POOLED_BYTES_MIN`].
+/// A batch of these values is a reply of more than [`POOLED_BYTES_MIN`].
 const VALUE_BYTES: usize = 700;
 const ROWS: u64 = 1000;
-/// Times that all rows are read, so that what the server's other threads allocate meanwhile is less
-/// than one a row.
+/// The number of times that all rows are read, so that allocations of the server's other threads
+/// are less than one per row.
 const PASSES: u64 = 20;
 const BATCH: u64 = 100;
 
 static COUNTED: AtomicU64 = AtomicU64::new(0);
-/// Of these, for [`POOLED_BYTES_MIN`] and more.
+/// Those of [`POOLED_BYTES_MIN`] or more.
 static LARGE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -60,23 +59,23 @@ impl Counting {
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory
-// it hands out.
+// SAFETY: every call is forwarded to the system's allocator unchanged; counting does not touch the
+// memory it returns.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.count(layout.size());
-        // SAFETY: the caller's promises are System's.
+        // SAFETY: the caller upholds System's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         self.count(bytes);
-        // SAFETY: the caller's promises are System's.
+        // SAFETY: the caller upholds System's contract.
         unsafe { System.realloc(pointer, layout, bytes) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are System's.
+        // SAFETY: the caller upholds System's contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -92,7 +91,7 @@ fn get(number: u64) -> Get {
     Get::new(row(number)).column("f", "q")
 }
 
-/// A table of one family whose rows lie in a store file.
+/// A table of one family whose rows are in a store file.
 async fn flushed_table(connection: &Connection) -> Table {
     let name: TableName = "t".parse().expect("legal");
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
@@ -138,7 +137,7 @@ async fn put_batches(table: &Table) {
     }
 }
 
-/// The server's allocations for the rows that `pass` reads or writes.
+/// The server's allocations per row that `pass` reads or writes.
 async fn per_rows(rows: u64, pass: impl AsyncFn()) -> u64 {
     pass().await;
     let before = COUNTED.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The time of a server's allocator, as `evenkeel pe` reads it beside the load, and as the server's
-//! log says it.
+//! The time spent in a server's allocator, as `evenkeel pe` reads it during the load, and as the
+//! server's log reports it.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -11,7 +11,7 @@ use evenkeel_pe::report::summary;
 use evenkeel_pe::{Options, Target, run};
 
 const ROWS: u64 = 4000;
-/// A Put makes the server ask for memory at least so often, and give it back as often.
+/// A Put makes the server allocate at least this often, and free as often.
 const CALLS_PER_PUT_MIN: u64 = 4;
 
 fn number(line: &str, name: &str) -> Option<u64> {
@@ -19,8 +19,8 @@ fn number(line: &str, name: &str) -> Option<u64> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// What the log says of the allocator after all that was done: the second line from here on, for
-/// the first may have been begun before.
+/// The allocator's figures in the log after all work so far: in the second next line, because the
+/// next one may have been started before.
 fn next_line(server: &Server) -> (u64, u64) {
     let (from, deadline) = (server.log().len(), Instant::now() + PATIENCE);
     loop {

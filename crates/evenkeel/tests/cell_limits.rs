@@ -1,7 +1,7 @@
-//! Cells at and past every limit, legal and not, sent as bytes by every way in, to tables of every
-//! encoding: what is acknowledged survives `kill -9`, a flush and a compaction byte for byte, tags
-//! included. Everything else is refused with an error that no client tries again, and costs no
-//! other cell, row or table.
+//! Cells at and past every limit, legal and not, sent as raw bytes by every kind of request, to
+//! tables of every encoding. Acknowledged cells survive `kill -9`, a flush and a compaction byte
+//! for byte, tags included. All others are refused with an error that no client retries, and no
+//! other cell, row or table is affected.
 
 mod common;
 
@@ -26,7 +26,7 @@ const ENDPOINT: &str = "|org.apache.hadoop.hbase.coprocessor.MultiRowMutationEnd
 const CELL_BYTES_MAX: usize = 1_000_000;
 const TTL_MS: i64 = 1 << 40;
 const PLAIN_ROWS: usize = 100;
-/// Encoding, codec and whether tags are compressed, of each table.
+/// The encoding, the codec, and if tags are compressed, of each table.
 const TABLES: [(&str, &str, &str); 5] = [
     ("NONE", "NONE", "true"),
     ("PREFIX", "SNAPPY", "true"),
@@ -35,7 +35,7 @@ const TABLES: [(&str, &str, &str); 5] = [
     ("ROW_INDEX_V1", "ZSTD", "true"),
 ];
 
-/// A cell in parts, any of which may be what no cell can have.
+/// The parts of a cell; any of them may be illegal.
 #[derive(Clone, Debug)]
 struct Parts {
     row: Vec<u8>,
@@ -48,7 +48,7 @@ struct Parts {
     ttl_ms: Option<i64>,
 }
 
-/// The low bytes of a length, as a writer that does not look has them.
+/// The low bytes of a length, as a writer without checks stores it.
 fn low_u16(len: usize) -> [u8; 2] {
     u16::try_from(len % 65_536).expect("below").to_be_bytes()
 }
@@ -75,7 +75,7 @@ impl Parts {
         }
     }
 
-    /// As `KeyValueCodecWithTags` has it.
+    /// Encodes the cell as `KeyValueCodecWithTags` does.
     fn key_value(&self) -> Vec<u8> {
         let family_len = u8::try_from(self.family.len()).expect("a byte");
         let mut key = [&low_u16(self.row.len())[..], &self.row, &[family_len], &self.family].concat();
@@ -91,7 +91,7 @@ impl Parts {
         [&u32_bytes(bytes.len())[..], &bytes].concat()
     }
 
-    /// As `CellCodecWithTags` has it.
+    /// Encodes the cell as `CellCodecWithTags` does.
     fn cell(&self) -> Vec<u8> {
         let sized = |part: &[u8]| [&u32_bytes(part.len())[..], part].concat();
         let mut bytes = [sized(&self.row), sized(&self.family), sized(&self.qualifier)].concat();
@@ -118,12 +118,12 @@ impl Parts {
         }
     }
 
-    /// A mutation whose one cell lies beside it.
+    /// A mutation whose one cell is in the cell block.
     fn beside(&self, kind: MutationType) -> pb::MutationProto {
         pb::MutationProto { associated_cell_count: Some(1), ..self.proto(kind) }
     }
 
-    /// A mutation with its cell inside.
+    /// A mutation whose cell is in the message.
     fn inside(&self, kind: MutationType) -> pb::MutationProto {
         let value = QualifierValue {
             qualifier: Some(self.qualifier.clone().into()),
@@ -141,7 +141,7 @@ fn tag(kind: u8, value: &[u8]) -> Vec<u8> {
     [&low_u16(value.len() + 1)[..], &[kind], value].concat()
 }
 
-/// How a cell travels.
+/// The form in which a cell is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     KeyValue,
@@ -149,7 +149,7 @@ enum Form {
     Message,
 }
 
-/// What call it is in.
+/// The call that contains the cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Mutate,
@@ -174,15 +174,15 @@ const WAYS: [(Call, Form); 8] = [
 const KINDS: [MutationType; 4] =
     [MutationType::Put, MutationType::Delete, MutationType::Append, MutationType::Increment];
 
-/// What is done to a good cell, and whether it is a good one still. `None`: it cannot be said in
-/// this form.
+/// Changes a good cell. Returns true if the result is still good. `None`: this form cannot express
+/// the change.
 type Change = fn(&mut Parts, MutationType, Form) -> Option<bool>;
 
 fn has_value(kind: MutationType) -> bool {
     matches!(kind, MutationType::Put | MutationType::Append)
 }
 
-/// Tags in a message of a Delete are not looked at.
+/// Returns true if tags are read. Tags in the message of a Delete are ignored.
 fn has_tags(kind: MutationType, form: Form) -> bool {
     (kind, form) != (MutationType::Delete, Form::Message)
 }
@@ -284,7 +284,7 @@ const CHANGES: [(&str, Change); 29] = [
     }),
 ];
 
-/// A connection that says what it is told to.
+/// A connection that sends raw requests.
 struct Raw {
     stream: TcpStream,
     last_id: u32,
@@ -318,7 +318,7 @@ impl Raw {
 }
 
 impl Answer {
-    /// The message, or the error's text. An error is one that clients do not try again.
+    /// The message, or the error's text. The error must be one that clients do not retry.
     fn message<M: Message + Default>(mut self) -> Result<(M, Bytes), String> {
         if let Some(error) = self.header.exception {
             let text = error.stack_trace.unwrap_or_default();
@@ -335,7 +335,7 @@ fn failure(pair: &pb::NameBytesPair) -> String {
     format!("{}: {}", pair.name, String::from_utf8_lossy(pair.value.as_deref().unwrap_or_default()))
 }
 
-/// What a column holds.
+/// The content of a column.
 type Held = BTreeMap<(usize, Vec<u8>, Vec<u8>), (Vec<u8>, Vec<u8>)>;
 
 struct Clients {
@@ -358,7 +358,7 @@ impl Clients {
         }
     }
 
-    /// Sends a cell, and says what was answered.
+    /// Sends a cell, and returns the outcome.
     fn send(
         &mut self,
         at: usize,
@@ -422,7 +422,7 @@ impl Clients {
         }
     }
 
-    /// Sends a cell of every kind, changed in every way, by every way in.
+    /// Sends a cell of every kind, with every change, by every kind of request.
     fn send_all(&mut self) {
         for (call, form) in WAYS {
             for kind in KINDS {
@@ -453,7 +453,7 @@ impl Clients {
         self.held.insert((at, cell.row, cell.qualifier), (cell.value, tags));
     }
 
-    /// What the server makes longer than it may be.
+    /// Increments and Appends whose result exceeds the limit.
     fn outgrow(&mut self) {
         let way = (Call::Mutate, Form::KeyValue);
         for at in 0..TABLES.len() {
@@ -514,7 +514,7 @@ fn multi(
     Ok(answer.region_action_result.into_iter().next().expect("a result"))
 }
 
-/// That a column nobody writes is not there.
+/// The condition that an unused column is absent.
 fn nothing_there(row: &[u8]) -> pb::Condition {
     let comparable = pb::ByteArrayComparable { value: Some(Bytes::new()) };
     let comparator = pb::BinaryComparator { comparable }.encode_to_vec();

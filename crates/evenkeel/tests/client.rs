@@ -1,7 +1,7 @@
 //! The native client against a whole server: every operation, over several regions.
 //!
 //! With `EVENKEEL_TEST_BOOTSTRAP=host:port` it runs against that cluster instead, such as stock
-//! HBase, which keeps the suite honest about what HBase does.
+//! HBase, to verify that the suite expects HBase's behaviour.
 
 mod common;
 
@@ -16,7 +16,7 @@ use evenkeel_client::{
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
 use tokio::task::JoinSet;
 
-/// A connection, and the server when the test has one of its own.
+/// A connection, and the server if the test started one.
 async fn cluster() -> (Option<Server>, Connection) {
     match std::env::var("EVENKEEL_TEST_BOOTSTRAP") {
         Ok(bootstrap) => (None, Connection::connect(config(&bootstrap)).await.expect("the cluster answers")),
@@ -40,7 +40,7 @@ fn keys(names: &[&str]) -> Vec<Bytes> {
     names.iter().map(|n| Bytes::copy_from_slice(n.as_bytes())).collect()
 }
 
-/// Creates a table; drops that of an earlier run first.
+/// Creates a table; first drops that of an earlier run.
 async fn fresh(admin: &Admin, name: &str, splits: &[&str]) -> TableName {
     let name: TableName = name.parse().expect("legal");
     drop_table(admin, &name).await;
@@ -146,7 +146,7 @@ fn a_scan_gives_large_rows_whole() {
     block_on(async {
         let (_server, connection) = cluster().await;
         let table = connection.table(fresh(&connection.admin(), "large", &["b"]).await);
-        // Each row is larger than one response of a scan, so it comes in parts.
+        // Each row is larger than one response of a scan, so it arrives in parts.
         for row in ["a", "b", "c"] {
             let wide = (0..6).fold(Put::new(row), |put, i| put.column("f", format!("{i}"), vec![i; 700_000]));
             table.put(wide).await.expect("written");
@@ -203,7 +203,7 @@ fn counters_and_appends_answer_with_new_values() {
     });
 }
 
-/// Many calls of one connection, which the server finds in its buffer together.
+/// Many calls of one connection, which the server reads from its buffer together.
 #[test]
 fn single_writes_that_come_together_succeed_or_fail_alone() {
     const WRITES: u32 = 500;

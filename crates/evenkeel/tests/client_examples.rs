@@ -1,5 +1,5 @@
 //! The client's examples (`crates/client/examples`), run against a whole server that clients find
-//! by ZooKeeper.
+//! through ZooKeeper.
 
 mod common;
 

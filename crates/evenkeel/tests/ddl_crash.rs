@@ -1,14 +1,12 @@
-//! kill -9 in the middle of changes of tables: after the restart a table is as before or as after,
-//! never half.
+//! kill -9 in the middle of table changes: after the restart a table is as before or as after the
+//! change, never half changed.
 //!
-//! Each change is begun, the server is killed a random moment later (or once the change was
-//! answered), and started again. Then, after any change that a server may resume has come to its
-//! end:
-//!
+//! Each change is started, and the server is killed after a random delay (or once the change was
+//! answered), and restarted. Then, after the server has finished any change that it may resume:
 //! - the table exists and is enabled or disabled as before the change or as after it;
 //! - its regions, in order, cover all keys with no hole and no overlap;
 //! - its descriptor is the old one or the new one;
-//! - its rows are all there (or none, after a truncation), and it can be written and dropped;
+//! - all of its rows are there (or none, after a truncation), and it can be written and dropped;
 //! - a family that was deleted, and perhaps added again, has none of its old cells.
 
 mod common;
@@ -63,14 +61,14 @@ const CHANGES: [Change; 13] = [
     Change::Restore,
 ];
 
-/// All that is compared of a table; `None` for one that does not exist.
+/// The compared properties of a table; `None` if it does not exist.
 type Shape = Option<Table>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Table {
     state: TableState,
     families: BTreeSet<String>,
-    /// The rows by a scan; not known while the table is disabled.
+    /// The rows by a scan; unknown while the table is disabled.
     rows: Option<Vec<String>>,
     starts: Vec<Bytes>,
 }
@@ -88,14 +86,14 @@ fn keys() -> Vec<Bytes> {
     SPLITS.iter().map(|k| Bytes::from_static(k.as_bytes())).collect()
 }
 
-/// Brings a new table into the shape that a change starts from.
+/// Brings a new table into the initial state of a change.
 async fn prepare(connection: &Connection, change: Change, name: &TableName) -> Result<(), Error> {
     if change == Change::Create {
         return Ok(());
     }
     let admin = connection.admin();
     if change == Change::Clone {
-        // The clone is the table that is looked at.
+        // The clone is the table that is checked.
         let source: TableName = format!("{name}_source").parse().expect("legal");
         admin.create_table(&families(&source), &keys()).await?;
         fill(connection, &source).await?;
@@ -127,7 +125,7 @@ async fn fill(connection: &Connection, name: &TableName) -> Result<(), Error> {
     connection.table(name.clone()).put_all(puts).await
 }
 
-/// The snapshot that a table is cloned or restored from.
+/// The snapshot from which a table is cloned or restored.
 fn snapshot(name: &TableName) -> String {
     format!("{name}_snapshot")
 }
@@ -159,7 +157,7 @@ async fn make(admin: &Admin, change: Change, name: &TableName) -> Result<(), Err
     }
 }
 
-/// The shape that a change leads to.
+/// The result of a change.
 fn after(before: &Shape, change: Change) -> Shape {
     let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
     let starts = [&[Bytes::new()][..], &keys()].concat();
@@ -213,7 +211,7 @@ async fn shape(connection: &Connection, name: &TableName) -> Result<Shape, Strin
     Ok(Some(Table { state, families, rows, starts }))
 }
 
-/// A table without a state must have left nothing else behind.
+/// A table without a state must leave no other traces.
 async fn gone(admin: &Admin, name: &TableName, listed: bool) -> Result<Shape, String> {
     if listed {
         return Err("it is listed and has no state".to_owned());
@@ -225,7 +223,7 @@ async fn gone(admin: &Admin, name: &TableName, listed: bool) -> Result<Shape, St
     }
 }
 
-/// Start keys of the regions, which must cover all keys.
+/// The start keys of the regions, which must cover all keys.
 async fn cover(admin: &Admin, name: &TableName, state: TableState) -> Result<Vec<Bytes>, String> {
     let regions = admin.regions(name).await.map_err(|e| format!("regions: {e}"))?;
     let mut end = Some(Bytes::new());
@@ -257,8 +255,7 @@ async fn rows(connection: &Connection, name: &TableName) -> Result<Vec<String>, 
     Ok(rows)
 }
 
-/// Waits until the table has one of two shapes; a server may need a moment to finish what it
-/// resumes.
+/// Waits until the table has one of two shapes; the server may still be resuming the change.
 async fn settle(
     connection: &Connection,
     name: &TableName,
@@ -278,7 +275,7 @@ async fn settle(
     }
 }
 
-/// What is found must be usable: written, and dropped.
+/// The table found must be usable: it can be written and dropped.
 async fn use_it(connection: &Connection, name: &TableName, found: &Shape) -> Result<(), String> {
     let admin = connection.admin();
     let say = |what: &'static str| move |e: Error| format!("{what}: {e}");
@@ -325,7 +322,7 @@ fn changes_of_tables_survive_kill_9() {
     assert!(rounds >= CHANGES.len() as u32, "only {rounds} rounds in {:?}", began.elapsed());
 }
 
-/// One change, one kill; says whether the change was found made.
+/// One change and one kill. Returns true if the change was found applied.
 fn round(
     server: &mut Server,
     runtime: &tokio::runtime::Runtime,
@@ -342,7 +339,7 @@ fn round(
     let admin = connection.admin();
     let (task_name, begun) = (name.clone(), Instant::now());
     let task = runtime.spawn(async move { make(&admin, change, &task_name).await });
-    // Many changes take a few milliseconds, some a second: choose the scale first, then the moment.
+    // Many changes take a few milliseconds, some a second: choose the scale first, then the delay.
     let scale_us = *[300, 3_000, 20_000, 100_000, 600_000].choose(rng).expect("not empty");
     sleep(Duration::from_micros(rng.random_range(0..scale_us)));
     let answered = task.is_finished();
@@ -368,7 +365,7 @@ fn round(
     Ok(found == expected)
 }
 
-/// A dying server may break the connection; it must not say that the change is wrong.
+/// A dying server may break the connection; it must not refuse the change as invalid.
 fn refused(error: &Error) -> Result<(), String> {
     match error.kind() {
         Some(ErrorKind::DoNotRetry | ErrorKind::TableExists | ErrorKind::TableNotFound) => {

@@ -1,12 +1,13 @@
-//! A whole server whose disk fails in the middle of changes of tables, while rows are written: at a
-//! call that a seed chose, once, once after the call did its work, or from then on for a while, as
-//! a disk does that is full. When the disk is sound again, and without a restart, clients find
-//! every region served, every acknowledged row there, and the change made whole or not at all; it
-//! can then be made again. Now and then the server dies and starts, and everything still holds.
+//! A whole server whose disk fails in the middle of table changes, while rows are written. The seed
+//! chooses the failing call: it fails once, once after it did its work, or all calls from then on
+//! fail for a while, as on a full disk. When the disk is sound again, and without a restart,
+//! clients find every region served, every acknowledged row present, and the change applied
+//! entirely or not at all; it can then be repeated. Sometimes the server dies and restarts, and the
+//! same holds.
 //!
-//! The master's own tests take every call of every change (`EVENKEEL_DDL_FAULTS=all`); here the
-//! faults also hit what else a server does meanwhile, and clients come over sockets.
-//! `EVENKEEL_DDL_FAULT_ROUNDS` is the number of rounds.
+//! The master's tests cover every call of every change (`EVENKEEL_DDL_FAULTS=all`). Here the faults
+//! also hit concurrent work of the server, and clients use sockets. `EVENKEEL_DDL_FAULT_ROUNDS` is
+//! the number of rounds.
 
 mod common;
 
@@ -27,11 +28,11 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;
 
 const ROUNDS: usize = 33;
-/// Rounds between two deaths of the server.
+/// The number of rounds between two deaths of the server.
 const LIFE: usize = 11;
-/// How long clients may wait once the disk is sound.
+/// The time limit of clients once the disk is sound.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// There is one fault in this number of calls.
+/// One call in this number fails.
 const CALLS: u64 = 120;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ const CHANGES: [Change; 11] = [
     Change::Clone,
 ];
 
-/// What is compared of a table before and after; `None` for one that is not there.
+/// The compared properties of a table; `None` if it does not exist.
 type Shape = Option<(TableState, Vec<String>, Vec<Bytes>)>;
 
 struct Server {
@@ -102,7 +103,7 @@ impl Server {
         self.running = Some(running.expect("the server starts"));
     }
 
-    /// What the server does from here on does not reach the disk.
+    /// From this call on, the server's writes do not reach the disk.
     fn die(&mut self) {
         self.fs.cut_power_after(0);
         if let Some(running) = self.running.take() {
@@ -112,7 +113,7 @@ impl Server {
         self.memory.crash(Keep::Flushed);
     }
 
-    /// A client that gives up soon, or one that waits.
+    /// A client with this number of retries.
     async fn connect(&self, retries: u32) -> Connection {
         let operation_timeout = PATIENCE;
         let bootstrap = format!("127.0.0.1:{}", self.ports[1]);
@@ -136,7 +137,7 @@ fn splits() -> Vec<Bytes> {
     vec![Bytes::from("k"), Bytes::from("t")]
 }
 
-/// The table that a change is about, as it is before; gives the rows that were acknowledged.
+/// Creates the table that a change modifies; returns the acknowledged rows.
 async fn prepare(connection: &Connection, change: Change, name: &TableName) -> Result<Vec<String>, Error> {
     let admin = connection.admin();
     let target = if change == Change::Clone { source(name) } else { name.clone() };
@@ -215,7 +216,7 @@ fn after(before: &Shape, change: Change) -> Shape {
     Some(table)
 }
 
-/// Writes rows to all regions until it is told to end; gives those that were acknowledged.
+/// Writes rows to all regions until `end`; returns the acknowledged ones.
 async fn write(connection: Connection, name: TableName, mut end: oneshot::Receiver<()>) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for at in 0.. {
@@ -243,7 +244,7 @@ async fn rows(connection: &Connection, name: &TableName) -> Result<BTreeSet<Stri
     Ok(rows)
 }
 
-/// What must hold of a table from now on.
+/// The expected state of a table.
 struct Known {
     name: TableName,
     shape: Shape,
@@ -252,7 +253,7 @@ struct Known {
 }
 
 impl Known {
-    /// As [`Known::check`], of a table that is enabled for it.
+    /// As [`Known::check`], but enables a disabled table first.
     async fn check_all(&mut self, connection: &Connection) -> Result<(), String> {
         self.check(connection).await?;
         if let Some((state, ..)) = self.shape.as_mut().filter(|(state, ..)| *state == TableState::Disabled) {
@@ -262,8 +263,8 @@ impl Known {
         self.check(connection).await
     }
 
-    /// If the table is enabled, every region is served, every row that was acknowledged is there,
-    /// and none that is gone.
+    /// If the table is enabled, checks that every region is served, every acknowledged row is
+    /// there, and no deleted one.
     async fn check(&self, connection: &Connection) -> Result<(), String> {
         let found = shape(&connection.admin(), &self.name).await.map_err(|e| format!("shape: {e}"))?;
         if found != self.shape {

@@ -1,9 +1,8 @@
-//! A whole server on a disk that fails on purpose: full, with errors, slow, with directories that
-//! vanish. Each time: a clear error, nothing lost that was acknowledged, and service again when the
-//! fault has ended.
+//! A whole server on a disk with injected faults: full, with errors, slow, with directories that
+//! vanish. Each time: a clear error, no acknowledged write lost, and service again when the fault
+//! has ended.
 //!
-//! The server runs in this process, on a file system that fails as a script says; its clients come
-//! over sockets.
+//! The server runs in this process, on a file system with scripted faults; its clients use sockets.
 
 mod common;
 
@@ -19,9 +18,9 @@ use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, Ta
 use evenkeel_fs::{Fault, FaultyFileSystem, Gate, LocalFileSystem, Op};
 use evenkeel_standalone::Standalone;
 
-/// What paths of logs have, and no others.
+/// In the paths of logs only.
 const LOGS: &str = "/WALs/";
-/// What paths of unfinished store files have.
+/// In the paths of unfinished store files.
 const UNFINISHED: &str = "/.tmp/";
 
 struct Server {
@@ -30,7 +29,7 @@ struct Server {
     settings: Vec<(&'static str, &'static str)>,
     fs: FaultyFileSystem,
     running: Option<Standalone>,
-    /// Why the server asks to be stopped.
+    /// The reasons of the server's stop requests.
     asked_to_stop: Receiver<String>,
     runtime: tokio::runtime::Runtime,
     acknowledged: Vec<String>,
@@ -78,7 +77,7 @@ impl Server {
         self.running = Some(running.expect("the server starts"));
     }
 
-    /// The server dies: what it does from here on does not reach the disk.
+    /// The server dies: its later writes do not reach the disk.
     fn kill(&mut self) {
         self.fs.cut_power_after(0);
         if let Some(running) = self.running.take() {
@@ -86,7 +85,7 @@ impl Server {
         }
     }
 
-    /// A client that gives up on what does not get better.
+    /// A client that gives up on persistent errors.
     async fn connect(&self) -> Connection {
         let bootstrap = format!("127.0.0.1:{}", self.ports[1]);
         let operation_timeout = Duration::from_secs(20);
@@ -98,7 +97,7 @@ impl Server {
         self.runtime.block_on(self.connect()).table(name())
     }
 
-    /// Writes a row, and keeps in mind what was said of it.
+    /// Writes a row, and records the outcome.
     fn put(&mut self, row: &str) -> Result<(), Error> {
         let table = self.table();
         let put = table.put(Put::new(row).column("f", "q", row));
@@ -108,7 +107,7 @@ impl Server {
         outcome
     }
 
-    /// Writes a row, which must be refused with these words.
+    /// Writes a row, which must be refused with this text.
     fn put_refused(&mut self, row: &str, words: &str) {
         let error = self.put(row).expect_err("refused");
         assert!(error.to_string().contains(words), "{error}");
@@ -123,7 +122,7 @@ impl Server {
         self.runtime.block_on(async { self.connect().await.admin().flush_table(&name()).await })
     }
 
-    /// Whether all rows that were acknowledged are there, and none that was refused.
+    /// Checks that all acknowledged rows are there, and no refused one.
     fn check(&self) {
         let missing: Vec<_> = self.acknowledged.iter().filter(|row| !self.has(row)).collect();
         assert!(missing.is_empty(), "acknowledged and lost: {missing:?}");
@@ -131,7 +130,7 @@ impl Server {
         assert!(extra.is_empty(), "refused and there: {extra:?}");
     }
 
-    /// Checks now, and again after the server has died and started.
+    /// Checks immediately, and again after the server has died and restarted.
     fn check_also_after_death(&mut self) {
         self.check();
         self.kill();
@@ -172,7 +171,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Nobody waits any more, however the test ends.
+/// Opens the gate when the test ends, in any way.
 struct Opened(Gate);
 
 impl Drop for Opened {
@@ -203,8 +202,8 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
 
     server.fs.inject(Fault::on(Op::Append, UNFINISHED).always().fails(ErrorKind::StorageFull));
     server.fs.inject(Fault::on(Op::Sync, UNFINISHED).always().fails(ErrorKind::StorageFull));
-    // What was written before may be flushed already, for the log asks for that when it can be
-    // written again.
+    // Earlier rows may be flushed already, because the log requests a flush when it becomes
+    // writable again.
     server.put("only flushes fail").expect("written");
     let error = server.flush().expect_err("no space for a store file").to_string();
     assert!(error.to_lowercase().contains("no s"), "{error}");
@@ -248,7 +247,7 @@ fn errors_of_syncs_cost_a_file_or_the_write_and_no_more() {
     server.fs.clear();
     server.put("sound").expect("the disk is sound again");
     server.check();
-    // What could not be synced may be in a file nonetheless, and then comes back after a death.
+    // A row that could not be synced may still be in a file, and then reappears after a death.
     server.refused.clear();
     server.check_also_after_death();
 }
@@ -286,8 +285,8 @@ fn a_slow_sync_is_waited_for_by_those_who_write_and_rolls_the_log() {
     server.check_also_after_death();
 }
 
-/// HBase's RegionServer aborts: a sync that may still succeed cannot be taken back. Nor does this
-/// one wait for it to stop.
+/// HBase's RegionServer aborts: a sync that may still succeed cannot be undone. This server does
+/// not wait for it to stop either.
 #[test]
 fn a_sync_that_does_not_end_is_an_error_and_stops_the_server() {
     let settings = [("hbase.wal.hsync", "true"), ("hbase.regionserver.wal.sync.timeout", "500")];
@@ -302,14 +301,14 @@ fn a_sync_that_does_not_end_is_an_error_and_stops_the_server() {
     server.kill();
     drop(gate);
     server.start();
-    // It may be in the log, as in HBase.
+    // The row may be in the log, as in HBase.
     server.refused.clear();
     server.check();
     server.put("after").expect("writes are taken");
 }
 
-/// Gets of one connection, which one thread serves: those that have to wait for a disk hold up none
-/// that need not.
+/// Gets of one connection, which one thread serves: a Get that waits for a disk does not delay
+/// those that need no disk.
 #[test]
 fn reads_that_wait_for_a_disk_hold_up_no_others() {
     let mut server = Server::started(&[]);
@@ -414,7 +413,7 @@ fn a_directory_of_old_logs_that_vanishes_is_made_again() {
     for row in ["1", "2"] {
         std::fs::remove_dir_all(&old).expect("removed");
         server.put(row).expect("written");
-        // The log goes on in a new file, and what is in the old one is flushed.
+        // The log continues in a new file, and the edits of the old one are flushed.
         server.fs.inject(Fault::on(Op::Append, LOGS).fails(ErrorKind::Other));
         server.put(&format!("{row}, in a new file")).expect("nobody hears of it");
         server.flush().expect("flushed");
@@ -453,7 +452,7 @@ fn an_archive_that_vanishes_is_made_again() {
     server.check_also_after_death();
 }
 
-/// A directory of logs goes when a master takes a server for dead: it must not go on.
+/// A master that considers a server dead removes its log directory: the server must not continue.
 #[test]
 fn a_server_whose_logs_vanish_says_so_and_stops() {
     let mut server = Server::started(&[]);

@@ -1,4 +1,5 @@
-//! Damaged files and a disk that takes no more: clear errors for what is hit, and the rest goes on.
+//! Damaged files and a disk that accepts no more data: clear errors for the affected data, and
+//! everything else keeps working.
 
 mod common;
 
@@ -22,7 +23,7 @@ fn row(i: usize) -> String {
     format!("{i:05}")
 }
 
-/// A client that gives up on what does not get better.
+/// A client that gives up on persistent errors.
 async fn impatient(server: &Server) -> Connection {
     let operation_timeout = Duration::from_secs(15);
     let config = ClientConfig { retries: 3, operation_timeout, ..config(&server.bootstrap()) };
@@ -138,9 +139,9 @@ fn a_truncated_file_is_named_and_the_rest_goes_on() {
     assert!(server.runs());
 }
 
-/// A limit on the size of files stands in for a disk that fails: a write past it fails (its signal
-/// is ignored by the shell, and so by what it starts). Every WAL file fails once it is full, and
-/// the server goes on in another.
+/// A limit on the size of files simulates a failing disk: a write past it fails (the shell and its
+/// children ignore the signal). Every WAL file fails once it is full, and the server continues in
+/// another.
 #[test]
 fn wal_files_that_fail_lose_nothing_that_was_acknowledged() {
     let mut server = Server::new(&[]);
@@ -180,8 +181,8 @@ fn wal_files_that_fail_lose_nothing_that_was_acknowledged() {
     });
 }
 
-/// A write that no WAL file has room for is refused, or ends the server; it is neither acknowledged
-/// nor left hanging.
+/// A write that fits no WAL file is refused, or ends the server; it is neither acknowledged nor
+/// left pending.
 #[test]
 fn a_write_that_cannot_be_logged_is_not_acknowledged() {
     let mut server = Server::new(&[]);

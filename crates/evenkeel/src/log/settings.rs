@@ -1,12 +1,12 @@
-//! [`LogSettings`]: where the log goes, and its form.
+//! [`LogSettings`]: the log's destination, format and levels.
 //!
 //! | key | default | |
 //! |---|---|---|
 //! | `evenkeel.log.format` | `auto` | [`Format`]; `auto`: short on a terminal, JSON elsewhere |
-//! | `evenkeel.log.levels` | `info` | directives, as in `EVENKEEL_LOG`, which wins at the start |
+//! | `evenkeel.log.levels` | `info` | directives; `EVENKEEL_LOG` overrides them at the start |
 //! | `evenkeel.log.file` | | a file instead of standard error |
 //! | `evenkeel.log.file.size` | 100 MiB | the size at which the file is rolled; 0: never |
-//! | `evenkeel.log.file.count` | 10 | how many rolled files are kept |
+//! | `evenkeel.log.file.count` | 10 | the number of rolled files kept |
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use tracing_subscriber::EnvFilter;
 pub const LOG_VARIABLE: &str = "EVENKEEL_LOG";
 /// The key of the levels.
 pub const LEVELS: &str = "evenkeel.log.levels";
-/// The levels without a setting.
+/// The default levels.
 const LEVELS_DEFAULT: &str = "info";
 
-/// The form of a line.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Time of day, level, message and fields, in colours unless `NO_COLOR` is set.
@@ -37,7 +37,7 @@ pub enum Format {
 /// See the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// The form of the lines.
+    /// The format of the lines.
     pub format: Format,
     /// The directives of the levels.
     pub levels: String,
@@ -45,19 +45,19 @@ pub struct LogSettings {
     pub file: Option<LogFile>,
 }
 
-/// A file and its rolling.
+/// A file and its rolling limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFile {
-    /// The file that is written to.
+    /// The current file.
     pub path: PathBuf,
     /// The size in bytes at which it is rolled; 0: never.
     pub bytes_max: u64,
-    /// How many rolled files are kept.
+    /// The number of rolled files kept.
     pub kept: usize,
 }
 
 impl Default for LogSettings {
-    /// Standard error, by its kind, with the environment's levels.
+    /// Standard error, in the format for its kind, with the environment's levels.
     fn default() -> Self {
         Self { format: automatic(), levels: levels_or(LEVELS_DEFAULT), file: None }
     }
@@ -65,19 +65,18 @@ impl Default for LogSettings {
 
 impl LogSettings {
     /// Reads the keys.
-    ///
     /// # Errors
-    /// One line that names the key, its value and what was expected.
+    /// A message of one line that names the key, its value and the expected values.
     pub fn from(conf: &Configuration) -> Result<Self, String> {
         let file = log_file(conf).map_err(|error| error.to_string())?;
         Ok(Self { format: format(conf, file.is_some())?, levels: levels_or(&levels_of(conf)?), file })
     }
 }
 
-/// The directives that the settings have.
+/// Reads the directives in the settings.
 ///
 /// # Errors
-/// One line that names the key, its value and what was expected.
+/// A message of one line that names the key, its value and the expected values.
 pub fn levels_of(conf: &Configuration) -> Result<String, String> {
     let set = conf.get_trimmed(LEVELS).map_err(|error| error.to_string())?;
     let directives = set.unwrap_or_else(|| LEVELS_DEFAULT.to_owned());
@@ -87,7 +86,7 @@ pub fn levels_of(conf: &Configuration) -> Result<String, String> {
     }
 }
 
-/// The directives of the environment if it has usable ones, otherwise these.
+/// Returns the environment's directives if they are set and valid, otherwise these.
 pub fn levels_or(directives: &str) -> String {
     let set = std::env::var(LOG_VARIABLE).ok();
     let usable = set.filter(|directives| EnvFilter::try_new(directives).is_ok());

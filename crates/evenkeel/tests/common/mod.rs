@@ -1,5 +1,4 @@
-//! A whole server for tests: the real binary, on free ports of 127.0.0.1, with a directory of its
-//! own.
+//! A whole server for tests: the real binary, on free ports of 127.0.0.1, with a private directory.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod raw;
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_client::{ClientConfig, Connection};
 
-/// Time that a server has to come up or go down.
+/// The time limit for a start or stop of a server.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The settings that name the server's ports.
@@ -46,7 +45,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// A server that does not run yet, with settings of its own.
+    /// A stopped server, with extra settings.
     pub fn new(extra: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let extra = extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -70,17 +69,17 @@ impl Server {
         self.folder().join("hbase")
     }
 
-    /// What the server printed since it was first started.
+    /// The text that the server printed since it was first started.
     pub fn screen(&self) -> String {
         fs::read_to_string(self.folder().join("out")).unwrap_or_default()
     }
 
-    /// What the server logged since it was first started.
+    /// The log of the server since it was first started.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder().join("err")).unwrap_or_default()
     }
 
-    /// What it logged, once that has `text`: lines come behind the screen.
+    /// The log, once it contains `text`: the log is written after the screen.
     pub fn log_with(&self, text: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         while !self.log().contains(text) {
@@ -90,8 +89,7 @@ impl Server {
         self.log()
     }
 
-    /// The status and the body of a page of the RegionServer's info port; `None` if nothing
-    /// answers.
+    /// The status and the body of a page of the RegionServer's info port; `None` without an answer.
     pub fn page(&self, path: &str) -> Option<(u16, String)> {
         let address = ("127.0.0.1", self.port("hbase.regionserver.info.port"));
         let mut stream = TcpStream::connect(address).ok()?;
@@ -109,12 +107,12 @@ impl Server {
         self.ports[at]
     }
 
-    /// Where clients begin.
+    /// The bootstrap address for clients.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port("hbase.master.port"))
     }
 
-    /// The settings it runs with.
+    /// The settings that it runs with.
     pub fn settings(&self) -> Vec<(String, String)> {
         let mut settings = vec![
             ("hbase.rootdir".to_owned(), format!("file://{}", self.root().display())),
@@ -128,13 +126,13 @@ impl Server {
         settings
     }
 
-    /// Sets what its next start goes by.
+    /// Sets a setting for the next start.
     pub fn set(&mut self, key: &str, value: &str) {
         self.extra.retain(|(known, _)| known != key);
         self.extra.push((key.to_owned(), value.to_owned()));
     }
 
-    /// The command that starts it, with `more` settings last.
+    /// The command that starts it, with the settings in `more` last.
     pub fn command(&self, more: &[(&str, &str)]) -> Command {
         let mut command = Command::new(binary());
         command.arg("start").env_remove("HBASE_CONF_DIR").stdin(Stdio::null());
@@ -151,14 +149,14 @@ impl Server {
         self.start_as(command);
     }
 
-    /// As [`Server::start`], with no file allowed to grow beyond this many KiB, and no signal when
-    /// one would.
+    /// As [`Server::start`], with a file size limit of this many KiB, and without the signal at the
+    /// limit.
     pub fn start_limited(&mut self, file_kib: u32) {
         let command = self.limited(file_kib);
         self.start_as(command);
     }
 
-    /// As [`Server::start`], with a hard limit of open files, and half of it as the soft limit.
+    /// As [`Server::start`], with this hard limit of open files, and half of it as the soft limit.
     pub fn start_with_descriptors(&mut self, count: u32) {
         let command = self.under(&format!("ulimit -Sn {}; ulimit -Hn {count}", count / 2));
         self.start_as(command);
@@ -168,7 +166,7 @@ impl Server {
         self.under(&format!("trap '' XFSZ; ulimit -f {file_kib}"))
     }
 
-    /// The command that starts it behind a shell's limits.
+    /// The command that starts it in a shell with these limits.
     fn under(&self, limits: &str) -> Command {
         let server = self.command(&[]);
         let mut command = Command::new("bash");
@@ -201,19 +199,19 @@ impl Server {
         }
     }
 
-    /// Starts it and does not wait.
+    /// Starts it without waiting.
     pub fn spawn(&mut self, command: Command) {
         let open = |name| fs::File::options().create(true).append(true).open(self.folder().join(name));
         let (out, err) = (open("out").expect("a file"), open("err").expect("a file"));
         self.spawn_onto(command, out, err);
     }
 
-    /// Starts it with its output elsewhere and does not wait.
+    /// Starts it with redirected output, without waiting.
     pub fn spawn_onto(&mut self, mut command: Command, out: impl Into<Stdio>, err: impl Into<Stdio>) {
         self.process = Some(command.stdout(out).stderr(err).spawn().expect("the binary starts"));
     }
 
-    /// As [`Server::start_limited`], with its output elsewhere; waits until it listens.
+    /// As [`Server::start_limited`], with redirected output; waits until it listens.
     pub fn start_limited_onto(&mut self, file_kib: u32, out: impl Into<Stdio>, err: impl Into<Stdio>) {
         let command = self.limited(file_kib);
         self.spawn_onto(command, out, err);
@@ -224,7 +222,7 @@ impl Server {
         }
     }
 
-    /// Starts it with a variable in its environment, and does not wait.
+    /// Starts it with an environment variable, without waiting.
     pub fn spawn_with(&mut self, variable: &str, value: &str) {
         let mut command = self.command(&[]);
         command.env(variable, value);
@@ -242,7 +240,7 @@ impl Server {
         assert!(sent.expect("kill").success());
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it exits without a signal from the test.
     pub fn exit(&mut self) -> ExitStatus {
         let mut process = self.process.take().expect("a running server");
         exit_of(&mut process).unwrap_or_else(|| {
@@ -252,7 +250,7 @@ impl Server {
         })
     }
 
-    /// kill -9, and waits until it is gone.
+    /// kill -9; waits until the process has ended.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
@@ -260,13 +258,13 @@ impl Server {
         }
     }
 
-    /// SIGTERM, and waits for its exit.
+    /// SIGTERM; waits for the exit.
     pub fn terminate(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.exit()
     }
 
-    /// Bytes of memory that the running server holds (Linux).
+    /// The resident memory of the running server, in bytes (Linux).
     pub fn resident_bytes(&self) -> u64 {
         let pid = self.process.as_ref().expect("it runs").id();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the kernel tells");
@@ -276,25 +274,25 @@ impl Server {
         kib << 10
     }
 
-    /// Descriptors that the running server has open (Linux).
+    /// The number of open descriptors of the running server (Linux).
     pub fn descriptors(&self) -> usize {
         let pid = self.process.as_ref().expect("it runs").id();
         fs::read_dir(format!("/proc/{pid}/fd")).expect("the kernel tells").count()
     }
 
-    /// Whether it runs.
+    /// Returns true if it runs.
     pub fn runs(&mut self) -> bool {
         self.process.as_mut().is_some_and(|p| p.try_wait().is_ok_and(|status| status.is_none()))
     }
 
-    /// A client of it, with timeouts for tests.
+    /// Connects a client, with timeouts for tests.
     pub async fn connect(&self) -> Connection {
         Connection::connect(config(&self.bootstrap())).await.expect("the server answers")
     }
 }
 
-/// The server's binary: the one that was built with the tests, or `EVENKEEL_TEST_SERVER`, to see
-/// what another one does.
+/// The path of the server's binary: the one built with the tests, or `EVENKEEL_TEST_SERVER`, to
+/// test another one.
 fn binary() -> PathBuf {
     let other = std::env::var_os("EVENKEEL_TEST_SERVER").map(PathBuf::from);
     other.unwrap_or_else(|| env!("CARGO_BIN_EXE_evenkeel").into())
@@ -311,7 +309,7 @@ pub fn config(bootstrap: &str) -> ClientConfig {
     }
 }
 
-/// Waits for a process to end; `None` when it does not in time.
+/// Waits for a process to end; `None` after the timeout.
 pub fn exit_of(process: &mut Child) -> Option<ExitStatus> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -333,8 +331,8 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// The seed of a random test: `EVENKEEL_TEST_SEED`, or a new one; printed, so that a failure names
-/// it.
+/// The seed of a random test: `EVENKEEL_TEST_SEED`, or a random one. It is printed, so a failure
+/// can be repeated.
 pub fn seed() -> u64 {
     let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 32 | u64::from(now_ns()));
@@ -352,10 +350,10 @@ pub fn tail(text: &str, lines: usize) -> String {
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// Ports that nobody listens on now. No two calls of a process get the same one.
+/// Ports without a listener. Each call in a process returns different ones.
 pub fn free_ports() -> [u16; 5] {
-    // Below those that the system gives to outgoing connections (32768 and up), one of which could
-    // take a port before the server does.
+    // Below the ephemeral ports for outgoing connections (32768 and up), one of which could take a
+    // port before the server does.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(211);
     let free = || loop {

@@ -1,4 +1,5 @@
-//! Requests as they go over the wire, for clients that do what the client library would not.
+//! Requests in their wire format, for clients that misbehave in ways that the client library
+//! prevents.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use evenkeel_protocol::pb;
 use prost::Message;
 
-/// Bytes behind their length.
+/// Bytes with a length prefix.
 pub fn frame(bytes: &[u8]) -> Vec<u8> {
     let len = u32::try_from(bytes.len()).expect("a frame");
     [&len.to_be_bytes()[..], bytes].concat()
@@ -18,7 +19,7 @@ pub fn call(id: u32, method: &str, param: &impl Message) -> Vec<u8> {
     call_with_cells(id, method, param, &[])
 }
 
-/// A request with a cell block beside it, unless that is empty.
+/// A request with a cell block, unless that is empty.
 pub fn call_with_cells(id: u32, method: &str, param: &impl Message, block: &[u8]) -> Vec<u8> {
     let length = Some(u32::try_from(block.len()).expect("a block"));
     let header = pb::RequestHeader {
@@ -32,12 +33,12 @@ pub fn call_with_cells(id: u32, method: &str, param: &impl Message, block: &[u8]
     frame(&[&message[..], block].concat())
 }
 
-/// A connection to a RegionServer that takes cells beside messages.
+/// A connection to a RegionServer that accepts cell blocks.
 pub fn connect(port: u16) -> TcpStream {
     connect_with(port, "org.apache.hadoop.hbase.codec.KeyValueCodec")
 }
 
-/// As [`connect`], with cells in this codec's form.
+/// As [`connect`], with this cell codec.
 pub fn connect_with(port: u16, codec: &str) -> TcpStream {
     let header = pb::ConnectionHeader {
         cell_block_codec_class: Some(codec.to_owned()),
@@ -48,7 +49,7 @@ pub fn connect_with(port: u16, codec: &str) -> TcpStream {
     stream
 }
 
-/// A request whose parameter is any bytes.
+/// A request whose parameter is arbitrary bytes.
 pub fn call_of_bytes(id: u32, method: &str, param: &[u8]) -> Vec<u8> {
     let header = pb::RequestHeader {
         call_id: Some(id),
@@ -61,7 +62,7 @@ pub fn call_of_bytes(id: u32, method: &str, param: &[u8]) -> Vec<u8> {
     frame(&[&header.encode_length_delimited_to_vec(), &length, param].concat())
 }
 
-/// A ConnectionHeader of a client that takes cells beside messages.
+/// A ConnectionHeader of a client that accepts cell blocks.
 pub fn connection_header(service: &str) -> pb::ConnectionHeader {
     pb::ConnectionHeader {
         service_name: Some(service.to_owned()),
@@ -75,12 +76,12 @@ pub fn connection_header(service: &str) -> pb::ConnectionHeader {
     }
 }
 
-/// What a client sends first.
+/// The first bytes that a client sends.
 pub fn opening(header: &pb::ConnectionHeader) -> Vec<u8> {
     [&b"HBas\0\x50"[..], &frame(&header.encode_to_vec())].concat()
 }
 
-/// Reads a reply: its header, and what is behind it.
+/// Reads a reply: its header, and the bytes after it.
 pub fn reply(stream: &mut TcpStream) -> io::Result<(pb::ResponseHeader, Bytes)> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -100,7 +101,7 @@ pub fn gets(region: &pb::RegionSpecifier, rows: impl Iterator<Item = String>) ->
     (0_u32..).zip(rows).flat_map(get).collect()
 }
 
-/// Scans of a whole region, each with all it can get in one call.
+/// Scans of a whole region, each with the maximum for one call.
 pub fn scans(region: &pb::RegionSpecifier, count: u32) -> Vec<u8> {
     let scan = |id: u32| {
         let request = pb::ScanRequest {
