@@ -1,5 +1,5 @@
-//! A server with each deploy of the block cache, killed and started again: the same rows; from the
-//! cache alone, where that is in files, and from the store's files otherwise.
+//! A server with each deployment of the block cache, killed and restarted: the rows are the same.
+//! They come from the cache alone if it is in files, and otherwise from the store files.
 
 mod common;
 
@@ -33,26 +33,26 @@ async fn check(table: &Table) {
     assert_eq!(rows, ROWS);
 }
 
-/// Where the blocks of a table that was read come from after a restart.
+/// The source of a table's blocks after a restart.
 #[derive(Clone, Copy)]
 enum After {
     /// From the cache alone.
     Cache,
-    /// From the store's files, and the cache keeps them.
+    /// From the store files, and then they are cached.
     Files,
-    /// From the store's files each time: no cache looks for data blocks, nor counts them.
+    /// From the store files each time: no cache is queried for data blocks, so none counts them.
     NoCache,
 }
 
-/// Looks for data blocks since the server's start.
+/// Lookups of data blocks since the server's start.
 #[derive(Clone, Copy, Debug)]
 struct Looks {
     hits: u64,
     misses: u64,
 }
 
-/// What the server counts of its caches, after all that it has answered: the second line of its log
-/// from here on, for the first may have been begun before.
+/// The counters of the server's caches after all requests so far: from the second next line of its
+/// log, because the next one may have been started before.
 fn looks(server: &Server) -> Looks {
     const MISSES: &str = "blockCacheDataMissCount=";
     let lines = |log: &str| log.lines().filter(|line| line.contains(MISSES)).count();
@@ -73,7 +73,7 @@ fn number(line: &str, name: &str) -> u64 {
     rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).expect("a number")
 }
 
-/// Writes the rows to files, and reads them so that all that is kept is.
+/// Writes the rows to files, and reads them, so that all cacheable blocks are cached.
 async fn fill(server: &Server, name: &TableName) {
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("BLOCKSIZE", "4096");
     let connection = server.connect().await;
@@ -117,7 +117,7 @@ fn each_deploy_gives_the_rows_before_and_after_a_kill() {
         let runtime = runtime();
         let rows = runtime.block_on(async {
             let rows = server.connect().await.table(name.clone());
-            // Finds the region, and one block: what `hbase:meta` is asked for is not counted below.
+            // Finds the region, and one block: lookups of `hbase:meta` are not counted below.
             rows.get(Get::new("00000")).await.expect("a result");
             rows
         });

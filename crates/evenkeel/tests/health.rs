@@ -1,4 +1,4 @@
-//! `/health` and `/ready`: what is not ready, and why.
+//! `/health` and `/ready`: the parts that are not ready, and the reasons.
 
 mod common;
 

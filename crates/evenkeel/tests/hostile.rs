@@ -1,5 +1,4 @@
-//! Clients that ask for much and never read an answer: they hold back their own connections, and
-//! nothing else.
+//! Clients that request many bytes and never read a reply: only their connections stall.
 
 mod common;
 
@@ -17,12 +16,12 @@ const ROWS: usize = 4;
 const CELLS: usize = 8;
 const VALUE_BYTES: usize = 400_000;
 const HOGS: usize = 60;
-/// What a server of 256 MiB has for replies, and for buffers of them.
+/// The memory of a server of 256 MiB for replies and their buffers.
 const REPLIES_BYTES: u64 = 16 << 20;
-/// Everything else that these clients may make grow: replies being made, on 30 handlers and two
-/// connection threads, and blocks in the cache.
+/// Other growth by these clients: replies being built, on 30 handlers and two connection threads,
+/// and blocks in the cache.
 const REST_BYTES: u64 = 64 << 20;
-/// A reply to the others, under full load of tests on a small machine.
+/// The limit of a reply's latency for other clients, under full load of tests on a small machine.
 const LATENCY_MAX: Duration = Duration::from_secs(2);
 
 fn gets(region: &pb::RegionSpecifier) -> Vec<u8> {

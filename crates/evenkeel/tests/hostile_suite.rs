@@ -1,6 +1,6 @@
 //! One client cannot take the server down: each line of the tables of `attack/` is an attack on a
-//! server of 256 MiB with few descriptors, by every kind of connection state and call. While it
-//! runs, and after it:
+//! server of 256 MiB with few descriptors, with every kind of connection state and call. These
+//! conditions hold during and after it:
 //!
 //! | what | holds |
 //! |---|---|
@@ -10,15 +10,15 @@
 //! | the log | rolls |
 //! | memory and descriptors | are given back when the clients are gone |
 //!
-//! All attacks are on one server, so what one leaves behind counts for the next. An attack that
-//! fails is run again, twice at most: other processes on a machine may take memory and time once, a
-//! fault of the server does so each time.
+//! All attacks use one server, so leftovers of one count for the next. A failed attack is repeated
+//! up to two times: other processes on the machine may use memory and time once, but a fault of the
+//! server recurs each time.
 //!
-//! `EVENKEEL_HOSTILE_SECONDS=20` is how long each attack lasts (1.2 unless set);
-//! `EVENKEEL_HOSTILE_ONLY=scanner` runs those whose names have that in them, with those that the
-//! server does not withstand yet (`attack::unmet`); `EVENKEEL_HOSTILE_FULL=1` makes attacks as
-//! large as a hostile client would, which takes a server that was built with optimization:
-//! `EVENKEEL_TEST_SERVER=path` attacks that.
+//! `EVENKEEL_HOSTILE_SECONDS=20` sets the duration of each attack (default 1.2);
+//! `EVENKEEL_HOSTILE_ONLY=scanner` selects the attacks whose names contain this text, including
+//! those that the server does not withstand yet (`attack::unmet`); `EVENKEEL_HOSTILE_FULL=1` runs
+//! attacks at full size, which needs an optimized server: `EVENKEEL_TEST_SERVER=path` attacks that
+//! one.
 
 mod attack;
 mod common;
@@ -32,7 +32,7 @@ use evenkeel_client::{Connection, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
 
-/// Open files of the server, of which connections get a half.
+/// Open files of the server; half of them are for connections.
 const DESCRIPTORS: u32 = 256;
 const ATTEMPTS: usize = 3;
 /// Cells of a big row, and their length.
@@ -43,7 +43,7 @@ const SETTINGS: [(&str, &str); 4] = [
     ("evenkeel.memory.size", "256m"),
     ("evenkeel.ipc.server.receive.timeout", "2000"),
     ("evenkeel.ipc.server.handshake.timeout", "3000"),
-    // Scanners that are left go within an attack's time to give back.
+    // Abandoned scanners expire within the time limit for release.
     ("hbase.client.scanner.timeout.period", "3000"),
 ];
 
@@ -91,8 +91,8 @@ fn set_up(server: &Server) -> Stage {
     }
 }
 
-/// Has handlers, caches and the allocator take what they take in ordinary use: no attack is charged
-/// with it.
+/// Fills the working memory of handlers, caches and the allocator, so that it does not count as an
+/// attack's growth.
 fn warm_up(stage: &Stage) {
     let gets = raw::gets(&stage.target, (0..200).map(|n| format!("r{n:04}")));
     let scans = raw::scans(&stage.target, 10);
@@ -126,7 +126,7 @@ fn print(attack: &Attack, report: &Report) {
     report.faults.iter().for_each(|fault| println!("    {fault}"));
 }
 
-/// Runs it until it holds; what does not hold in the end.
+/// Repeats it until it holds; returns the conditions that failed in the last attempt.
 fn faults_of(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) -> Vec<String> {
     let mut faults = Vec::new();
     for _ in 0..ATTEMPTS {

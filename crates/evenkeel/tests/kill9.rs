@@ -1,22 +1,22 @@
-//! Durability: kill -9 at random moments, 50 times, under concurrent writers; whatever was
-//! acknowledged must be there.
+//! Durability: kill -9 at random moments, 50 times, under concurrent writers; every acknowledged
+//! write must survive.
 //!
-//! Every writer owns its rows and gives each write a number. A row holds the same number in four
-//! cells of two families, so a row whose cells differ is torn. After each restart:
+//! Every writer owns its rows and numbers its writes. A row holds the same number in four cells of
+//! two families, so a row whose cells differ is torn. After each restart:
 //!
-//! - a row holds its last acknowledged number, or the one write that was under way when the server
+//! - a row holds its last acknowledged number, or that of the one write in flight when the server
 //!   died;
-//! - a row that was deleted last has no cell, and nothing that the Delete took comes back;
+//! - a row that was deleted last has no cell, and no deleted cell reappears;
 //! - all cells of a row agree;
-//! - a counter is at least what was acknowledged and at most what was attempted.
+//! - a counter is at least the acknowledged value and at most the attempted one.
 //!
-//! The block cache lies in files ([`ENGINES`]), is smaller than the data, and keeps what is
-//! flushed, compacted and read, so kills hit its writes as well. Readers check every row they get
-//! while the load runs, as the check after each restart does.
+//! The block cache is in files ([`ENGINES`]) and smaller than the data. It caches blocks that are
+//! flushed, compacted and read, so kills hit its writes as well. Readers check every row during the
+//! load, in the same way as the check after each restart.
 //!
-//! Small MemStores make flushes and compactions happen all the time, and small logs rolls, so kills
-//! hit them too. `EVENKEEL_TEST_SEED` repeats the choices of a run (moments of the kills depend on
-//! the machine as well), `EVENKEEL_TEST_KILLS` sets their number.
+//! Small MemStores cause frequent flushes and compactions, and small logs frequent rolls, so kills
+//! hit these too. `EVENKEEL_TEST_SEED` repeats the random choices of a run (the moments of the
+//! kills also depend on the machine), `EVENKEEL_TEST_KILLS` sets their number.
 
 mod common;
 
@@ -38,8 +38,8 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
 const KILLS: u32 = 50;
-/// Time of the whole test, after which it ends its kills early rather than hang; it fails when that
-/// is too few.
+/// The time limit of the whole test, after which it ends its kills early; it fails if there were
+/// too few.
 const TIME_MAX: Duration = Duration::from_secs(170);
 const KILLS_MIN: u32 = 20;
 const PUT_WRITERS: u64 = 3;
@@ -49,7 +49,7 @@ const ROWS: u64 = 400;
 const BATCH_ROWS: u64 = 40;
 const READERS: u64 = 2;
 /// Engines of the block cache, by the name of its file. Each has [`KILLS_EACH`] kills in turn: it
-/// is started on what the one before them left, and on what is stale from an earlier turn.
+/// starts with the files of the engine before it, and with stale files of an earlier turn.
 const ENGINES: [&str; 3] = ["file", "mmap", "files"];
 const KILLS_EACH: u32 = 2;
 const COLUMNS: [(&str, &str); 4] = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")];
@@ -57,14 +57,14 @@ const COLUMNS: [(&str, &str); 4] = [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y
 /// One in this number of writes of a row deletes it.
 const DELETE_EVERY: u64 = 5;
 
-/// Whether the write with this number deletes its row. The number is the timestamp as well, as a
-/// Put within the millisecond of a Delete would be deleted by it. 0 is for a row that was never
+/// Returns true if the write with this number deletes its row. The number is the timestamp as well,
+/// because a Delete would cover a Put in the same millisecond. 0 is for a row that was never
 /// written.
 fn deletes(number: u64) -> bool {
     number.is_multiple_of(DELETE_EVERY)
 }
 
-/// What one writer knows of its rows: the number acknowledged last and the one attempted last.
+/// A writer's view of its rows: the number acknowledged last and the one attempted last.
 struct Rows {
     name: String,
     acknowledged: Vec<AtomicU64>,
@@ -77,7 +77,7 @@ impl Rows {
         Arc::new(Self { name, acknowledged: zeros(), attempted: zeros() })
     }
 
-    /// A hash first spreads the rows over the regions.
+    /// The hash prefix spreads the rows over the regions.
     fn key(&self, row: u64) -> String {
         let spread = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
         format!("{spread:02x}-{}-{row:04}", self.name)
@@ -87,8 +87,8 @@ impl Rows {
         if deletes(number) {
             return Delete::new(self.key(row)).up_to(number as i64).into();
         }
-        // Values of uneven size, so that cells straddle blocks and chunks; the number is their
-        // head.
+        // Values of uneven size, so that cells straddle blocks and chunks; each starts with the
+        // number.
         let pad = (number * 131 + row * 17) as usize % 900;
         let value = [&number.to_be_bytes()[..], &vec![number as u8; pad]].concat();
         let cell = |put: Put, (f, q): &(&str, &str)| put.column_at(f, q, number as i64, &value);
@@ -104,17 +104,17 @@ impl Rows {
         self.acknowledged[row as usize].store(number, Ordering::SeqCst);
     }
 
-    /// The number of a row that was acknowledged last.
+    /// The last acknowledged number of a row.
     fn low(&self, row: u64) -> u64 {
         self.acknowledged[row as usize].load(Ordering::SeqCst)
     }
 
-    /// Says what is wrong with a row as read.
+    /// Checks a row as read; the error describes the fault.
     fn check(&self, row: u64, result: Option<&RowResult>) -> Result<(), String> {
         self.check_from(self.low(row), row, result)
     }
 
-    /// As [`Rows::check`], for a read before which so much was acknowledged.
+    /// As [`Rows::check`], for a read that started when `low` was acknowledged.
     fn check_from(&self, low: u64, row: u64, result: Option<&RowResult>) -> Result<(), String> {
         let high = self.attempted[row as usize].load(Ordering::SeqCst);
         let Some(result) = result else {
@@ -132,7 +132,7 @@ impl Rows {
         }
     }
 
-    /// After a check the row's content is known: what is there is what counts from now on.
+    /// After a check the row's content is known: it is the expected content from then on.
     fn settle(&self, row: u64, result: Option<&RowResult>) {
         let of = |numbers: &[AtomicU64]| numbers[row as usize].load(Ordering::SeqCst);
         let deleted = || (of(&self.acknowledged)..=of(&self.attempted)).rfind(|number| deletes(*number));
@@ -147,7 +147,7 @@ fn number_of(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.get(..8)?.try_into().ok()?))
 }
 
-/// What one writer knows of its counter.
+/// A writer's view of its counter.
 struct Counter {
     row: String,
     acknowledged: AtomicI64,
@@ -180,8 +180,8 @@ impl Load {
         }
     }
 
-    /// Starts all writers and readers; each ends at its first failure, since the server is gone
-    /// then, or when told to.
+    /// Starts all writers and readers; each ends at its first failure, because the server is gone
+    /// then, or when the test stops it.
     fn spawn(&self, table: &Table, counts: &Table, rng: &mut StdRng) -> Vec<JoinHandle<Result<(), String>>> {
         let mut tasks = Vec::new();
         self.stop.store(false, Ordering::SeqCst);
@@ -253,7 +253,7 @@ impl Load {
         }
     }
 
-    /// Gets take another path (bloom filters), so a few rows are read by them too.
+    /// Gets take another path (bloom filters), so a few rows are also read by Gets.
     async fn verify_gets(&self, table: &Table) -> Result<(), String> {
         for rows in self.rows.iter().chain(&self.batch_rows) {
             for row in (0..ROWS).step_by(37) {
@@ -384,7 +384,7 @@ async fn count(
     Ok(())
 }
 
-/// A failure that a killed server explains; anything else fails the test.
+/// Accepts a failure that a killed server explains; any other one fails the test.
 fn died(error: &evenkeel_client::Error) -> Result<(), String> {
     match error.remote() {
         None => Ok(()),
@@ -393,9 +393,9 @@ fn died(error: &evenkeel_client::Error) -> Result<(), String> {
     }
 }
 
-/// Increments are not tried again: one that a kill interrupts is an attempt whose outcome is
-/// unknown. Puts are, through the restart, and so say nothing about what survived but that it can
-/// be overwritten; the others do.
+/// Increments are not retried: the outcome of one that a kill interrupts is unknown. Puts with
+/// retries last through the restart, so they only prove that the row can be overwritten; those
+/// without prove durability.
 async fn writer_connection(server: &Server, retries: u32) -> Connection {
     let operation_timeout = Duration::from_secs(20);
     let config = ClientConfig { retries, operation_timeout, ..config(&server.bootstrap()) };
@@ -451,8 +451,8 @@ fn run(rng: &mut StdRng) -> Result<(), String> {
     let load = Load::new();
     let mut done = 0;
     while done < kills && began.elapsed() < TIME_MAX {
-        // Every second time puts end with the server as increments do, so that their unacknowledged
-        // writes show.
+        // In every second round Puts end with the server as Increments do, so that their
+        // unacknowledged writes show.
         let retries = if done % 2 == 0 { 0 } else { 30 };
         let table = runtime.block_on(writer_connection(&server, retries)).table(name.clone());
         let counts = runtime.block_on(writer_connection(&server, 0)).table(name.clone());
@@ -486,7 +486,7 @@ fn run(rng: &mut StdRng) -> Result<(), String> {
     files_were_written(&server)
 }
 
-/// Nor about rolls, when the logs in the archive are no more than the kills have left.
+/// The test also proves little about rolls if the archive has no more logs than the kills left.
 fn logs_were_rolled(server: &Server, kills: u32) -> Result<(), String> {
     let dir = server.root().join("oldWALs");
     let logs = std::fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?.count();
@@ -494,7 +494,7 @@ fn logs_were_rolled(server: &Server, kills: u32) -> Result<(), String> {
     if logs < 2 * kills as usize { Err(format!("only {logs} logs in {kills} kills")) } else { Ok(()) }
 }
 
-/// The test proves little about flushes when none happened.
+/// The test proves little about flushes if there was none.
 fn files_were_written(server: &Server) -> Result<(), String> {
     let data = server.root().join("data/default/kill9");
     let mut files = 0;

@@ -1,20 +1,20 @@
-//! A whole server at all of its memory: what each part takes is watched while writers push faster
-//! than the disk takes, readers read more than the cache holds, scanners stay open and clients do
-//! not read their replies.
+//! A whole server at the limit of its memory. The test observes the use of each part while writers
+//! push faster than the disk accepts, readers read more than the cache holds, scanners stay open
+//! and clients do not read their replies.
 //!
-//! No part ever takes more than the plan gives it, so their sum stays within
-//! `evenkeel.memory.size`; each comes near what it may have, so that this says something; and small
-//! Gets and Puts beside all that are answered.
+//! No part ever exceeds its budget in the plan, so their sum stays within `evenkeel.memory.size`.
+//! Each part comes near its budget, otherwise the test would prove nothing. Small Gets and Puts are
+//! answered throughout.
 //!
 //! | phase | load |
 //! |---|---|
 //! | calm | small Gets and Puts alone, on a sound disk |
 //! | full | writers of 100 KB, readers and scanners of more than the cache, on a slow disk |
-//! | stuck | the same, and clients that ask for much and read nothing |
+//! | stuck | the same, and clients that request many bytes and read no reply |
 //!
 //! `EVENKEEL_BUDGET_SECONDS=180 cargo test -p evenkeel --test memory_budget -- --nocapture` runs
-//! the long form, which prints its figures and looks at the resident memory of the process, too.
-//! Its clients are in the same process.
+//! the long form, which prints its figures and also checks the resident memory of the process. Its
+//! clients are in the same process.
 
 mod common;
 
@@ -33,13 +33,13 @@ use evenkeel_protocol::pb;
 use evenkeel_standalone::{MemoryPlan, Standalone};
 
 const MEMORY: &str = "96m";
-/// What requests may have of it: what the writers have in flight, and little more.
+/// The budget of requests: the bytes that the writers have in flight, and little more.
 const REQUESTS: &str = "3m";
 /// Rows to be read: more than the cache holds.
 const ROWS: u64 = 1400;
 /// A value that replies share with its block.
 const VALUE_BYTES: usize = 32 << 10;
-/// Writers, of which one in six waits for no log.
+/// Writers; one in six does not wait for the log.
 const WRITERS: u64 = 20;
 const WRITE_CELLS: usize = 5;
 const WRITE_VALUE_BYTES: usize = 20_000;
@@ -47,25 +47,24 @@ const WRITE_VALUE_BYTES: usize = 20_000;
 const WRITTEN_ROWS: u64 = 400;
 const SPLITS: [&str; 3] = ["w1", "w2", "w3"];
 const READERS: u64 = 6;
-/// Clients with small Puts, and as many with small Gets.
+/// The number of clients with small Puts, and of those with small Gets.
 const SMALL: u64 = 4;
 const STUCK: usize = 30;
-/// The server may close who does not read after ten seconds.
+/// The server may close a connection that reads nothing for ten seconds.
 const STUCK_FOR: Duration = Duration::from_secs(12);
-/// A block of a store file takes so long: about 8 MB/s to each thread that writes one.
+/// The time of writing a block of a store file: about 8 MB/s per writing thread.
 const BLOCK_TIME: Duration = Duration::from_millis(8);
-/// So does a batch of the log.
+/// The time of writing a batch of the log.
 const LOG_TIME: Duration = Duration::from_millis(25);
-/// Between small requests.
+/// The pause between small requests.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often what parts take is looked at.
+/// The interval between samples of the parts' use.
 const LOOK: Duration = Duration::from_millis(3);
-/// The longest that an answer is held before a limit.
+/// The maximum time that a reply is held before a limit.
 const HOLD_MAX: Duration = Duration::from_secs(1);
-/// Threads of the load and of the server take turns on two cores, with whatever else there is on
-/// the machine.
+/// The threads of the load and the server share two cores with other work of the machine.
 const TURN: Duration = Duration::from_millis(150);
-/// How much of what it may take each part comes to at least, by the names of
+/// The minimum use of each part as a share of its budget, by the names of
 /// [`MemoryUse::parts`](evenkeel_standalone::MemoryUse::parts).
 const DRIVEN: [(&str, f64); 7] = [
     ("blocks", 0.85),
@@ -76,16 +75,16 @@ const DRIVEN: [(&str, f64); 7] = [
     ("buffers of replies", 0.5),
     ("scanners", 0.95),
 ];
-/// Resident memory beside the server's own: its threads and code, what the allocator keeps, and all
-/// clients.
+/// Resident memory outside of the plan: threads and code of the server, memory retained by the
+/// allocator, and all clients.
 const BESIDE_BYTES: u64 = 96 << 20;
 
-/// Answers' times of one kind, in one phase.
+/// Latencies of one kind of request, in one phase.
 type Times = Mutex<Vec<Duration>>;
 
 const PHASES: [&str; 3] = ["calm", "full", "stuck"];
 
-/// What the load's tasks share.
+/// The state shared by the load's tasks.
 #[derive(Default)]
 struct Load {
     phase: AtomicUsize,
@@ -102,7 +101,7 @@ impl Load {
         !self.stop.load(Relaxed)
     }
 
-    /// Tells of what was not answered in the end, however often it was tried.
+    /// Records a request that failed after all retries.
     fn ended<T>(&self, outcome: evenkeel_client::Result<T>) -> Option<T> {
         outcome.map_err(|error| self.failed.lock().expect("held shortly").push(error.to_string())).ok()
     }
@@ -111,7 +110,7 @@ impl Load {
         times[self.phase.load(Relaxed)].lock().expect("held shortly").push(since.elapsed());
     }
 
-    /// Small Puts, one after the other.
+    /// Sequential small Puts.
     async fn put_small(&self, table: Table) {
         for n in (0..).take_while(|_| self.runs()) {
             let began = Instant::now();
@@ -121,7 +120,7 @@ impl Load {
         }
     }
 
-    /// Small Gets, one after the other.
+    /// Sequential small Gets.
     async fn get_small(&self, table: Table) {
         for n in (0..).take_while(|_| self.runs()) {
             let began = Instant::now();
@@ -185,13 +184,13 @@ impl Load {
         let puts = [0, 1, 2].map(|phase| p99(&self.puts, phase));
         assert!(gets[1] <= 10 * gets[0] + TURN, "Gets on a full server: {gets:?}");
         assert!(gets[2] <= 3 * gets[1] + TURN, "Gets beside clients that are stuck: {gets:?}");
-        // A batch of the log is written, and one before it, and the answer is held. On a busy
-        // machine flushes may be so slow that a Put is refused, which is told after as long a time,
-        // and tried again.
+        // A Put waits for the batch of the log being written, for its batch, and while its reply is
+        // held. On a busy machine flushes may be so slow that a Put is refused, after the same
+        // time, and retried.
         let held = 2 * (HOLD_MAX + 2 * LOG_TIME) + TURN;
         assert!(puts[1] <= 10 * puts[0] + held, "Puts on a full server: {puts:?}");
         assert!(puts[2] <= 10 * puts[0] + held, "Puts beside clients that are stuck: {puts:?}");
-        // What they wait for is the log.
+        // They wait for the log.
         let most = [1, 2].map(|phase| self.times_of(&self.puts, phase, 0.9));
         assert!(
             most.iter().all(|time| *time <= 2 * LOG_TIME + TURN),
@@ -229,7 +228,7 @@ fn value_of(row: u64) -> Vec<u8> {
     vec![row as u8; VALUE_BYTES]
 }
 
-/// The most that each part took.
+/// The peak use of each part.
 struct Watch {
     plan: MemoryPlan,
     peaks: Vec<(&'static str, u64, u64)>,
@@ -257,7 +256,7 @@ impl Watch {
         self.looks += 1;
     }
 
-    /// What the parts that are counted may take together.
+    /// The limit of the sum of the counted parts.
     fn sum_max(&self) -> u64 {
         self.plan.memory - self.plan.background - self.plan.reserve
     }
@@ -265,7 +264,8 @@ impl Watch {
     fn check(&self) {
         for ((name, bytes, max), (of, part)) in self.peaks.iter().zip(DRIVEN) {
             assert_eq!(*name, of);
-            // Writes are let in while there is any room: those in flight may pass it once.
+            // Writes are admitted while any memory is free, so those in flight may exceed the limit
+            // once.
             let beyond =
                 if *name == "chunks" { WRITERS * (WRITE_CELLS * WRITE_VALUE_BYTES) as u64 } else { 0 };
             assert!(*bytes <= max + beyond, "{name}: {bytes} bytes of {max}");
@@ -286,7 +286,7 @@ impl Watch {
     }
 }
 
-/// Memory of this process that no file backs; 0 where the system does not tell.
+/// Anonymous memory of this process; 0 if the system does not report it.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -294,7 +294,7 @@ fn resident_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Clients that ask for much and read nothing.
+/// Clients that request many bytes and read no reply.
 struct Stuck {
     port: u16,
     requests: [Vec<u8>; 2],
@@ -302,7 +302,7 @@ struct Stuck {
 }
 
 impl Stuck {
-    /// Keeps their number; opens new ones for those that the server has closed.
+    /// Keeps their number constant; replaces those that the server has closed.
     fn keep_up(&mut self) {
         while self.open.front().is_some_and(|(since, _)| since.elapsed() > STUCK_FOR) {
             self.open.pop_front();
@@ -344,7 +344,7 @@ async fn connect(ports: [u16; 5]) -> Connection {
     Connection::connect(config(&format!("127.0.0.1:{}", ports[1]))).await.expect("the server answers")
 }
 
-/// Makes the tables, with what is read.
+/// Creates the tables, with the rows to be read.
 async fn fill(ports: [u16; 5]) -> (Tables, pb::RegionSpecifier) {
     let connection = connect(ports).await;
     let name = |text: &str| text.parse::<TableName>().expect("legal");
@@ -367,7 +367,7 @@ async fn fill(ports: [u16; 5]) -> (Tables, pb::RegionSpecifier) {
     (tables, pb::RegionSpecifier { r#type: 1, value: regions[0].region.name().clone() })
 }
 
-/// Scanners that stand somewhere and are kept, more than there may be.
+/// Open scanners in the middle of a scan, more than the limit.
 async fn open_scanners(table: &Table, count: u64) -> Vec<Scanner> {
     let mut scanners = Vec::new();
     for n in 0..count {

@@ -1,27 +1,27 @@
-//! Everything that clients can make a server keep, at the same time, each kind as much as it may
-//! be: the memory of the server stays within `evenkeel.memory.size` and a margin, and goes back
-//! when the clients are gone.
+//! Everything that clients can make a server retain, at the same time, each kind up to its limit:
+//! the memory of the server stays within `evenkeel.memory.size` and a margin, and is released when
+//! the clients are gone.
 //!
-//! `hostile_suite.rs` tries each attack alone; this adds them up. `memory_budget.rs` looks at the
-//! parts as the server counts them, under ordinary load; this compares them with what the system
-//! says, so that what nobody counts is found.
+//! `hostile_suite.rs` runs each attack alone; this test adds them up. `memory_budget.rs` checks the
+//! parts as the server counts them, under ordinary load; this test compares them with the system's
+//! figures, so it detects uncounted memory.
 //!
-//! Server and clients are one process. Memory that threads of clients allocate is counted by the
-//! allocator and taken off the resident memory; what is left is the server's. The clients' threads
-//! have a mark.
+//! Server and clients are one process. The allocator counts the memory that threads of clients
+//! allocate, which is subtracted from the resident memory; the rest is the server's. The clients'
+//! threads are marked.
 //!
-//! | state | of |
+//! | state | source |
 //! |---|---|
 //! | idle connections, half requests and packets | `attack/connections.rs`, `attack/zookeeper.rs` |
 //! | scanners with large filters, and of hbase:meta | `attack/calls.rs` |
-//! | replies that nobody reads | `attack/connections.rs`, `attack/zookeeper.rs` |
-//! | nonces, outcomes of procedures | `attack/calls.rs` |
+//! | unread replies | `attack/connections.rs`, `attack/zookeeper.rs` |
+//! | nonces, results of procedures | `attack/calls.rs` |
 //! | sessions and watches of ZooKeeper | `attack/zookeeper.rs` |
 //! | unflushed cells, cached blocks | `attack/calls.rs`, [`read_all`] |
 //!
-//! `EVENKEEL_STATES_SECONDS=60 cargo test -p evenkeel --test memory_states -- --nocapture` does it
-//! for longer, and prints what each part came to. `EVENKEEL_STATES_ROUNDS=6` does at least six
-//! rounds, also when the first drove every part; five do not always pass
+//! `EVENKEEL_STATES_SECONDS=60 cargo test -p evenkeel --test memory_states -- --nocapture` runs
+//! longer, and prints the peak of each part. `EVENKEEL_STATES_ROUNDS=6` runs at least six rounds,
+//! even if the first drove every part to its limit; five do not always pass
 //! (docs/operating/memory.md, "Not included").
 
 #[allow(dead_code, reason = "this binary uses the attacks without their judge")]
@@ -43,19 +43,19 @@ use evenkeel_fs::LocalFileSystem;
 use evenkeel_protocol::pb;
 use evenkeel_standalone::{MemoryUse, Standalone};
 
-/// What the server has.
+/// The memory of the server.
 const MEMORY: &str = "96m";
-/// Beside the plan: stacks of threads that have not run before, descriptors of tables and
-/// procedures, and what the allocator keeps or cannot use of what was given back to it.
+/// Memory outside of the plan: stacks of threads that have not run before, descriptors of tables
+/// and procedures, and freed memory that the allocator retains or cannot reuse.
 const MARGIN: u64 = 48 << 20;
-/// What may be left when clients and tables are gone.
+/// The limit of memory that remains when clients and tables are gone.
 const LEFT: u64 = 32 << 20;
-/// The time in which it goes back, on a busy machine: nonces have five seconds, and what nobody
-/// uses half a second.
+/// The time limit of the release, on a busy machine: nonces expire after five seconds, and unused
+/// memory after half a second.
 const GIVE_BACK: Duration = Duration::from_secs(40);
-/// How often the server is looked at.
+/// The interval between samples.
 const LOOK: Duration = Duration::from_millis(10);
-/// On a busy machine some part may not come to its limit at once.
+/// The maximum number of rounds: on a busy machine a part may miss its limit in the first.
 const ROUNDS: usize = 6;
 /// More than the cache holds.
 const CACHED_ROWS: usize = 200;
@@ -67,13 +67,13 @@ const SETTINGS: [(&str, &str); 7] = [
     ("evenkeel.ipc.server.receive.timeout", "4000"),
     ("hbase.client.scanner.timeout.period", "5000"),
     ("hbase.server.hashNonce.gracePeriod", "5000"),
-    // Fewer nonces to make.
+    // Reduces the number of nonces to make.
     ("hbase.regionserver.global.memstore.size", "0.2"),
     ("hbase.client.operation.timeout", "60000"),
 ];
 
-/// States that take the room of requests, in which nobody else gets through then: in the last third
-/// of the time.
+/// States that exhaust the budget of requests, so no other request is admitted: they run in the
+/// last third of the time.
 const LATER: [&str; 6] = [
     "small requests, replies never read",
     "half requests",
@@ -94,7 +94,7 @@ const FROM_THE_START: [&str; 10] = [
     "ZooKeeper: sessions",
     "ZooKeeper: replies never read",
 ];
-/// How much of what it may have each part comes to at least.
+/// The minimum use of each part as a share of its budget.
 const DRIVEN: [(&str, f64); 10] = [
     ("blocks", 0.8),
     ("chunks", 0.6),
@@ -105,7 +105,7 @@ const DRIVEN: [(&str, f64); 10] = [
     ("scanners", 0.8),
     ("system scanners", 0.5),
     ("ZooKeeper", 0.7),
-    // A build without optimization makes few in this time.
+    // An unoptimized build makes few in this time.
     ("nonces", 0.0),
 ];
 
@@ -113,7 +113,7 @@ thread_local! {
     static IS_CLIENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What threads of clients have allocated.
+/// Bytes that threads of clients have allocated.
 static CLIENTS_BYTES: AtomicI64 = AtomicI64::new(0);
 
 struct ByClients;
@@ -124,17 +124,17 @@ fn count(bytes: i64) {
     }
 }
 
-// SAFETY: every call is passed on unchanged; counting allocates nothing.
+// SAFETY: every call is forwarded unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for ByClients {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds System's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count(-(layout.size() as i64));
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds System's contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -142,7 +142,7 @@ unsafe impl GlobalAlloc for ByClients {
 #[global_allocator]
 static ALLOCATOR: ByClients = ByClients;
 
-/// Resident memory that no file backs, but for the clients'.
+/// Anonymous resident memory, without the clients'.
 fn server_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a process with memory");
@@ -181,7 +181,7 @@ async fn connect(ports: [u16; 5]) -> Connection {
     Connection::connect(config(&format!("127.0.0.1:{}", ports[1]))).await.expect("the server answers")
 }
 
-/// The tables, and the stage of attacks on them. The last of the regions is that of cached rows.
+/// The tables, and the stage of attacks on them. The last region is that of the cached rows.
 fn set_up(ports: [u16; 5]) -> (Stage, pb::RegionSpecifier) {
     let put = |row: String, bytes: usize| Put::new(row).column("f", "q", vec![b'x'; bytes]);
     let small = (0..attack::SMALL_ROWS).map(|n| put(format!("r{n:04}"), attack::SMALL_VALUE_BYTES));
@@ -210,7 +210,7 @@ fn set_up(ports: [u16; 5]) -> (Stage, pb::RegionSpecifier) {
     )
 }
 
-/// Reads more than the cache holds, again and again.
+/// Repeatedly reads more rows than the cache holds.
 fn read_all(stage: &Stage, region: &pb::RegionSpecifier) -> Held {
     let gets = raw::gets(region, (0..CACHED_ROWS).map(|n| format!("c{n:03}")));
     let open = || {
@@ -237,7 +237,7 @@ fn as_client<T>(act: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// The most that the server, and each of its parts, came to.
+/// The peak use of the server, and of each of its parts.
 struct Peaks {
     parts: Vec<(&'static str, u64, u64)>,
     server: u64,
@@ -266,7 +266,7 @@ impl Peaks {
         }
     }
 
-    /// What was not tried.
+    /// The parts that did not come near their limits.
     fn too_small(&self) -> Vec<String> {
         let driven = self.parts.iter().zip(DRIVEN).map(|((name, bytes, max), (of, part))| {
             assert_eq!(*name, of);
@@ -281,7 +281,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Runs all attacks at once; what they hold in the end.
+/// Runs all attacks concurrently; returns what they hold at the end.
 fn attack_with_all(
     stage: &Stage,
     cached: &pb::RegionSpecifier,
@@ -315,16 +315,16 @@ fn attack_with_all(
     })
 }
 
-/// What clients had the server keep beside data, and have not given back.
+/// Returns true if the state that clients made the server retain, except data, is released.
 fn is_given_back(now: &MemoryUse, before: &MemoryUse, server: &Standalone) -> bool {
     let is_back = |now: u64, before: u64| now <= before + (256 << 10);
-    // Threads keep shares of the room for requests.
+    // Threads keep shares of the budget of requests.
     now.requests <= before.requests + (1 << 20)
         && is_back(now.replies, before.replies)
         && is_back(now.scanners, before.scanners)
         && is_back(now.system_scanners, before.system_scanners)
         && is_back(now.nonces, before.nonces)
-        // Sessions stay for their time-out, and have a quarter.
+        // Sessions live until their timeout, and have a quarter of the budget.
         && now.zookeeper <= server.memory_plan().zookeeper / 4 + (64 << 10)
 }
 

@@ -1,4 +1,4 @@
-//! Memory that a quiet server no longer needs goes back to the system.
+//! A quiet server releases unneeded memory to the system.
 
 mod common;
 
@@ -9,14 +9,14 @@ use evenkeel_client::{Connection, Put, Scan};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
 const TABLES: [&str; 3] = ["flushed", "in_memory", "large_and_small"];
-/// Of each table.
+/// Bytes of each table.
 const BYTES: usize = 72 << 20;
-/// What a server that has had its peak may hold beyond what it held at its start: chunks and
-/// threads that are kept ready, what the allocator cannot give back, code that was run for the
-/// first time.
+/// The limit of memory that a server retains after its peak, beyond its memory at the start: chunks
+/// and threads kept ready, memory that the allocator cannot release, code that ran for the first
+/// time.
 const MARGIN: u64 = 48 << 20;
-/// The time in which it comes down to that, in a debug build on a busy machine: some looks, each of
-/// half a second.
+/// The time limit of the release, in a debug build on a busy machine: several checks at intervals
+/// of half a second.
 const TIME: Duration = Duration::from_secs(40);
 
 async fn load(connection: &Connection, name: &TableName, value_bytes: usize) {

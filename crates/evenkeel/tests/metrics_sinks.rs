@@ -14,7 +14,7 @@ use common::{PORT_KEYS, free_ports};
 use evenkeel_common::Configuration;
 use evenkeel_standalone::Standalone;
 
-/// How long a sink has until it writes: its period is a second.
+/// The time limit of a sink's write: its period is a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn properties(dir: &Path, carbon: u16, gmond: u16) -> String {
@@ -100,7 +100,7 @@ fn metrics_go_where_the_file_says() {
     let words: Vec<&str> = count.split(' ').collect();
     assert!(words.len() == 3 && words[1] == "2", "hbase:meta and hbase:namespace: {count}");
 
-    // Only the context that the sink asks for.
+    // Only the context that the sink selects.
     let packet = packet_with(&gmond, "jvm.JvmMetrics.MemHeapUsedM");
     assert!(packet.starts_with(&[0, 0, 0, 128]) || packet.starts_with(&[0, 0, 0, 133]), "{packet:?}");
 

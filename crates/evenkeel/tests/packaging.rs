@@ -1,5 +1,5 @@
-//! What is packaged works with the server: every metric that the dashboard and the alerts name is
-//! in `/prometheus`, the unit's options are the binary's, and systemd is told when the server
+//! The packaged files match the server: every metric in the dashboard and the alerts is in
+//! `/prometheus`, the unit's options are the binary's, and systemd is notified when the server
 //! answers.
 
 mod common;
@@ -28,7 +28,7 @@ fn dashboard() -> Vec<String> {
     targets.map(|target| target["expr"].as_str().expect("an expression").to_owned()).collect()
 }
 
-/// The expressions of all rules, which have a line each.
+/// The expressions of all rules, each on one line.
 fn alerts() -> Vec<String> {
     let text = packaged("prometheus/alerts.yml");
     let value = |line: &str| line.trim().strip_prefix("expr: ").map(str::to_owned);
@@ -41,7 +41,7 @@ fn alerts() -> Vec<String> {
     expressions
 }
 
-/// What an expression of PromQL selects: names, and regular expressions of names.
+/// The selectors in an expression of PromQL: names, and regular expressions of names.
 fn selectors(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let by_pattern = Regex::new(r#"__name__=~"([^"]*)""#).expect("a pattern");
     let patterns = by_pattern.captures_iter(expression).map(|found| found[1].to_owned()).collect();
@@ -54,7 +54,7 @@ fn selectors(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (names.collect(), patterns)
 }
 
-/// A server on which each kind of operation was done.
+/// A server after each kind of operation.
 fn used() -> Server {
     let server = Server::started(&[]);
     block_on(async {
@@ -131,7 +131,7 @@ fn systemd_is_told_when_the_server_answers_and_when_it_stops() {
     assert_eq!(told(), "STOPPING=1\nSTATUS=stopping: SIGTERM");
 }
 
-/// What the unit, the image and the package name is there.
+/// The paths named in the unit, the image and the package exist.
 #[test]
 fn packages_name_what_there_is() {
     let unit = packaged("systemd/evenkeel.service");

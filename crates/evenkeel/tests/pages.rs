@@ -1,5 +1,5 @@
-//! The status pages of a whole server, over HTTP: each answers, shows what clients made without
-//! letting it become HTML, and shows no secret.
+//! The status pages of a whole server, over HTTP: each answers, escapes text from clients, and
+//! shows no secret.
 
 mod common;
 
@@ -63,7 +63,7 @@ fn started() -> Server {
     ])
 }
 
-/// A table that begins a region with a hostile row, and some rows.
+/// A table with a hostile row as a start key, and some rows.
 async fn fill(server: &Server) {
     let connection = server.connect().await;
     let name: TableName = "pages".parse().expect("a name");

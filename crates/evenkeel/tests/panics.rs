@@ -1,8 +1,9 @@
-//! A whole server with a bug that shows in one unit of work: that unit fails, its thread lives,
-//! everything else goes on. Where nobody can undo the unit, everybody who waits is told and the
-//! server ends. Nobody ever waits for ever.
+//! A whole server with a bug that shows in one unit of work: that unit fails, its thread survives,
+//! and everything else continues. If the unit cannot be undone, every waiting caller gets an error
+//! and the server ends. No caller waits forever.
 //!
-//! The server runs in this process, on a file system whose calls panic on threads of a name.
+//! The server runs in this process, on a file system whose calls panic on threads with a given
+//! name.
 
 mod common;
 
@@ -121,8 +122,8 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Whichever thread commits, and wherever: the write fails, it does not wait, the server asks to
-/// end and ends, and what was acknowledged is there.
+/// On every committing thread and at every place: the write fails without waiting, the server
+/// requests a stop and ends, and acknowledged writes survive.
 #[test]
 fn a_commit_of_the_log_that_panics_ends_the_server_and_loses_nothing() {
     for (op, hsync) in [(Op::Append, "false"), (Op::Flush, "false"), (Op::Sync, "true")] {
@@ -165,7 +166,7 @@ fn a_file_that_the_archiver_panics_at_costs_no_more_than_that() {
 
 #[test]
 fn a_flush_that_panics_fails_and_is_tried_again() {
-    // Flushes by themselves, soon.
+    // Periodic flushes, soon.
     let settings = [("hbase.regionserver.optionalcacheflushinterval", "1"), ("hbase.server.pause", "10")];
     let mut server = Server::started(&settings);
     for op in [Op::Create, Op::Append, Op::Sync, Op::Rename] {

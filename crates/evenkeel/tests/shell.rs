@@ -1,8 +1,8 @@
 //! `evenkeel shell` as a process: statements, scripts, pipes, exit statuses, and a session at a
 //! pseudo-terminal.
 //!
-//! The terminal is that of `script` (util-linux); what a terminal answers to the question for its
-//! cursor, the test answers.
+//! The terminal is that of `script` (util-linux); the test answers the query for the cursor
+//! position.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::Server;
 
-/// Time that the shell has for one answer.
+/// The time limit of one answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn shell(settings: &[String], args: &[&str], input: &str) -> Output {
@@ -111,7 +111,7 @@ impl Terminal {
         self.input.write_all(keys.as_bytes()).and_then(|()| self.input.flush()).expect("the terminal reads");
     }
 
-    /// Waits until the screen shows something that it had not shown before.
+    /// Waits until the screen shows this text after the text that was found before.
     fn wait_for(&mut self, text: &str) {
         let end = Instant::now() + PATIENCE;
         while !self.seen.windows(text.len()).any(|window| window == text.as_bytes()) {
@@ -136,13 +136,13 @@ fn a_session_at_a_terminal() {
     terminal.press("create 'trail', 'day'\r");
     terminal.wait_for("Created table trail");
     terminal.wait_for("hbase:002:0> ");
-    // Goes on in a second line.
+    // Continues in a second line.
     terminal.press("put 'trail', 'r',\r");
     terminal.wait_for("...");
     terminal.press("'day:q', 'v', 1\r");
     terminal.wait_for("Took");
     terminal.wait_for("hbase:004:0> ");
-    // Tab finishes what only one command begins with.
+    // Tab completes an unambiguous prefix.
     terminal.press("list_liv\t\r");
     terminal.wait_for("1 row(s)");
     terminal.wait_for("hbase:005:0> ");

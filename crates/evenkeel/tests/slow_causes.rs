@@ -1,5 +1,5 @@
 //! The ledger of slow requests names the right cause: each test makes requests slow in one way,
-//! over a disk that fails as a script says, and reads `/slow.json`.
+//! over a disk with scripted faults, and reads `/slow.json`.
 
 mod common;
 
@@ -19,15 +19,15 @@ use evenkeel_standalone::Standalone;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// What paths of logs have, and no others.
+/// In the paths of logs only.
 const LOGS: &str = "/WALs/";
-/// What paths of unfinished store files of the test's table have.
+/// In the paths of unfinished store files of the test's table.
 const UNFINISHED: &str = "/.tmp/";
-/// How slow the faults make requests.
+/// The delay that the faults add to requests.
 const SLOW: Duration = Duration::from_millis(300);
-/// What explains nothing may be so much of the slow requests' time.
+/// The maximum share of the slow requests' time that may be unexplained.
 const UNEXPLAINED_MAX: f64 = 0.01;
-/// How long a test waits for what must come.
+/// The time limit of an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The hog takes every processor from servers of other tests, so it runs alone.
@@ -131,7 +131,7 @@ impl Server {
         serde_json::from_str(body).unwrap_or_else(|why| panic!("{why}: {body}"))
     }
 
-    /// The first slow request of a method that has a cause as its longest.
+    /// The first slow request of a method with this cause as its longest.
     fn slow(&self, method: &str, cause: &str) -> Value {
         let ledger = self.ledger();
         let requests = ledger["slow"].as_array().expect("requests");
@@ -140,7 +140,7 @@ impl Server {
         found.unwrap_or_else(|| panic!("no {method} was slow by {cause}: {requests:#?}"))
     }
 
-    /// The part of the slow requests' time that nothing explains.
+    /// The share of the slow requests' time that no cause explains.
     fn unexplained(&self) -> f64 {
         let ledger = self.ledger();
         let requests = ledger["slow"].as_array().expect("requests");
@@ -164,7 +164,7 @@ fn cause_ms(request: &Value, cause: &str) -> f64 {
     causes.iter().find(|of| of["cause"] == cause).map_or(0.0, |of| ms(&of["ms"]))
 }
 
-/// What the server did beside a request.
+/// The server's activity during a request.
 fn activity(request: &Value, name: &str) -> Value {
     let activities = request["server"].as_array().expect("activities");
     let found = activities.iter().find(|of| of["activity"] == name).cloned();
@@ -186,7 +186,7 @@ fn a_slow_disk_read_is_named_with_its_file() {
     server.flush();
     server.restart();
     let table = server.table();
-    // What lies in the kernel's cache is read without waiting, so every way to read is slow.
+    // Data in the kernel's cache is read without waiting, so all kinds of reads are slow.
     server.fs.inject(Fault::on(Op::Read, "/data/default/t/").takes(SLOW).times(20));
     server.runtime.block_on(table.get(Get::new(row(1)))).expect("read");
     let request = server.slow("Get", "blockRead");
@@ -211,7 +211,7 @@ fn a_slow_sync_is_named_with_its_log() {
     server.check_explained();
 }
 
-/// Settings with which a region is full soon.
+/// Settings with which a region fills soon.
 const SMALL_MEMSTORE: [(&str, &str); 3] = [
     ("hbase.hregion.memstore.flush.size", "1048576"),
     ("hbase.hregion.memstore.block.multiplier", "2"),
@@ -221,7 +221,7 @@ const SMALL_MEMSTORE: [(&str, &str); 3] = [
 /// A region of 2 MiB is full after a second and a half.
 const BETWEEN_PUTS: Duration = Duration::from_millis(15);
 
-/// A flush that takes long fills the region's memory, and replies to writes are held.
+/// A slow flush fills the region's memory, and replies to writes are held.
 #[test]
 fn the_memory_watermark_and_a_long_flush_are_named() {
     let server = Server::started(&SMALL_MEMSTORE);
@@ -231,8 +231,8 @@ fn the_memory_watermark_and_a_long_flush_are_named() {
     let is_held = || server.ledger()["slow"].as_array().is_some_and(|slow| slow.len() >= 3);
     for i in 0.. {
         server.put(&table, row(i), 20_000);
-        // The server measures regions five times a second. Writers that fill this one faster than
-        // that are refused, not held.
+        // The server samples regions five times a second. Writers that fill this one faster are
+        // refused, not held.
         std::thread::sleep(BETWEEN_PUTS);
         if i % 5 == 0 && is_held() {
             break;
@@ -272,7 +272,7 @@ fn files_that_pile_up_on_a_full_disk_are_named() {
     assert!(text(&activity(&request, "watermark")["of"]).starts_with("store files of t,,"), "{request:#}");
 }
 
-/// Increments hold the row's lock until what they read is durable.
+/// Increments hold the row's lock until the value that they read is durable.
 #[test]
 fn a_wait_for_a_row_s_lock_is_named() {
     let server = Server::started(&[]);
@@ -291,7 +291,7 @@ fn a_wait_for_a_row_s_lock_is_named() {
     server.check_explained();
 }
 
-/// A client asks for much and takes nothing for a while.
+/// A client requests many bytes and reads nothing for a while.
 #[test]
 fn a_client_that_reads_slowly_is_named() {
     let server = Server::started(&[]);
@@ -321,7 +321,7 @@ fn a_client_that_reads_slowly_is_named() {
     server.check_explained();
 }
 
-/// Threads that compute have every processor while a scan does.
+/// Computing threads use every processor while a scan runs.
 #[test]
 fn a_processor_that_others_have_is_named() {
     let _alone = HOG.write().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -339,7 +339,7 @@ fn a_processor_that_others_have_is_named() {
                 }
             });
         }
-        // A sample of before is not of the hog.
+        // A sample from before the hog does not include it.
         std::thread::sleep(Duration::from_millis(1500));
         let deadline = Instant::now() + PATIENCE;
         let is_told = || {

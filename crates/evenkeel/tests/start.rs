@@ -1,4 +1,4 @@
-//! Starting and stopping: what a person sees.
+//! Starting and stopping: the output that a person sees.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{PATIENCE, Server, block_on, exit_of};
 use evenkeel_client::{Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
-/// Runs a server that is expected to end by itself.
+/// Runs a server that is expected to exit without a signal.
 fn ends(server: &Server, more: &[(&str, &str)]) -> Output {
     let mut command = server.command(more);
     let mut process =
@@ -21,7 +21,7 @@ fn ends(server: &Server, more: &[(&str, &str)]) -> Output {
     process.wait_with_output().expect("its output")
 }
 
-/// Checks that it failed with one line, the last, that names what is wrong.
+/// Checks that it failed with one last line that names the fault.
 fn assert_one_line(output: &Output, names: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "it should fail:\n{stderr}");
@@ -118,7 +118,7 @@ fn a_start_waits_for_the_server_that_is_dying() {
     assert!(next.screen().contains(&server.port("hbase.regionserver.info.port").to_string()), "its ports");
 }
 
-/// Standard output and error of a server in one file, once that has lines of the log.
+/// Standard output and error of a server in one file, once it has log lines.
 fn screen_and_log() -> String {
     let mut server = Server::new(&[("evenkeel.log.format", "auto")]);
     let both = || std::fs::File::options().create(true).append(true).open(server.folder().join("both"));
@@ -136,7 +136,8 @@ fn screen_and_log() -> String {
 
 #[test]
 fn the_screen_comes_first_and_lines_are_structured() {
-    // A start that takes longer than lines wait for the screen, on a busy machine, says nothing.
+    // On a busy machine, a start may exceed the time that lines are held, so its order proves
+    // nothing.
     let is_quick = |text: &String| {
         let ms =
             text.split(" regions in ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());

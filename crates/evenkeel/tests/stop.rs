@@ -1,6 +1,5 @@
-//! What must never leave a server that is half dead: a log that cannot be written, a thread that
-//! dies, a thread that does not come back when the process is told to stop. The server goes on, or
-//! it says what is wrong and ends.
+//! Faults that must never leave a half-dead server: a log that cannot be written, a thread that
+//! dies, a thread that hangs during a stop. The server continues, or it reports the fault and ends.
 
 mod common;
 
@@ -15,9 +14,9 @@ use common::{PATIENCE, Server, block_on};
 use evenkeel_client::{Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
-/// The exit status of a stop that was cut short.
+/// The exit status of an interrupted stop.
 const UNFINISHED: Option<i32> = Some(3);
-/// Time for a stop in which nothing hangs, on a busy machine.
+/// The time limit of a stop without a hang, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn create(server: &Server, name: &str) -> Table {
@@ -48,8 +47,8 @@ async fn assert_rows(table: &Table, rows: usize) {
     }
 }
 
-/// Puts, flushes and DDL on a disk whose files may not grow beyond 256 KiB: the log fails and goes
-/// on in new files, and says so.
+/// Puts, flushes and DDL on a disk with a file size limit of 256 KiB: the log fails and continues
+/// in new files, and reports it.
 fn use_it(server: &Server) {
     block_on(async {
         for name in ["a", "b", "c"] {
@@ -118,7 +117,7 @@ fn a_log_that_is_a_pipe_nobody_reads_holds_up_nothing() {
     fill.join().expect("it ends");
 }
 
-/// Threads whose death ends the server: of each kind one.
+/// Threads whose death ends the server: one of each kind.
 #[cfg(debug_assertions)]
 const ESSENTIAL: [&str; 19] = [
     "wal",
@@ -171,8 +170,7 @@ fn a_thread_that_can_start_again_does() {
             put(&table, 0..10).await;
             assert_rows(&table, 10).await;
         });
-        // The thread starts again a second after it died, which is later than a stop waits for the
-        // log.
+        // The thread restarts a second after it died, which is later than a stop waits for the log.
         let deadline = Instant::now() + PATIENCE;
         while server.log().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
@@ -181,7 +179,7 @@ fn a_thread_that_can_start_again_does() {
         assert!(status.success(), "{name}: {status}");
         let log = server.log();
         assert!(log.contains("asked to stop"), "the log goes on: {log}");
-        // The log's own thread dies before there is a log to say it in.
+        // The log's thread dies before there is a log for the message.
         assert!(name == "log" || log.contains("it starts again"), "{name}: {log}");
     }
 }
@@ -200,7 +198,8 @@ fn a_stop_that_panics_ends() {
     assert!(server.log().contains("thread stop failed: it panicked"), "{}", server.log());
 }
 
-/// A thread of another process that does not run any more, as one whose system call never returns.
+/// Stops a thread of another process permanently, like a thread in a system call that never
+/// returns.
 #[cfg(target_os = "linux")]
 mod frozen {
     use std::sync::mpsc::channel;
@@ -209,10 +208,11 @@ mod frozen {
     pub fn freeze(pid: u32, name: &str) {
         let tid = tid_of(pid, name);
         let (tell, told) = channel();
-        // The kernel lets go of the thread when the one that froze it ends.
+        // The kernel resumes the thread when the one that froze it ends.
         std::thread::spawn(move || {
             let null = std::ptr::null_mut::<libc::c_void>();
-            // SAFETY: takes numbers alone; the thread is one of a child of this process.
+            // SAFETY: the arguments are only numbers; the thread belongs to a child of this
+            // process.
             let done = unsafe {
                 libc::ptrace(libc::PTRACE_SEIZE, tid, null, null) == 0
                     && libc::ptrace(libc::PTRACE_INTERRUPT, tid, null, null) == 0
@@ -222,7 +222,7 @@ mod frozen {
             let mut wait = || unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
             let is_stopped = done && wait() == tid;
             tell.send(is_stopped).expect("the test waits");
-            // Until the process is gone: what is left of the thread is taken away here.
+            // Until the process has ended: this reaps the thread.
             while wait() == tid {}
         });
         assert!(told.recv().expect("an answer"), "{name} is not frozen: {}", std::io::Error::last_os_error());
@@ -238,7 +238,7 @@ mod frozen {
     }
 }
 
-/// A server with a row that was acknowledged, and one of its threads frozen.
+/// A server with an acknowledged row, and one frozen thread.
 #[cfg(target_os = "linux")]
 fn with_frozen(thread: &str, shutdown_ms: &str) -> Server {
     let server = Server::started(&[("evenkeel.shutdown.timeout.ms", shutdown_ms)]);

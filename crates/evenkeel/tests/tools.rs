@@ -1,5 +1,5 @@
-//! The offline tools, run as a user runs them, over root directories that are made here and then
-//! damaged.
+//! The offline tools, run as a user runs them, over root directories that the test creates and then
+//! damages.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ impl Root {
         );
     }
 
-    /// The lines of `verify`, which must end with this status.
+    /// Runs `verify`, which must end with this status; returns its lines.
     fn verify(&self, status: i32) -> String {
         let output = tool(&["verify", path_text(self.path())]);
         assert_eq!(output.status.code(), Some(status), "{}", text(&output));
@@ -190,7 +190,7 @@ fn open(path: &Path) -> Arc<HFileReader> {
         .expect("opens")
 }
 
-/// Where the blocks of a file begin, and their types.
+/// The offsets of a file's blocks, and their types.
 fn blocks(path: &Path) -> Vec<(u64, evenkeel_block_cache::BlockType)> {
     let reader = open(path);
     let (mut offset, mut blocks) = (0, Vec::new());
@@ -208,7 +208,7 @@ fn flip(path: &Path, at: usize) {
     std::fs::write(path, bytes).expect("written");
 }
 
-/// Writes a WAL of three entries and closes it; gives its bytes, and where the entries begin.
+/// Writes a WAL of three entries and closes it; returns its bytes, and the offsets of the entries.
 fn wal_bytes() -> (Vec<u8>, Vec<u64>) {
     let dir = tempfile::tempdir().expect("temp dir");
     let wal_dir = dir.path().join("WALs");
@@ -269,7 +269,8 @@ fn every_damaged_byte_of_a_block_is_found_with_its_file_and_block() {
     let (blocks, sound) = (blocks(&path), std::fs::read(&path).expect("read"));
     assert!(blocks.len() > 15, "{}", blocks.len());
     let end = sound.len() - TRAILER_BYTES;
-    // Not a divisor of anything: it falls on headers, bodies and checksums of blocks of every kind.
+    // A step without a common divisor with the format: it hits headers, bodies and checksums of all
+    // kinds of blocks.
     for at in (0..end).step_by(331).chain(blocks.iter().map(|(offset, _)| *offset as usize + 9)) {
         flip(&path, at);
         let (block, kind) = blocks.iter().rfind(|(offset, _)| *offset <= at as u64).expect("a block");
@@ -286,8 +287,8 @@ fn checksums_beside_a_file_are_held_against_it() {
     let root = Root::new();
     let path = root.file(&root.regions[1], FILE);
     let side = path.with_file_name(format!(".{FILE}.crc"));
-    // CRC-32 of bytes that are not there: of one checksum for the whole file, and of a file of
-    // another length.
+    // CRC-32 of absent bytes: one checksum for the whole file, and those of a file of another
+    // length.
     let claims = |bytes: u32, sums: usize| {
         [b"crc\0".to_vec(), bytes.to_be_bytes().to_vec(), vec![1; sums * 4]].concat()
     };
@@ -439,7 +440,7 @@ fn an_overlapping_region_is_found() {
     );
     assert!(said.contains(".regioninfo: overlap: ") && said.contains(path_text(&dir)), "{said}");
 
-    // Without data it is what a change left behind.
+    // Without data it is a leftover of a change.
     std::fs::remove_file(root.file(&extra, FILE)).expect("removed");
     assert!(root.verify(0).contains(&format!("note: {}: left by a change", dir.display())));
 
@@ -493,7 +494,7 @@ fn rows_of_hbase_meta_are_read_from_the_wal_too() {
         listener: Arc::new(NoListener),
     };
     let wal = Wal::open(options).expect("opened");
-    // The store file of hbase:meta has all edits up to 5; an older one must not come back.
+    // The store file of hbase:meta has all edits up to 5; an older one must stay hidden.
     let hidden = root.region("y", "", 3);
     for (seq_id, region) in [(4, &hidden), (6, &extra)] {
         let name = Bytes::copy_from_slice(meta.encoded_name().as_bytes());
@@ -526,7 +527,7 @@ fn a_torn_wal_is_a_note_and_a_damaged_one_a_fault() {
     let expected = format!("fault: {} at offset {}: corrupt WAL entry: ", path.display(), starts[1]);
     assert!(said.contains(&expected), "{said}");
 
-    // What cannot be a death, since the file was closed.
+    // A crash cannot explain this, because the file was closed.
     let mut damaged = bytes.clone();
     damaged.drain(starts[3] as usize - 2..starts[3] as usize);
     std::fs::write(&path, &damaged).expect("written");

@@ -36,7 +36,7 @@ async fn table(server: &Server) -> Table {
     connection.table(name)
 }
 
-/// Three MiB.
+/// Writes three MiB.
 async fn put(table: &Table) {
     let rows = (0..300).map(|row| Put::new(format!("{row:05}")).column("f", "q", vec![b'v'; 10 << 10]));
     table.put_all(rows).await.expect("written");

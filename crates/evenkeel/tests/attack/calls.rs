@@ -1,4 +1,4 @@
-//! Attacks by calls.
+//! Attacks that use calls.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -34,7 +34,7 @@ pub const ATTACKS: &[Attack] = &[
 /// See [`super::unmet`].
 pub const UNMET: &[Attack] = &[Attack::that_writes("Increments of one row", increments_of_one_row)];
 
-/// Sends a request again and again on some connections, and reads the replies or leaves them.
+/// Repeats a request on some connections, and reads the replies or leaves them unread.
 fn again(stage: &Stage, count: usize, request: &[u8], reads: bool) -> Held {
     let open = || {
         let stream = stage.client()?;
@@ -45,12 +45,12 @@ fn again(stage: &Stage, count: usize, request: &[u8], reads: bool) -> Held {
         if reads {
             drain(stream);
         }
-        // Half a request has no second half: the connection is of no use then.
+        // A partially sent request cannot be completed: the connection is useless then.
         push(stream, request)
     })
 }
 
-/// A Multi whose one region has these actions, encoded.
+/// A Multi of one region with these encoded actions.
 fn multi(stage: &Stage, actions: &[u8]) -> Vec<u8> {
     let region = pb::RegionAction { region: stage.target.clone(), ..Default::default() };
     let mut region = region.encode_to_vec();
@@ -61,7 +61,7 @@ fn multi(stage: &Stage, actions: &[u8]) -> Vec<u8> {
     raw::call_of_bytes(1, "Multi", &request)
 }
 
-/// Actions of two bytes each: a tag and no length. Each has an answer of its own.
+/// Actions of two bytes each: a tag and no length. The server must answer each.
 fn empty_actions(stage: &Stage) -> Held {
     again(stage, 2, &multi(stage, &[0x1a, 0x00].repeat(4 * MIB)), false)
 }
@@ -76,13 +76,13 @@ fn many_gets(stage: &Stage) -> Held {
         }
     };
     let bare = pb::RegionAction::default().encode_to_vec().len();
-    // Nearly as long as a request may be on this server, or less.
+    // Close to the maximum request size of this server, or less.
     let gets = stage.sized(200_000, 500_000);
     let actions: Vec<u8> = (0..gets).flat_map(|n| action(n).encode_to_vec().split_off(bare)).collect();
     again(stage, 2, &multi(stage, &actions), true)
 }
 
-/// A filter of values by a regular expression that is slow for long ones.
+/// A value filter with a regular expression that is slow for long values.
 fn costly_filter() -> pb::Filter {
     let regex = pb::RegexStringComparator {
         pattern: "(.*)(.*)(.*)(.*)(.*)(x{1,50}){1,20}y".to_owned(),
@@ -113,7 +113,7 @@ fn costly_gets(stage: &Stage) -> Held {
     again(stage, stage.sized(4, 30), &(0..3).flat_map(get).collect::<Vec<_>>(), true)
 }
 
-/// Writes on a condition that takes long, so under the row's lock.
+/// Checks and mutates with a slow condition, which is evaluated under the row's lock.
 fn costly_checks(stage: &Stage) -> Held {
     let check = |n: usize| {
         let row = format!("b{}", n % BIG_ROWS);
@@ -185,7 +185,7 @@ fn large_puts(stage: &Stage) -> Held {
     again(stage, stage.sized(6, 30), &puts, true)
 }
 
-/// Opens scanners, a row each, on connections that go.
+/// Opens scanners of one row each, on connections that are then closed.
 fn scanners_left(stage: &Stage) -> Held {
     let scans: Vec<u8> = (0..200).flat_map(|id| scan(&stage.target, id, 1, None)).collect();
     let mut kept = Vec::new();
@@ -202,7 +202,7 @@ fn scanners_left(stage: &Stage) -> Held {
     Box::new(kept)
 }
 
-/// A list of filters, none of which takes long. Reading one takes about a KiB, of a tenth of that.
+/// A list of fast filters. A decoded filter takes about 1 KiB, ten times its encoded size.
 fn large_filter(members: usize) -> pb::Filter {
     let prefix = pb::PrefixFilter { prefix: Some(Bytes::from(vec![b'r'; 1])) };
     let small = pb::Filter {
@@ -249,7 +249,7 @@ fn nonces(stage: &Stage) -> Held {
     })
 }
 
-/// Flushes, compactions, and lists of all that there is.
+/// Flushes, compactions, and lists of all objects.
 fn priority_calls(stage: &Stage) -> Held {
     let flush = pb::FlushRegionRequest { region: stage.target.clone(), ..Default::default() };
     let compact =
@@ -282,8 +282,8 @@ fn priority_calls(stage: &Stage) -> Held {
     })
 }
 
-/// Procedures of two tables, of which a limited number may wait; the outcome of each is kept. None
-/// is of the bystander's table: an administrator who flushes a table again and again slows down its
+/// Procedures of two tables, of which a limited number may wait; the result of each is kept. The
+/// bystander's table has none: an administrator who flushes a table again and again slows down its
 /// writes, as with HBase.
 fn procedures(stage: &Stage) -> Held {
     let mut nonce = 0;
@@ -315,7 +315,7 @@ fn methods(proto: &'static str) -> impl Iterator<Item = &'static str> {
     proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next()).map(str::trim)
 }
 
-/// What an administrator may do: the server ends.
+/// Calls by which an administrator may end the server.
 const ENDS_THE_SERVER: [&str; 4] = ["Shutdown", "StopMaster", "StopServer", "offline"];
 
 fn every_method(stage: &Stage) -> Held {
@@ -332,9 +332,9 @@ fn every_method(stage: &Stage) -> Held {
         match n % 4 {
             0 => Vec::new(),
             1 => (0..length as u64).map(random).collect(),
-            // Fields of lengths that fit, nested.
+            // Nested fields whose lengths fit.
             2 => (0..20).flat_map(|field| [((field % 15 + 1) << 3 | 2) as u8, 2, 0x0a, 0]).collect(),
-            // A region that is there, with whatever follows.
+            // An existing region, followed by arbitrary bytes.
             _ => {
                 let region =
                     pb::CompactRegionRequest { region: stage.bystander.clone(), ..Default::default() };

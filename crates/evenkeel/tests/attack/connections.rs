@@ -1,4 +1,4 @@
-//! Attacks by connections and their states.
+//! Attacks that use connections and their states.
 
 use std::io::Write;
 use std::thread::sleep;
@@ -73,9 +73,9 @@ fn many_attributes(stage: &Stage) -> Held {
     sent(stage, MANY, &header_with(vec![attribute(0); 10_000]))
 }
 
-/// Sends a length, and then as much as the server takes.
+/// Sends a length, and then all bytes that the server accepts.
 fn endless(stage: &Stage, first: &[u8]) -> Held {
-    // No longer than a request may be on this server.
+    // At most the maximum request size of this server.
     let begin = [first, &(10 * MIB as u32).to_be_bytes()].concat();
     let more = vec![1; MIB];
     let open = || {
@@ -98,7 +98,7 @@ fn endless_tokens(stage: &Stage) -> Held {
     endless(stage, b"HBas\0\x51")
 }
 
-/// Connections that may call, each with these bytes.
+/// Connections that have sent their header, each followed by these bytes.
 fn after_header(stage: &Stage, count: usize, bytes: &[u8]) -> Held {
     let open = || {
         let mut stream = stage.client()?;
@@ -130,7 +130,7 @@ fn half_small_requests(stage: &Stage) -> Held {
 }
 
 fn endless_request_headers(stage: &Stage) -> Held {
-    // A frame over the limit, whose header of nearly 1 MiB does not end.
+    // A frame over the limit, with a header of nearly 1 MiB that never ends.
     let begin = [&(100 * MIB as u32).to_be_bytes()[..], &[0xff, 0xff, 0x3f], &vec![0x0a; 1_000_000]].concat();
     after_header(stage, 100, &begin)
 }
@@ -167,7 +167,7 @@ fn garbage(stage: &Stage) -> Held {
         if let Some(mut stream) = stage.connect(port) {
             push(&mut stream, &beginnings[turn % beginnings.len()]);
             let bytes = random(2000);
-            // Half of them in frames of their own.
+            // Half of them in separate frames.
             if turn % 3 == 0 {
                 push(&mut stream, &bytes)
             } else {
@@ -184,13 +184,13 @@ fn garbage(stage: &Stage) -> Held {
     Box::new(streams)
 }
 
-/// Cell blocks that are short on the wire.
+/// Cell blocks that are short on the wire and large when decompressed.
 fn compressed_zeros(stage: &Stage) -> Held {
     let header = pb::ConnectionHeader {
         cell_block_compressor_class: Some("org.apache.hadoop.io.compress.SnappyCodec".to_owned()),
         ..raw::connection_header("ClientService")
     };
-    // Of 64 MiB; snappy's copies of one byte that came before, 64 at a time.
+    // 64 MiB of snappy copies of the preceding byte, 64 at a time.
     let raw_bytes = 64 * MIB as u32;
     let mut packed = Vec::new();
     prost::encoding::encode_varint(u64::from(raw_bytes), &mut packed);
@@ -225,7 +225,7 @@ fn come_and_go(stage: &Stage) -> Held {
     Box::new(())
 }
 
-/// Connections of which each made a call.
+/// Idle connections, each after one call.
 fn idle(stage: &Stage) -> Held {
     let get = raw::gets(&stage.target, std::iter::once("r0001".to_owned()));
     let ports = [stage.regionserver, stage.regionserver, stage.regionserver, stage.master];
@@ -253,7 +253,7 @@ fn never_read(stage: &Stage) -> Held {
     stage.keep(stage.sized(60, 120), open, |_| true)
 }
 
-/// As many requests as the server takes; it holds what it has read and does not run.
+/// All requests that the server accepts; it holds those that it has read and has not run.
 fn small_never_read(stage: &Stage) -> Held {
     let gets = raw::gets(&stage.target, (0..2000).map(|n| format!("r{n:04}")));
     let open = || {
@@ -262,8 +262,8 @@ fn small_never_read(stage: &Stage) -> Held {
         Some(stream)
     };
     stage.keep(12, open, |stream| {
-        // What is sent of a request when no more is taken is never ended; the next bytes are
-        // garbage then.
+        // A request that is cut off when the server stops reading is never completed; the bytes
+        // after it are garbage.
         let _ = stream.write(&gets);
         true
     })

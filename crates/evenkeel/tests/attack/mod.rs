@@ -1,9 +1,10 @@
-//! Hostile clients: what they do, what is watched meanwhile, and what must hold.
+//! Hostile clients: their attacks, the observation of the server, and the conditions that must
+//! hold.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | [`Attack`], [`Stage`], and how an attack is run and judged |
-//! | `witness.rs` | other clients: what they wait, and what a bare echo waits at the same time |
+//! | `witness.rs` | other clients: their latencies, and those of a bare echo at the same time |
 //! | `connections.rs` | attacks by connections and their states |
 //! | `calls.rs` | attacks by calls |
 //! | `zookeeper.rs` | attacks on the ZooKeeper endpoint |
@@ -25,25 +26,25 @@ use evenkeel_protocol::pb;
 use self::witness::{Witness, WitnessReport};
 use crate::common::{Server, raw};
 
-/// What clients hold when their attack ends: connections, above all.
+/// Resources that clients hold when their attack ends, mainly connections.
 pub type Held = Box<dyn Any + Send>;
 
 /// One line of the table.
 pub struct Attack {
     /// Its name, which `EVENKEEL_HOSTILE_ONLY` selects by.
     pub name: &'static str,
-    /// Does it until [`Stage::runs`] says no, and returns what is held while the server is
+    /// Attacks until [`Stage::runs`] returns false. Returns what is held while the server is
     /// inspected.
     pub run: fn(&Stage) -> Held,
-    /// How much the server's resident memory may grow, MiB.
+    /// The limit for growth of the server's resident memory, in MiB.
     pub grown_mib_max: u64,
-    /// How much of that may be left when the clients are gone: what the allocator keeps, and cells
-    /// that are not flushed.
+    /// The limit for growth that remains when the clients are gone: memory retained by the
+    /// allocator, and unflushed cells.
     pub left_mib_max: u64,
 }
 
-/// Attacks that it does not withstand yet in a build without optimization: others' Puts wait for
-/// some hundred milliseconds. They are run when they are asked for by name.
+/// Attacks that an unoptimized build does not withstand yet: Puts of others wait for some hundred
+/// milliseconds. They run only if selected by name.
 pub fn unmet() -> impl Iterator<Item = &'static Attack> {
     calls::UNMET.iter()
 }
@@ -53,30 +54,30 @@ pub fn withstood() -> impl Iterator<Item = &'static Attack> {
     [connections::ATTACKS, calls::ATTACKS, zookeeper::ATTACKS].into_iter().flatten()
 }
 
-/// Requests, replies and buffers of them, scanners and the reserve of 256 MiB come to 46 MiB.
+/// The sum of requests, replies and their buffers, scanners and the reserve of 256 MiB is 46 MiB.
 const PARTS_MIB: u64 = 46;
-/// What the allocator keeps of short-lived memory, stacks, and blocks that a cache takes.
+/// Short-lived memory retained by the allocator, stacks, and blocks added to a cache.
 const MARGIN_MIB: u64 = 26;
-/// What the allocator keeps of memory that was given back to it.
+/// Freed memory that the allocator retains.
 const LEFT_MIB: u64 = 40;
-/// All of MemStores, with the slack of their chunks.
+/// All MemStores, with the slack of their chunks.
 const MEMSTORES_MIB: u64 = 104;
 
 impl Attack {
-    /// An attack that may use what clients' calls have.
+    /// An attack that may use the memory of clients' calls.
     pub const fn new(name: &'static str, run: fn(&Stage) -> Held) -> Self {
         let grown_mib_max = PARTS_MIB + MARGIN_MIB;
         Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB }
     }
 
-    /// One that writes: MemStores may fill.
+    /// An attack that writes: MemStores may fill.
     pub const fn that_writes(name: &'static str, run: fn(&Stage) -> Held) -> Self {
         let grown_mib_max = PARTS_MIB + MARGIN_MIB + MEMSTORES_MIB;
         Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB + MEMSTORES_MIB }
     }
 }
 
-/// What an attack has: the server's ports, a region, and its time.
+/// The parameters of an attack: the server's ports, a region, and its duration.
 #[derive(Clone)]
 pub struct Stage {
     pub regionserver: u16,
@@ -87,7 +88,7 @@ pub struct Stage {
     /// The table of other clients.
     pub bystander: pb::RegionSpecifier,
     pub until: Instant,
-    /// Whether attacks are as large as a hostile client would make them.
+    /// True if attacks have the size that a hostile client would choose.
     pub is_full_size: bool,
 }
 
@@ -97,18 +98,17 @@ pub const SMALL_ROWS: usize = 2000;
 pub const BIG_ROWS: usize = 4;
 
 impl Stage {
-    /// How many of something an attack has: what a build without optimization can be asked each
-    /// time, or all.
+    /// The size of an attack: what an unoptimized build can process, or the full size.
     pub fn sized(&self, usual: usize, full: usize) -> usize {
         if self.is_full_size { full } else { usual }
     }
 
-    /// Whether the attack goes on.
+    /// Returns true while the attack continues.
     pub fn runs(&self) -> bool {
         Instant::now() < self.until
     }
 
-    /// A connection that has said nothing. It never waits for long, whatever the server does.
+    /// A connection that has sent no bytes. Its reads and writes time out soon.
     pub fn connect(&self, port: u16) -> Option<TcpStream> {
         let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_write_timeout(Some(Duration::from_millis(100))).ok()?;
@@ -129,8 +129,8 @@ impl Stage {
         self.service(self.regionserver, "ClientService")
     }
 
-    /// Keeps `count` connections that `open` opens, and does `go_on` to each in turn until the time
-    /// is over; a new one takes the place of each that the server ended.
+    /// Keeps `count` connections from `open`, and calls `go_on` for each in turn until the attack
+    /// ends. Replaces each connection that the server closed.
     pub fn keep(
         &self,
         count: usize,
@@ -153,12 +153,12 @@ impl Stage {
     }
 }
 
-/// Sends what the server takes within the time that a connection waits; whether all of it.
+/// Sends bytes until the connection's timeout. Returns true if all were sent.
 pub fn push(stream: &mut TcpStream, bytes: &[u8]) -> bool {
     stream.write_all(bytes).is_ok()
 }
 
-/// Whether the server ended the connection. What it sent stays unread.
+/// Returns true if the server closed the connection. Received bytes stay unread.
 pub fn is_ended(stream: &TcpStream) -> bool {
     if stream.set_nonblocking(true).is_err() {
         return true;
@@ -170,7 +170,7 @@ pub fn is_ended(stream: &TcpStream) -> bool {
     ended || stream.set_nonblocking(false).is_err()
 }
 
-/// Reads and throws away what is there.
+/// Reads and discards the available bytes.
 pub fn drain(stream: &mut TcpStream) {
     let _ = stream.set_nonblocking(true);
     let mut sink = vec![0; 1 << 20];
@@ -178,13 +178,13 @@ pub fn drain(stream: &mut TcpStream) {
     let _ = stream.set_nonblocking(false);
 }
 
-/// What an attack came to.
+/// The result of an attack.
 pub struct Report {
     pub grown_mib: u64,
     pub left_mib: u64,
     pub descriptors: usize,
     pub witness: WitnessReport,
-    /// What does not hold.
+    /// The conditions that failed.
     pub faults: Vec<String>,
 }
 
@@ -193,7 +193,7 @@ pub fn bystander_row(n: usize) -> String {
     format!("row{:03}", n % 100)
 }
 
-/// What may be left of connections when the clients are gone, and after what time.
+/// The number of connections that may be left when the clients are gone, and the time limit.
 const LEFT_DESCRIPTORS_MAX: usize = 8;
 const GIVE_BACK: Duration = Duration::from_secs(8);
 
@@ -232,7 +232,7 @@ pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) 
     Report { grown_mib: mib(peak.0), left_mib: mib(left), descriptors: peak.1, witness, faults }
 }
 
-/// Waits until the server has given back what the clients made it hold; returns its resident bytes.
+/// Waits until the server has released the clients' resources; returns its resident bytes.
 fn given_back(server: &Server, rss_max: u64, descriptors: usize, faults: &mut Vec<String>) -> u64 {
     let deadline = Instant::now() + GIVE_BACK;
     loop {
@@ -254,7 +254,7 @@ fn given_back(server: &Server, rss_max: u64, descriptors: usize, faults: &mut Ve
     }
 }
 
-/// A client that comes now is let in, may write a small and a large value, and the log rolls.
+/// Checks that a new client is admitted, may write a small and a large value, and the log rolls.
 fn serves_new_clients(stage: &Stage) -> Result<(), String> {
     let put = |bytes: usize| {
         let value = pb::mutation_proto::column_value::QualifierValue {

@@ -1,15 +1,16 @@
-//! Other clients: small Gets and Puts to a table of their own while an attack runs.
+//! Other clients: small Gets and Puts to a separate table while an attack runs.
 //!
-//! Each sends its next request a little after the last answer, so a stall is one long answer. What
-//! counts is time: every request that would have been sent meanwhile waits for the rest of the
-//! stall. So one stall of 300 ms in 1.5 s is a fifth of all waits, and shows in the 99th
-//! percentile, however many quick answers there are.
+//! Each sends its next request shortly after the last answer, so a stall shows as one long answer.
+//! The percentiles are weighted by time: every request that would have been sent during a stall
+//! counts as waiting for the rest of it (correction of coordinated omission). So one stall of 300
+//! ms in 1.5 s is a fifth of all waits, and shows in the 99th percentile, regardless of the number
+//! of quick answers.
 //!
-//! An echo over loopback that works for a millisecond is timed in the same way. On a busy machine
-//! it waits for processors as the server's threads do, and what others may wait grows with it: a
-//! Put passes twice as many threads, with more work. Where the echo takes some milliseconds, as on
-//! a machine of two processors that does nothing else, a stall of 100 ms fails; where it takes 100
-//! ms, a stall of half a second does.
+//! An echo over loopback with a millisecond of work is timed in the same way. On a busy machine it
+//! waits for processors as the server's threads do, and the limit for the other clients grows with
+//! it: a Put passes through twice as many threads, with more work. If the echo takes some
+//! milliseconds, as on an otherwise idle machine of two processors, a stall of 100 ms fails; if it
+//! takes 100 ms, a stall of half a second does.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,18 +25,18 @@ use evenkeel_protocol::pb;
 use super::{Stage, bystander_row, put_request};
 use crate::common::raw;
 
-/// What the 99th of hundred answers may take where the echo takes no time.
+/// The limit of the 99th percentile if the echo takes no time.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// Between an answer and the next request.
+/// The pause between an answer and the next request.
 const PAUSE: Duration = Duration::from_millis(3);
-/// Work of the echo.
+/// The work of the echo.
 const WORK: Duration = Duration::from_millis(1);
-/// No answer in this time is a failure.
+/// The timeout of an answer; it is a failure.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 type Waits = JoinHandle<Result<Vec<Duration>, String>>;
 
-/// Clients that run.
+/// The running clients.
 pub struct Witness {
     stop: Arc<AtomicBool>,
     gets: Vec<Waits>,
@@ -43,7 +44,7 @@ pub struct Witness {
     echo: Waits,
 }
 
-/// What they waited: the 99th of hundred, and the longest.
+/// Their latencies: the 99th percentile and the maximum.
 #[derive(Debug)]
 pub struct WitnessReport {
     pub gets: (Duration, Duration),
@@ -95,7 +96,7 @@ impl Witness {
 }
 
 impl WitnessReport {
-    /// What the 99th of hundred answers may take.
+    /// The limit of the 99th percentile.
     fn wait_max(&self) -> Duration {
         WAIT_MAX + 4 * self.echo.0
     }
@@ -128,7 +129,7 @@ fn put(stage: &Stage, n: u32) -> Vec<u8> {
     raw::call(n, "Mutate", &put_request(&stage.bystander, &bystander_row(n as usize), vec![value]))
 }
 
-/// The time of each round until it is to stop.
+/// The time of each round until the end.
 fn waits(
     stop: &AtomicBool,
     mut round: impl FnMut(u32) -> Result<(), String>,
@@ -174,8 +175,8 @@ fn work(rounds: u64) {
     }
 }
 
-/// Rounds of [`work`] that take so long on a processor that does nothing else: by the shortest of
-/// some tries.
+/// The number of rounds of [`work`] that take this long on an otherwise idle processor: the minimum
+/// time of several tries.
 fn rounds_of(time: Duration) -> u64 {
     let tries = (0..20).map(|_| {
         let began = Instant::now();
@@ -186,7 +187,7 @@ fn rounds_of(time: Duration) -> u64 {
     u64::try_from(10_000 * time.as_nanos() / shortest.as_nanos()).unwrap_or(0)
 }
 
-/// The 99th of hundred waits, with those that stalls put off, and the longest.
+/// The 99th percentile, corrected for the requests that stalls put off, and the maximum.
 fn longest(answers: Vec<Duration>) -> (Duration, Duration) {
     let mut waits = Vec::new();
     for answer in answers {

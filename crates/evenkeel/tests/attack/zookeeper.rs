@@ -98,7 +98,7 @@ fn garbage(stage: &Stage) -> Held {
     })
 }
 
-/// Sessions whose connections go: they are kept until they expire.
+/// Sessions whose connections are closed: they are kept until they expire.
 fn sessions(stage: &Stage) -> Held {
     while stage.runs() {
         drop(session(stage));
@@ -106,7 +106,7 @@ fn sessions(stage: &Stage) -> Held {
     Box::new(())
 }
 
-/// Watches of nodes that are not there, as many as the server takes.
+/// Watches of absent nodes, up to the server's limit.
 fn watches(stage: &Stage) -> Held {
     let mut next = 0_u64;
     let mut batch = || -> Vec<u8> {

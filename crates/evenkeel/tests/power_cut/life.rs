@@ -1,4 +1,4 @@
-//! A server in this process, from its start until its power goes.
+//! A server in this process, from its start until its power is cut.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ use crate::common::{PORT_KEYS, config, free_ports, raw};
 use crate::scenarios::Step;
 use crate::world::World;
 
-/// How often a start is tried again whose ports somebody else took meanwhile.
+/// The number of attempts of a start whose ports another process took meanwhile.
 const PORT_ATTEMPTS: usize = 20;
-/// How long a server may need to finish what it goes on with after its start.
+/// The time limit of a server's background work after its start.
 const SETTLES: Duration = Duration::from_secs(5);
 
-/// A server and a client of it. The client goes first: a server that stops waits for calls of its
-/// connections.
+/// A server and a client of it. The client is dropped first: a stopping server waits for calls of
+/// its connections.
 pub struct Life {
     connection: Connection,
     runtime: tokio::runtime::Runtime,
@@ -42,7 +42,7 @@ struct Server {
 }
 
 impl Drop for Server {
-    /// The power goes.
+    /// Cuts the power.
     fn drop(&mut self) {
         self.fs.power_off();
         if let Some(running) = self.running.take() {
@@ -51,7 +51,7 @@ impl Drop for Server {
     }
 }
 
-/// Keeps nothing in the archive for a time, so that what was thrown away is gone.
+/// The archive keeps no file, so deleted data is gone.
 const SETTINGS: [(&str, &str); 5] = [
     ("hbase.master.hfilecleaner.ttl", "0"),
     ("hbase.master.logcleaner.ttl", "0"),
@@ -86,7 +86,7 @@ impl Life {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
         let bootstrap = format!("127.0.0.1:{}", ports[1]);
-        // What is not served now is not served later.
+        // A region that is not served immediately is not served later either.
         let config =
             ClientConfig { retries: 3, operation_timeout: Duration::from_secs(20), ..config(&bootstrap) };
         let connection =
@@ -94,12 +94,12 @@ impl Life {
         Ok(Self { connection, runtime, ports, server })
     }
 
-    /// What is there.
+    /// The current state.
     pub fn world(&self) -> Result<World, String> {
         self.runtime.block_on(World::of(&self.connection))
     }
 
-    /// What is there once the archive is empty, and as soon as it is what it should be.
+    /// The state once the archive is empty, as soon as it is the expected one.
     pub fn settled(&self, is_good: impl Fn(&World) -> bool) -> Result<World, String> {
         self.runtime
             .block_on(self.connection.admin().run_cleaner_chore())
@@ -114,7 +114,7 @@ impl Life {
         }
     }
 
-    /// Writes to every region of every table that is served.
+    /// Writes to every region of every served table.
     pub fn use_tables(&self) -> Result<(), String> {
         let enabled =
             self.world()?.tables.into_iter().filter(|(_, table)| table.state == TableState::Enabled);
@@ -131,7 +131,7 @@ impl Life {
         Ok(())
     }
 
-    /// Does what a step says, and waits for its answer.
+    /// Executes a step, and waits for its answer.
     pub fn take(&self, step: &Step) -> Result<(), String> {
         match step {
             Step::BulkLoad(table, row) => self.bulk_load(table, row),
@@ -210,7 +210,7 @@ impl Life {
         Err("the janitor lets go of nothing".to_owned())
     }
 
-    /// Loads a file as a client does that syncs nothing.
+    /// Bulk loads a file as a client that syncs nothing.
     fn bulk_load(&self, table: &str, row: &str) -> Result<(), String> {
         let regions = self.runtime.block_on(self.connection.admin().regions(&name(table)));
         let region = regions.map_err(|e| e.to_string())?.remove(0).region;

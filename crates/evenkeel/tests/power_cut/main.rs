@@ -1,20 +1,20 @@
-//! The power is cut at every step of what a master does, and the next start serves a state from
-//! before or after it.
+//! The power is cut at every step of the master's operations, and the next start serves a state
+//! from before or after the operation.
 //!
-//! A whole server runs in this process on a disk that writes down each step
-//! ([`PowerCutFileSystem`]). A [`SCENARIOS`] entry prepares some tables, then does its steps while
-//! the disk records: operations of the master, and Puts with FSYNC_WAL. Each recorded step gives a
-//! disk as a power cut there may leave it, by a number that chooses what is left of everything that
-//! was not synced. On that disk a server must start, without exception, and:
+//! A whole server runs in this process on a disk that records each step ([`PowerCutFileSystem`]). A
+//! [`SCENARIOS`] entry prepares some tables, then executes its steps while the disk records:
+//! operations of the master, and Puts with FSYNC_WAL. For each recorded step, there is a disk as a
+//! power cut may leave it; a number selects the parts of unsynced data that survive. On that disk a
+//! server must start, without exception, and:
 //!
-//! - all that is compared of a cluster ([`World`]: tables, states, families, regions, rows,
-//!   namespaces, snapshots) is as after the last step that was answered, or as after the step that
-//!   was under way;
-//! - so every row that was acknowledged with FSYNC_WAL is there, also once the cleaners have
-//!   emptied the archive;
-//! - regions cover all keys, every table can be read, and written while it is enabled.
+//! - all compared properties of a cluster ([`World`]: tables, states, families, regions, rows,
+//!   namespaces, snapshots) are as after the last answered step, or as after the step in flight;
+//! - so every row acknowledged with FSYNC_WAL is there, also once the cleaners have emptied the
+//!   archive;
+//! - regions cover all keys, and every table can be read, and written while it is enabled.
 //!
-//! That start is recorded, too, and cut at some step: the start after it must come to the same.
+//! That start is recorded, too, and cut at some step: the start after it must lead to the same
+//! state.
 //!
 //! `EVENKEEL_SERVER_POWER_CUTS` is the number of cuts, or `all` for every step with two choices
 //! each; `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run, `EVENKEEL_TEST_SEED`
@@ -41,20 +41,19 @@ use life::Life;
 use scenarios::{SCENARIOS, Scenario};
 use world::World;
 
-/// Cuts of a run that is not told how many.
+/// The default number of cuts.
 const CUTS: usize = 112;
-/// Choices for each step of a full run: nothing that was not synced is left, or some parts of it.
+/// Choices for each step of a full run: no unsynced data survives, or some parts of it.
 const CHOICES_OF_ALL: u64 = 2;
-/// Threads that go through scenarios: a start mostly waits.
+/// Threads that run scenarios: a start mostly waits.
 const THREADS: usize = 3;
-/// Failures that are told in full.
+/// The maximum number of failures printed in full.
 const TOLD_MAX: usize = 12;
 
-/// A scenario as it went.
+/// An executed scenario.
 struct Run {
     recording: Recording,
-    /// What was seen before the first step and after each, and how many steps of the disk there
-    /// were by its answer.
+    /// The state before the first step and after each, and the number of disk steps at its answer.
     worlds: Vec<(usize, World)>,
 }
 
@@ -75,7 +74,7 @@ impl Run {
         Ok(Self { recording, worlds })
     }
 
-    /// What may be found after a cut, with the number of steps of the scenario that it is of.
+    /// The states that may be found after a cut, each with its number of scenario steps.
     fn expected(&self, at: usize) -> Vec<(usize, &World)> {
         let answered = self.worlds.iter().rposition(|(steps, _)| *steps <= at).unwrap_or(0);
         self.worlds
@@ -88,7 +87,7 @@ impl Run {
     }
 }
 
-/// A cut, and a number for what it leaves and whether the next start is cut as well.
+/// A cut, the choice of the data that survives, and if the next start is cut as well.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     at: usize,
@@ -96,7 +95,7 @@ struct Cut {
     again: Option<u64>,
 }
 
-/// Starts on the disk that a cut left; gives the number of the scenario's step that was found.
+/// Starts on the disk after a cut; returns the number of the scenario's step that was found.
 fn check(run: &Run, cut: Cut, root: &Path) -> Result<usize, String> {
     let fs = run.recording.disk_after(cut.at, cut.choice);
     fs.start_recording();
@@ -136,7 +135,7 @@ fn cuts(run: &Run, count: Option<usize>, random: &mut StdRng) -> Vec<Cut> {
                 Cut { at, choice, again: (choice > 0).then(|| random.random()) }
             })
             .collect(),
-        // A part of the steps each, so that none is left out for long.
+        // Each from another part of the steps, so that no long part is left out.
         Some(count) => (0..count)
             .map(|part| {
                 let (from, to) = (part * (len + 1) / count, (part + 1) * (len + 1) / count);
@@ -148,7 +147,7 @@ fn cuts(run: &Run, count: Option<usize>, random: &mut StdRng) -> Vec<Cut> {
     }
 }
 
-/// What went wrong in a scenario, and how many cuts were made by the step that was found.
+/// The failures of a scenario, and the number of cuts by the step that was found.
 #[derive(Default)]
 struct Outcome {
     failures: Vec<String>,

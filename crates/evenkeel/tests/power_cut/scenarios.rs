@@ -1,11 +1,11 @@
-//! What is done while the disk records.
+//! The operations that run while the disk records.
 
 use Step::*;
 
 /// A step of a client.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// A table of the families `f` and `g`, cut at these keys.
+    /// A table of the families `f` and `g`, split at these keys.
     Create(&'static str, &'static [&'static str]),
     /// A row with a cell in each of these families, with FSYNC_WAL.
     Put(&'static str, &'static str, &'static [&'static str]),
@@ -13,7 +13,7 @@ pub enum Step {
     Enable(&'static str),
     Disable(&'static str),
     Delete(&'static str),
-    /// A table, and whether its regions stay.
+    /// A table, and true if its region boundaries stay.
     Truncate(&'static str, bool),
     AddFamily(&'static str, &'static str),
     /// Sets VERSIONS.
@@ -24,7 +24,7 @@ pub enum Step {
     Merge(&'static str),
     /// The first region.
     Move(&'static str),
-    /// Waits until the janitor has let go of a region that was split or merged.
+    /// Waits until the janitor has cleaned up a region that was split or merged.
     Janitor,
     Snapshot(&'static str, &'static str),
     DeleteSnapshot(&'static str),
@@ -38,7 +38,7 @@ pub enum Step {
     RollLogs,
 }
 
-/// Steps, and those before them that are not recorded.
+/// Steps, and the unrecorded steps before them.
 pub struct Scenario {
     pub name: &'static str,
     pub prepared: &'static [Step],

@@ -1,4 +1,4 @@
-//! All that is compared of a cluster.
+//! The compared properties of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,12 +22,12 @@ pub struct Table {
     pub families: BTreeMap<String, String>,
     /// Start keys of the regions, which cover all keys.
     pub starts: Vec<Bytes>,
-    /// `row/family` of all cells; not known while the table is disabled.
+    /// `row/family` of all cells; unknown while the table is disabled.
     pub cells: Option<Vec<String>>,
 }
 
 impl World {
-    /// Asks for everything.
+    /// Queries all properties.
     pub async fn of(connection: &Connection) -> Result<Self, String> {
         let (admin, mut world) = (connection.admin(), Self::default());
         for name in admin.list_tables().await.map_err(say("list"))? {
@@ -42,7 +42,7 @@ impl World {
         Ok(world)
     }
 
-    /// What another has instead, as text.
+    /// The differences of another state, as text.
     pub fn differences(&self, found: &Self) -> String {
         let mut lines = Vec::new();
         let names: BTreeSet<_> = self.tables.keys().chain(found.tables.keys()).collect();
