@@ -4,9 +4,9 @@
 //! Both sides run the same commands ([`Side`]): ours in this process, HBase's in one JVM for the
 //! whole report (`evenkeel.interop.FilesSpeed`), so that its code is compiled when it is measured.
 //! The sides alternate. Each runs a command [`Sizes::warm_ups`] times as warm-up and
-//! [`Sizes::rounds`] times measured, and the least CPU of those counts, since other load of the
-//! machine only adds to it. CPU is that of the whole process, user and system, with the JVM's
-//! compiler and collector.
+//! [`Sizes::rounds`] times measured. The minimum CPU of the measured runs counts, because other
+//! load of the machine only increases it. CPU is that of the whole process, user and system, with
+//! the JVM's compiler and collector.
 //!
 //! [`run`] has the rows.
 

@@ -59,7 +59,7 @@ impl Sizes {
 
 /// A cache policy.
 trait Policy {
-    /// Requests a block; returns whether it was cached. It may be cached afterwards.
+    /// Requests a block. Returns true if it was cached. It may be cached afterwards.
     fn ask(&mut self, key: u64, size: u64) -> bool;
 }
 

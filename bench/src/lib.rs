@@ -28,10 +28,10 @@ use rustix::time::{ClockId, clock_gettime};
 /// Bytes of the block cache: larger than any benchmark's data.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// A region of one family, `f`, that covers every row, with a WAL of its own below `root`.
+/// A region of one family, `f`, that covers every row, with a separate WAL below `root`.
 ///
 /// # Errors
-/// The file system's error.
+/// I/O errors.
 pub fn region_in(fs: Arc<dyn FileSystem>, root: PathBuf) -> Result<Arc<Region>> {
     let family = ColumnFamilyDescriptor::new(b"f")?;
     let table = TableDescriptor::new(TableName::new("default", "bench")?).with_family(family);
@@ -41,7 +41,7 @@ pub fn region_in(fs: Arc<dyn FileSystem>, root: PathBuf) -> Result<Arc<Region>> 
 /// As [`region_in`], for the given table and cache.
 ///
 /// # Errors
-/// The file system's error.
+/// I/O errors.
 pub fn region_of(
     fs: Arc<dyn FileSystem>,
     root: PathBuf,

@@ -1,5 +1,4 @@
-//! The reports: HBase and Evenkeel, one after the other on the same core, with the load on another
-//! core.
+//! The reports: HBase and Evenkeel in turn on the same core, with the load on another core.
 //!
 //! | module | content |
 //! |---|---|
@@ -11,11 +10,11 @@
 //! | `hits` | hits in the block cache, from the servers' counters |
 //! | [`output`] | tables, plots, raw histograms |
 //! | `seconds` | [`Seconds`](seconds::Seconds): seconds of a row with high latency |
-//! | [`other_load`] | the CPU that other processes used meanwhile |
+//! | [`other_load`] | the CPU that other processes used during the report |
 //!
 //! Rules: both sides have the same data, written by the same client with the same codec, and
 //! acknowledge at the same durability, which each report states. Rows with a fixed rate are open
-//! loops; peaks are closed loops. Each figure has its ratio beside it; where Evenkeel loses, the
+//! loops; peaks are closed loops. Each figure has its ratio beside it; if Evenkeel is worse, the
 //! ratio is below 1 and stays in the table.
 
 pub mod deploys;

@@ -23,7 +23,7 @@
 //! - every table is served, without a restart, and leftovers can be removed;
 //! - memory and descriptors stay below [`RESIDENT_MIB_MAX`] and [`DESCRIPTORS_MAX`].
 //!
-//! Anything else is an *anomaly*. It is saved in its own folder, with the seed, the history, the
+//! Any violation is an *anomaly*. It is saved in a separate folder, with the seed, the history, the
 //! log and the data directory; the run continues with a new directory. A seed repeats the choices
 //! of a run, not its timing.
 //!
@@ -32,10 +32,10 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`history`] | histories of rows, and whether they are linearizable |
+//! | [`history`] | histories of rows, and the check that they are linearizable |
 //! | [`process`] | the server's process and its disk faults |
 //! | [`registers`] | workers on shared rows |
-//! | [`owned_rows`] | workers with rows of their own |
+//! | [`owned_rows`] | workers that own their rows |
 //! | [`schema_changes`] | the administrator |
 //! | [`process_sampler`] | memory and descriptors over time |
 
@@ -95,11 +95,11 @@ const ANOMALIES_MAX: usize = 8;
 /// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long.
+    /// The duration.
     pub time: Duration,
     /// The seed of all choices.
     pub seed: u64,
-    /// Where the report and the anomalies go.
+    /// The directory of the report and the anomalies.
     pub out: PathBuf,
     /// `DURABILITY` of the tables.
     pub durability: String,
@@ -109,7 +109,7 @@ impl Options {
     /// Parses a command line.
     ///
     /// # Errors
-    /// The word that is not understood.
+    /// The unknown word.
     pub fn of_words(words: &[String]) -> Result<Self, String> {
         let seed = rand::rng().random_range(1..1_000_000_000);
         let (out, durability) = (PathBuf::from("target/soak"), "USE_DEFAULT".to_owned());
@@ -144,24 +144,24 @@ pub struct Running {
 }
 
 impl Running {
-    /// Whether the workers shall stop.
+    /// Returns true if the workers must stop.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// How often the server was started in the epoch.
+    /// The number of server starts in the epoch.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::SeqCst)
     }
 }
 
-/// A family with all its versions but one forgotten.
+/// A family that keeps one version.
 fn family(name: &str) -> ColumnFamilyDescriptor {
     // Names here are literals of one letter.
     ColumnFamilyDescriptor::new(name.as_bytes()).unwrap_or_else(|e| unreachable!("{name}: {e}"))
 }
 
-/// What a run has seen.
+/// The observations of a run.
 #[derive(Default)]
 struct Report {
     epochs: u64,
@@ -177,7 +177,7 @@ struct Report {
 /// Runs a soak. The report is written even if there are anomalies.
 ///
 /// # Errors
-/// The anomalies, one a line, or what keeps the run from going on.
+/// The anomalies, one per line, or the error that ended the run.
 pub fn run(options: &Options) -> Result<(), String> {
     let out = &options.out;
     fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
@@ -256,7 +256,7 @@ impl<'a> Soak<'a> {
         })
     }
 
-    /// Epoch after epoch until the time is over.
+    /// Runs epochs until the time is over.
     async fn live(&mut self, end: Instant, report: &mut Report) -> Result<(), String> {
         self.start()?;
         self.create_tables().await?;
@@ -303,7 +303,7 @@ impl<'a> Soak<'a> {
         Connection::connect(config).await.map_err(|e| format!("no connection: {e}"))
     }
 
-    /// Load, disasters, and the check of everything. Gives the names of the disasters.
+    /// Runs the load and the faults, then checks everything. Returns the names of the faults.
     async fn epoch(&mut self, epoch: u64, report: &mut Report) -> Result<Vec<String>, String> {
         let running = Arc::new(Running::default());
         let (patient, once) = (self.connect(100).await?, self.connect(0).await?);
@@ -337,7 +337,7 @@ impl<'a> Soak<'a> {
 
     async fn check(&mut self, registers: registers::Epoch) -> Result<(), String> {
         let fresh = self.connect(100).await?;
-        // Calls without an answer that the server has still in hand end in this time.
+        // Calls in flight in the server, whose answers were lost, end in this time.
         tokio::time::sleep(Duration::from_millis(500)).await;
         self.registers
             .verify(registers, &fresh.table(REGISTERS.parse().map_err(|e| format!("{e}"))?))
@@ -371,7 +371,7 @@ impl<'a> Soak<'a> {
 
     /// Kills the server and keeps its log and its directory.
     fn keep(&mut self, folder: &Path, what: &str) -> std::io::Result<()> {
-        // What a debugger would ask first: where its threads are.
+        // The state that a debugger would show first: where the threads are.
         if let Some(pid) = self.server.pid() {
             fs::create_dir_all(folder)?;
             fs::write(folder.join("threads.txt"), threads(pid))?;
@@ -414,7 +414,7 @@ struct Fault {
     /// The time without a fault before it.
     calm: Duration,
     kind: FaultKind,
-    /// How long it lasts.
+    /// Its duration.
     lasts: Duration,
 }
 
@@ -424,7 +424,7 @@ enum FaultKind {
     Restart,
     Freeze,
     DiskFault(DiskFault),
-    /// Killed while its disk is bad.
+    /// A kill during a disk fault.
     DiskAndKill(DiskFault),
 }
 
@@ -453,7 +453,7 @@ impl Fault {
     }
 }
 
-/// Disasters one after the other; at the end the server runs and its disk is sound.
+/// Applies faults in sequence; at the end the server runs and its disk is sound.
 async fn strike_all(
     disasters: &[Fault],
     server: &mut Server,
@@ -475,7 +475,7 @@ async fn strike_all(
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     if !server.runs() {
-        // A log that failed under a fault may end the server some moments after it.
+        // A log that failed under a fault may end the server some moments later.
         tokio::task::block_in_place(|| start_again(server, watch, running))?;
     }
     Ok(())

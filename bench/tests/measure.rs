@@ -1,4 +1,4 @@
-//! The measuring tools run: those whose sizes can be small, end to end.
+//! The measuring tools run end to end, those that support small sizes.
 
 use std::process::{Command, Output};
 
@@ -6,7 +6,7 @@ fn measure(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_measure")).args(words).output().expect("it starts")
 }
 
-/// What a tool prints when it succeeds.
+/// The output of a successful tool.
 fn printed(words: &[&str]) -> String {
     let run = measure(words);
     assert!(run.status.success(), "{words:?}: {}", String::from_utf8_lossy(&run.stderr));

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Runs a short report into a folder; its text.
+/// Runs a short report into a folder; returns its text.
 fn short(report: &str, options: &[&str], out: &Path) -> String {
     let run = Command::new(env!("CARGO_BIN_EXE_report"))
         .args([report, "--short", &format!("--out={}", out.display())])
@@ -20,7 +20,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// The plots that a report shows are there, and no plot or histogram is there that belongs to none
+/// Checks that the plots shown in a report exist, and that every plot or histogram belongs to one
 /// of its rows.
 fn assert_files_fit(text: &str, out: &Path, report: &str) {
     let mut shown: Vec<_> = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
@@ -37,7 +37,7 @@ fn assert_files_fit(text: &str, out: &Path, report: &str) {
     }
 }
 
-/// A row has a column of hits, and as many servers counted some in it.
+/// Checks that a row has a column of hits, and that this number of servers counted hits in it.
 fn assert_hits(text: &str, row: &str, count: usize) {
     let section =
         text.split("\n## ").find(|section| section.lines().next().is_some_and(|title| title.contains(row)));

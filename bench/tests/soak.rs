@@ -1,4 +1,4 @@
-//! The soak works: it finds nothing on a sound server, and finds lost writes if a server loses
+//! The soak works: it finds no anomaly on a sound server, and finds lost writes if a server loses
 //! them.
 
 use std::path::Path;
@@ -20,7 +20,7 @@ fn a_server_survives_everything() {
     let mut options = vec!["--minutes", &minutes];
     let seed = std::env::var("EVENKEEL_TEST_SEED");
     options.extend(seed.iter().flat_map(|seed| ["--seed", seed.as_str()]));
-    // Anomalies stay there when the test fails.
+    // Anomalies stay in this folder when the test fails.
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("soak");
     let run = soak(&options, &out);
     let (text, why) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));

@@ -4,9 +4,9 @@
 //!
 //!     cargo run --release -p evenkeel-bench --bin get_over_echo [calls]
 //!
-//! Both servers run in this process, one after the other, with one connection; the client is a
-//! blocking socket that sends prepared requests. The figure is the CPU time of all threads except
-//! the client's.
+//! Both servers run in this process, one at a time, with one connection; the client is a blocking
+//! socket that sends prepared requests. The figure is the CPU time of all threads except the
+//! client's.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

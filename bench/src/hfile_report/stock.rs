@@ -45,7 +45,7 @@ impl Side for Stock {
             if self.answers.read_line(&mut line)? == 0 {
                 return Err(format!("the JVM ended at {command}").into());
             }
-            // The tools print lines of their own.
+            // The tools print other lines, too.
             if let Some(numbers) = line.strip_prefix("done ") {
                 return cost(numbers);
             }

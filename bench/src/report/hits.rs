@@ -1,4 +1,4 @@
-//! Hits of data blocks in the block cache, from each server's own counters.
+//! Hits of data blocks in the block cache, from each server's counters.
 //!
 //! Both use HBase's metric names. A stock server writes them to a metrics file, since the published
 //! jars have no info server; Evenkeel logs them every second (`bench/conf/server.properties`).
@@ -49,7 +49,7 @@ impl CacheLookups {
     }
 }
 
-/// Measures rows at the same time, and the hit ratio of all their data blocks.
+/// Measures rows concurrently, and the hit ratio of all their data blocks.
 ///
 /// # Errors
 /// The error, or that of a server without counters.

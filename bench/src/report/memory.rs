@@ -1,10 +1,10 @@
 //! Memory of a cell in a MemStore, from each server's log of flushes.
 //!
-//! Stock HBase logs `Finished flush of dataSize ~.../N, heapSize ~.../M, ... for REGION`, where the
-//! heap size is that of the cells, their chunks' share and the index over them by its own estimates
-//! of object sizes; Evenkeel logs `flushed` as a JSON object with `cells` and `heap_bytes`, the
-//! bytes of its arenas' nodes. Every cell is flushed once, so the sums over a table's flushes cover
-//! all its cells.
+//! Stock HBase logs `Finished flush of dataSize ~.../N, heapSize ~.../M, ... for REGION`. Its heap
+//! size is that of the cells, their share of the chunks and the index over them, by HBase's
+//! estimates of object sizes. Evenkeel logs `flushed` as a JSON object with `cells` and
+//! `heap_bytes`, the bytes of its arenas' nodes. Every cell is flushed once, so the sums over a
+//! table's flushes cover all its cells.
 
 use super::output::Results;
 use super::servers::Session;

@@ -1,10 +1,10 @@
 //! [`OtherLoad`]: the part of the machine's CPU time that went to other processes.
 //!
-//! The load average cannot be used: it includes threads of the report's own server that wait for
-//! its one core, and a report that ended a minute ago. So the figure comes from `/proc`: the busy
-//! time of all cores, less the CPU of this process and its descendants, ended ones included, and
-//! less that of the kernel's threads, which work for all processes. The remainder is other
-//! processes, interrupts, and time taken by the hypervisor.
+//! The load average is unsuitable: it includes threads of the report's server that wait for its one
+//! core, and a report that ended a minute ago. So the figure comes from `/proc`: the busy time of
+//! all cores, less the CPU of this process and its descendants, ended ones included, and less that
+//! of the kernel's threads, which work for all processes. The remainder is other processes,
+//! interrupts, and time taken by the hypervisor.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,25 +12,25 @@ use std::time::Duration;
 
 use evenkeel_pe::host::CoreTimes;
 
-/// The share of all cores' time used by others above which a report says that it must not be
+/// The share of all cores' time used by others above which a report states that it must not be
 /// quoted.
 pub const OTHERS_MAX: f64 = 0.05;
 
 /// The ancestor of all threads of the kernel.
 const KTHREADD: u32 = 2;
 
-/// Clock ticks since the machine began.
+/// Clock ticks since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ticks {
     /// Of all cores.
     all: f64,
-    /// In which a core was busy, or kept by the hypervisor.
+    /// Ticks in which a core was busy, or kept by the hypervisor.
     busy: f64,
     /// CPU of this process, its descendants, and the kernel's threads.
     own: f64,
 }
 
-/// The share of others before the report and since its begin.
+/// The share of others before the report and since its start.
 #[derive(Clone, Debug)]
 pub struct OtherLoad {
     before: Option<f64>,
@@ -38,7 +38,7 @@ pub struct OtherLoad {
 }
 
 impl OtherLoad {
-    /// Samples the machine for a while before anything runs.
+    /// Samples the machine for a while before the report starts.
     pub fn watch(length: Duration) -> Self {
         let first = Ticks::now();
         std::thread::sleep(length);
@@ -46,7 +46,7 @@ impl OtherLoad {
         Self { before: share(first, start), start }
     }
 
-    /// The share of all cores' time that others used before the report began, and since; `None`
+    /// The share of all cores' time that others used before the report started, and since; `None`
     /// without `/proc`.
     pub fn shares(&self) -> [Option<f64>; 2] {
         [self.before, share(self.start, Ticks::now())]

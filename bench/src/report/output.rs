@@ -15,10 +15,10 @@ use super::other_load::{OTHERS_MAX, OtherLoad};
 use super::seconds::{self, Seconds};
 use super::servers::{ReportContext, ServerKind};
 
-/// How long a report samples the machine before it begins: a full and a short one.
+/// The durations of sampling the machine before a report starts: a full and a short one.
 const WATCH: [Duration; 2] = [Duration::from_secs(3), Duration::from_millis(200)];
 
-/// The endings of a report's files, former ones included.
+/// The suffixes of a report's files, former ones included.
 const ENDINGS: [&str; 6] = ["-percentiles.svg", "-time.svg", "-stolen.svg", "-rate.svg", ".hgrm", ".csv"];
 
 /// One row of a report: its options, and each server's results.
@@ -45,7 +45,7 @@ impl Row {
         self.servers.values().collect()
     }
 
-    /// The host's share while it was measured, if known and analysed.
+    /// The share of stolen time during the row, if known and analysed.
     fn stolen(&self) -> Option<Plot> {
         page::stolen(&self.reports()).filter(|_| self.is_over_time())
     }
@@ -436,7 +436,7 @@ impl Results {
         );
     }
 
-    /// The bad seconds of each server, and the host's part in them.
+    /// The bad seconds of each server, and the number caused by the host.
     fn worst_seconds(&self, row: &Row, out: &mut String) {
         for kind in &self.order {
             let seconds = row.servers.get(kind).and_then(|report| Seconds::of(&report.intervals));

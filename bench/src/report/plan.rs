@@ -99,7 +99,7 @@ impl Plan {
     }
 
     /// Sizes and durations with which the report takes at most `minutes` on an idle machine. Rows
-    /// that begin too late are cut, see [`super::servers::Session::measure`].
+    /// that start too late are cut, see [`super::servers::Session::measure`].
     fn bound(&mut self, minutes: f64) -> Result<(), String> {
         // The number of rows on each server, and of its starts.
         let (rows, starts) = match self.report.as_str() {

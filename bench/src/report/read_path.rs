@@ -173,8 +173,8 @@ fn batch_callers(lab: &ReportContext) -> Vec<usize> {
     }
 }
 
-/// Whether one load process saturates a server's core: CPU of the load and of the server in the row
-/// of many callers.
+/// Checks that one load process saturates a server's core: CPU of the load and of the server in the
+/// row of many callers.
 fn saturation(results: &mut Results) {
     let mut text = String::from(
         "One process of load on one core, 240 callers on 4 connections, a server on another core; the table is flushed, \

@@ -213,13 +213,13 @@ fn common_settings() -> Result<Settings, String> {
 
 /// A running server and the rows measured on it.
 pub struct Session<'a> {
-    /// The lab.
+    /// The environment of the report.
     pub lab: &'a ReportContext,
-    /// Which server it is.
+    /// The kind of the server.
     pub kind: ServerKind,
     target: Target,
     process: ServerProcess,
-    /// Whether a row has been measured on it.
+    /// True if a row has been measured on it.
     warm: AtomicBool,
     server: Server,
 }

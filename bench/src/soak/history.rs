@@ -17,7 +17,7 @@
 
 use std::collections::HashSet;
 
-/// What one row holds.
+/// The content of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RowState {
     /// The register, `a:v`.
@@ -43,14 +43,14 @@ pub enum Operation {
         expected: Option<u64>,
         /// The value to write.
         value: u64,
-        /// The answer.
+        /// True if the register was written.
         done: bool,
     },
-    /// Adds to the counter; the answer.
+    /// Adds to the counter; the second number is the answer.
     Increment(i64, i64),
-    /// Appends to the list; the answer.
+    /// Appends to the list; with the answer.
     Append(Vec<u8>, (usize, u64)),
-    /// Reads the row; the answer.
+    /// Reads the row; the answer is the state.
     Get(RowState),
 }
 
@@ -104,7 +104,7 @@ pub struct Entry {
     pub sent_ns: u64,
     /// The time of its response; `None` for none.
     pub answered_ns: Option<u64>,
-    /// The operation. Its response is meaningless if none came.
+    /// The operation. Its response is meaningless without an answer.
     pub operation: Operation,
 }
 
@@ -129,8 +129,8 @@ struct Configuration {
     applied: u64,
 }
 
-/// Checks whether some order of a row's operations explains all responses. The row has no cell at
-/// first.
+/// Checks if some order of a row's operations explains all responses. The row has no cell at the
+/// start.
 pub fn check(entries: &[Entry]) -> Verdict {
     let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(entries.len() * 2);
     for (index, entry) in entries.iter().enumerate() {
@@ -158,8 +158,8 @@ pub fn check(entries: &[Entry]) -> Verdict {
     Verdict::Linearizable
 }
 
-/// All configurations in which the operation in `slot` has taken effect by now. `None` if they are
-/// too many.
+/// All configurations in which the operation in `slot` has taken effect by this time. `None` if
+/// they are too many.
 fn after_answer(
     entries: &[Entry],
     slots: &[Option<usize>; 64],
@@ -220,7 +220,7 @@ mod tests {
         let history =
             [entry(1, 2, Operation::Put(7)), entry(3, 4, Operation::Put(8)), entry(5, 6, get(Some(7)))];
         assert_eq!(check(&history), Verdict::Violation(2));
-        // The same answers to operations that overlap are none.
+        // The same answers to overlapping operations are no violation.
         let history =
             [entry(1, 9, Operation::Put(7)), entry(3, 4, Operation::Put(8)), entry(5, 6, get(Some(7)))];
         assert_eq!(check(&history), Verdict::Linearizable);

@@ -1,9 +1,9 @@
-//! Workers with rows of their own: acknowledged writes survive all faults.
+//! Workers that own their rows: acknowledged writes survive all faults.
 //!
-//! Each write of a row has a number, which is its timestamp as well, so that writes take effect in
-//! the order of their numbers, whenever they arrive. Every [`DELETE_EVERY`]th write deletes the
-//! row. A row holds its number in four columns of two families, each followed by filler whose
-//! length and bytes are derived from the number. A row must show one complete write, from the last
+//! Each write of a row has a number, which is its timestamp as well, so writes take effect in the
+//! order of their numbers, in any order of arrival. Every [`DELETE_EVERY`]th write deletes the row.
+//! A row holds its number in four columns of two families, each followed by filler whose length and
+//! bytes are derived from the number. A row must show one complete write, from the last
 //! acknowledged to the last attempted one.
 
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl OwnedRows {
         tasks
     }
 
-    /// The acknowledged numbers now.
+    /// The current acknowledged numbers.
     pub fn low(&self) -> AcknowledgedRows {
         AcknowledgedRows(self.all.iter().map(|rows| rows.low()).collect())
     }
@@ -261,7 +261,7 @@ async fn read(
     Ok(())
 }
 
-/// Scans a range under load: rows are in order, none twice, none missing, each as its owner wrote
+/// Scans a range under load: rows are in order, without duplicates or gaps, each as its owner wrote
 /// it.
 async fn scan(table: &Table, all: &[Arc<Rows>], rng: &mut StdRng, counts: &[AtomicU64; 2]) -> Outcome {
     let low: Vec<_> = all.iter().map(|rows| rows.low()).collect();

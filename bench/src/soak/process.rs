@@ -1,16 +1,16 @@
 //! The server under test: a process that the soak kills, stops, and gives disk faults.
 //!
-//! The process is the soak's own binary, called with [`SERVE`]. It runs a whole standalone server
-//! over a [`FaultyFileSystem`] on the local one, and reads commands from its standard input:
+//! The process is the soak's binary, called with [`SERVE`]. It runs a whole standalone server over
+//! a [`FaultyFileSystem`] on the local one, and reads commands from its standard input:
 //!
 //! | line | effect |
 //! |---|---|
-//! | `fault NAME` | a fault of [`DiskFault`] begins |
+//! | `fault NAME` | a fault of [`DiskFault`] starts |
 //! | `heal` | all faults end |
 //! | `stop` | an orderly stop, as at SIGTERM |
 //!
-//! It prints `ready` when it answers and `asked to stop: REASON` when it stops by itself. It exits
-//! when its standard input closes, so that it never outlives the soak.
+//! It prints `ready` when it answers and `asked to stop: REASON` when it stops on an error. It
+//! exits when its standard input closes, so that it never outlives the soak.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -34,7 +34,7 @@ pub const SERVE: &str = "--serve";
 const START_MAX: Duration = Duration::from_secs(90);
 /// The timeout of an orderly stop.
 const STOP_MAX: Duration = Duration::from_secs(90);
-/// The exit status of a server that stopped by itself, as when its log fails.
+/// The exit status of a server that stopped on an error, as when its log fails.
 const STOPPED_ITSELF: u8 = 3;
 
 /// A disk fault.
@@ -148,7 +148,7 @@ pub struct Server {
     ports: [u16; 3],
     settings: Vec<(String, String)>,
     process: Option<(Child, ChildStdin)>,
-    /// Whether the running process announced that it stops by itself.
+    /// True if the running process announced that it stops on an error.
     stops_itself: Arc<AtomicBool>,
 }
 
@@ -159,7 +159,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// A server that does not run yet, with a folder of its own.
+    /// A stopped server, with a private folder.
     ///
     /// # Errors
     /// The system's error.
@@ -241,14 +241,14 @@ impl Server {
         }
     }
 
-    /// Returns true if it runs and has not stopped by itself.
+    /// Returns true if it runs and has not announced a stop.
     pub fn runs(&mut self) -> bool {
         let stops = self.stops_itself.load(Ordering::Relaxed);
         !stops
             && self.process.as_mut().is_some_and(|(p, _)| p.try_wait().is_ok_and(|status| status.is_none()))
     }
 
-    /// Begins a fault of its disk.
+    /// Starts a fault of its disk.
     pub fn fault(&mut self, disk: DiskFault) {
         self.tell(&format!("fault {disk:?}"));
     }

@@ -48,7 +48,7 @@ impl ProcessSampler {
         Self { pid, over, samples, thread: Some(thread) }
     }
 
-    /// Samples this process from now on.
+    /// Samples this process from this call on.
     pub fn follow(&self, pid: Option<u32>) {
         self.pid.store(pid.unwrap_or(0), Ordering::Relaxed);
     }
@@ -67,7 +67,7 @@ impl ProcessSampler {
     /// Writes `process.csv`, `memory.svg` and `descriptors.svg`.
     ///
     /// # Errors
-    /// The file system's error.
+    /// I/O errors.
     pub fn write(&self, out: &Path) -> std::io::Result<()> {
         let samples = self.samples.lock().map(|samples| samples.clone()).unwrap_or_default();
         let mut csv = String::from("at_s,resident_mib,descriptors,threads\n");

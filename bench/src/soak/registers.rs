@@ -1,6 +1,6 @@
 //! Workers that read and write a few shared rows, whose histories must be linearizable.
 //!
-//! Every epoch has new rows, so that each history begins without cells. Rows of earlier epochs are
+//! Every epoch has new rows, so that each history starts without cells. Rows of earlier epochs are
 //! not written and must keep their last read state.
 //!
 //! Every call is made once, without retries, so that an operation without a response is applied at

@@ -1,13 +1,13 @@
-//! The administrator, who runs during the load: flushes, compactions, splits, merges, moves,
-//! alters, snapshots, clones, restores, truncations, deletions and bulk loads, one after the other,
-//! each with a check.
+//! The administrator, which runs during the load: flushes, compactions, splits, merges, moves,
+//! alters, snapshots, clones, restores, truncations, deletions and bulk loads in sequence, each
+//! with a check.
 //!
-//! Changes that delete cells have their own tables, whose cells carry a *generation*. Once a change
+//! Changes that delete cells use separate tables, whose cells carry a *generation*. Once a change
 //! that deletes all earlier cells is acknowledged, no cell of an earlier generation may be visible,
-//! whatever is killed or replayed ([`Generations`]).
+//! regardless of kills and replays ([`Generations`]).
 //!
 //! A change may fail during a fault. Its outcome is then unknown, and the next change first reads
-//! the present state.
+//! the current state.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,9 +58,9 @@ struct Generations {
     acknowledged: BTreeMap<String, i64>,
 }
 
-/// The run of the server in which a change began. A change that did not end in it is not
-/// acknowledged, whatever the client returns: a client takes a procedure that the next run does not
-/// know as done.
+/// The run of the server in which a change started. A change that did not end in the same run
+/// counts as unacknowledged, regardless of the client's result: if the next run has no record of a
+/// procedure, the client treats it as done.
 struct ServerRun<'a> {
     running: &'a Running,
     began: u64,
@@ -216,7 +216,7 @@ impl SchemaChanges {
 
     async fn verify_loads(&mut self, connection: &Connection) -> Result<(), String> {
         let name: TableName = super::LOADED.parse().map_err(|e| format!("{e}"))?;
-        // A kill may have come between the two calls of "disable and enable".
+        // A kill may have hit between the two calls of "disable and enable".
         enable(&connection.admin(), &name).await.map_err(|failure| match failure {
             Failure::Anomaly(what) => what,
             Failure::Refused(why) => format!("{name} cannot be enabled: {why}"),
@@ -336,7 +336,7 @@ impl SchemaChanges {
         })
     }
 
-    /// A restored table shows the state at the time of the snapshot, and nothing later.
+    /// A restored table shows the state at the time of the snapshot, and no later state.
     async fn restore(&mut self, connection: &Connection, life: &ServerRun<'_>) -> Outcome {
         self.made += 1;
         let (admin, name) = (connection.admin(), table_name(&format!("restored{}", self.made))?);
@@ -396,7 +396,7 @@ impl Generations {
         self.acknowledged.clear();
     }
 
-    /// Records that a change that deletes all cells is about to be requested.
+    /// Records that a change that deletes all cells is about to be sent.
     fn in_doubt(&mut self) {
         self.acknowledged.clear();
     }
@@ -434,7 +434,7 @@ async fn look(connection: &Connection, name: &str, family: &str, generations: &G
     }
     let table = connection.table(name.clone());
     for row in (0..GENERATION_ROWS).map(|row| format!("r{row:02}")) {
-        // All versions: a reappeared cell may be hidden by a newer one.
+        // All versions: a newer cell may hide a reappeared one.
         let result = table.get(Get::new(&row).family(family).all_versions()).await?;
         let found: Vec<i64> = result
             .cells()

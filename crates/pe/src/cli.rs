@@ -92,7 +92,7 @@ fn configuration(parsed: &Parsed) -> Result<Configuration, Failure> {
     Configuration::load(parsed.config.as_deref(), &parsed.define).map_err(|e| Failure::Options(e.to_string()))
 }
 
-/// The cluster at these addresses, or without any the one in the configuration.
+/// The cluster at these addresses, or, without addresses, the one in the configuration.
 fn target(parsed: &Parsed, name: &str, addresses: &[String]) -> Result<Target, Failure> {
     let conf = configuration(parsed)?;
     let client = ClientConfig::from_configuration(&conf).map_err(|e| Failure::Options(e.to_string()))?;

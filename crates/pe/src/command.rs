@@ -15,7 +15,7 @@ pub enum Command {
     SequentialDelete,
     /// Deletes of random rows.
     RandomDelete,
-    /// One scan from the client's first row on; a row is one `next`.
+    /// One scan that starts at the client's first row; a row is one `next`.
     Scan,
     /// One scan backwards from the table's end; a row is one `next`.
     ReverseScan,

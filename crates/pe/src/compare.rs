@@ -1,7 +1,8 @@
 //! [`Comparison`]: alternating runs on two clusters, and the ratios of the rounds.
 //!
-//! Rounds alternate in order (A B, B A, A B ...), so that drift of the machine affects both. The
-//! ratio is computed within each round; its median and spread say more than two averages.
+//! Rounds alternate in order (A B, B A, A B ...), so drift of the machine affects both targets. The
+//! ratio is computed within each round; its median and spread are more informative than two
+//! averages.
 
 use std::fmt::Write;
 

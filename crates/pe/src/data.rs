@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(ValueLength::Fixed(9).next(&mut rng), 9);
     }
 
-    /// The share of each of the first lengths, and the mean, against the sums of the distribution
-    /// itself.
+    /// The share of each of the first lengths, and the mean, compared with the sums of the
+    /// distribution.
     #[test]
     fn zipf_lengths_follow_the_power_law() {
         let (mut rng, max, draws) = (rng(), 1000, 400_000);

@@ -1,10 +1,10 @@
-//! [`Failure`]: why a run failed, and its exit status.
+//! [`Failure`]: the reason of a failed run, and its exit status.
 
 use std::fmt;
 
 use evenkeel_client::Error;
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// The options are wrong.

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `cli` | the command line |
 //! | [`command`] | [`Command`]: the operation for each row |
-//! | [`failure`] | errors of a run |
-//! | [`host`] | the machine of the load generator |
+//! | [`failure`] | errors and exit statuses |
+//! | [`host`] | the use of this machine's cores |
 //! | [`options`] | [`Options`]: HBase's options and further ones |
 //! | [`data`] | row keys, values, distributions |
 //! | [`table`] | the table of a test |
@@ -16,18 +16,16 @@
 //! | [`server`] | the server's CPU, memory and collections |
 //! | [`compare`] | alternating runs on two clusters |
 //! | [`report`] | text, JSON, page, HdrHistogram files |
-//! | [`host`] | the use of this machine's cores |
-//! | [`failure`] | errors and exit statuses |
-//! | `cli` | the command line |
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - **Options mean the same** as in HBase's tool: rows, keys, cells, sizes, splits, and which
-//!   requests are measured. [`options::usage`] and `docs/operating/pe.md` list the differences.
-//! - **No coordinated omission.** At a fixed rate a latency counts from the time the request was
-//!   due, so that one slow response shows in all requests that waited behind it. Requests that were
-//!   never sent count with the time they waited.
-//! - **Warm-up is separate**: a request belongs to the phase in which it began.
+//! - **Options mean the same** as in HBase's tool: rows, keys, cells, sizes, splits, and the
+//!   selection of measured requests. [`options::usage`] and `docs/operating/pe.md` list the
+//!   differences.
+//! - **No coordinated omission.** At a fixed rate, a latency counts from the time at which the
+//!   request was due, so one slow response shows in all requests that waited behind it. Requests
+//!   that were never sent count with the time they waited.
+//! - **Warm-up is separate**: a request belongs to the phase in which it started.
 //! - **Bounded memory**: the clients' requests, a pair of histograms for each interval and thread,
 //!   and the intervals.
 

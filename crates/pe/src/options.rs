@@ -2,8 +2,8 @@
 //!
 //! Facts of HBase's tool: `--key=value` before the command, flags as `--flag` or
 //! `--flag=true|false`, then the command and the number of clients. `--rows` counts a client's
-//! rows, `--size` the table's gigabytes (more than 1) at 1,048,576,000 bytes of values each; sums
-//! use the same arithmetic, single precision where HBase's does, so that the same options mean the
+//! rows, `--size` the table's gigabytes (more than 1) at 1,048,576,000 bytes of values each. Sums
+//! use the same arithmetic, in single precision where HBase does, so that the same options mean the
 //! same rows.
 
 use evenkeel_common::length;
@@ -36,7 +36,7 @@ pub struct Options {
     pub size: f32,
     /// The first row of a client, if not 0.
     pub start_row: i64,
-    /// How often each client runs its rows.
+    /// The number of times that each client runs its rows.
     pub cycles: u32,
     /// The sampled part of the rows.
     pub sample_rate: f32,
@@ -58,7 +58,7 @@ pub struct Options {
     pub multi_get: usize,
     /// Puts in one call; 0: single Puts.
     pub multi_put: usize,
-    /// Each Put is sent at once.
+    /// Each Put is sent immediately.
     pub auto_flush: bool,
     /// Bytes of Puts that are buffered without `auto_flush`.
     pub buffer_size: usize,
@@ -121,7 +121,7 @@ pub struct Options {
     pub poisson: bool,
     /// Seconds of warm-up.
     pub warmup: f64,
-    /// Measured seconds, whatever the rows; 0: until the rows are done.
+    /// Measured seconds, regardless of the rows; 0: until the rows are done.
     pub duration: f64,
     /// Load threads; 0: half of the cores.
     pub threads: usize,
@@ -216,8 +216,8 @@ impl Options {
         }
     }
 
-    /// The sampling interval in rows: a sample rate of 0.3 runs every third (`1 / sampleRate`,
-    /// cut).
+    /// The sampling interval in rows: a sample rate of 0.3 runs every third row (`1 / sampleRate`,
+    /// truncated).
     pub fn every(&self) -> i64 {
         length::integer_part(f64::from(1.0 / self.sample_rate)).max(1)
     }

@@ -1,9 +1,9 @@
 //! [`Pacer`]: the arrival times of an open loop.
 //!
 //! Arrivals are scheduled at even or random gaps, independently of responses. The next free client
-//! takes the next arrival; an arrival in the past is taken at once, and its latency counts from its
-//! due time. tokio's timer rounds to milliseconds, so waits use a `timerfd`, which is precise to
-//! some tens of microseconds. Each load thread has one pacer.
+//! takes the next arrival; an arrival in the past is taken immediately, and its latency counts from
+//! its due time. tokio's timer rounds to milliseconds, so waits use a `timerfd`, which is precise
+//! to some tens of microseconds. Each load thread has one pacer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -52,8 +52,8 @@ impl Pacer {
         }))
     }
 
-    /// Takes the next arrival and waits until it is due. `None` if it is due at `end` or later; it
-    /// is not taken then.
+    /// Takes the next arrival and waits until it is due. Returns `None`, and takes no arrival, if
+    /// it is due at `end` or later.
     pub async fn arrival(&self, end: Option<Instant>) -> Option<Instant> {
         let due = self.next.get();
         if end.is_some_and(|end| due >= end) {
@@ -90,7 +90,7 @@ impl Pacer {
         }
     }
 
-    /// Wakes clients whose arrival is due, until it is dropped.
+    /// Wakes clients whose arrival is due, until the pacer is dropped.
     ///
     /// # Errors
     /// If the timer fails.

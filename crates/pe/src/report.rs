@@ -28,7 +28,7 @@ pub use text::summary;
 pub struct Report {
     /// The cluster's name.
     pub target: String,
-    /// When the load began.
+    /// The start time of the load.
     pub began_unix_s: f64,
     /// The options.
     pub options: Options,
@@ -69,7 +69,7 @@ pub struct Report {
 pub struct ServerReport {
     /// Its process.
     pub pid: i32,
-    /// Whether it is a JVM.
+    /// True if it is a JVM.
     pub jvm: bool,
     /// CPU seconds.
     pub cpu_s: f64,
@@ -115,7 +115,7 @@ impl ServerReport {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Interval {
-    /// Seconds since the phase began.
+    /// Seconds since the start of the phase.
     pub at_s: f64,
     /// Its length.
     pub seconds: f64,
@@ -127,7 +127,7 @@ pub struct Interval {
     pub errors: u64,
     /// Latencies.
     pub latency: Latencies,
-    /// Latencies from the send, without the load's own lateness.
+    /// Latencies from the send, without the load generator's lateness.
     pub service: Latencies,
     /// Cores that this process used.
     pub own_cores: f64,
@@ -185,8 +185,8 @@ impl Report {
         format!("{} {}, {loop_}", self.options.command, self.options.clients)
     }
 
-    /// What the figures do not show of themselves: most Gets found no row, so that they are faster
-    /// than Gets of rows.
+    /// Warnings about misleading figures: most Gets found no row, so they are faster than Gets of
+    /// rows.
     pub(crate) fn warnings(tally: &Tally, options: &Options) -> Vec<String> {
         let Tally { gets, gets_empty, .. } = *tally;
         // With this filter no Get returns a row.

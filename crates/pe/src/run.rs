@@ -1,20 +1,20 @@
 //! [`run`]: one test on one cluster, from connecting to its [`Report`]; [`run_together`]: several
-//! at the same time.
+//! tests concurrently.
 //!
-//! A few threads make the load, each with a single-threaded runtime, a part of the clients, and its
-//! own connections. On the path of a request they share only the counters of YCSB's inserts. The
-//! calling thread is the reporter: once an interval it drains the threads' recorders and samples
-//! the server.
+//! A few threads generate the load. Each has a single-threaded runtime, a part of the clients, and
+//! separate connections. On the path of a request they share only the counters of YCSB's inserts.
+//! The calling thread is the reporter: once per interval it drains the threads' recorders and
+//! samples the server.
 //!
 //! Threads connect, meet at a barrier, warm up, then run the measured part until rows or time are
-//! used up. A request belongs to the phase in which it began. The phases are separated so that
+//! used up. A request belongs to the phase in which it started. The phases are separated so that
 //! neither affects the other's figures:
 //!
 //! - In a closed loop, clients send nothing after the end of the warm-up, and wait for each other.
-//!   When the last request has ended, the server's CPU is read and the measured time begins.
-//! - In an open loop, the measured time begins as scheduled. Arrivals of the warm-up that no client
+//!   When the last request has ended, the server's CPU is read and the measured time starts.
+//! - In an open loop, the measured time starts as scheduled. Arrivals of the warm-up that no client
 //!   has taken by then are counted there and not sent. So every measured request was due in the
-//!   measured time. The CPU of requests in flight, at most one for each client, is in the figures.
+//!   measured time. The figures include the CPU of requests in flight, at most one per client.
 //!
 //! With `--rate`, requests that were due but not sent by the end are in the histogram with the time
 //! they had waited; omitting them would hide a server that cannot keep up.
@@ -50,7 +50,7 @@ use crate::workload::{Shared, Worker};
 pub struct Target {
     /// Its name in reports.
     pub name: String,
-    /// How to reach it.
+    /// The client's settings for the connection.
     pub client: ClientConfig,
 }
 
@@ -62,9 +62,9 @@ pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
     run_at(target, options, RunBarriers::default())
 }
 
-/// Runs several tests at the same time, each on its own threads. They start together when all
-/// tables exist. Measurement in closed loops also starts together, after the last warm-up. The CPU
-/// in each report, of the server and of this process, covers all tests.
+/// Runs several tests concurrently, each on separate threads. They start together when all tables
+/// exist. Measurement in closed loops also starts together, after the last warm-up. The CPU in each
+/// report, of the server and of this process, covers all tests.
 #[allow(clippy::disallowed_methods, reason = "no thread of a server; its panic is a failure of the run")]
 pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure>> {
     let closed = tests.iter().filter(|(_, options)| options.rate.is_none()).count();
@@ -84,8 +84,8 @@ pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure
     })
 }
 
-/// The barriers where runs that go together meet, in order. A run that fails passes the rest of
-/// them, so that the others do not wait for it.
+/// The barriers at which concurrent runs meet, in order. A run that fails passes the rest of them,
+/// so that the others do not wait for it.
 #[derive(Default)]
 struct RunBarriers(VecDeque<Arc<Barrier>>);
 
@@ -183,15 +183,15 @@ struct RunContext {
     client: ClientConfig,
     recorders: Vec<Recorder>,
     ready: Barrier,
-    /// When the load began, set between the two barriers.
+    /// The start of the load, set between the two barriers.
     started: Mutex<Option<RunTimes>>,
-    /// The measured part, once its begin is known.
+    /// The measured part, once its start is known.
     window: watch::Sender<Option<Window>>,
     failed: AtomicBool,
     failures: Mutex<Vec<String>>,
 }
 
-/// The begin of the load and the end of the warm-up.
+/// The start of the load and the end of the warm-up.
 #[derive(Clone, Copy, Debug)]
 struct RunTimes {
     start: Instant,
@@ -206,7 +206,7 @@ struct Window {
 }
 
 impl RunContext {
-    /// Begins the load. In an open loop this determines when the measured part begins.
+    /// Starts the load. In an open loop this determines the start of the measured part.
     fn begin(&self) -> RunTimes {
         let start = clock::monotonic();
         let warm_until = start + Duration::from_secs_f64(self.options.warmup.max(0.0));
@@ -222,7 +222,7 @@ impl RunContext {
         self.window.send_replace(Some(Window { from, end }));
     }
 
-    /// Sets the begin of the measured part to now, unless it is known.
+    /// Sets the start of the measured part to the current time, unless it is set.
     fn measured_from(&self) -> Instant {
         let known = self.window.borrow().map(|window| window.from);
         known.unwrap_or_else(|| {

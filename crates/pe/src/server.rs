@@ -1,9 +1,9 @@
 //! [`ServerProcess`]: CPU, memory and garbage collection, or allocation, of a server on this
-//! machine, read beside the load.
+//! machine, sampled during the load.
 //!
 //! The sources are `/proc`, for a JVM its counters in `/tmp/hsperfdata_USER/PID` (which `jstat`
 //! reads), and for an Evenkeel the counters that it [shares](evenkeel_common::allocator), so
-//! reading costs the server nothing. Times are CPU times, except pauses, and the allocator's, which
+//! sampling costs the server no CPU. Times are CPU times, except pauses, and the allocator's, which
 //! is an estimate.
 
 use std::fs;
@@ -24,8 +24,8 @@ pub struct Usage {
     pub rss_bytes: u64,
     /// Bytes that it wrote to storage.
     pub disk_written_bytes: u64,
-    /// Bytes that its `read` calls returned, from the page cache or not: files, and sockets that it
-    /// reads so.
+    /// Bytes that its `read` calls returned, from the page cache or not: files, and sockets read by
+    /// `read`.
     pub read_bytes: u64,
     /// CPU seconds of the JVM's collector threads; `None` if it is not a JVM.
     pub gc_cpu_s: Option<f64>,
@@ -60,8 +60,8 @@ impl ServerProcess {
         })
     }
 
-    /// The process that listens on a TCP port of this machine; `None` if there is none that may be
-    /// inspected.
+    /// The process that listens on a TCP port of this machine; `None` if there is none, or if it
+    /// may not be inspected.
     pub fn listening_on(port: u16) -> Option<Self> {
         let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
             .iter()

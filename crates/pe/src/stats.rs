@@ -1,9 +1,9 @@
 //! Counters and latencies: [`Tally`], [`Recorder`], and the histograms behind every figure.
 //!
 //! Latencies are nanoseconds in an HdrHistogram of [`DIGITS`] significant digits up to
-//! [`LATENCY_NS_MAX`]: a value read back differs from the one recorded by less than 0.1%. Each load
-//! thread has a recorder of its own behind a lock that only the reporter contends for, once an
-//! interval. The warm-up is recorded separately.
+//! [`LATENCY_NS_MAX`]: a value read back differs from the recorded one by less than 0.1%. Each load
+//! thread has a recorder behind a lock for which only the reporter contends, once per interval. The
+//! warm-up is recorded separately.
 
 use std::time::Duration;
 
@@ -111,12 +111,12 @@ impl Part {
     }
 }
 
-/// The phase of a request, by its begin.
+/// The phase in which a request started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not in the figures.
+    /// Excluded from the figures.
     Warmup,
-    /// In the figures.
+    /// Included in the figures.
     Measured,
 }
 

@@ -1,7 +1,7 @@
 //! [`Worker`]: one client of a test, and its operation for each row.
 //!
-//! A worker runs rows one after the other. Most rows are a request; with `--multiGet`, `--multiPut`
-//! or a write buffer several rows share one, and [`RowOutcome::sent`] tells whether a row sent one.
+//! A worker runs its rows in sequence. Most rows are a request; with `--multiGet`, `--multiPut` or
+//! a write buffer several rows share one, and [`RowOutcome::sent`] is true for a row that sent one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +59,7 @@ impl Shared {
 /// The outcome of a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RowOutcome {
-    /// Whether a request was sent, so that it has a latency.
+    /// True if a request was sent, so the row has a latency.
     pub sent: bool,
     /// The sums.
     pub tally: Tally,
@@ -109,8 +109,7 @@ impl Worker {
         })
     }
 
-    /// Returns true if the next row begins a request, so that an open loop first waits for an
-    /// arrival.
+    /// Returns true if the next row starts a request, so an open loop first waits for an arrival.
     pub fn begins_request(&self) -> bool {
         let batched = self.options.multi_get > 0 || self.options.multi_put > 0;
         !batched || self.batch.is_empty()
@@ -254,7 +253,7 @@ impl Worker {
     }
 
     /// Adds to the batch, and sends it at `--multiPut` mutations or `--bufferSize` bytes. As in
-    /// HBase's tool, a buffered mutation counts as a request, so most take no time.
+    /// HBase's tool, a buffered mutation counts as a request, so most requests take no time.
     async fn gather(&mut self, action: Action, bytes: usize) -> Result<RowOutcome> {
         self.batch.push(action);
         self.batch_bytes += bytes + crate::data::ROW_BYTES;
@@ -280,7 +279,7 @@ impl Worker {
         let room = self.batch.len();
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(room));
         let mut done = RowOutcome { sent: true, ..RowOutcome::default() };
-        // A batch is of Gets, or of mutations, which have no result to find.
+        // A batch has Gets, or mutations, which return no row.
         let is_of_gets = self.options.multi_get > 0 && self.command == Command::RandomRead;
         for outcome in self.table.batch(batch).await {
             let one = if is_of_gets { self.count_get(&outcome?) } else { self.count_read(&outcome?) };

@@ -1,5 +1,5 @@
-//! A server that stalls for 200 ms once a second: a fixed rate shows it, a closed loop hides it. A
-//! server that stalls while the warm-up ends: the waiting requests belong to the warm-up.
+//! A server that stalls for 200 ms once a second: a fixed rate shows the stall, a closed loop hides
+//! it. If a server stalls while the warm-up ends, the waiting requests belong to the warm-up.
 
 mod fake;
 
@@ -109,8 +109,8 @@ fn runs_that_go_together_are_measured_together() {
         a.seconds,
         b.seconds
     );
-    // Had the quick one been measured after its own warm-up of 0.5 s, it would have ended long
-    // before; it is bounded by the stall of the other.
+    // Measured immediately after its warm-up of 0.5 s, the quick one would have ended long before;
+    // it waits for the stall of the other.
     assert!(took < 5.0 && a.intervals[0].requests > 0 && b.intervals[0].requests > 0);
 }
 

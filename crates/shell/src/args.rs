@@ -35,27 +35,27 @@ impl Args {
         self.0.get(at..).unwrap_or_default()
     }
 
-    /// One as text.
+    /// The argument at an index as text.
     pub fn text(&self, at: usize) -> String {
         self.get(at).to_text()
     }
 
-    /// One as bytes; numbers and symbols as printed.
+    /// The argument at an index as bytes; numbers and symbols as printed.
     pub fn bytes(&self, at: usize) -> Vec<u8> {
         self.get(at).to_bytes()
     }
 
-    /// One as text, if it is given.
+    /// The argument at an index as text, if it is given.
     pub fn optional_text(&self, at: usize) -> Option<String> {
         (*self.get(at) != Value::Nil).then(|| self.text(at))
     }
 
-    /// One as a table's name.
+    /// The argument at an index as a table's name.
     pub fn table(&self, at: usize) -> CommandResult<TableName> {
         table_name(self.get(at))
     }
 
-    /// One as a hash; an empty one if it is not given.
+    /// The argument at an index as a hash; an empty one if it is not given.
     pub fn hash(&self, at: usize) -> CommandResult<Hash> {
         match self.get(at) {
             Value::Nil => Ok(Hash::default()),
@@ -64,7 +64,8 @@ impl Args {
         }
     }
 
-    /// One as a flag. Accepts the strings `true` and `false`, as the stock shell's switches do.
+    /// The argument at an index as a flag. Accepts the strings `true` and `false`, as the stock
+    /// shell's switches do.
     pub fn flag(&self, at: usize) -> bool {
         flag(self.get(at))
     }

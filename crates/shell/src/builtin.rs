@@ -231,7 +231,7 @@ pub fn set_index(of: &mut Value, key: Value, value: Value) -> Result<(), Flow> {
     Ok(())
 }
 
-/// `a + b` and the like.
+/// `a + b` and other binary operators.
 pub fn binary(operator: Operator, left: &Value, right: &Value) -> Answer {
     use Operator as O;
     match (operator, left, right) {
@@ -353,11 +353,11 @@ pub fn items(of: &Value) -> Result<Vec<Value>, Flow> {
     }
 }
 
-/// The rounds of a method with a block, and what it returns.
+/// The rounds of a method with a block, and the kind of its result.
 pub struct Iteration {
     /// The block's arguments, round by round.
     pub rounds: Vec<Vec<Value>>,
-    /// What is returned.
+    /// The kind of the result.
     pub keep: IterationResult,
 }
 
@@ -387,7 +387,7 @@ impl IterationResult {
         }
     }
 
-    /// What the method returns.
+    /// Returns the result of the method.
     pub fn result(self, kept: Vec<Value>, of: &Value) -> Value {
         match self {
             Self::Receiver => of.clone(),

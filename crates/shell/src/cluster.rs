@@ -1,8 +1,8 @@
 //! [`Cluster`]: the connection, opened on first use, and waits that Ctrl-C interrupts.
 //!
 //! The shell is one thread with a single-threaded runtime. Sockets make progress only while a
-//! command waits; that suffices, since the client checks a socket before it uses it. A thread of
-//! its own, started with the first interactive wait, handles Ctrl-C, which ends the command and not
+//! command waits; that suffices, because the client checks a socket before it uses it. A separate
+//! thread, started with the first interactive wait, handles Ctrl-C, which ends the command and not
 //! the shell.
 
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::error::{CommandError, CommandResult, Failure, Flow};
 
-/// The longest time to connect to the cluster, whatever the settings say.
+/// The maximum time to connect to the cluster, regardless of the settings.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The default number of retries, as in the stock shell (`hbase.client.retries.number` in its
@@ -32,7 +32,7 @@ pub struct Cluster {
     interrupt: Option<Arc<Interrupt>>,
 }
 
-/// Whether Ctrl-C was pressed.
+/// Set if Ctrl-C was pressed.
 #[derive(Default)]
 struct Interrupt {
     pressed: AtomicBool,
@@ -57,7 +57,7 @@ impl Cluster {
         &self.conf
     }
 
-    /// From now on Ctrl-C interrupts waits instead of ending the process.
+    /// After this call, Ctrl-C interrupts waits instead of ending the process.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -85,7 +85,7 @@ impl Cluster {
         }
     }
 
-    /// Fails if Ctrl-C was pressed since the last statement began.
+    /// Fails if Ctrl-C was pressed since the last statement started.
     pub fn check_interrupt(&self) -> Result<(), Flow> {
         match self.interrupt.as_ref().is_some_and(|i| i.pressed.load(Ordering::SeqCst)) {
             true => Err(Flow::Interrupted),
@@ -98,7 +98,7 @@ impl Cluster {
         self.until_interrupt(work)?.map_err(CommandError::from)
     }
 
-    /// Waits for a time.
+    /// Waits for a duration.
     pub fn sleep(&self, seconds: f64) -> Result<(), Flow> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0));
         let time = time.map_err(|_| Failure::argument("time interval out of range"))?;

@@ -10,8 +10,8 @@
 //! | snapshots | [`snapshots`] |
 //! | refused commands | [`unsupported`] |
 //!
-//! A command is an entry of its module's table: its name, how many arguments it takes, its function
-//! and its help.
+//! A command is an entry of its module's table: its name, its number of arguments, its function and
+//! its help.
 
 pub mod alter;
 pub mod column;
@@ -43,7 +43,7 @@ pub struct Command {
     pub aliases: &'static [&'static str],
     /// The least number of arguments and, if limited, the largest.
     pub args: (usize, Option<usize>),
-    /// Whether its duration is printed, and its errors as those of a command.
+    /// True if its duration is printed, and its errors as those of a command.
     pub timed: bool,
     /// Its function.
     pub run: fn(&mut Shell, Args) -> CommandResult,

@@ -76,7 +76,7 @@ fn fetch_loop(config: evenkeel_client::ClientConfig, words: &SharedWords, asked:
     }
 }
 
-/// What the cursor's position expects.
+/// The completion expected at the cursor.
 #[derive(Debug, PartialEq, Eq)]
 enum CursorContext<'a> {
     /// At the beginning of a statement, after part of a command.
@@ -119,7 +119,7 @@ fn place(line: &str) -> CursorContext<'_> {
     }
 }
 
-/// The begin of a line's last statement: after the last `;` outside strings.
+/// The start of a line's last statement: after the last `;` outside strings.
 fn statement_begin(line: &str) -> usize {
     let (mut quote, mut begin) = (None, 0);
     for (at, c) in line.char_indices() {

@@ -12,7 +12,7 @@ const LOGIN_VARIABLES: &[&str] = &["USER", "LOGNAME"];
 /// The setting that overrides the environment's user.
 const USER_KEY: &str = "hbase.client.user";
 
-/// If no registry is named, the first of these settings that is set decides.
+/// If no registry is named, the first of these settings that is set selects it.
 const REGISTRIES: &[(&str, &str)] = &[
     ("hbase.zookeeper.quorum", "ZKConnectionRegistry"),
     ("hbase.client.bootstrap.servers", "RpcConnectionRegistry"),

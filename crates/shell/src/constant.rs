@@ -1,4 +1,4 @@
-//! The shell's constants: capitalised words whose value is their own name, so that keys of hashes
+//! The shell's constants: capitalised words that evaluate to their name, so that keys of hashes
 //! need no quotes.
 
 /// Constants with a value other than their name.

@@ -5,7 +5,7 @@ use std::fmt;
 use evenkeel_client::Error as ClientError;
 use evenkeel_common::HBaseError;
 
-/// How an expression ends without a value.
+/// The ways in which an expression ends without a value.
 #[derive(Debug)]
 pub enum Flow {
     /// An error.
@@ -60,7 +60,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub enum CommandError {
     /// An error of the cluster or the client.

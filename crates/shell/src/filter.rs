@@ -2,8 +2,8 @@
 //! that scripts use with them.
 //!
 //! A constructor becomes text in the filter language: `PrefixFilter.new('a')` becomes
-//! `PrefixFilter('a')`, so that there is one parser of filters. What that language cannot express
-//! is refused.
+//! `PrefixFilter('a')`, so that there is one parser of filters. Filters that this language cannot
+//! express are refused.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -43,7 +43,7 @@ const OPERATORS: &[(&str, &str)] = &[
     ("GREATER_OR_EQUAL", ">="),
 ];
 
-/// How a list combines its filters.
+/// The operators that combine the filters of a list.
 const LIST_OPERATORS: &[&str] = &["MUST_PASS_ALL", "MUST_PASS_ONE"];
 
 /// Filters whose arguments are the same in Java and in the filter language.

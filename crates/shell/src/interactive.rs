@@ -18,7 +18,7 @@ use crate::session::Session;
 /// The environment variable that names the history file.
 pub const HISTORY_VARIABLE: &str = "EVENKEEL_SHELL_HISTORY";
 
-/// Lines that the history keeps.
+/// The maximum number of lines in the history.
 const HISTORY_LINES: usize = 10_000;
 
 /// The name of the completion menu within the editor.
@@ -96,7 +96,7 @@ fn editor(words: SharedWords) -> Reedline {
         .with_menu(ReedlineMenu::EngineCompleter(menu))
         .with_edit_mode(Box::new(Emacs::new(keys)))
         .with_validator(Box::new(StatementValidator));
-    // Without a file the history is that of this session.
+    // Without a file, the history covers this session only.
     if let Some(history) =
         history_file().and_then(|file| FileBackedHistory::with_file(HISTORY_LINES, file).ok())
     {
@@ -110,7 +110,7 @@ fn history_file() -> Option<PathBuf> {
     named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".evenkeel_shell_history")))
 }
 
-/// Decides whether a source needs another line.
+/// Determines if a source needs another line.
 struct StatementValidator;
 
 impl Validator for StatementValidator {

@@ -33,7 +33,7 @@ pub struct SyntaxError {
     pub at: usize,
     /// The message.
     pub message: String,
-    /// Whether more lines may complete the source.
+    /// True if more lines may complete the source.
     pub incomplete: bool,
 }
 

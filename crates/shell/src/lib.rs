@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The contract is the stock shell: the same input has the same effect and prints the same output.
-//! Where that prints a Java object's address or a Ruby backtrace, this prints what is known. The
-//! stock shell is JRuby and runs any program; this runs the part of Ruby that [`language`]
-//! describes, and refuses the rest with its position.
+//! Where the stock shell prints a Java object's address or a Ruby backtrace, this shell prints the
+//! underlying data. The stock shell is JRuby and runs any program; this shell runs the part of Ruby
+//! that [`language`] describes, and refuses the rest with its position.
 //!
 //! The shell connects with the first command that needs the cluster, so it starts in milliseconds.
 

@@ -20,7 +20,7 @@ pub struct Session {
     pub interpreter: Interpreter,
     /// The number of lines read.
     lines: usize,
-    /// Whether lines come from the input, not from a script: an error that ends the shell then goes
+    /// True if lines come from the input, not from a script: an error that ends the shell then goes
     /// to standard error.
     from_input: bool,
 }

@@ -26,7 +26,7 @@ pub struct Shell {
     pub cluster: Cluster,
     /// The output.
     pub out: Output,
-    /// Whether a failed command is printed and the next one runs; otherwise it ends the shell.
+    /// True if a failed command is printed and the next one runs; otherwise it ends the shell.
     pub goes_on: bool,
     read_line: ReadLine,
 }
@@ -68,7 +68,7 @@ impl Shell {
         self.told(command.name, began, outcome)
     }
 
-    /// Prints an error, unless errors end the shell, and the time that a command took.
+    /// Prints an error, unless errors end the shell, and the duration of the command.
     fn told(&mut self, name: &str, began: Instant, outcome: Result<Value, Flow>) -> Result<Value, Flow> {
         match outcome {
             Err(Flow::Failure(failure)) if self.goes_on => {

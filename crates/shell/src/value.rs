@@ -35,7 +35,7 @@ pub enum Value {
         from: i64,
         /// The last number, or the one after it.
         to: i64,
-        /// Whether `to` is excluded.
+        /// True if `to` is excluded.
         exclusive: bool,
     },
     /// A table, from `get_table` or `create`.
@@ -44,7 +44,7 @@ pub enum Value {
     Filter(FilterText),
     /// An exception, from `rescue => e`.
     Exception(Failure),
-    /// A Java object that commands return and none takes; only its text is kept.
+    /// A Java object that commands return and no command accepts; only its text is kept.
     Java(String),
 }
 
@@ -135,7 +135,7 @@ impl Value {
         }
     }
 
-    /// Ruby's `to_s`: what `puts` and `"#{...}"` show.
+    /// Ruby's `to_s`: the text that `puts` and `"#{...}"` show.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Nil => Vec::new(),

@@ -1,9 +1,9 @@
-//! `block_cache_restart [MIB [file | mmap]]`: how soon a cache in a file is warm after `kill -9`. A
-//! process fills the cache and is killed; another one opens it and requests every block.
+//! `block_cache_restart [MIB [file | mmap]]`: the time until a cache in a file is warm after `kill
+//! -9`. A process fills the cache and is killed; another one opens it and requests every block.
 //!
-//! Blocks have 64 KiB, as data blocks do by default. Times count from the kill, so the first hit
-//! includes the start of the second process. The page cache keeps what the first process wrote:
-//! this is a crash of the server, not of the machine.
+//! Blocks have 64 KiB, the default size of data blocks. Times count from the kill, so the first hit
+//! includes the start of the second process. The page cache keeps the writes of the first process:
+//! this simulates a crash of the server, not of the machine.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;

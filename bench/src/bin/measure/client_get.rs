@@ -1,5 +1,5 @@
 //! `client_get [TASKS [GETS]]`: CPU of a Get in the native client, against a synthetic RegionServer
-//! on a thread of its own that answers each Get with one cell of 100 bytes.
+//! on a separate thread that answers each Get with one cell of 100 bytes.
 //!
 //! The client runs on one thread; the kernel's part of its sockets is included. The times of both
 //! threads are printed, for their ratio, since the machine's speed varies.

@@ -1,9 +1,9 @@
 //! `memstore_bytes`: memory of a cell in the MemStore, by `MemStoreSize`, which counts nodes,
 //! records and entries exactly.
 //!
-//! One family `f`, one qualifier `q`, keys of 10 to 32 bytes in no order. *KeyValue* is the cell
-//! itself in HBase's form; *in all* adds what comes with it; *chunks* is what the segments hold of
-//! the chunk pool, used or not.
+//! One family `f`, one qualifier `q`, keys of 10 to 32 bytes in random order. *KeyValue* is the
+//! cell in HBase's form; *in all* adds the overhead; *chunks* is the memory that the segments hold
+//! of the chunk pool, used or not.
 
 use std::path::PathBuf;
 use std::sync::Arc;

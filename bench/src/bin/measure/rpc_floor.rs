@@ -1,6 +1,6 @@
-//! `rpc_floor [VALUE_BYTES [SECONDS]]`: the least that `evenkeel pe` can measure on a machine. A
-//! server that answers every Get at once, with one cell, prints its address for `--target=` and
-//! stops after SECONDS. Its table is `TestTable`, which is `pe`'s default.
+//! `rpc_floor [VALUE_BYTES [SECONDS]]`: the minimum latency and CPU that `evenkeel pe` can measure
+//! on a machine. A server that answers every Get immediately, with one cell, prints its address for
+//! `--target=` and stops after SECONDS. Its table is `TestTable`, which is `pe`'s default.
 
 #[path = "../../../../crates/pe/tests/fake/mod.rs"]
 mod fake;

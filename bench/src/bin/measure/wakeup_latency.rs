@@ -1,5 +1,5 @@
-//! `wakeup_latency [WORK_US]`: how long a thread waits for its core when it wakes, beside three
-//! threads that never sleep. Shows what `evenkeel_common::priority` achieves on this machine's
+//! `wakeup_latency [WORK_US]`: the time that a woken thread waits for its core, beside three
+//! threads that never sleep. Shows the effect of `evenkeel_common::priority` on this machine's
 //! kernel.
 //!
 //! The thread sleeps a millisecond, then works for WORK_US (700 by default), 3,000 times. All

@@ -1,5 +1,5 @@
-//! `wal_appends [DIRECTORY [VALUE_BYTES]]`: appends and syncs on the local file system, and what a
-//! roll of the log costs the appends that meet it.
+//! `wal_appends [DIRECTORY [VALUE_BYTES]]`: appends and syncs on the local file system, and the
+//! cost of a roll of the log for concurrent appends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub fn run(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Begin and end of an event, in nanoseconds since the measurement began.
+/// Start and end of an event, in nanoseconds since the measurement started.
 #[derive(Clone, Copy)]
 struct Span {
     from: u64,
@@ -126,9 +126,9 @@ impl Bench<'_> {
         self.close(&wal)
     }
 
-    /// Measures the time of a roll, and appends during rolls against other appends. A roll lasts
-    /// until the new file is written to; the old one's trailer and last sync follow in the
-    /// background, and appends overlap those, too.
+    /// Measures the time of a roll, and compares appends during rolls with other appends. A roll
+    /// lasts until the first write to the new file; the old one's trailer and last sync follow in
+    /// the background, and appends overlap those, too.
     fn rolls(&self, threads: u64, level: SyncLevel) -> Result<()> {
         let wal = self.open(true)?;
         let started = Instant::now();

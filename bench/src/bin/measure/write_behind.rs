@@ -1,5 +1,6 @@
-//! What a large file that is written and synced costs a log on the same disk, by the size of the
-//! pieces in which it is written behind, and how much dirty memory waits for the disk meanwhile.
+//! The cost of a large file that is written and synced for a log on the same disk, by the size of
+//! the pieces in which it is written behind, and the amount of dirty memory that waits for the disk
+//! meanwhile.
 //!
 //! ```text
 //! write_behind [directory [MiB of the file = 512 [MiB/s = 0, unlimited
@@ -9,8 +10,8 @@
 //! Each round takes the piece sizes in turn (0: no write-behind), once beside a log that is flushed
 //! (`write(2)`, the default of writes) and once beside one that is synced, so that other load of
 //! the machine affects all of them alike. The log appends 4 KiB and pauses for half a millisecond.
-//! Time in which its thread waits for a core is not counted, so that a busy machine can be used;
-//! its figures are not to be trusted, since the kernel's own threads wait too.
+//! Time in which its thread waits for a core is not counted, so the tool also runs on a busy
+//! machine; its figures are not reliable there, because the kernel's threads wait too.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +24,7 @@ use evenkeel_fs::{AppendFile, CreateOptions, FileSystem, LocalFileSystem};
 
 use crate::{Outcome, number};
 
-/// Bytes that the file is given at a time, as a store file is given its blocks.
+/// Bytes per append to the file, like the blocks of a store file.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Bytes of a log entry.
 const ENTRY_BYTES: usize = 4 << 10;
@@ -65,7 +66,7 @@ struct Sum {
     /// Per round: seconds to write the file, and of the sync at its end.
     file_s: Vec<f64>,
     sync_s: Vec<f64>,
-    /// Per round: the increase of dirty memory, at most.
+    /// Per round: the maximum increase of dirty memory.
     unwritten_mib: Vec<f64>,
 }
 

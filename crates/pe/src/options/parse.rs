@@ -275,7 +275,7 @@ fn one_of(text: &str, known: &[&str]) -> Result<String, String> {
     }
 }
 
-/// What `evenkeel pe --help` prints.
+/// The text of `evenkeel pe --help`.
 pub fn usage() -> String {
     let mut text = USAGE.to_owned();
     for (name, description) in Command::all() {

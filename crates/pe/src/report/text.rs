@@ -3,7 +3,7 @@
 use super::Report;
 use crate::stats::Latencies;
 
-/// What `evenkeel pe` prints after a run.
+/// The text that `evenkeel pe` prints after a run.
 pub fn summary(report: &Report) -> String {
     let tally = &report.tally;
     let mut lines = vec![format!("{}: {}", report.target, report.title())];

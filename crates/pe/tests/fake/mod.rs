@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 const STALL: Duration = Duration::from_millis(200);
 const TABLE: &str = "TestTable";
 
-/// When the server's only thread is blocked.
+/// The times at which the server's only thread is blocked.
 #[allow(dead_code, reason = "not all who use the fake have it stall")]
 pub enum Stalls {
     Never,
@@ -39,7 +39,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// Blocks the server's only thread until a present stall is over.
+    /// Blocks the server's only thread until the current stall is over.
     fn stall(&self) {
         let since_first = self.first_get.get_or_init(Instant::now).elapsed();
         let left = match &self.stalls {

@@ -124,7 +124,7 @@ pub struct CellFormat {
 }
 
 impl CellFormat {
-    /// Takes the options `FORMATTER`, `FORMATTER_CLASS` and `MAXLENGTH` out.
+    /// Removes the options `FORMATTER`, `FORMATTER_CLASS` and `MAXLENGTH`, and applies them.
     pub fn take(options: &mut Hash, epoch: bool, meta: bool) -> CommandResult<Self> {
         if let Some(class) = options.take("FORMATTER_CLASS") {
             check_class(&class.to_text())?;

@@ -66,7 +66,7 @@ pub(super) fn quota_table() -> TableName {
     TableName::new("hbase", "quota").unwrap_or_else(|_| TableName::meta())
 }
 
-/// `, {TABLE_ATTRIBUTES => {...}}`; nothing when there are none.
+/// `, {TABLE_ATTRIBUTES => {...}}`; empty if there are none.
 fn table_text(table: &TableDescriptor) -> String {
     let shown = |(key, value): (&Vec<u8>, &Vec<u8>)| {
         let (key, value) = (String::from_utf8_lossy(key).into_owned(), text::binary(value));

@@ -17,7 +17,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("table_help", (0, 0), table_help, TABLE_HELP),
 ];
 
-/// The HBase version whose behaviour and output this shell follows, and its own version.
+/// The HBase version whose behaviour and output this shell follows, and the version of this shell.
 pub const VERSION: &str = concat!("2.6.4, evenkeel ", env!("CARGO_PKG_VERSION"));
 
 const TABLE_HELP: &str = "\

@@ -159,7 +159,7 @@ fn format(
     CellFormat::take(options, epoch, table.is_meta())
 }
 
-/// The options of a get: a hash, or columns one by one.
+/// The options of a get: a hash, or single columns.
 fn get_options(args: &Args) -> CommandResult<Hash> {
     match args.from(2) {
         [Value::Hash(options), ..] => Ok(options.clone()),

@@ -170,7 +170,7 @@ fn sum(text: &str, unit: &impl Fn(&str) -> Option<i64>) -> Option<i64> {
     total
 }
 
-/// Builds a family from a name, or from options with `NAME`; `old` is the present one. Warns of
+/// Builds a family from a name, or from options with `NAME`; `old` is the current family. Warns of
 /// unknown options.
 pub fn family(
     out: &mut Output,
@@ -238,7 +238,7 @@ fn pairs(options: &mut Hash, name: &str) -> CommandResult<Vec<(String, Option<St
     }
 }
 
-/// Applies the options that concern the table as a whole, and takes them out.
+/// Removes the options that concern the table as a whole, and applies them.
 pub fn table_attributes(table: TableDescriptor, options: &mut Hash) -> CommandResult<TableDescriptor> {
     let mut attributes = table.attributes().clone();
     set_known(&mut attributes, options, TABLE_ATTRIBUTES)?;
@@ -250,7 +250,7 @@ pub fn table_attributes(table: TableDescriptor, options: &mut Hash) -> CommandRe
     Ok(table.with_attributes(attributes))
 }
 
-/// Takes the options for split keys out and returns the keys; `None` if there are none.
+/// Removes the options for split keys and returns the keys; `None` if there are none.
 pub fn splits(options: &mut Hash) -> CommandResult<Option<Vec<Vec<u8>>>> {
     if let Some(file) = options.take("SPLITS_FILE") {
         let path = file.to_text();

@@ -13,7 +13,7 @@ use crate::error::{CommandResult, Failure};
 use crate::shell::Shell;
 use crate::value::{Hash, Value};
 
-/// The calls of each server that are printed unless LIMIT says more.
+/// The default number of calls printed per server (`LIMIT`).
 const LIMIT: u64 = 10;
 
 pub(super) const COMMANDS: &[Command] = &[

@@ -13,7 +13,7 @@ use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
 
-/// Whether a restore takes a snapshot first; false by default (`admin.rb`).
+/// Enables the failsafe snapshot before a restore; false by default (`admin.rb`).
 const FAILSAFE_KEY: &str = "hbase.snapshot.restore.take.failsafe.snapshot";
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -124,7 +124,7 @@ fn clone_snapshot(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::Nil)
 }
 
-/// Here the table is the second argument.
+/// The table is the second argument of these commands.
 fn clone_error(error: CommandError, args: &Args) -> CommandError {
     let table = args.text(1);
     match error.remote_class() {
@@ -197,7 +197,7 @@ fn list_snapshots(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(Value::texts(snapshots.iter().map(|snapshot| &snapshot.name)))
 }
 
-/// `FOREVER`, or the time to live in seconds, and whether it has expired.
+/// `FOREVER`, or the time to live in seconds, and true if it has expired.
 fn ttl(snapshot: &SnapshotDescription, now_ms: i64) -> String {
     let seconds = snapshot.ttl_seconds;
     let end_ms = seconds.checked_mul(1000).and_then(|ms| snapshot.creation_ms.checked_add(ms));

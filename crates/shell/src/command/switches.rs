@@ -184,7 +184,7 @@ fn normalize(shell: &mut Shell, args: Args) -> CommandResult {
         }
     }
     let ran = match tables.is_empty() && !args.is_empty() {
-        // Nothing matches. An empty list would mean all tables to the master.
+        // No table matches. The master would interpret an empty list as all tables.
         true => false,
         false => shell.wait(admin.normalize(&tables))?,
     };

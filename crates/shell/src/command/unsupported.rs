@@ -1,5 +1,5 @@
-//! Commands of HBase's shell that are not supported, by HBase's groups. They get an error of their
-//! own, so that they do not look misspelt.
+//! Commands of HBase's shell that are not supported, by HBase's groups. They get a specific error,
+//! so that they do not look misspelt.
 
 use crate::error::Failure;
 

@@ -229,7 +229,7 @@ fn delete_prefix(
     }
 }
 
-/// The rows with a prefix: from it up to the next prefix of its length.
+/// The rows with a prefix: from the prefix up to the next one of its length.
 pub(super) fn prefix_scan(scan: Scan, prefix: &[u8]) -> Scan {
     let kept = prefix.iter().rposition(|byte| *byte != 0xff).map_or(0, |at| at + 1);
     let mut stop = prefix[..kept].to_vec();

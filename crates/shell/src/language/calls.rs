@@ -80,7 +80,7 @@ impl Parser {
         Ok(Expr::Call(Box::new(Call { receiver, name, args, block })))
     }
 
-    /// The arguments, and whether they stand in parentheses.
+    /// The arguments, and true if they are in parentheses.
     pub(super) fn call_args(&mut self, method: bool) -> Parsed<(Vec<Expr>, bool)> {
         if self.is("(") && !(self.token().spaced && self.goes_on_after_parentheses()) {
             return Ok((self.closed_args()?, true));
@@ -94,7 +94,7 @@ impl Parser {
         }
     }
 
-    /// Returns true if the parentheses that begin here belong to the first argument only, as in
+    /// Returns true if the parentheses that start here belong to the first argument only, as in
     /// `puts (1 + 2) * 3`.
     fn goes_on_after_parentheses(&self) -> bool {
         let mut depth = 0;

@@ -67,7 +67,7 @@ pub(super) struct Parser {
     pub(super) next: usize,
     pub(super) variables: HashSet<String>,
     depth: usize,
-    /// Whether a `do` belongs to the enclosing loop, and not to a call in its condition.
+    /// True if a `do` belongs to the enclosing loop, and not to a call in its condition.
     pub(super) loop_takes_do: bool,
 }
 

@@ -49,7 +49,7 @@ pub struct Token {
     pub kind: TokenKind,
     /// Byte offset of its first character.
     pub at: usize,
-    /// Whether a space or the beginning of a line precedes it.
+    /// True if a space or the start of a line precedes it.
     pub spaced: bool,
 }
 
@@ -113,7 +113,7 @@ impl Lexer<'_> {
         Ok(true)
     }
 
-    /// Skips blanks, comments and escaped line ends; returns whether there were any.
+    /// Skips blanks, comments and escaped line ends. Returns true if there were any.
     fn skip_space(&mut self) -> bool {
         let start = self.at;
         loop {
@@ -170,7 +170,7 @@ impl Lexer<'_> {
         (ends && !matches!(self.peek_at(1), Some(b'=' | b':'))) as usize
     }
 
-    /// Whether a `?` of a condition is open, so that a `:` does not end a label.
+    /// Returns true if a `?` of a condition is open, so that a `:` does not end a label.
     fn after_question(&self) -> bool {
         let line = self.tokens.iter().rev().take_while(|t| t.kind != TokenKind::Break);
         let mut depth = 0;
