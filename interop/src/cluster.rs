@@ -1,5 +1,5 @@
 //! A stock cluster of separate processes over one local directory: ZooKeeper, an HMaster, and
-//! RegionServers of either kind, each killed and started by itself.
+//! RegionServers of either kind, each killed and started separately.
 //!
 //! Stock HBase takes a `file:` root directory with `hbase.cluster.distributed=true` once
 //! `hbase.unsafe.stream.capability.enforce` is false: all processes share the machine's files.
@@ -15,19 +15,19 @@ use crate::server::{
 };
 use crate::{evenkeel_binary, toolchain};
 
-/// The session's timeout: how long a killed server is taken to live.
+/// The session timeout: the time after which a killed server counts as dead.
 const SESSION_MS: u32 = 6_000;
 
-/// Which RegionServer.
+/// The kind of RegionServer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
     /// `evenkeel regionserver`.
     Evenkeel,
-    /// HBase's own.
+    /// HBase's RegionServer.
     Stock,
 }
 
-/// A running cluster; its RegionServers are apart.
+/// A running cluster, without its RegionServers.
 pub struct Cluster {
     folder: PathBuf,
     settings: BTreeMap<String, String>,
@@ -52,7 +52,7 @@ impl Cluster {
         Ok(Self { folder, settings, _zookeeper: zookeeper, _master: master })
     }
 
-    /// Waits until the master serves its clients: a RegionServer has hbase:meta by then.
+    /// Waits until the master serves its clients: then a RegionServer has hbase:meta.
     ///
     /// # Errors
     /// After three minutes.
@@ -68,7 +68,7 @@ impl Cluster {
         keys.iter().filter_map(|key| Some(((*key).to_owned(), self.settings.get(*key)?.clone()))).collect()
     }
 
-    /// Where ZooKeeper listens.
+    /// The port of ZooKeeper.
     pub fn zookeeper_port(&self) -> u16 {
         self.settings
             .get("hbase.zookeeper.property.clientPort")
@@ -76,7 +76,7 @@ impl Cluster {
             .unwrap_or(0)
     }
 
-    /// Starts a RegionServer, with settings of its own; returns when its port accepts.
+    /// Starts a RegionServer, with extra settings; returns when its port accepts.
     ///
     /// # Errors
     /// If it does not start in three minutes.
@@ -134,7 +134,7 @@ fn settings(folder: &Path, zookeeper_port: u16) -> BTreeMap<String, String> {
         ("hbase.master.info.port", "-1".to_owned()),
         ("hbase.regionserver.info.port", "-1".to_owned()),
         ("hbase.regionserver.msginterval", "1000".to_owned()),
-        // The test says where regions are.
+        // The test places the regions.
         ("hbase.balancer.period", "3600000".to_owned()),
     ];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
@@ -155,7 +155,7 @@ fn zookeeper(folder: &Path, port: u16) -> Result<Server, String> {
     Ok(server)
 }
 
-/// Starts a stock process in `folder/name`, with its log beside as `name.log`.
+/// Starts a stock process in `folder/name`, with its log in `name.log` beside that folder.
 fn stock(
     folder: &Path,
     name: &str,
@@ -177,5 +177,5 @@ fn stock(
     Ok(Server::of(&format!("stock {name}"), settings.clone(), conf, guard))
 }
 
-/// How long a test waits for the cluster to do something.
+/// The time limit of a test's wait for the cluster.
 pub const PATIENCE: Duration = START;

@@ -1,8 +1,7 @@
-//! Stock HDFS for tests: a NameNode and DataNodes of Hadoop 3.4, each in a JVM of its own, so that
-//! each can be killed, stopped and started again.
+//! Stock HDFS for tests: a NameNode and DataNodes of Hadoop 3.4, each in a separate JVM, so that
+//! each can be killed, stopped and restarted.
 //!
-//! They listen on free ports of 127.0.0.1 and end with the test process, as [`crate::server`] has
-//! it.
+//! They listen on free ports of 127.0.0.1 and end with the test process; see [`crate::server`].
 
 use std::fs;
 use std::io::{Read, Write};
@@ -30,7 +29,7 @@ pub struct HdfsCluster {
 }
 
 struct DataNode {
-    /// Of data transfer, RPC and HTTP.
+    /// The ports of data transfer, RPC and HTTP.
     ports: [u16; 3],
     process: Option<Process>,
 }
@@ -121,7 +120,7 @@ impl HdfsCluster {
         missing.collect::<Vec<_>>().into_iter().try_for_each(|index| self.start_datanode(index))
     }
 
-    /// Starts a DataNode again, on its data and ports.
+    /// Restarts a DataNode, on its data and ports.
     ///
     /// # Errors
     /// If it does not start in time.
@@ -177,7 +176,7 @@ impl HdfsCluster {
 
     fn write_conf(&self, namenode_http: u16, own: &[(&str, &str)]) -> Result<(), String> {
         let (conf, folder, address) = (self.conf(), self.folder.display(), self.address());
-        // The published jars lack the web pages, whose folders the servers look for.
+        // The published jars lack the web pages, but the servers require their folders.
         for name in ["webapps/hdfs", "webapps/datanode"] {
             fs::create_dir_all(conf.join(name)).map_err(|e| format!("cannot make {name}: {e}"))?;
         }

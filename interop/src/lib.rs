@@ -1,18 +1,20 @@
-//! The stock Java side: HBase 2.6.4's own client, shell and tools, run against Evenkeel by `cargo
-//! test`, and a stock HBase server to run the same tests against, since a test that stock HBase
-//! does not pass is wrong.
+//! The stock Java side: HBase 2.6.4's client, shell and tools, run against Evenkeel by `cargo
+//! test`, and a stock HBase server for the same tests: a test that stock HBase does not pass is
+//! wrong.
 //!
 //! The modules, each on top of the previous ones:
-//! - [`toolchain`]: Maven copies the jars once into `interop/work`, `javac` compiles
-//!   `src/main/java` once, both under a file lock, and again only if their inputs have changed.
+//! - [`toolchain`]: Maven copies the jars into `interop/work`, and `javac` compiles
+//!   `src/main/java`, both under a file lock. Each runs once, and again only if its inputs have
+//!   changed.
 //! - [`java`]: one run of a Java main with a deadline, its output kept in a file.
-//! - [`server`]: Evenkeel or stock HBase on free ports, with its own data under `interop/work/run`,
-//!   stopped when the process that started it ends, in any way;
+//! - [`server`]: Evenkeel or stock HBase on free ports, with separate data under
+//!   `interop/work/run`, stopped when the process that started it ends, in any way;
 //! - [`cluster`]: a stock cluster of separate processes, and RegionServers in it;
-//! - [`hdfs`]: a NameNode and DataNodes of stock HDFS, which tests kill and start again.
+//! - [`hdfs`]: a NameNode and DataNodes of stock HDFS, which tests kill and restart.
 //!
 //! [`target`] is the server that the tests of one binary share; `EVENKEEL_INTEROP_TARGET` names it
-//! (see README.md). Nothing is skipped: a test that cannot run fails with what is missing.
+//! (see README.md). No test is skipped: a test that cannot run fails with the name of the missing
+//! part.
 
 #![forbid(unsafe_code)]
 
@@ -40,8 +42,8 @@ pub fn work() -> PathBuf {
     home().join("work")
 }
 
-/// Runs groups of `evenkeel.interop.Checks` against the shared target and fails with the lines that
-/// failed.
+/// Runs groups of `evenkeel.interop.Checks` against the shared target and fails with the lines of
+/// the failed checks.
 ///
 /// # Panics
 /// If a check fails, or the run fails.

@@ -1,5 +1,5 @@
-//! Servers for tests: Evenkeel or stock HBase standalone, on free ports of 127.0.0.1, with their
-//! own data.
+//! Servers for tests: Evenkeel or stock HBase standalone, on free ports of 127.0.0.1, with separate
+//! data.
 //!
 //! A server is started under a small shell script that ends it when its standard input closes. The
 //! test process holds the other end, so the server stops when the [`Server`] is dropped, and also
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crate::{home, toolchain, work};
 
 /// Runs "$@", prints its pid, and ends it (TERM, after 20 s KILL) once standard input closes.
-/// Always waits for it, so that its CPU is counted among the children's: reports compute the CPU of
+/// Always reaps it, so that its CPU is counted among the children's: reports compute the CPU of
 /// other processes from it.
 const GUARD: &str = r#"
 "$@" </dev/null &
@@ -163,7 +163,7 @@ pub fn start_evenkeel() -> Result<Server, String> {
     start_evenkeel_with(&[])
 }
 
-/// As [`start_evenkeel`], with settings of its own, such as another `hbase.rootdir`.
+/// As [`start_evenkeel`], with extra settings, such as another `hbase.rootdir`.
 ///
 /// # Errors
 /// As [`start_evenkeel`].
@@ -210,7 +210,7 @@ pub fn start_stock() -> Result<Server, String> {
     start_stock_with(&[])
 }
 
-/// As [`start_stock`], with settings of its own, such as another `hbase.rootdir`.
+/// As [`start_stock`], with extra settings, such as another `hbase.rootdir`.
 ///
 /// # Errors
 /// As [`start_stock`].

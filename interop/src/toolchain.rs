@@ -1,10 +1,10 @@
 //! Jars and classes: fetched by Maven and compiled by `javac`, once, under a file lock.
 //!
-//! `work/lib` has the client, the tools and the stock server (in one folder, since
+//! `work/lib` has the client, the tools and the stock server (in one folder, because
 //! PerformanceEvaluation needs the server's jars on the client's class path), `work/lib-shell` the
 //! shell's further jars, `work/classes` our mains. Beside each folder is a stamp with the hash of
-//! its inputs. Folders are filled under another name and renamed, so a killed run leaves no partial
-//! folder.
+//! its inputs. A folder is filled under a temporary name and renamed, so a killed run leaves no
+//! partial folder.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
-//! Bulk load by stock's own tool: files of HFileOutputFormat2 that span regions, loaded by
-//! BulkLoadHFilesTool over cells and deletes that are there, and every cell compared with what
-//! `evenkeel.interop.BulkLoadTable` says must be read. Then the same directory from server to
-//! server, each killed in its turn.
+//! Bulk load by stock HBase's tool: BulkLoadHFilesTool loads files of HFileOutputFormat2 that span
+//! regions over existing cells and deletes. Every cell read is compared with the expectation of
+//! `evenkeel.interop.BulkLoadTable`. Then the servers take turns on the directory, and each is
+//! killed in its turn.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Runs steps of `BulkLoadTable` one after the other.
+/// Runs steps of `BulkLoadTable` in sequence.
 #[track_caller]
 fn steps(server: &Server, steps: &[&str]) {
     let mut args: Vec<String> = steps.iter().map(|&step| step.to_owned()).collect();
@@ -39,8 +39,8 @@ fn files(dir: &Path, part: &str) -> Vec<PathBuf> {
     found
 }
 
-/// What `hbase wal`, stock's tool, shows of the logs of the tables of a directory whose server was
-/// killed. It ends with an error where a log has no trailer, which is when it has shown all
+/// The entries that `hbase wal`, stock HBase's tool, prints for the logs of a directory's tables
+/// after the server was killed. For a log without a trailer it ends with an error, after all
 /// entries.
 #[track_caller]
 fn pretty_printed(root: &Path) -> String {

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use interop::checks;
 
-/// Groups that look at or switch what the whole cluster shares run one at a time.
+/// Groups that read or change state of the whole cluster run one at a time.
 static WHOLE_CLUSTER: Mutex<()> = Mutex::new(());
 
 fn alone(registry: &str, group: &str) {
@@ -55,8 +55,8 @@ macro_rules! registry {
     };
 }
 
-/// Snapshots and cleaners, through one registry: the calls go to the master whichever way it was
-/// found.
+/// Snapshots and cleaners, through one registry: the calls go to the master, regardless of the
+/// registry.
 #[test]
 fn snapshots() {
     alone("zk", "snapshots");

@@ -1,13 +1,18 @@
-//! RegionServers of both kinds under a stock master: `evenkeel regionserver` beside HBase's own, on
-//! one directory.
+//! RegionServers of both kinds under a stock master: `evenkeel regionserver` and HBase's
+//! RegionServer, on one directory.
 //!
-//! With `EVENKEEL_INTEROP_TARGET=stock` the server that is tested is HBase's, too: the same checks
-//! with Java servers alone.
+//! With `EVENKEEL_INTEROP_TARGET=stock` the tested server is HBase's, too: the same checks with
+//! Java servers only.
 //!
-//! One story: the tested server joins; regions of a stock client's table are moved to it, written
-//! there, and it is killed: the Java server splits its log. It joins again and takes all regions,
-//! hbase:meta too, as the Java server is killed: it splits that one's log. It is stopped past its
-//! session, and ends by itself. Whatever happens, a stock client reads every cell.
+//! One scenario:
+//!
+//! 1. The tested server joins. Regions of a stock client's table are moved to it and written there.
+//! 2. The tested server is killed, and the Java server splits its log.
+//! 3. The tested server joins again. The Java server is killed, so the tested server gets all
+//!    regions, hbase:meta too, and splits the Java server's log.
+//! 4. The tested server is stopped past its session timeout, and exits when it continues.
+//!
+//! After each step, a stock client reads every cell.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -20,7 +25,7 @@ use tokio::runtime::Runtime;
 
 const TABLE: &str = "story";
 
-/// A cluster, and a native client that looks after it.
+/// A cluster, and a native client that administers it.
 struct Scene {
     cluster: Cluster,
     runtime: Runtime,
@@ -42,8 +47,8 @@ impl Scene {
         Self { cluster, runtime, admin: connection.admin() }
     }
 
-    /// Runs commands of `ClusterRows` by the stock client. Returns the digest if the commands ask
-    /// for one.
+    /// Runs commands of `ClusterRows` by the stock client. Returns the digest if the commands
+    /// include one.
     fn client(&self, commands: &str) -> Option<String> {
         let mut args: Vec<String> = commands.split(' ').map(str::to_owned).collect();
         args.extend(self.cluster.client_settings().iter().map(|(key, value)| format!("-D{key}={value}")));
@@ -61,7 +66,7 @@ impl Scene {
         self.runtime.block_on(self.admin.live_servers()).unwrap_or_default()
     }
 
-    /// The name of a server that this process started, once the master knows it.
+    /// The name of a server that this process started, once the master lists it.
     fn name_of(&self, server: &Server) -> ServerName {
         let port: u16 = server.setting("hbase.regionserver.port").and_then(|p| p.parse().ok()).expect("set");
         self.wait_for("the server to be live", || {
@@ -109,7 +114,7 @@ fn signal(server: &Server, name: &str) {
 }
 
 fn is_running(pid: u32) -> bool {
-    // A process that has ended and is not waited for has no command line.
+    // A zombie process has no command line.
     std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
 
@@ -132,14 +137,14 @@ fn regions_move_and_servers_die_and_no_cell_is_lost() {
     scene.move_table(TABLE, &java_name);
     assert_eq!(scene.digest(), written, "after the move to the Java server");
 
-    // The tested server dies with writes in its log alone: the Java server splits it.
+    // The tested server dies with unflushed writes in its log: the Java server splits it.
     scene.move_table(TABLE, &our_name);
     let written = scene.client(&format!("put {TABLE} 1500 3000 + digest {TABLE}")).expect("a digest");
     ours.kill();
     scene.wait_until_gone(&our_name);
     assert_eq!(scene.digest(), written, "after the tested server's death");
 
-    // The Java server dies, hbase:meta and hbase:namespace on it: the tested server splits its log.
+    // The Java server dies with hbase:meta and hbase:namespace: the tested server splits its log.
     let ours =
         scene.cluster.start_regionserver(tested(), "ours-2", &[]).unwrap_or_else(|why| panic!("{why}"));
     let our_name = scene.name_of(&ours);
@@ -151,7 +156,7 @@ fn regions_move_and_servers_die_and_no_cell_is_lost() {
         scene.regions("hbase:meta").iter().any(|(_, at)| at.as_ref() == Some(&our_name)).then_some(())
     });
 
-    // The tested server is stopped past its session while it has all regions, and goes on.
+    // The tested server has all regions and is stopped past its session timeout, then continues.
     let java = scene
         .cluster
         .start_regionserver(ServerKind::Stock, "java-2", &[])

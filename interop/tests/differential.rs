@@ -1,9 +1,9 @@
-//! The same random operations on two servers, every answer compared
+//! The same random operations on two servers, with every answer compared
 //! (`evenkeel.interop.Differential`).
 //!
 //! `EVENKEEL_INTEROP_OPS` and `EVENKEEL_INTEROP_SEED` change the length and the seed. With
-//! `EVENKEEL_INTEROP_TARGET=stock` both tables are on the one stock server, which must agree with
-//! itself.
+//! `EVENKEEL_INTEROP_TARGET=stock` both tables are on one stock server, whose answers must be the
+//! same for both.
 
 use interop::{Server, java, start_stock, target};
 

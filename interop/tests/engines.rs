@@ -1,7 +1,7 @@
 //! Tables whose store files are in stripes of rows, or in windows of time, handed from Evenkeel to
 //! stock HBase and back.
 //!
-//! All of it is about the two together, so `EVENKEEL_INTEROP_TARGET` changes nothing here.
+//! The tests need both servers, so `EVENKEEL_INTEROP_TARGET` has no effect here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use evenkeel_client::{ClientConfig, CompactionState, Connection, Delete, Put, Sc
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use interop::{Server, start_evenkeel_with, start_stock_with, work};
 
-/// What the file info of a stripe's file holds, and no other.
+/// Only the file info of a stripe's file contains it.
 const STRIPE_KEY: &[u8] = b"STRIPE_START_KEY";
 const ROWS: usize = 60;
-/// Between the timestamps of two rows.
+/// The difference between the timestamps of two rows.
 const STEP_MS: i64 = 60_000;
 
 const STRIPED: &str = "striped";
@@ -43,7 +43,7 @@ fn name(table: &str) -> TableName {
     table.parse().expect("legal")
 }
 
-/// What the tests do between two servers.
+/// The client that the tests use on both servers.
 struct Client {
     runtime: tokio::runtime::Runtime,
     connection: Connection,
@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// Rows, new versions, markers, and a flush of them, three times.
+    /// Writes rows, new versions and markers, and flushes them, three times.
     fn fill(&self, round: i64, now_ms: i64) {
         for table in [name(STRIPED), name(TIERED)] {
             self.runtime.block_on(async {
@@ -158,7 +158,8 @@ fn stripes_and_windows_go_from_evenkeel_to_stock_and_back() {
     let stock = started(start_stock_with(&settings));
     let client = Client::of(&stock);
     assert_eq!(client.digest(), before, "stock HBase over our files");
-    // A flush of stock's goes to the stripes that it found: to one file, had it found none.
+    // A flush by stock HBase writes to the existing stripes; without stripes it would write one
+    // file.
     client.fill(2, now_ms);
     let flushed = stripes(&root);
     assert!(flushed >= ours + 3, "{ours} stripes of ours, {flushed} files of stripes after three flushes");

@@ -1,11 +1,9 @@
-//! Files written by one side and read by the other: store files and WALs one by one, and root
-//! directories as a whole, left behind by a server that was stopped or killed and served by the
-//! other server from then on.
+//! Files written by one side and read by the other: single store files and WALs, and whole root
+//! directories, left by a stopped or killed server and then served by the other server.
 //!
-//! What a directory holds is said by `evenkeel.interop.FilesTables`, run against the server that
-//! wrote it and the one that took it over: the same lines, or the test fails with those that
-//! differ. All of it is about stock HBase and Evenkeel together, so `EVENKEEL_INTEROP_TARGET`
-//! changes nothing here.
+//! `evenkeel.interop.FilesTables` prints the content of a directory, on the server that wrote it
+//! and on the one that took it over. The test fails with the lines that differ. The tests need both
+//! stock HBase and Evenkeel, so `EVENKEEL_INTEROP_TARGET` has no effect here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,11 +14,11 @@ use std::sync::Mutex;
 use interop::server::{evenkeel_binary, example};
 use interop::{Server, home, java, start_evenkeel_with, start_stock_with, work};
 
-/// Tests that run a stock server take turns: it is large.
+/// Serializes tests that run a stock server, because it needs much memory.
 static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
 
-/// Cells in all tables of one `FilesTables fill`, read row by row: a fill that did less proves
-/// less.
+/// The minimum number of cells in all tables of one `FilesTables fill`, read row by row: fewer
+/// would prove less.
 const CELLS_OF_A_FILL: u64 = 20_000;
 
 /// A root directory, and the servers that take turns on it.
@@ -35,12 +33,12 @@ impl Root {
         let codec = "org.apache.hadoop.hbase.io.compress.zstd.ZstdCodec";
         vec![
             ("hbase.rootdir".into(), format!("file://{}", self.0.display())),
-            // Hadoop's codec needs a native library; both sides must agree on the form.
+            // Hadoop's codec needs a native library; both sides must use the same format.
             ("hbase.io.compress.zstd.codec".into(), codec.into()),
         ]
     }
 
-    /// The settings, with logs that are compressed in every way.
+    /// The settings, with logs that use every kind of compression.
     fn compressing(&self, codec: &str) -> Vec<(String, String)> {
         let log = |key: &str, value: &str| (format!("hbase.regionserver.wal.{key}"), value.to_owned());
         let mut settings = self.settings();
@@ -64,7 +62,7 @@ impl Root {
         server.unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Directories below `WALs/`: servers whose edits are not all in store files.
+    /// Directories below `WALs/`: servers with unflushed edits.
     fn logs(&self) -> Vec<String> {
         names(&self.0.join("WALs"))
     }
@@ -87,7 +85,7 @@ fn tables(server: &Server, command: &str, argument: &str) -> Vec<String> {
     program("FilesTables", &args)
 }
 
-/// Runs one of our Java mains; its lines.
+/// Runs one of our Java mains; returns its lines.
 fn program(class: &str, args: &[String]) -> Vec<String> {
     let label = format!("{class}-{}", args.first().map_or("", |arg| arg.rsplit('/').next().unwrap_or("")));
     let run = java(&format!("evenkeel.interop.{class}"), args).label(&label).deadline_secs(300).run();
@@ -96,7 +94,7 @@ fn program(class: &str, args: &[String]) -> Vec<String> {
     output.stdout.lines().map(str::to_owned).collect()
 }
 
-/// Runs an example program of a crate; its lines.
+/// Runs an example program of a crate; returns its lines.
 fn tool(package: &str, name: &str, args: &[&Path]) -> Vec<String> {
     let path = example(package, name).unwrap_or_else(|why| panic!("{why}"));
     let output = Command::new(&path).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -110,9 +108,8 @@ fn tool(package: &str, name: &str, args: &[&Path]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Fails with the lines that only one side has. What a raw scan of the `_log` table shows is left
-/// out: its log has cells that others in it replace, and whether those are still there after a
-/// flush is each server's own matter.
+/// Fails with the lines that only one side has. Raw scans of the `_log` table are excluded: its log
+/// has cells that later ones replace, and each server may keep or drop those at a flush.
 #[track_caller]
 fn same(before: &[String], after: &[String], what: &str) {
     let kept = |lines: &'_ [String]| -> BTreeSet<String> {
@@ -127,9 +124,9 @@ fn same(before: &[String], after: &[String], what: &str) {
     assert!(lost.is_empty() && new.is_empty(), "{what}:\n{lost}{new}");
 }
 
-/// What the tables of a namespace hold, without its name: the same whoever filled them. (The `_log`
-/// table, of the default namespace, has increments and appends, which get a server's own
-/// timestamps.)
+/// The content of a namespace's tables, without its name: it is the same for every writer. (The
+/// `_log` table, of the default namespace, has increments and appends, which get timestamps of the
+/// server.)
 fn contents(digest: &[String], namespace: &str) -> Vec<String> {
     let rows = digest.iter().filter_map(|line| line.strip_prefix(namespace)?.strip_prefix(':'));
     let kinds = [" rows ", " reversed ", " versions ", " gets "];
@@ -183,18 +180,17 @@ fn killed_servers_take_turns() {
     let third = tables(&evenkeel, "digest", "");
     evenkeel.kill();
 
-    // Stock HBase finds its own master's store again, and a server in hbase:meta that it never
-    // knew.
+    // Stock HBase finds its master's store, and an unknown server in hbase:meta.
     let stock = root.stock();
     same(&third, &tables(&stock, "digest", ""), "stock HBase over its own directory after Evenkeel");
     tables(&stock, "more", "fourth");
 }
 
-/// A copy of a directory that stock HBase was killed over, whose logs stock's splitter makes store
-/// files of, as it does with `hbase.wal.split.to.hfile`: Evenkeel has no other way to the rows of
-/// those logs, and serves all of them. The log of hbase:meta stays: a stock master splits that one
-/// first, to recovered edits. The splitter is not told what was flushed already, so such cells are
-/// in two files, and a raw scan, which shows both, is left out.
+/// Takes a copy of a directory on which stock HBase was killed. Stock HBase's splitter converts its
+/// logs to store files, as with `hbase.wal.split.to.hfile`. Evenkeel can read the rows of those
+/// logs only from these files, and serves all of them. The log of hbase:meta stays: a stock master
+/// splits that one first, to recovered edits. The splitter lacks the flushed sequence ids, so
+/// already flushed cells are in two files; a raw scan, which shows both, is excluded.
 fn recovered_hfiles_are_taken_in(root: &Root, before: &[String]) {
     let visible = |digest: &[String]| -> Vec<String> {
         digest.iter().filter(|line| !line.contains(" raw ")).cloned().collect()
@@ -220,8 +216,8 @@ fn recovered_hfiles_are_taken_in(root: &Root, before: &[String]) {
     let evenkeel = copy.evenkeel();
     let found = visible(&tables(&evenkeel, "digest", ""));
     same(&before, &found, "Evenkeel over store files of stock HBase's log split");
-    // Parents of split and merged regions are not opened any more, and their last edits were
-    // flushed before.
+    // Parents of split and merged regions are not opened again, and their last edits were flushed
+    // before.
     let of_served = |file: &String| !file.contains("/split/") && !file.contains("/merged/");
     let left: Vec<_> = recovered().into_iter().filter(of_served).collect();
     assert_eq!(left, Vec::<String>::new(), "all were taken in");
@@ -293,7 +289,7 @@ fn store_files() {
     same(&theirs, &blooms(&read), "which keys pass the bloom filters of stock HBase's files, and of ours");
 
     for line in fs::read_to_string(&settings).unwrap_or_default().lines().filter(|l| !l.starts_with('#')) {
-        // Compressors differ; everything else is the same to the byte.
+        // Compressors differ; everything else is identical.
         if let Some(name) = line.split(' ').next().filter(|_| !line.contains("compression=")) {
             let (a, b) = (fs::read(stock.join(name)), fs::read(ours.join(name)));
             assert!(a.is_ok() && a.ok() == b.ok(), "{name} is not the same to the byte");
@@ -302,8 +298,8 @@ fn store_files() {
     keep_store_files_for_fuzzing(&settings, &[("stock", &stock), ("ours", &ours)]);
 }
 
-/// What the fuzz targets (`fuzz/`) take as a seed: a few cells in a store file, whose trailer alone
-/// is 4 KiB; the head of a log.
+/// The size limit of a seed of the fuzz targets (`fuzz/`): a few cells in a store file, whose
+/// trailer alone is 4 KiB; the start of a log.
 const SEED_BYTES_MAX: usize = 12 << 10;
 const LOG_SEED_BYTES: usize = 4 << 10;
 
@@ -314,7 +310,7 @@ fn keep_for_fuzzing(target: &str, name: &str, bytes: &[u8]) {
     kept.unwrap_or_else(|e| panic!("{}: {e}", corpus.display()));
 }
 
-/// The small store files of both writers, for the targets of their encodings and codecs.
+/// Keeps the small store files of both writers, for the fuzz targets of their encodings and codecs.
 fn keep_store_files_for_fuzzing(settings: &Path, written: &[(&str, &Path)]) {
     let encodings = [
         ("encoding=PREFIX", "hfile_prefix"),
@@ -339,7 +335,7 @@ fn keep_store_files_for_fuzzing(settings: &Path, written: &[(&str, &Path)]) {
     assert_eq!(kept.len(), 2 * 6, "seeds of each form by each writer: {kept:?}");
 }
 
-/// The head of a log: one that its writer left open, whose entries end where they may.
+/// Keeps the start of a log that its writer left open, so its entries may end anywhere.
 fn keep_log_for_fuzzing(writer: &str, mode: &str, log: &Path) {
     let bytes = fs::read(log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
     let target = match mode {
@@ -350,9 +346,9 @@ fn keep_log_for_fuzzing(writer: &str, mode: &str, log: &Path) {
     keep_for_fuzzing(target, &format!("{writer}-{mode}"), &bytes[..bytes.len().min(LOG_SEED_BYTES)]);
 }
 
-/// Hadoop's tools leave checksum files beside files, and reject a file that does not match its
+/// Hadoop's tools write checksum files beside files, and reject a file that does not match its
 /// checksums. Each file of a directory gets one here; after files were compacted, archived,
-/// replaced and created again none is wrong.
+/// replaced and created again, none is wrong.
 #[test]
 fn checksums_beside_files() {
     let root = Root::new("sums");
@@ -426,7 +422,7 @@ fn snapshots(server: &Server, command: &str, word: &str) -> Vec<String> {
     program("FilesSnapshots", &args)
 }
 
-/// Runs one of stock HBase's own tools over a root directory; what it printed.
+/// Runs one of stock HBase's tools over a root directory; returns its output.
 fn stock_tool(class: &str, root: &Path, args: &[&str]) -> String {
     let mut all =
         vec![format!("-Dhbase.rootdir=file://{}", root.display()), "-Dfs.defaultFS=file:///".to_owned()];
@@ -440,7 +436,7 @@ fn stock_tool(class: &str, root: &Path, args: &[&str]) -> String {
     output.stdout
 }
 
-/// A snapshot of either server is cloned, and restored, by the other one; stock's tools read ours.
+/// Each server clones and restores a snapshot of the other; stock HBase's tools read ours.
 #[test]
 fn snapshots_go_both_ways() {
     let _turn = ONE_STOCK_SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -454,7 +450,7 @@ fn snapshots_go_both_ways() {
     assert!(!said.contains("CORRUPTED") && !said.contains("not found"), "{said}");
     let copy = folder("snapshots-copy").join("hbase");
     let target = format!("file://{}", copy.display());
-    // Neither server keeps checksums of local files, so there is nothing to compare.
+    // Neither server keeps checksums of local files, so a comparison is impossible.
     let export = ["-snapshot", "ours_snap", "-copy-to", &target, "-mappers", "1", "-no-checksum-verify"];
     stock_tool("ExportSnapshot", &root.0, &export);
     let exported = stock_tool("SnapshotInfo", &copy, &["-snapshot", "ours_snap", "-stats"]);
@@ -476,7 +472,8 @@ fn snapshots_go_both_ways() {
     assert_eq!(counts(&by_us), counts(&by_stock), "the same rows on both");
     drop(evenkeel);
 
-    // What Evenkeel made of a snapshot of stock HBase's is whole for stock HBase, links and all.
+    // The table that Evenkeel cloned from stock HBase's snapshot is complete for stock HBase, links
+    // included.
     let stock = root.stock();
     assert_eq!(snapshots(&stock, "look", "theirs"), by_us[1..]);
 }

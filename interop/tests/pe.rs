@@ -1,5 +1,5 @@
-//! `evenkeel pe` beside HBase's own PerformanceEvaluation: the same options write the same rows,
-//! cells and bytes, and measure as many requests.
+//! `evenkeel pe` and HBase's PerformanceEvaluation: the same options write the same rows, cells and
+//! bytes, and measure the same number of requests.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const CLIENTS: &str = "3";
 
-/// HBase's tool, run to its end.
+/// Runs HBase's tool to its end.
 fn stock(options: &[&str], command: &str, clients: &str) -> Finished {
     let conf = target().client_conf().expect("a client configuration");
     let class_path = toolchain::client_class_path().unwrap_or_else(|why| panic!("{why}"));
@@ -23,7 +23,7 @@ fn stock(options: &[&str], command: &str, clients: &str) -> Finished {
     finished
 }
 
-/// `evenkeel pe`; its report.
+/// Runs `evenkeel pe`; returns its report.
 fn native(options: &[&str], command: &str, clients: &str) -> Value {
     let binary = server::evenkeel_binary().unwrap_or_else(|why| panic!("{why}"));
     let settings = target().client_settings();
@@ -64,8 +64,8 @@ fn contents(table: &str, families: &str) -> [u64; 3] {
     ["rowsRead", "cellsRead", "bytesRead"].map(|field| number(&report, "tally", field))
 }
 
-/// Runs both tools with the same options, each on a table of its own; their tables must hold as
-/// much.
+/// Runs both tools with the same options, each on a separate table; both tables must have the same
+/// counts.
 fn writes_alike(name: &str, options: &[&str], families: &str, command: &str) {
     let (theirs, ours) = (format!("--table=Stock{name}"), format!("--table=Native{name}"));
     let with = |table| [&[table, families][..], options].concat();
@@ -110,7 +110,8 @@ fn shared_rows_end_alike() {
     writes_alike("Mutate", &["--rows=60"], "--families=1", "checkAndMutate");
 }
 
-/// By one client: of two that meet in a row, one deletes the newest version and leaves the other's.
+/// With one client: if two clients hit the same row, one deletes the newest version and leaves the
+/// other's.
 #[test]
 fn checked_deletes_leave_as_much() {
     let options = |table| ["--rows=60", table];
@@ -125,8 +126,7 @@ fn checked_deletes_leave_as_much() {
     assert_eq!(left, contents("NativeUnchecked", "--families=1"));
 }
 
-/// Reads and scans over one table, by both tools: as many rows run and requests measured, and as
-/// many cells as there are.
+/// Reads and scans over one table, by both tools: the same numbers of rows, requests and cells.
 #[test]
 fn reads_measure_alike() {
     native(&["--table=Read", "--rows=300", "--columns=2"], "sequentialWrite", "2");

@@ -1,4 +1,4 @@
-//! HBase's own load tool: it must run to its end, and the rows it says it wrote must be there.
+//! HBase's load tool: it must run to its end, and the rows that it reports as written must exist.
 
 use interop::{Finished, java, target, toolchain};
 

@@ -1,6 +1,6 @@
-//! The checks of clients again, on a server that does what is off unless asked for: Gets keep rows
-//! beside blocks (`row.cache.enabled`), and MemStores of every table are compacted in memory,
-//! eagerly (`hbase.hregion.compacting.memstore.type`). A stock server knows the second alone;
+//! The checks of clients again, on a server with features that are off by default: a row cache
+//! beside the block cache (`row.cache.enabled`), and eager in-memory compaction of the MemStores of
+//! every table (`hbase.hregion.compacting.memstore.type`). Stock HBase 2.6 has only the second;
 //! neither may change an answer.
 
 use interop::{checks_on, start_evenkeel_with};

@@ -1,11 +1,11 @@
-//! The HBase shell and `evenkeel shell` run the same scripts (`shell/NAME.rb`) over one server;
-//! what each prints is compared with what the HBase shell printed over stock HBase
+//! The HBase shell and `evenkeel shell` run the same scripts (`shell/NAME.rb`) over one server. The
+//! output of each is compared with that of the HBase shell over stock HBase
 //! (`shell/NAME.expected`).
 //!
-//! | script | what |
+//! | script | content |
 //! |---|---|
-//! | `day` | an ordinary day |
-//! | `everything` | every command that one server answers, and what is said of wrong calls |
+//! | `day` | typical daily commands |
+//! | `everything` | every command that works on one server, and the errors of wrong calls |
 //! | `failing` | with `-n`: the first error ends the shell, with its exit status |
 //!
 //! `EVENKEEL_INTEROP_RECORD=1` with `EVENKEEL_INTEROP_TARGET=stock` writes the recordings instead
@@ -19,12 +19,13 @@ use std::sync::{Mutex, PoisonError};
 use interop::{Server, evenkeel_binary, home, java, target, toolchain, work};
 use regex::Regex;
 
-/// What differs from run to run, and what stands in its place; applied to each line, in this order.
+/// Volatile parts of the output and their replacements, applied to each line in this order.
 const VOLATILE: &[(&str, &str)] = &[
     (r"^hbase:\d+:0> ?", "hbase> "),
     (r"timestamp=20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?", "timestamp=NOW"),
     (r"\(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d [^)]+\)", "(NOW)"),
-    // What list_snapshots prints since 2.6 and the shell's Ruby does not (see README.md).
+    // `list_snapshots` of 2.6 prints this, but the Ruby of the published shell does not
+    // (README.md).
     (r"^SNAPSHOT  TABLE \+ CREATION TIME \+ TTL\(Sec\)$", "SNAPSHOT  TABLE + CREATION TIME"),
     (r"\(NOW\) (FOREVER|86400)$", "(NOW)"),
     (r" in table '.*", ""),
@@ -48,7 +49,7 @@ fn normal(output: &str) -> String {
     let mut lines = Vec::new();
     // The banner before the first prompt names the client's build.
     for line in output.lines().skip_while(|line| !line.starts_with("hbase:")) {
-        // The stock shell ends this line only behind commands that are not called on a reference to
+        // The stock shell ends this line only after commands that are not called on a reference to
         // a table.
         let line = match took.find(line) {
             Some(time) if time.end() == line.trim_end().len() => continue,
@@ -69,19 +70,19 @@ fn normal(output: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// All tests make tables on one server and look at the whole of it.
+/// All tests use the tables of one server and list all of them, so they run one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// How a shell is started.
+/// The mode in which a shell is started.
 #[derive(Clone, Copy)]
 enum Mode {
-    /// Lines from a pipe; an error is told and the next line runs.
+    /// Lines from a pipe; an error is printed and the next line runs.
     Pipe,
-    /// The script's name behind `-n`; the first error ends the shell.
+    /// The script's name after `-n`; the first error ends the shell.
     NonInteractive,
 }
 
-/// What a run of a shell left: its output through the filter, and, with `-n`, its exit status.
+/// The result of a shell run: its filtered output, and, with `-n`, its exit status.
 struct ShellRun {
     text: String,
     stderr: String,
@@ -135,8 +136,8 @@ fn script(name: &str) -> PathBuf {
     home().join("shell").join(format!("{name}.rb"))
 }
 
-/// A script through both shells, each compared with the recording of the HBase shell over stock
-/// HBase, or recorded.
+/// Runs a script through both shells. Compares each output with the recording of the HBase shell
+/// over stock HBase, or records it.
 fn both_shells(name: &str, mode: Mode) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let server = target();
@@ -167,7 +168,7 @@ fn expected(name: &str) -> PathBuf {
     home().join("shell").join(format!("{name}.expected"))
 }
 
-/// Compares what a shell printed with the recording.
+/// Compares the output of a shell with the recording.
 fn compare(server: &Server, shell: &str, name: &str, got: &ShellRun) {
     let file = expected(name);
     let want = fs::read_to_string(&file).expect("the recording is checked in");

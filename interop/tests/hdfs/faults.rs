@@ -1,4 +1,4 @@
-//! Servers that are killed, frozen and started again.
+//! Servers that are killed, frozen and restarted.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ fn datanode_of(turn: &mut Turn, writer: &LogWriter) -> usize {
     turn.cluster().datanode_at(port).expect("one of ours")
 }
 
-/// Writes entries to logs and rolls when one breaks, as a server does. Returns the acknowledged
-/// entries' bytes by log, and the longest time from a failure to the next acknowledged entry.
+/// Writes entries to logs and rolls when a log breaks, as a server does. Returns the acknowledged
+/// bytes per log, and the longest time from a failure to the next acknowledged entry.
 struct Roller {
     client: HdfsClient,
     directory: &'static str,

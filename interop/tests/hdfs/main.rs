@@ -1,13 +1,13 @@
-//! Evenkeel's HDFS client against stock HDFS: a NameNode and three DataNodes in JVMs of their own.
+//! Evenkeel's HDFS client against stock HDFS: a NameNode and three DataNodes in separate JVMs.
 //!
-//! The tests share one cluster and take turns, since some of them kill its servers.
+//! The tests share one cluster and take turns, because some of them kill its servers.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `contract` | the contract of the file system seam |
-//! | `faults` | servers that are killed, frozen and started again |
+//! | `faults` | servers that are killed, frozen and restarted |
 //! | `files` | names, writers and readers on a healthy cluster |
-//! | `suite` | the tests of that contract, those of the crate `fs` |
+//! | `suite` | the tests of that contract, from the crate `fs` |
 
 mod contract;
 mod faults;

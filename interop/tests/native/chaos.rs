@@ -1,18 +1,18 @@
-//! Writes and scans while sockets break at random bytes, answers come late or as garbage, regions
-//! close, open, merge and split, and the server is killed and started again. Afterwards every
-//! increment and append that was acknowledged has been made exactly once, and every scan has given
-//! each row once.
+//! Writes and scans while sockets break at random bytes, answers are late or garbage, regions
+//! close, open, merge and split, and the server is killed and restarted. Afterwards every
+//! acknowledged increment and append was applied exactly once, and every scan returned each row
+//! once.
 //!
-//! # What a restart proves
-//! A retry is known by its nonce, which a server that comes up learns from the edits it replays (in
-//! stock HBase, `ServerNonceManager.reportOperationFromWal`). What was flushed may not be replayed,
-//! and then its nonces are not known: an increment is made again when its answer was lost, its
-//! region was flushed, and the server was killed before the retry. `restart` loses answers on
-//! purpose. Both servers know the retry of what was not flushed; stock HBase makes again what was;
-//! Evenkeel knows that too, as its log is replayed from before the flush. Neither opens a region
-//! again that was split or merged away, so both forget what was in its log. The writers therefore
-//! have an answer to all they sent before the last split when the server is killed, and from them
-//! nothing is made twice, on either server.
+//! # Nonces across a restart
+//! A server detects a retry by its nonce. After a restart it restores nonces from the edits that it
+//! replays (in stock HBase, `ServerNonceManager.reportOperationFromWal`). Flushed edits may not be
+//! replayed, and then their nonces are lost: an increment is applied twice if its answer was lost,
+//! its region was flushed, and the server was killed before the retry. `restart` loses answers
+//! deliberately. Both servers detect the retry of an unflushed increment. Stock HBase applies a
+//! flushed one again; Evenkeel detects it, because it replays its log from before the flush.
+//! Neither server reopens a region that was split or merged, so both lose the nonces in its log.
+//! Therefore the writers have an answer to all calls sent before the last split when the server is
+//! killed, and none of their operations is applied twice, on either server.
 
 use std::io;
 use std::pin::Pin;
@@ -33,12 +33,12 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::suite::family;
 use crate::{ServerKind, Site, connect};
 
-/// Tasks that write at the same time.
+/// The number of concurrent writers.
 const WRITERS: usize = 4;
-/// Rows that scans look for.
+/// The number of rows that scans expect.
 const FIXED: usize = 60;
 
-/// How often each writer has been through.
+/// The number of completed rounds of each writer.
 type Rounds = Arc<[AtomicI64; WRITERS]>;
 
 /// Breaks sockets of ClientService after a random number of bytes each way, and delays some reads.
@@ -88,12 +88,12 @@ struct FaultySocket {
     socket: TcpStream,
     read_left: usize,
     write_left: usize,
-    /// Its first bytes are none that a server sends.
+    /// Its first bytes are garbage that no server sends.
     garbage: bool,
-    /// Time that passes before each fourth or so read.
+    /// The delay of about every fourth read.
     delay_ms: u64,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// What the server says is lost.
+    /// Bytes from the server are dropped.
     deaf: Arc<AtomicBool>,
     broken: Arc<AtomicUsize>,
 }
@@ -195,7 +195,7 @@ pub async fn all(site: &Site, server: Server) {
     verify(&table, &counts).await;
 }
 
-/// Waits until every writer has an answer to something it sent after now.
+/// Waits until every writer has an answer to a call that it sent after this one started.
 async fn answered(rounds: &Rounds) {
     let start: Vec<_> = rounds.iter().map(|n| n.load(Ordering::Relaxed)).collect();
     let end = Instant::now() + Duration::from_secs(60);
@@ -205,8 +205,8 @@ async fn answered(rounds: &Rounds) {
     }
 }
 
-/// Kills the server and starts it again, while the answers to two increments are lost: one that is
-/// in the log only, and one that was flushed.
+/// Kills and restarts the server, while the answers to two increments are lost: one is only in the
+/// log, the other was flushed.
 async fn restart(site: &Site, server: Server) -> Server {
     let calm = connect(site.config()).await;
     let (admin, name) = (calm.admin(), "lost".parse::<TableName>().expect("legal"));
@@ -240,7 +240,7 @@ async fn restart(site: &Site, server: Server) -> Server {
     }
     let now = [counter(&table, rows[0]).await, counter(&table, rows[1]).await];
     let want = match site.kind {
-        // It answers the retry of what it has replayed as of the time zero: with nothing.
+        // To the retry of a replayed operation it returns an empty result, as of time zero.
         ServerKind::Stock => ([None, Some(2)], [Some(1), Some(2)]),
         ServerKind::Evenkeel => ([Some(1), Some(1)], [Some(1), Some(1)]),
     };
@@ -257,15 +257,15 @@ fn fixed(i: usize) -> String {
     format!("{}fixed{i:03}", i * 10 / FIXED)
 }
 
-/// Adds to a counter, appends to a value and writes a row, over and over; gives how often.
+/// Adds to a counter, appends to a value and writes a row repeatedly; returns the number of rounds.
 async fn write(kind: ServerKind, table: Table, writer: usize, done: Arc<AtomicBool>, rounds: Rounds) -> i64 {
     let row = format!("{}counter", writer * 3);
     let mut count = 0;
     while !done.load(Ordering::Relaxed) {
         let added = table.increment(Increment::new(&row).column("f", "n", 1)).await.expect("added");
         count += 1;
-        // Nothing is what stock HBase answers to a retry over a restart (see `restart`); the Get
-        // below sees what it made.
+        // Stock HBase returns an empty result to a retry across a restart (see `restart`); the Get
+        // below reads the effect.
         let of_retry = (kind == ServerKind::Stock).then_some(count);
         assert_eq!(added.counter("f", "n").or(of_retry), Some(count), "writer {writer}");
         table.append(Append::new(&row).column("f", "s", "x")).await.expect("appended");
@@ -280,7 +280,7 @@ async fn write(kind: ServerKind, table: Table, writer: usize, done: Arc<AtomicBo
     count
 }
 
-/// Scans the fixed rows over and over; gives how often.
+/// Scans the fixed rows repeatedly; returns the number of scans.
 async fn scan_until(table: Table, done: Arc<AtomicBool>) -> usize {
     let mut want: Vec<_> = (0..FIXED).map(fixed).collect();
     want.sort();

@@ -1,8 +1,8 @@
-//! The native client (`evenkeel-client`) against stock HBase and against Evenkeel, by the same
-//! code: what it does (`suite`), and that nothing is lost or made twice while sockets break,
-//! regions come and go and the server is killed (`chaos`).
+//! The native client (`evenkeel-client`) against stock HBase and against Evenkeel, with the same
+//! code: its operations (`suite`), and that none is lost or applied twice while sockets break,
+//! regions move and the server is killed (`chaos`).
 //!
-//! `EVENKEEL_INTEROP_TARGET` changes nothing here: both servers are started.
+//! `EVENKEEL_INTEROP_TARGET` has no effect here: both servers are started.
 
 mod chaos;
 mod suite;
@@ -15,26 +15,26 @@ use std::time::Duration;
 use evenkeel_client::{ClientConfig, Connection};
 use interop::{Server, start_evenkeel_with, start_stock_with, work};
 
-/// Tests that run a stock server take turns: it is large.
+/// Serializes tests that run a stock server, because it needs much memory.
 static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
 
-/// Which server is meant.
+/// The kind of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
     /// HBase 2.6.4.
     Stock,
-    /// Ours.
+    /// Evenkeel.
     Evenkeel,
 }
 
-/// A directory and ports of a server that may be killed and started again.
+/// The directory and ports of a server that may be killed and restarted.
 pub struct Site {
     kind: ServerKind,
     settings: Vec<(String, String)>,
 }
 
 impl Site {
-    /// A new directory and ports that are free.
+    /// A new directory and free ports.
     pub fn new(kind: ServerKind) -> Self {
         let name = format!("native-{kind:?}.{}.{}", std::process::id(), rand_port());
         let folder: PathBuf = work().join("run").join(name);
@@ -47,7 +47,7 @@ impl Site {
         Self { kind, settings }
     }
 
-    /// Starts the server, on what an earlier one has left if there was one.
+    /// Starts the server, on the data of an earlier one if there was one.
     pub fn start(&self) -> Server {
         let started = match self.kind {
             ServerKind::Stock => start_stock_with(&self.settings),
@@ -60,13 +60,13 @@ impl Site {
         self.settings.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value)
     }
 
-    /// A client's settings, through the registry of ZooKeeper.
+    /// Settings of a client that uses the ZooKeeper registry.
     pub fn config(&self) -> ClientConfig {
         let port = self.setting("hbase.zookeeper.property.clientPort").parse().expect("a port");
         patient(ClientConfig::zookeeper("127.0.0.1", port, "/hbase"))
     }
 
-    /// The same, through the registry of the master.
+    /// Settings of a client that uses the master registry.
     pub fn config_by_master(&self) -> ClientConfig {
         patient(ClientConfig::new([format!("127.0.0.1:{}", self.setting("hbase.master.port"))]))
     }

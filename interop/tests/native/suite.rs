@@ -1,4 +1,4 @@
-//! What the native client does, checked by what the server then answers.
+//! The operations of the native client, verified by the server's answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ pub async fn all(site: &Site) {
     stage("snapshots", snapshots(&connection, &table)).await;
 }
 
-/// A part of the suite within its time, so that one that hangs is named.
+/// Runs a part of the suite with a time limit, so that a hanging one is named.
 async fn stage(name: &str, part: impl Future<Output = ()>) {
     let start = std::time::Instant::now();
     let ended = tokio::time::timeout(Duration::from_secs(90), part).await;
@@ -176,7 +176,7 @@ async fn filters(table: &Table) {
         (Filter::column_prefix("od"), of(|i| i % 2 == 1)),
         (Filter::timestamps([1003, 1005]), some(&["03", "05"])),
         (Filter::value(Op::NotEqual, Comparator::binary("yes")).skip(), of(|i| i % 2 == 0)),
-        // It ends one region at a time, so the row is of the last.
+        // It ends one region at a time, so the row is in the last one.
         (Filter::row(Op::NotEqual, Comparator::binary("16")).while_match(), numbered(0..16)),
         (Filter::one_of([Filter::prefix("00"), Filter::prefix("19")]), some(&["00", "19"])),
         (
@@ -346,9 +346,9 @@ async fn writes(connection: &Connection) {
     assert!(large.is_final(), "{large}");
 }
 
-/// Reads of replicas. Stock's second replica has what was flushed before it was opened, and no more
-/// until it is opened again; Evenkeel has one replica of each region, so reads that any may answer
-/// are answered by that.
+/// Reads of replicas. Stock HBase's second replica has the data flushed before it was opened, and
+/// gets no more until it is reopened; Evenkeel has one replica of each region, which answers reads
+/// of any replica.
 async fn replicas(site: &Site, connection: &Connection) {
     let (admin, name) = (connection.admin(), name("replicas"));
     let descriptor = TableDescriptor::new(name.clone()).with_region_replication(2).with_family(family("f"));
@@ -362,7 +362,7 @@ async fn replicas(site: &Site, connection: &Connection) {
     admin.enable_table(&name).await.expect("enabled");
     put("a", "new").await.expect("written");
 
-    // Anew, so that it learns where the replicas are now.
+    // A new connection, so that it looks up the current locations of the replicas.
     let at_once = ClientConfig { primary_get_timeout: Duration::ZERO, ..site.config() };
     let at_once = ClientConfig { primary_scan_timeout: Duration::ZERO, ..at_once };
     let patient = ClientConfig { primary_get_timeout: Duration::from_secs(60), ..site.config() };
@@ -400,7 +400,7 @@ async fn replicas(site: &Site, connection: &Connection) {
     admin.delete_table(&name).await.expect("deleted");
 }
 
-/// An opener that leaves sockets as they are and notes what they are for.
+/// An opener that leaves sockets unchanged and records their purpose.
 #[derive(Debug, Default)]
 struct RecordingOpener {
     seen: Mutex<Vec<(String, &'static str)>>,
