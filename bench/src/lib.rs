@@ -1,4 +1,4 @@
-//! Shared parts of the benchmarks: a region in its own directory; a bare [`echo`]; [`report`],
+//! Shared parts of the benchmarks: a region in a separate directory; a bare [`echo`]; [`report`],
 //! HBase and Evenkeel side by side; [`hit_ratio`], eviction policies on the same traces; [`soak`],
 //! hours of load under faults.
 

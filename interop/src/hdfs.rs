@@ -160,7 +160,7 @@ impl HdfsCluster {
         digits.parse().map_err(|e| format!("{name}: {e}"))
     }
 
-    /// Runs Hadoop's `hdfs dfs` with these arguments; returns what it printed.
+    /// Runs Hadoop's `hdfs dfs` with these arguments; returns its output.
     ///
     /// # Errors
     /// If it fails.

@@ -22,7 +22,7 @@ pub struct JavaRun {
 
 /// The result of a run.
 pub struct Finished {
-    /// Whether it exited within its deadline with code 0.
+    /// True if it exited within its deadline with code 0.
     pub success: bool,
     /// Its exit code, if it exited within its deadline.
     pub code: Option<i32>,

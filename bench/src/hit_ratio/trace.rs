@@ -80,7 +80,7 @@ pub(super) fn newest_first(sizes: &Sizes, exponent: f64) -> Trace {
     (0..sizes.requests).map(|i| zipf.block_of(aged(i, zipf.rank(&mut random)))).collect()
 }
 
-/// After each 20,000 requests all blocks change their ranks at once.
+/// After each 20,000 requests the ranks of all blocks change.
 pub(super) fn all_change(sizes: &Sizes, exponent: f64) -> Trace {
     let (zipf, mut random) = (Zipf::new(sizes.keys, exponent), Random(3));
     (0..sizes.requests)

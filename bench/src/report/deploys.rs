@@ -43,7 +43,7 @@ pub(super) const STARTS: [usize; 6] = [1, 1, 1, 3, 1, 2];
 
 type Loading = (&'static str, &'static str, f64);
 
-/// A server's settings, and what is measured with them.
+/// A server's settings, and the rows measured with them.
 struct Deploy {
     /// Its name on the command line.
     number: usize,

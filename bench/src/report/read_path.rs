@@ -114,7 +114,7 @@ pub(super) fn load_large(session: &Session<'_>) -> Result<(&'static str, i64), S
     Ok((table, rows))
 }
 
-/// Gets of a table of which about half fits the cache.
+/// Gets of a table whose size is about twice the cache.
 fn partly_cached(session: &Session<'_>, cache_mib: u64, results: &mut Results) -> Result<(), String> {
     let (table, rows) = load_large(session)?;
     let line = format!("--rows={} --oneCon {table} randomRead 60", rows / 60);

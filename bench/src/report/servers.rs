@@ -115,7 +115,7 @@ impl ReportContext {
     /// Builds the server, finds a JDK, and moves this process to the load's core.
     ///
     /// # Errors
-    /// A message about what is missing.
+    /// A message about the missing part.
     pub fn new(plan: &Plan) -> Result<Self, String> {
         let binary = evenkeel_binary()?;
         let stock = plan.servers.iter().any(|kind| *kind != ServerKind::Evenkeel);

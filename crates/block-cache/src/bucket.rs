@@ -111,7 +111,7 @@ const BLOCK_BYTES_LEAST: u64 = 256;
 const BLOCK_BYTES_LEAST_IN_FILE: u64 = 2048;
 const SLOTS_MIN: u64 = 64;
 
-/// Where a cache stores its blocks.
+/// The storage of a cache's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// Memory of the process (`offheap`, `heap`).
@@ -127,7 +127,7 @@ pub enum Engine {
 pub struct BucketCacheConfig {
     /// Capacity for frames, in bytes.
     pub capacity_bytes: u64,
-    /// Where they are stored.
+    /// The storage of the frames.
     pub engine: Engine,
     /// The index file of a file engine. `None` puts it beside the first data file.
     pub index_path: Option<PathBuf>,

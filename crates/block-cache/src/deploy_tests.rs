@@ -20,7 +20,7 @@ const STEPS: u64 = 600;
 /// How often a deployment is shut down and reopened.
 const LIVES: u64 = 2;
 const READS_AFTER_SHUTDOWN: usize = 8;
-/// The size that an engine is shrunk to in the end.
+/// The size to which an engine is shrunk at the end.
 const SMALL_BYTES: u64 = 200_000;
 
 /// A deployment and its engines, for checks that the cache as a whole does not offer.
@@ -70,7 +70,7 @@ fn open(settings: &[(&str, String)]) -> Arc<dyn Deploy> {
     }
 }
 
-/// What a reader holds.
+/// The bytes that a reader holds.
 enum Held {
     Block(BlockKey, Block),
     /// A slice of a block, as in a reply, and a copy.
@@ -102,7 +102,7 @@ fn make(key: &BlockKey, n: u64) -> Block {
     block_of(kind_of(n), key, 200 + (n * 2_654_435_761 % 50_000) as usize)
 }
 
-/// Runs one reader, and returns what it holds at the end.
+/// Runs one reader; returns its handles and copies.
 fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<Held> {
     let mut held = Vec::new();
     for _ in 0..STEPS {

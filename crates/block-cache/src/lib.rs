@@ -129,7 +129,7 @@ pub trait BlockCache: Send + Sync + Debug {
         0
     }
 
-    /// Returns the counters, and what the cache holds now.
+    /// Returns the counters, and the cache's current content.
     fn stats(&self) -> CacheStats;
 
     /// As [`BlockCache::stats`], but per level: L1, and L2 if there is one.

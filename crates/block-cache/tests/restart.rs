@@ -20,7 +20,7 @@ const CAPACITY: u64 = 4 << 20;
 const KEYS: u64 = 1000;
 /// Kills per engine; there are three.
 const KILLS: u64 = 34;
-/// What the child prints when it begins to write.
+/// The line that the child prints when its writes start.
 const WRITES: &str = "it writes";
 const CHILD_DIR: &str = "EVENKEEL_CACHE_CHILD_DIR";
 const CHILD_ENGINE: &str = "EVENKEEL_CACHE_CHILD_ENGINE";

@@ -50,23 +50,23 @@ enum Command {
     Start(Start),
     /// Run a RegionServer of an HBase cluster
     Regionserver(Start),
-    /// Whether a server serves, and what it does
+    /// Show if a server is ready, and its activity
     Status(evenkeel_monitor::status::StatusArgs),
     /// A live view of a server in the terminal
     Top(evenkeel_monitor::top::TopArgs),
-    /// The slow requests of a server, each with what its time went to
+    /// The slow requests of a server, each with the causes of its time
     Slow(evenkeel_monitor::slow::SlowArgs),
     /// The HBase shell, on any cluster
     Shell(ShellArgs),
-    /// Print what is in store files
+    /// Print the contents of store files
     Hfile(tools::hfile::HFileArgs),
-    /// Print what is in WAL files
+    /// Print the contents of WAL files
     Wal(tools::wal::WalArgs),
     /// Check every file of a root directory, changing nothing
     Verify(tools::verify::VerifyArgs),
     /// Compact the store files of a stopped server
     Compact(tools::compact::CompactArgs),
-    /// Load a cluster and measure it, by the names of HBase's PerformanceEvaluation
+    /// Load a cluster and measure it, with the commands of HBase's PerformanceEvaluation
     #[command(disable_help_flag = true)]
     Pe(Pe),
 }

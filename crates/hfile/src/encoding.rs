@@ -217,8 +217,8 @@ impl CellCursor {
 /// points.
 const SEEK_KEY_LINES: usize = 8;
 
-/// Cache lines prefetched of the cell that a search most likely finds: about as many as a core can
-/// wait for. The hardware prefetcher covers the rest of a long value.
+/// Cache lines prefetched of the cell that a search most likely finds: about the number of cache
+/// misses that a core can have in flight. The hardware prefetcher covers the rest of a long value.
 const CELL_LINES: usize = 8;
 /// As above, if there is time until they are read: a whole value of 1 KB, with the sequence id
 /// after it.

@@ -9,13 +9,12 @@
 //! `docs/formats/hfile.md` draws the format byte by byte; each module's header draws its part.
 //!
 //! # A seek
-//! 1. The root index, which is kept in memory, gives the leaf index block, which comes from the
+//! 1. The root index, which is kept in memory, leads to the leaf index block, which comes from the
 //!    cache.
-//! 2. The leaf gives the data block: from the cache, or read from the file, verified, decompressed
-//!    and parsed once.
+//! 2. The leaf leads to the data block: from the cache, or read from the file, verified,
+//!    decompressed and parsed once.
 //! 3. A binary search in the row prefix index of the block's seek points ([`row_prefix_index`])
 //!    leaves at most a few cells to compare.
-//!
 //! # Invariants
 //! * Bytes from a file are never trusted. Lengths are checked before use, no allocation exceeds
 //!   what the file could hold, and a descent in the index never goes backwards.

@@ -333,7 +333,7 @@ impl HFileReader {
         filters.may_contain(bloom, row, &mut None).map_err(TryError::into_failure)
     }
 
-    /// The filter of rows, if there is one, and this row's key in it.
+    /// Returns the filter of rows, if there is one, and this row's key in it.
     fn row_filter<'a>(&self, row: &'a [u8]) -> Option<(&BloomMeta, &'a [u8])> {
         let bloom = self.general_bloom.as_ref()?;
         match self.bloom_type() {

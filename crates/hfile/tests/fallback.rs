@@ -1,4 +1,4 @@
-//! Blocks with a wrong checksum: read again through the file system's own checksums, recovered or
+//! Blocks with a wrong checksum: read again through the file system's checksums, recovered or
 //! refused, and counted.
 
 mod support;

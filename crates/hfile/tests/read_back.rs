@@ -179,8 +179,8 @@ fn a_sound_file_of_other_cells_is_found() {
     read_back(&fs, written).expect("the same cells");
 }
 
-/// Malformed tags cannot be split where tags are compressed, so what is read back differs from what
-/// was written.
+/// Malformed tags cannot be split when tags are compressed, so the cells read back differ from the
+/// written ones.
 #[test]
 fn cells_that_an_encoding_does_not_keep_are_found() {
     for encoding in ENCODINGS {

@@ -34,7 +34,7 @@ pub struct Usage {
     pub gc_time_s: Option<f64>,
     /// Collections.
     pub gc_count: Option<u64>,
-    /// Seconds in an Evenkeel's allocator, by its own estimate; `None` for other servers.
+    /// Seconds in an Evenkeel's allocator, by the server's estimate; `None` for other servers.
     pub allocator_s: Option<f64>,
     /// Calls of that allocator.
     pub allocator_calls: Option<u64>,

@@ -30,7 +30,7 @@ fn a_fixed_rate_shows_a_stall_that_a_closed_loop_hides() {
     // hundred waits 190 or more.
     let late = open.latency.p99_us;
     assert!((150_000.0..400_000.0).contains(&late), "at a fixed rate: {:?}", open.latency);
-    // Every arrival is measured, but for the first row, as in HBase's tool.
+    // Every arrival except the first row is measured, as in HBase's tool.
     assert!((2499..=2500).contains(&open.latency.count), "{:?}", open.latency);
     assert!(open.latency.count + 1 >= open.tally.requests);
     // In a closed loop one request a second meets the stall, among thousands.
@@ -57,8 +57,8 @@ fn what_waits_when_an_open_loops_warm_up_ends_is_the_warm_ups() {
     let report = measured(&target, "--rows=1000 --rate=500 --warmup=1 --duration=2 randomRead 1");
     server.shutdown(Duration::from_secs(1));
 
-    // Due from 1 s to 3 s: no arrival of the warm-up's last half second, of which the longest
-    // waited 0.7 s.
+    // Due from 1 s to 3 s, so no arrival of the warm-up's last half second is included. The longest
+    // of those waited 0.7 s.
     assert!((999..=1000).contains(&report.latency.count), "{:?}", report.latency);
     assert!(
         (100_000.0..450_000.0).contains(&report.latency.max_us),

@@ -1,6 +1,6 @@
 //! Completion: commands, tables, families, keys of hashes and variables.
 //!
-//! A thread with its own connection fetches the names of tables and families, at start and after
+//! A separate thread and connection fetches the names of tables and families, at start and after
 //! statements that may change them. So neither the prompt nor completion waits for the cluster.
 
 use std::collections::BTreeMap;

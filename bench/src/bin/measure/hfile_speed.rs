@@ -1,5 +1,5 @@
 //! `hfile_speed [CELLS]`: writes, scans and seeks of store files, in each encoding and codec. One
-//! thread, one warm file, 100-byte values of which half is random.
+//! thread, one warm file, 100-byte values, half of each random.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -4,7 +4,7 @@
 //! | tool | measures |
 //! |---|---|
 //! | [`block_cache_hit`] | CPU of a hit in the block cache |
-//! | [`block_cache_restart`] | how soon a cache in a file is warm after `kill -9` |
+//! | [`block_cache_restart`] | the time until a cache in a file is warm after `kill -9` |
 //! | [`client_get`] | CPU of a Get in the native client |
 //! | [`hfile_instructions`] | one operation on a store file, repeated, for a profiler |
 //! | [`hfile_speed`] | writes, scans and seeks of store files, in each encoding and codec |
@@ -12,9 +12,9 @@
 //! | [`memstore_bytes`] | memory of a cell in the MemStore |
 //! | [`row_cache`] | CPU of a Get with the row cache and without |
 //! | [`rpc_floor`] | the least that `evenkeel pe` can measure on a machine |
-//! | [`wakeup_latency`] | how late a thread runs beside busy threads of lower priority |
+//! | [`wakeup_latency`] | the wake-up delay of a thread beside busy threads of lower priority |
 //! | [`wal_appends`] | appends, syncs and rolls of the WAL |
-//! | [`write_behind`] | what a large file costs a log on the same disk |
+//! | [`write_behind`] | the cost of a large file for a log on the same disk |
 //!
 //! Arguments are described in each tool's module. `hfile_support` is the test support of the crate
 //! `hfile`.

@@ -21,8 +21,8 @@ const LENGTH: Duration = Duration::from_secs(2);
 /// The pause between the end of one roll and the next.
 const ROLL_PAUSE: Duration = Duration::from_millis(20);
 
-/// The configurations to measure: the number of appending threads, each of which waits for its own
-/// entries.
+/// The configurations to measure: the number of appending threads, and the level of the syncs. Each
+/// thread waits for its entries.
 const WRITERS: [(u64, SyncLevel); 4] =
     [(1, SyncLevel::Flush), (8, SyncLevel::Flush), (1, SyncLevel::Sync), (8, SyncLevel::Sync)];
 

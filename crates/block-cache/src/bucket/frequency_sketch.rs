@@ -1,5 +1,5 @@
-//! [`FrequencySketch`]: how often keys were requested recently. A count-min sketch with counts up
-//! to 15.
+//! [`FrequencySketch`]: counts the recent requests of keys. A count-min sketch with counts up to
+//! 15.
 //!
 //! A key has four counters of four bits. The smallest is its count, because other keys can only
 //! have raised them. All four are in one 64-byte line, so a key costs one cache miss, and a line

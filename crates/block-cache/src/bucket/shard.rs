@@ -403,7 +403,7 @@ impl Shard {
         inner.limit.saturating_sub(inner.used())
     }
 
-    /// Calls `with` for every file of which blocks are cached.
+    /// Calls `with` for every file with cached blocks.
     pub fn each_file(&self, mut with: impl FnMut(u64, CachedFile)) {
         self.inner.lock().files.iter().for_each(|(file, cached)| with(*file, *cached));
     }

@@ -40,7 +40,7 @@ pub struct CompactArgs {
     /// This table only; otherwise all of them
     #[arg(short, long)]
     table: Option<TableName>,
-    /// Compact all files of each store into one, whether due or not
+    /// Compact all files of each store into one, even if no compaction is due
     #[arg(long)]
     major: bool,
     /// Compact each store once; otherwise until nothing is due

@@ -140,7 +140,7 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Checks what was read at opening.
+    /// Checks the parts that were read at opening.
     fn check_head(&self) -> Result<()> {
         let (reader, written) = (&self.reader, &self.written);
         if reader.len() != written.bytes {
@@ -162,7 +162,7 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Checks what depends on all blocks.
+    /// Checks the conditions that depend on all blocks.
     fn check_end(&self) -> Result<()> {
         if let Some(at) = self.named {
             return Err(self.differs(format_args!("the index refers to another data block at {}", at.offset)));

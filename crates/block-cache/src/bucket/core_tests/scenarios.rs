@@ -15,7 +15,7 @@ const ID: u32 = 1;
 /// The content of a free frame.
 const POISON: u64 = u64::MAX;
 
-/// One slot and two frames, of which the first holds block 1. loom fails on concurrent access to a
+/// One slot and two frames; the first frame holds block 1. loom fails on concurrent access to a
 /// frame.
 struct Shard {
     slots: Slots,
