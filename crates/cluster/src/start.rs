@@ -313,6 +313,7 @@ fn serve(
     info.serve(&info_parts, |routes| routes)?;
     let chore = Chore::start(regionserver)?;
     let (cache, chunks) = (&storage.stores.cache, &storage.stores.chunks);
-    let memory_trim = MemoryTrim::start(settings.memory_trim_period, regionserver, cache, chunks)?;
+    let trim = (settings.memory_trim_period, settings.memory.sum());
+    let memory_trim = MemoryTrim::start(trim, regionserver, cache, chunks)?;
     Ok(Serving { rpc, executor, chore, memory_trim, info })
 }

@@ -6,9 +6,8 @@
 //! parts as the server counts them, under ordinary load; this test compares them with the system's
 //! figures, so it detects uncounted memory.
 //!
-//! Server and clients are one process. The allocator counts the memory that threads of clients
-//! allocate, which is subtracted from the resident memory; the rest is the server's. The clients'
-//! threads are marked.
+//! The server runs in a separate process, so its anonymous resident memory excludes that of the
+//! clients. The parts are read from its `/jmx` (`sub=MemoryParts`).
 //!
 //! | state | source |
 //! |---|---|
@@ -20,31 +19,27 @@
 //! | unflushed cells, cached blocks | `attack/calls.rs`, [`read_all`] |
 //!
 //! `EVENKEEL_STATES_SECONDS=60 cargo test -p evenkeel --test memory_states -- --nocapture` runs
-//! longer, and prints the peak of each part. `EVENKEEL_STATES_ROUNDS=6` runs at least six rounds,
-//! even if the first drove every part to its limit; five do not always pass
-//! (docs/operating/memory.md, "Not included").
+//! longer, and prints the peak of each part. `EVENKEEL_STATES_ROUNDS=12` runs at least twelve
+//! rounds, even if fewer drove every part to its limit.
 
 #[allow(dead_code, reason = "this binary uses the attacks without their judge")]
 mod attack;
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use attack::{Attack, Held, Stage, drain, push};
-use common::{PORT_KEYS, config, free_ports, raw, runtime};
+use common::{Server, raw, runtime};
 use evenkeel_client::{Connection, Put};
-use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_fs::LocalFileSystem;
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
-use evenkeel_standalone::{MemoryUse, Standalone};
 
 /// The memory of the server.
 const MEMORY: &str = "96m";
+const MEMORY_BYTES: u64 = 96 << 20;
 /// Memory outside of the plan: stacks of threads that have not run before, descriptors of tables
 /// and procedures, and freed memory that the allocator retains or cannot reuse.
 const MARGIN: u64 = 48 << 20;
@@ -101,63 +96,55 @@ const DRIVEN: [(&str, f64); 10] = [
     ("logs", 0.0),
     ("requests", 0.6),
     ("replies", 0.6),
-    ("buffers of replies", 0.0),
+    ("replyBuffers", 0.0),
     ("scanners", 0.8),
-    ("system scanners", 0.5),
-    ("ZooKeeper", 0.7),
+    ("systemScanners", 0.5),
+    ("zooKeeper", 0.7),
     // An unoptimized build makes few in this time.
     ("nonces", 0.0),
 ];
 
-thread_local! {
-    static IS_CLIENT: Cell<bool> = const { Cell::new(false) };
+/// What a part of the server's memory takes and may take.
+#[derive(Clone, Copy, Default, Debug)]
+struct Part {
+    bytes: u64,
+    bytes_max: u64,
 }
 
-/// Bytes that threads of clients have allocated.
-static CLIENTS_BYTES: AtomicI64 = AtomicI64::new(0);
+/// The parts by their metrics' names.
+type Parts = BTreeMap<String, Part>;
 
-struct ByClients;
+/// The parts of the server's memory now; `None` if it does not answer, as it may while connections
+/// are refused.
+fn parts_now(server: &Server) -> Option<Parts> {
+    let (status, body) = server.page("/jmx?qry=Hadoop:service=HBase,name=RegionServer,sub=MemoryParts")?;
+    let answer: serde_json::Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
+    let bean = answer["beans"][0].as_object()?;
+    let mut parts = Parts::new();
+    for (name, value) in bean {
+        if let (Some(part), Some(bytes)) = (name.strip_suffix("BytesMax"), value.as_u64()) {
+            parts.entry(part.to_owned()).or_default().bytes_max = bytes;
+        } else if let (Some(part), Some(bytes)) = (name.strip_suffix("Bytes"), value.as_u64()) {
+            parts.entry(part.to_owned()).or_default().bytes = bytes;
+        }
+    }
+    Some(parts)
+}
 
-fn count(bytes: i64) {
-    if IS_CLIENT.try_with(Cell::get).unwrap_or(false) {
-        CLIENTS_BYTES.fetch_add(bytes, Relaxed);
+/// The parts now, as soon as the server answers.
+fn parts(server: &Server) -> Parts {
+    let began = Instant::now();
+    loop {
+        if let Some(parts) = parts_now(server) {
+            return parts;
+        }
+        assert!(began.elapsed() < GIVE_BACK, "/jmx does not answer");
+        sleep(LOOK);
     }
 }
 
-// SAFETY: every call is forwarded unchanged; counting does not allocate.
-unsafe impl GlobalAlloc for ByClients {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller upholds System's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: the caller upholds System's contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: ByClients = ByClients;
-
-/// Anonymous resident memory, without the clients'.
-fn server_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a process with memory");
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    (kib << 10).saturating_sub(u64::try_from(CLIENTS_BYTES.load(Relaxed)).unwrap_or_default())
-}
-
-fn start(folder: &std::path::Path, ports: [u16; 5]) -> Standalone {
-    let mut conf = Configuration::with_system_properties(Default::default());
-    conf.set("hbase.rootdir", format!("file://{}", folder.join("hbase").display()));
-    conf.set("hbase.tmp.dir", folder.join("tmp").display().to_string());
-    PORT_KEYS.iter().zip(ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
-    SETTINGS.iter().for_each(|(key, value)| conf.set(*key, *value));
-    let stop = Arc::new(|reason: &str| panic!("the server asks to be stopped: {reason}"));
-    Standalone::start_on(Arc::new(LocalFileSystem::new()), conf, stop).expect("the server starts")
+fn sum(parts: &Parts) -> u64 {
+    parts.values().map(|part| part.bytes).sum()
 }
 
 const TABLES: [&str; 3] = ["target", "bystander", "cached"];
@@ -177,30 +164,25 @@ async fn make_table(connection: &Connection, name: &str, puts: Vec<Put>) -> pb::
     pb::RegionSpecifier { r#type: 1, value: regions[0].region.name().clone() }
 }
 
-async fn connect(ports: [u16; 5]) -> Connection {
-    Connection::connect(config(&format!("127.0.0.1:{}", ports[1]))).await.expect("the server answers")
-}
-
 /// The tables, and the stage of attacks on them. The last region is that of the cached rows.
-fn set_up(ports: [u16; 5]) -> (Stage, pb::RegionSpecifier) {
+fn set_up(server: &Server) -> (Stage, pb::RegionSpecifier) {
     let put = |row: String, bytes: usize| Put::new(row).column("f", "q", vec![b'x'; bytes]);
     let small = (0..attack::SMALL_ROWS).map(|n| put(format!("r{n:04}"), attack::SMALL_VALUE_BYTES));
     let big = (0..attack::BIG_ROWS).map(|n| put(format!("b{n}"), 3_000_000));
     let cached = (0..CACHED_ROWS).map(|n| put(format!("c{n:03}"), CACHED_VALUE_BYTES));
     let [target, bystander, cached] = runtime().block_on(async {
-        let connection = connect(ports).await;
+        let connection = server.connect().await;
         [
             make_table(&connection, TABLES[0], small.chain(big).collect()).await,
             make_table(&connection, TABLES[1], vec![put("row000".to_owned(), 10)]).await,
             make_table(&connection, TABLES[2], cached.collect()).await,
         ]
     });
-    let [zookeeper, master, regionserver, ..] = ports;
     (
         Stage {
-            regionserver,
-            master,
-            zookeeper,
+            regionserver: server.port("hbase.regionserver.port"),
+            master: server.port("hbase.master.port"),
+            zookeeper: server.port("hbase.zookeeper.property.clientPort"),
             target,
             bystander,
             until: Instant::now(),
@@ -229,49 +211,40 @@ fn named(name: &'static str) -> &'static Attack {
     all.into_iter().find(|attack| attack.name == name).unwrap_or_else(|| panic!("no attack is named {name}"))
 }
 
-/// Marks the thread as a client's while it does something.
-fn as_client<T>(act: impl FnOnce() -> T) -> T {
-    IS_CLIENT.set(true);
-    let outcome = act();
-    IS_CLIENT.set(false);
-    outcome
-}
-
 /// The peak use of the server, and of each of its parts.
 struct Peaks {
-    parts: Vec<(&'static str, u64, u64)>,
+    parts: Parts,
     server: u64,
     looks: u64,
 }
 
 impl Peaks {
-    fn of(server: &Standalone) -> Self {
-        let parts = server.memory_use().parts(server.memory_plan());
-        Self { parts: parts.map(|(name, _, max)| (name, 0, max)).to_vec(), server: 0, looks: 0 }
+    fn of(server: &Server) -> Self {
+        Self { parts: parts(server), server: 0, looks: 0 }
     }
 
-    fn look(&mut self, server: &Standalone) {
-        for (peak, (_, bytes, _)) in
-            self.parts.iter_mut().zip(server.memory_use().parts(server.memory_plan()))
-        {
-            peak.1 = peak.1.max(bytes);
+    fn look(&mut self, server: &Server) {
+        for (name, now) in parts_now(server).unwrap_or_default() {
+            let peak = self.parts.get_mut(&name).expect("the parts stay the same");
+            peak.bytes = peak.bytes.max(now.bytes);
         }
-        self.server = self.server.max(server_bytes());
+        self.server = self.server.max(server.anonymous_bytes());
         self.looks += 1;
     }
 
     fn print(&self) {
-        for (name, bytes, max) in &self.parts {
-            println!("{name:<20} {:>8.2} MiB of {:>6.2}", mib(*bytes), mib(*max));
+        for (name, Part { bytes, bytes_max }) in &self.parts {
+            println!("{name:<20} {:>8.2} MiB of {:>6.2}", mib(*bytes), mib(*bytes_max));
         }
     }
 
     /// The parts that did not come near their limits.
     fn too_small(&self) -> Vec<String> {
-        let driven = self.parts.iter().zip(DRIVEN).map(|((name, bytes, max), (of, part))| {
-            assert_eq!(*name, of);
-            let is_small = (*bytes as f64) < part * *max as f64;
-            is_small.then(|| format!("{name} had {:.2} MiB of {:.2}: not tried", mib(*bytes), mib(*max)))
+        assert_eq!(self.parts.len(), DRIVEN.len(), "{:?}", self.parts);
+        let driven = DRIVEN.iter().map(|(name, share)| {
+            let Part { bytes, bytes_max } = self.parts[*name];
+            let is_small = (bytes as f64) < share * bytes_max as f64;
+            is_small.then(|| format!("{name} had {:.2} MiB of {:.2}: not tried", mib(bytes), mib(bytes_max)))
         });
         driven.flatten().collect()
     }
@@ -300,11 +273,11 @@ fn attack_with_all(
                 let (stage, attack) = (&stage, named(name));
                 scope.spawn(move || {
                     sleep(after);
-                    as_client(|| (attack.run)(stage))
+                    (attack.run)(stage)
                 })
             })
             .collect();
-        attacks.push(scope.spawn(|| as_client(|| read_all(&stage, cached))));
+        attacks.push(scope.spawn(|| read_all(&stage, cached)));
         while !done.load(Relaxed) {
             look();
             sleep(LOOK);
@@ -316,74 +289,76 @@ fn attack_with_all(
 }
 
 /// Returns true if the state that clients made the server retain, except data, is released.
-fn is_given_back(now: &MemoryUse, before: &MemoryUse, server: &Standalone) -> bool {
-    let is_back = |now: u64, before: u64| now <= before + (256 << 10);
+fn is_given_back(now: &Parts, before: &Parts) -> bool {
+    let is_back = |name: &str, slack: u64| now[name].bytes <= before[name].bytes + slack;
     // Threads keep shares of the budget of requests.
-    now.requests <= before.requests + (1 << 20)
-        && is_back(now.replies, before.replies)
-        && is_back(now.scanners, before.scanners)
-        && is_back(now.system_scanners, before.system_scanners)
-        && is_back(now.nonces, before.nonces)
+    is_back("requests", 1 << 20)
+        && ["replies", "scanners", "systemScanners", "nonces"].iter().all(|name| is_back(name, 256 << 10))
         // Sessions live until their timeout, and have a quarter of the budget.
-        && now.zookeeper <= server.memory_plan().zookeeper / 4 + (64 << 10)
+        && now["zooKeeper"].bytes <= now["zooKeeper"].bytes_max / 4 + (64 << 10)
+}
+
+fn delete_tables(server: &Server) {
+    runtime().block_on(async {
+        let connection = server.connect().await;
+        for name in TABLES.map(|name| name.parse::<TableName>().expect("legal")) {
+            connection.admin().disable_table(&name).await.expect("disabled");
+            connection.admin().delete_table(&name).await.expect("deleted");
+        }
+    });
+}
+
+/// An environment variable that is a number.
+fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
 #[test]
 fn all_that_clients_make_a_server_keep_fits_into_its_memory_and_goes_back() {
-    let given = std::env::var("EVENKEEL_STATES_SECONDS").ok().and_then(|text| text.parse().ok());
-    let rounds_min = std::env::var("EVENKEEL_STATES_ROUNDS").ok().and_then(|text| text.parse().ok());
-    let rounds_min = rounds_min.unwrap_or(1);
-    // As the binary does.
-    evenkeel_common::allocator::keep_large_blocks_out_of_heaps();
-    let (folder, ports) = (tempfile::tempdir().expect("a temporary directory"), free_ports());
-    let server = start(folder.path(), ports);
-    let (stage, cached) = set_up(ports);
-    let (before, use_before) = (server_bytes(), server.memory_use());
+    let rounds_min = variable("EVENKEEL_STATES_ROUNDS").unwrap_or(1);
+    let seconds = variable("EVENKEEL_STATES_SECONDS").unwrap_or(8.0);
+    let server = Server::started(&SETTINGS);
+    let (stage, cached) = set_up(&server);
+    let (before, parts_before) = (server.anonymous_bytes(), parts(&server));
     let mut peaks = Peaks::of(&server);
-    let seconds = given.unwrap_or(8.0);
     for round in 1..=ROUNDS.max(rounds_min) {
-        let held = attack_with_all(&stage, &cached, seconds, || peaks.look(&server));
-        as_client(|| drop(held));
+        drop(attack_with_all(&stage, &cached, seconds, || peaks.look(&server)));
         if round >= rounds_min && peaks.too_small().is_empty() {
             break;
         }
     }
-    let without_parts = before.saturating_sub(use_before.sum());
+    let without_parts = before.saturating_sub(sum(&parts_before));
     let beside = peaks.server.saturating_sub(without_parts);
     peaks.print();
     println!(
         "before {:.1} MiB, of which parts {:.1}; most {:.1}, which is {:.1} beside what is in no part; {} looks",
         mib(before),
-        mib(use_before.sum()),
+        mib(sum(&parts_before)),
         mib(peaks.server),
         mib(beside),
         peaks.looks
     );
 
     let began = Instant::now();
-    runtime().block_on(async {
-        let connection = connect(ports).await;
-        for name in TABLES.map(|name| name.parse::<TableName>().expect("legal")) {
-            connection.admin().disable_table(&name).await.expect("disabled");
-            connection.admin().delete_table(&name).await.expect("deleted");
-        }
-    });
-    let left_max = |now: &MemoryUse| without_parts + now.sum() + LEFT;
+    delete_tables(&server);
+    let left_max = |now: &Parts| without_parts + sum(now) + LEFT;
     let is_back = || {
-        let now = server.memory_use();
-        is_given_back(&now, &use_before, &server) && server_bytes() <= left_max(&now)
+        let now = parts(&server);
+        is_given_back(&now, &parts_before) && server.anonymous_bytes() <= left_max(&now)
     };
     while !is_back() && began.elapsed() < GIVE_BACK {
         sleep(LOOK);
     }
-    let (left, use_left, took) = (server_bytes(), server.memory_use(), began.elapsed());
-    println!("{:.1} MiB after {took:?}: {use_left:?}", mib(left));
-    let gave_back = is_given_back(&use_left, &use_before, &server);
-    let memory = server.memory_plan().memory;
-    server.stop().expect("stops");
-    assert!(beside <= memory + MARGIN, "{:.1} MiB, {:.1} and a margin allowed", mib(beside), mib(memory));
-    assert!(gave_back, "not given back: {use_left:?}, before {use_before:?}");
-    let left_max = left_max(&use_left);
+    let (left, parts_left, took) = (server.anonymous_bytes(), parts(&server), began.elapsed());
+    println!("{:.1} MiB after {took:?}: {parts_left:?}", mib(left));
+    assert!(
+        beside <= MEMORY_BYTES + MARGIN,
+        "{:.1} MiB, {:.1} allowed",
+        mib(beside),
+        mib(MEMORY_BYTES + MARGIN)
+    );
+    assert!(is_given_back(&parts_left, &parts_before), "{parts_left:?}, before {parts_before:?}");
+    let left_max = left_max(&parts_left);
     assert!(left <= left_max, "{:.1} MiB are left, {:.1} allowed", mib(left), mib(left_max));
     let too_small = peaks.too_small();
     assert!(too_small.is_empty(), "{}", too_small.join("\n"));

@@ -91,6 +91,11 @@ pub fn resident_bytes() -> u64 {
     KilobyteFields::read("/proc/self/status").bytes("VmRSS")
 }
 
+/// The memory of the process in RAM that no file backs, in bytes.
+pub fn anonymous_bytes() -> u64 {
+    KilobyteFields::read("/proc/self/status").bytes("RssAnon")
+}
+
 /// The memory of the machine, in bytes.
 pub fn machine_bytes() -> u64 {
     KilobyteFields::read("/proc/meminfo").bytes("MemTotal")

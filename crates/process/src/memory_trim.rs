@@ -10,14 +10,16 @@
 //!   ([`evenkeel_block_cache::BlockCache::release_idle`])
 //! - spare chunks of MemStores: when none was taken between two checks; the ready ones stay
 //! - buffers of replies: all of them, at a check of a quiet server
-//! - what the allocator has free: once when the server has become quiet, and after any of the
-//!   above; at most every [`HEAP_LOOKS`] checks
+//! - free memory of the allocator: once when the server has become quiet, and after any of the
+//!   above; at most every [`HEAP_LOOKS`] checks. Also at each check at which the process has more
+//!   anonymous memory than the plan and [`EXCESS_DIVISOR`] allow, quiet or not.
 //!
-//! **Quiet** is a server to which came fewer than [`QUIET_CALLS_PER_SECOND`] calls a second since
-//! the last check. Trimming the heap locks one arena of the allocator after the other, for
-//! milliseconds each, so it is done when no other thread needs them. The others are done piece by
-//! piece, with [`PAUSE`]s between, and cost a request nothing but the page faults of memory that is
-//! needed again.
+//! A server is **quiet** if it received fewer than [`QUIET_CALLS_PER_SECOND`] calls a second since
+//! the last check. Trimming the heap locks the arenas of the allocator in turn, for milliseconds
+//! each, so it runs when no other thread needs them. Memory beyond the plan takes precedence over
+//! those milliseconds: it is what an operator's limit or the kernel ends a process for. The other
+//! parts are released in steps with [`PAUSE`]s between, and cost a request only the page faults of
+//! memory that is needed again.
 
 use std::io;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use evenkeel_common::clock;
 use evenkeel_common::priority::{self, BACKGROUND_NICE};
 use evenkeel_common::thread::spawn_restarted;
 use evenkeel_common::{allocator, buffer_pool};
+use evenkeel_info_server::platform;
 use evenkeel_region::memstore::ChunkPool;
 use parking_lot::Mutex;
 
@@ -39,6 +42,11 @@ use evenkeel_regionserver::RegionServer;
 const QUIET_CALLS_PER_SECOND: u64 = 1000;
 /// The heap is trimmed at most once in this many checks.
 const HEAP_LOOKS: u32 = 3;
+/// The heap is trimmed under load, too, if anonymous memory exceeds the plan by this part of it or
+/// by [`EXCESS_BYTES_MAX`], whichever is less.
+const EXCESS_DIVISOR: u64 = 8;
+/// See [`EXCESS_DIVISOR`].
+const EXCESS_BYTES_MAX: u64 = 64 << 20;
 /// Spare chunks that are freed at once.
 const CHUNKS_AT_ONCE: usize = 4;
 /// Between two pieces.
@@ -51,12 +59,12 @@ pub struct MemoryTrim {
 }
 
 impl MemoryTrim {
-    /// Starts the thread; with a period of 0, none.
+    /// Starts the thread; with a period of 0, none. `memory_bytes_max` is the plan's sum.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// I/O errors if the thread cannot be started.
     pub fn start(
-        period: Duration,
+        (period, memory_bytes_max): (Duration, u64),
         regionserver: &Arc<RegionServer>,
         cache: &Arc<dyn BlockCache>,
         chunks: &Arc<ChunkPool>,
@@ -67,8 +75,13 @@ impl MemoryTrim {
         let (stop, stopped) = bounded(0);
         let regionserver = Arc::clone(regionserver);
         let calls = Box::new(move || regionserver.counters().total());
-        let parts =
-            Parts { calls, cache: Arc::clone(cache), chunks: Arc::clone(chunks), looks: Mutex::default() };
+        let parts = Parts {
+            calls,
+            cache: Arc::clone(cache),
+            chunks: Arc::clone(chunks),
+            trimmed_above: memory_bytes_max + (memory_bytes_max / EXCESS_DIVISOR).min(EXCESS_BYTES_MAX),
+            looks: Mutex::default(),
+        };
         let thread = spawn_restarted("memory-trim", move || parts.run(period, &stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -85,6 +98,8 @@ struct Parts {
     calls: Box<dyn Fn() -> u64 + Send>,
     cache: Arc<dyn BlockCache>,
     chunks: Arc<ChunkPool>,
+    /// The heap is trimmed under load if anonymous memory exceeds this.
+    trimmed_above: u64,
     looks: Mutex<Looks>,
 }
 
@@ -148,7 +163,7 @@ impl Parts {
         let buffers = if is_quiet { buffer_pool::clear() } else { 0 };
         let trims_heap = looks.trims_heap(chunks + buffers > 0, is_quiet);
         drop(looks);
-        if trims_heap {
+        if trims_heap || platform::anonymous_bytes() > self.trimmed_above {
             allocator::trim();
         }
         if cached > 0 || chunks + buffers > 0 {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use evenkeel_common::buffer_pool;
+use evenkeel_metrics::Record;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::RegionServer;
@@ -48,7 +49,36 @@ impl MemoryMeter {
             nonces: self.nonces.bytes(),
         }
     }
+
+    /// Returns sub=MemoryParts, which HBase does not have: the bytes of each part and its limit in
+    /// `plan`.
+    pub fn record(&self, plan: &MemoryPlan) -> Record {
+        let mut record = Record::new("MemoryParts", "regionserver", "name=RegionServer,sub=MemoryParts");
+        for (part, metric) in self.read().parts(plan).into_iter().zip(METRICS) {
+            let (name, bytes, bytes_max) = part;
+            record.gauge(format!("{metric}Bytes"), format!("Memory of {name} in bytes"), bytes).gauge(
+                format!("{metric}BytesMax"),
+                format!("Limit of the memory of {name} in bytes"),
+                bytes_max,
+            );
+        }
+        record
+    }
 }
+
+/// The metrics of [`MemoryUse::parts`], in their order.
+const METRICS: [&str; 10] = [
+    "blocks",
+    "chunks",
+    "logs",
+    "requests",
+    "replies",
+    "replyBuffers",
+    "scanners",
+    "systemScanners",
+    "zooKeeper",
+    "nonces",
+];
 
 /// Bytes of each part now. Background work and the reserve are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

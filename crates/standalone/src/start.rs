@@ -39,7 +39,7 @@ use evenkeel_master::metrics::MasterSource;
 use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::service::MasterService;
 use evenkeel_master::{Master, MasterParts, Table, descriptors, mirrored, reconcile, recovery, regions};
-use evenkeel_metrics::Registry;
+use evenkeel_metrics::{Record, Registry};
 use evenkeel_process::info::{InfoParts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
@@ -371,6 +371,8 @@ fn serve(
         znode_tree: Arc::clone(master.znodes().tree()),
         nonces: Arc::clone(&recovery.nonces),
     };
+    let (meter, plan) = (memory.clone(), settings.memory);
+    registry.register(Arc::new(move |records: &mut Vec<Record>| records.push(meter.record(&plan))));
     let status = Status::start(Sources {
         regionserver: Arc::downgrade(regionserver),
         master: Arc::downgrade(master),
@@ -402,7 +404,8 @@ fn serve(
     let tree = Arc::clone(master.znodes().tree());
     let zookeeper = ZooKeeperThread::start(ports.zookeeper, tree, zookeeper, supervisor)?;
     let (cache, chunks): (&Arc<dyn BlockCache>, _) = (&storage.stores.cache, &storage.stores.chunks);
-    let memory_trim = MemoryTrim::start(settings.memory_trim_period, regionserver, cache, chunks)?;
+    let trim = (settings.memory_trim_period, settings.memory.sum());
+    let memory_trim = MemoryTrim::start(trim, regionserver, cache, chunks)?;
     let (rpc, sampler) = (rpc.into(), status.into_sampler());
     Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, sampler, memory })
 }

@@ -266,10 +266,19 @@ impl Server {
 
     /// The resident memory of the running server, in bytes (Linux).
     pub fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// Bytes of its resident memory that no file backs (Linux).
+    pub fn anonymous_bytes(&self) -> u64 {
+        self.status_bytes("RssAnon:")
+    }
+
+    /// A size from the running server's `/proc/PID/status`.
+    fn status_bytes(&self, key: &str) -> u64 {
         let pid = self.process.as_ref().expect("it runs").id();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the kernel tells");
-        let line =
-            status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process with memory");
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("a process with memory");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kib << 10
     }
