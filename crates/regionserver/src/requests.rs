@@ -1,16 +1,16 @@
-//! Requests of clients over regions, free of sockets: what each asks is done here, and tested so.
+//! Client requests on regions, independent of sockets: requests are executed and tested here.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`caller`] | [`Caller`](caller::Caller): the client's abilities; [`Reply`](caller::Reply) |
 //! | [`get`], [`mutate`], [`multi`] | reads and writes of rows |
-//! | [`inline`] | what may run on a connection's thread, and where the rest goes |
-//! | [`batch`] | [`ClientRunner`](batch::ClientRunner): the calls of a turn, run together |
+//! | [`inline`] | what may run on a connection's thread, and where the rest runs |
+//! | [`batch`] | [`ClientRunner`](batch::ClientRunner): runs the calls of a turn together |
 //! | [`get_batch`] | [`GetBatch`](get_batch::GetBatch): single Gets read together |
 //! | [`pending_reply`] | [`PendingReply`](pending_reply::PendingReply): the reply to a write |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
-//! | [`subject`] | what a request is about, for metrics and the ledger |
-//! | [`bulk_load`] | files that clients wrote, into regions |
+//! | [`subject`] | region, row and operation of a request, for metrics and the ledger |
+//! | [`bulk_load`] | bulk load of HFiles that clients wrote |
 
 pub mod batch;
 pub mod bulk_load;

@@ -1,24 +1,24 @@
-//! The calls of one turn of a connection, run together.
+//! Runs the calls of one turn of a connection together.
 //!
-//! A client with many threads sends their calls over one connection, and its read buffer holds many
-//! of them when a turn begins: a batch in all but the message. [`ClientRunner`] therefore first
-//! *plans* each call of the batch: what needs a handler thread goes there, a Multi of reads or
-//! writes is run at once, and single Gets and writes are decoded and kept. Then it runs what it
+//! A client with many threads sends their calls over one connection, so its read buffer often holds
+//! many calls when a turn begins. [`ClientRunner`] handles them like a batch. It first *plans* each
+//! call: it hands work that needs a handler thread to one, runs a Multi of only reads or only
+//! writes immediately, and decodes and keeps single Gets and writes. Then it runs the calls that it
 //! kept:
 //!
-//! * **Gets**: read like the Gets of a Multi, see [`super::get_batch`]. They are read before the
-//!   batch ends when they are many or their answers are likely large, since the answers of a turn
-//!   are written when they come to some size.
-//! * **Writes**: their rows are looked up side by side, then the writes are made one after another.
-//!   Made as they are decoded, each would walk its region's skip list alone and wait for memory at
-//!   every node (see [`region::prefetch_write_positions`]). This delays no answer: the answers wait
-//!   for the log, which is woken when the batch ends.
+//! * **Gets**: read like the Gets of a Multi, see [`super::get_batch`]. If there are many, or their
+//!   replies are likely large, they are read before the batch ends, because the replies of a turn
+//!   are written out when they reach a certain size.
+//! * **Writes**: the positions of all rows are looked up together, then the writes are made in
+//!   turn. Writes made as they are decoded would each walk the region's skip list alone and miss
+//!   the CPU cache at every node (see [`region::prefetch_write_positions`]). Keeping the writes
+//!   delays no reply: the replies wait for the log, which is woken when the batch ends.
 //!
-//! A write that would have to wait continues on a handler thread, and so do the writes that are not
-//! made when the turn's time slice is over (see [`super::inline`]).
+//! A write that would have to wait continues on a handler thread. So do the writes that are left
+//! when the turn's time slice ends (see [`super::inline`]).
 //!
-//! Calls of one connection whose answers the client has not seen have no order among them, here as
-//! in HBase, where several handlers run them.
+//! Calls of one connection whose replies the client has not seen have no order among them. The same
+//! holds in HBase, where several handlers run them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -40,58 +40,58 @@ use crate::requests::pending_reply::PendingReply;
 use crate::requests::subject::row_detail;
 use crate::services::client::ClientService;
 
-/// A single write that has been decoded.
+/// A decoded single write.
 pub struct Write {
     /// Its call.
     pub call: Call,
-    /// The message of that call.
+    /// The decoded message of the call.
     pub request: pb::MutateRequest,
-    /// The region that the message names.
+    /// The region that the message names, or why it was not found.
     pub region: Result<Arc<Region>>,
     /// Where the outcome goes.
     pub reply: DetachedResponder,
 }
 
-/// The most Gets that are read together.
+/// The maximum number of Gets that are read together.
 const GETS_MAX: u64 = 64;
-/// The most bytes of cells that Gets read together are expected to have, each as large as the
-/// largest recent one.
+/// The maximum expected size, in bytes, of the cells of Gets that are read together. Each row is
+/// expected to be as large as the largest recent one.
 const GETS_BYTES: u64 = 64 * 1024;
-/// Each time Gets are read, the size of the largest recent one shrinks by this fraction.
+/// Each time Gets are read, the size of the largest recent row decays by this fraction.
 const SIZE_DECAY: u64 = 8;
-/// How many writes are made between two looks at the clock.
+/// The clock is read once per this many writes.
 const WRITES_PER_TIME_CHECK: usize = 8;
 
-/// How large the rows of recent Gets were, which says how many are read together.
+/// The row sizes of recent Gets, which limit how many Gets are read together.
 struct RecentRows {
     /// Bytes of the largest.
     largest: u64,
 }
 
 impl RecentRows {
-    /// The most Gets to read together now.
+    /// Returns the maximum number of Gets to read together.
     fn gets_max(&self) -> usize {
         (GETS_BYTES / self.largest.max(1)).clamp(1, GETS_MAX) as usize
     }
 
-    /// Gets were read, the largest row of which had this many bytes.
+    /// Records the largest row, in bytes, of the Gets that were just read.
     fn note(&mut self, largest: u64) {
         self.largest = largest.max(self.largest - self.largest / SIZE_DECAY);
     }
 }
 
-/// Calls of a batch that were decoded, and run when the batch has been planned.
+/// Decoded calls that run when the whole batch is planned.
 pub struct Planned {
     /// Single Gets.
     pub gets: GetBatch<(Call, Responder)>,
     /// Single writes.
     pub writes: Vec<Write>,
-    /// Lets the log hear of the batch's writes together. `Some` once the batch has made one.
+    /// Wakes the log once for all writes of the batch. `Some` after the first write.
     pub wakes: Option<WakeBatch>,
 }
 
-/// A connection thread's part of [`ClientService`]. The memory of its lists is kept from batch to
-/// batch.
+/// A connection thread's instance of [`ClientService`]. It reuses the memory of its lists from
+/// batch to batch.
 pub struct ClientRunner {
     service: ClientService,
     planned: Planned,
@@ -108,7 +108,7 @@ impl BatchRunner for ClientRunner {
 }
 
 impl ClientRunner {
-    /// The part of a thread that has run nothing yet.
+    /// Creates the runner of a new thread.
     pub fn new(service: ClientService) -> Self {
         let recent = RecentRows { largest: GETS_BYTES };
         Self { service, planned: Planned { gets: GetBatch::EMPTY, writes: Vec::new(), wakes: None }, recent }
@@ -124,7 +124,7 @@ impl ClientRunner {
         }
     }
 
-    /// Runs what was kept.
+    /// Runs the calls that were kept.
     pub fn finish(&mut self) {
         self.read();
         self.write();
@@ -150,7 +150,7 @@ impl ClientRunner {
         self.recent.note(largest);
     }
 
-    /// Makes the writes that were kept, for a time slice; the rest on handler threads.
+    /// Makes the writes that were kept, for one time slice; hands the rest to handler threads.
     fn write(&mut self) {
         let Self { service, planned: Planned { writes, wakes, .. }, .. } = self;
         if writes.is_empty() {
@@ -176,13 +176,13 @@ impl ClientRunner {
 }
 
 impl Write {
-    /// The region and row that it writes, as far as they are known.
+    /// Returns the region and row of the write, if both are known.
     fn place(&self) -> Option<(&Region, &[u8])> {
         Some((self.region.as_ref().ok()?, self.request.mutation.row.as_deref()?))
     }
 
-    /// Makes the write. If it panics, its responder is dropped, which answers; the batch's other
-    /// writes are made.
+    /// Makes the write. If it panics, its responder is dropped, which answers with an error; the
+    /// other writes of the batch are still made.
     pub fn make(self, service: &ClientService, runs_on: RunsOn<'_>) {
         let Self { call, request, region, reply } = self;
         let made = catch_unwind(AssertUnwindSafe(|| {
@@ -199,7 +199,7 @@ impl Write {
         }
     }
 
-    /// Makes it on a handler thread.
+    /// Makes the write on a handler thread.
     fn make_aside(self, service: &ClientService) {
         let class = self.region.as_ref().map_or(CallClass::Write, |region| class_of_writes(region));
         let own = service.clone();

@@ -1,4 +1,4 @@
-//! [`Caller`] and [`Reply`]: what request handlers know of RPC.
+//! [`Caller`] and [`Reply`]: the parts of RPC that request handlers need.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -12,24 +12,24 @@ use prost::Message;
 
 use crate::convert::result;
 
-/// What a request's connection and header mean for its answer.
+/// The properties of a request's connection and header that determine its reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// How cells travel beside messages; `None`: inside them.
+    /// How cells are encoded in cell blocks; `None`: cells travel inside messages.
     pub codec: Option<(CellCodec, Option<Compressor>)>,
-    /// The client's version; old clients tell none.
+    /// The client's version; old clients send none.
     pub version: Option<(u32, u32)>,
-    /// The client's address, which is its connection's alone; `None` where there is none, as in
+    /// The client's address and port, which identify its connection; `None` if there is none, as in
     /// tests.
     pub peer: Option<SocketAddr>,
-    /// When the request had arrived.
+    /// When the request was completely received.
     pub received_at: Instant,
-    /// After this no caller waits for the answer.
+    /// When the caller stops waiting for the reply.
     pub deadline: Option<Instant>,
 }
 
 impl Caller {
-    /// The caller of a call.
+    /// Creates the caller of a call.
     pub fn of(call: &Call) -> Self {
         let connection = &call.connection;
         Self {
@@ -41,8 +41,9 @@ impl Caller {
         }
     }
 
-    /// Where the nonces of its operations come from, in a group. Each address has a share of the
-    /// room for nonces, and each network of 2⁶⁴ addresses of IPv6: a client may have all of one.
+    /// Returns the source of the nonces of its operations, in a nonce group. Each IPv4 address and
+    /// each /64 network of IPv6 has a share of the nonce capacity, because one client may own such
+    /// a network.
     pub fn nonce_source(&self, group: Option<u64>) -> NonceSource {
         let owner = match self.peer.map(|peer| peer.ip().to_canonical()) {
             None => 0,
@@ -55,47 +56,48 @@ impl Caller {
         NonceSource { group: group.unwrap_or(0), owner }
     }
 
-    /// Whether the client is at least of this version.
+    /// Returns true if the client has at least this version.
     pub fn has_version(&self, major: u32, minor: u32) -> bool {
         self.version.is_some_and(|version| version >= (major, minor))
     }
 
-    /// Whether values can go to the client as they lie in memory, beside their keys.
+    /// Returns true if the reply can share values with the blocks that they lie in, apart from
+    /// keys.
     pub fn takes_shared_values(&self) -> bool {
         matches!(self.codec, Some((CellCodec::KeyValue | CellCodec::KeyValueWithTags, None)))
             && self.has_version(1, 3)
     }
 
-    /// A cell block as the client reads them; `None` when it wants cells inside messages.
+    /// Creates a cell block writer for this client; `None` if it expects cells inside messages.
     pub fn block(&self) -> Option<CellBlockWriter> {
         self.codec.map(|(codec, compressor)| CellBlockWriter::new(codec, compressor))
     }
 }
 
-/// A message, and the cells beside it.
+/// A reply message and the cells beside it.
 pub struct Reply<M> {
     /// The message.
     pub message: M,
-    /// The cells; `None` when there are none or they are inside the message.
+    /// The cells; `None` if there are none or they are inside the message.
     pub block: Option<CellBlockWriter>,
-    /// What the cells take of the room for replies, until the reply is sent.
+    /// The charge of the cells against the budget for replies, until the reply is sent.
     pub room: Option<Charge>,
 }
 
 impl<M> Reply<M> {
-    /// A message alone.
+    /// Creates a reply without cells.
     pub fn plain(message: M) -> Self {
         Self { message, block: None, room: None }
     }
 }
 
-/// Answers a call with a request's outcome.
+/// Answers a call with the outcome of a request.
 pub fn answer<M: Message>(responder: impl Respond, outcome: Result<Reply<M>>) {
     answer_detailed(responder, outcome, RequestDetail::default);
 }
 
-/// Answers a call with a request's outcome. Returns how long the call took. If that is long,
-/// `detail` tells what it was.
+/// Answers a call with the outcome of a request. Returns the times of the call. `detail` describes
+/// the request and is called only if the call was slow.
 pub fn answer_detailed<M: Message>(
     responder: impl Respond,
     outcome: Result<Reply<M>>,
@@ -104,7 +106,7 @@ pub fn answer_detailed<M: Message>(
     match outcome {
         Ok(Reply { message, block, room }) => {
             let times = responder.send_detailed(&message, block, detail);
-            // The reply is counted where it waits for its client.
+            // From here on, the connection counts the reply while it waits for the client.
             drop(room);
             times
         }
@@ -112,7 +114,7 @@ pub fn answer_detailed<M: Message>(
     }
 }
 
-/// A result whose cells go into `block`, or into the message when there is none.
+/// Moves cells into `block`, or into the result if there is no block.
 pub fn place_cells(cells: CellBuffer, block: Option<&mut CellBlockWriter>) -> pb::Result {
     match block {
         None => result::with_cells(cells, false, false),

@@ -1,4 +1,4 @@
-//! Get.
+//! Get: reads one row, or the rows of many Gets in turn.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::convert::{check_row, read, result};
 use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::{RegionServer, RequestKind};
 
-/// A row of up to this many bytes takes no room before it is a reply.
+/// A reply up to this size takes nothing from the reply budget while it is built.
 const UNCHARGED_BYTES_MAX: u64 = 256 << 10;
 
-/// Reads one row, on a thread that may wait.
+/// Reads one row. The thread may block.
 ///
 /// # Errors
-/// What finding the region, reading the request or reading the row says.
+/// As [`find_region`] and [`get_of`].
 pub fn get(
     server: &RegionServer,
     request: pb::GetRequest,
@@ -27,10 +27,11 @@ pub fn get(
     get_of(server, &*find_region(server, &request)?, &request.get, caller)
 }
 
-/// Reads one row of a region, on a thread that may wait.
+/// Reads one row of a region. The thread may block.
 ///
 /// # Errors
-/// What reading the request or reading the row says.
+/// `DoNotRetryIOException` for a malformed Get, `CallQueueTooBigException` if the reply exceeds the
+/// budget for replies, and the region's errors, of I/O among them.
 pub fn get_of(
     server: &RegionServer,
     region: &Region,
@@ -43,24 +44,23 @@ pub fn get_of(
     reply.map(|(reply, _)| reply).map_err(TryError::into_failure)
 }
 
-/// The region of a Get, which counts as one when there is none.
+/// Returns the region of a Get. If the region is not found, the Get is counted all the same.
 ///
 /// # Errors
-/// What finding it says.
+/// As [`RegionServer::region`].
 pub fn find_region(server: &RegionServer, request: &pb::GetRequest) -> Result<Arc<Region>> {
     server.region(&request.region).inspect_err(|_| server.counters.count(RequestKind::Get))
 }
 
-/// Reads rows of one region one after the other: those of single Gets that came together, and those
-/// of a Multi.
+/// Reads rows of one region in turn: the rows of single Gets that arrived together, and of a Multi.
 ///
-/// Gets that differ in nothing but the row are of one *kind*, which the caller numbers. The row of
-/// a Get is read by what read the row before, when that was of the same kind (see [`RowReader`]).
-/// The reader holds on to files and blocks, so it should live no longer than the Gets at hand.
+/// Gets that differ only in the row are of one *kind*, which the caller numbers. A Get of the same
+/// kind as the Get before it reuses the scanner of that Get (see [`RowReader`]). The reader pins
+/// files and blocks, so it must not outlive the Gets at hand.
 pub struct GetReader<'a> {
     server: &'a RegionServer,
     rows: RowReader<'a>,
-    /// Single Gets that were read, and are counted with the last one.
+    /// Single Gets read so far. They are counted when the reader is dropped.
     gets: u64,
 }
 
@@ -73,19 +73,19 @@ impl Drop for GetReader<'_> {
 }
 
 impl<'a> GetReader<'a> {
-    /// A reader that may wait, or may not.
+    /// Creates a reader. `wait` says whether it may block.
     pub fn new(server: &'a RegionServer, region: &'a Region, wait: Wait) -> Self {
         Self { server, rows: region.row_reader(wait), gets: 0 }
     }
 
-    /// Reads a row to the end of `cells`; `context` counts the bytes of the blocks that were looked
-    /// into, and has the room of the reply. `upcoming` are the rows that are read next of this
-    /// kind, this one first: they are prefetched.
+    /// Reads a row and appends its cells to `cells`. `context` counts the bytes of the blocks read
+    /// and holds the charge of the reply. `upcoming` lists the next rows of this kind, beginning
+    /// with `row`; the reader prefetches them.
     ///
     /// # Errors
-    /// What reading the request or reading the row says; `WouldWait` and `TimeSliceOver`;
-    /// `CallQueueTooBigException` if the reply has no room. `cells` may have a part of the row
-    /// then.
+    /// `DoNotRetryIOException` for a malformed Get; the region's errors; `WouldWait` and
+    /// `TimeSliceOver`; `CallQueueTooBigException` if the reply exceeds the budget for replies.
+    /// After an error, `cells` may contain part of the row.
     pub fn read<'r>(
         &mut self,
         kind: usize,
@@ -101,7 +101,7 @@ impl<'a> GetReader<'a> {
         self.rows.get_of_kind(kind, row, scan, cells, context)
     }
 
-    /// Reads the row of a single Get; also returns the bytes of its cells.
+    /// Reads the row of a single Get. Also returns the size of its cells in bytes.
     ///
     /// # Errors
     /// As [`GetReader::read`].
@@ -124,7 +124,7 @@ impl<'a> GetReader<'a> {
         }
         read?;
         let bytes = cells.encoded_len() as u64;
-        // Clients before 1.3 expect the cells of a single Get inside the message, even with a
+        // For a single Get, clients before 1.3 expect the cells inside the message, even with a
         // codec.
         let mut block = caller.block().filter(|_| caller.has_version(1, 3));
         let result = match get.existence_only() {
@@ -135,7 +135,7 @@ impl<'a> GetReader<'a> {
         Ok((Reply { message, block, room }, bytes))
     }
 
-    /// Does not count the rows that were read so far: all of them are read again elsewhere.
+    /// Drops the reader without counting its rows: the caller reads all of them again elsewhere.
     pub fn forget(mut self) {
         self.rows.forget();
     }

@@ -1,9 +1,9 @@
-//! [`GetBatch`]: single Gets that came together, read together.
+//! [`GetBatch`]: single Gets that arrived together and are read together.
 //!
-//! The single Gets of one turn of a connection are mostly alike but for the row: a batch in all but
-//! the message. So they are read like the Gets of a Multi. Gets of one region that differ in
-//! nothing but the row are of one *kind*; those of a kind are read one after the other by one
-//! [`GetReader`], which prefetches the rows that come next.
+//! The single Gets of one turn of a connection mostly differ only in the row, like the Gets of a
+//! Multi. So they are read like the Gets of a Multi. Gets of one region that differ only in the row
+//! are of one *kind*. One [`GetReader`] reads all Gets of a kind in turn and prefetches the rows
+//! that come next.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,32 +19,32 @@ use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
 use crate::requests::inline::SLICE;
 
-/// A Get is compared with this many kinds, the last ones: such a search is short beside reading the
-/// row.
+/// A Get is compared with at most this many kinds, the most recent ones. This search is cheap
+/// compared with reading the row.
 pub(crate) const KINDS_COMPARED_MAX: usize = 16;
 
-/// Single Gets that are read together. Each comes with a `T`, by which it is answered.
+/// Single Gets that are read together. Each has a `T`, the responder that answers it.
 pub struct GetBatch<T> {
     kinds: Vec<GetKind>,
     gets: Vec<SingleGet<T>>,
 }
 
-/// What Gets of one kind have in common.
+/// The parts that all Gets of a kind share.
 struct GetKind {
     region: Arc<Region>,
-    /// Names no row.
+    /// Its row is empty.
     get: pb::Get,
 }
 
 struct SingleGet<T> {
     kind: usize,
     row: Bytes,
-    /// `None` once the Get was answered.
+    /// `None` after the Get was answered.
     responder: Option<T>,
 }
 
 impl<T> GetBatch<T> {
-    /// No Gets.
+    /// The empty batch.
     pub const EMPTY: Self = Self { kinds: Vec::new(), gets: Vec::new() };
 
     /// The number of Gets.
@@ -52,7 +52,7 @@ impl<T> GetBatch<T> {
         self.gets.len()
     }
 
-    /// Whether there is no Get.
+    /// Returns true if the batch has no Gets.
     pub fn is_empty(&self) -> bool {
         self.gets.is_empty()
     }
@@ -70,12 +70,12 @@ impl<T> GetBatch<T> {
         self.gets.push(SingleGet { kind, row, responder: Some(responder) });
     }
 
-    /// Reads the Gets without waiting and within one [`SLICE`], and passes the outcome of each to
-    /// `answer`, with its region and row. `caller` names the caller of a Get.
-    /// A Get that would wait, or comes after the slice, has the outcome `WouldWait`. If a Get
-    /// panics, its `T` is dropped. The batch is empty on return.
+    /// Reads the Gets without blocking, within one [`SLICE`]. Passes the outcome of each Get to
+    /// `answer`, with its region and row. `caller` returns the caller of a Get. The outcome is
+    /// `WouldWait` for a Get that would block and for each Get that is left when the slice ends. If
+    /// a Get panics, its `T` is dropped. The batch is empty on return.
     ///
-    /// Returns the bytes of the largest row.
+    /// Returns the size in bytes of the largest row.
     pub fn read(
         &mut self,
         server: &RegionServer,
@@ -98,7 +98,7 @@ impl<T> GetBatch<T> {
                 let upcoming = std::iter::once(&row[..]).chain(later);
                 let read = catch_unwind(AssertUnwindSafe(|| {
                     if context.slice.is_over() {
-                        // An earlier Get used up the slice. This one may be short.
+                        // An earlier Get used up the slice. This one may still be short.
                         answer(responder, place, Err(TryError::WouldWait));
                         return 0;
                     }

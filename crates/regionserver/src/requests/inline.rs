@@ -1,25 +1,25 @@
-//! What may run on a connection's thread, and where the rest goes.
+//! Limits on the work that runs on a connection's thread, and where the rest runs.
 //!
-//! All connections of a thread wait for each other's calls. So what runs there neither waits nor
-//! takes long: a call begins there only if it [looks short](looks_short), and has a [`SLICE`] of
-//! time. What would wait, or takes longer after all, goes on on a handler thread.
+//! All connections of a thread share it, so work on it must neither block nor take long. A call
+//! begins there only if it [looks short](looks_short), and gets one [`SLICE`] of time. A call that
+//! would block or exceeds the slice continues on a handler thread.
 //!
 //! | work | on the connection's thread | else |
 //! |---|---|---|
-//! | to decode a frame | up to [`FRAME_BYTES_MAX`] | Mutate and Multi: Decode, else: Scan |
-//! | to decompress a cell block | up to [`COMPRESSED_BYTES_MAX`] | the same |
-//! | a Get, without [costly filters](is_cheap) | for a slice of the turn | again, class Scan |
-//! | a Get of what is not in memory | | again, class General |
+//! | decoding a frame | up to [`FRAME_BYTES_MAX`] | Mutate and Multi: Decode, else: Scan |
+//! | decompressing a cell block | up to [`COMPRESSED_BYTES_MAX`] | the same |
+//! | a Get without [costly filters](is_cheap) | for a slice of the turn | restarts, class Scan |
+//! | a Get of blocks not in memory | | restarts, class General |
 //! | a Multi | up to [`ACTIONS_MAX`] actions; Gets for a slice | class Scan |
 //! | a Put or Delete that need not wait | for a slice of the turn's writes | class Write |
-//! | a write behind a row's lock, a flush's swap, a full log | | goes on, class Write |
+//! | a write that waits for a row lock, flush or full log | | continues, class Write |
 //! | a write that reads first | | class Write |
 //!
-//! Handlers of Scan, Decode and Write compute in turns, one a core in each class. Scan computes for
-//! long. It does not wait for others' writes either, or scans would wait with it: writes that would
-//! wait go on in class Write. Long writes are decoded and made in class Decode, for all handlers of
-//! class Scan may have a scan that takes seconds. Where a request runs is a value ([`RunsOn`]) that
-//! it is given.
+//! Handlers of Scan, Decode and Write compute in turns: in each class, one per core computes at a
+//! time. Scan handlers compute for long and must not wait for writes, which would delay the scans
+//! behind them; so writes that would wait continue in class Write. Long writes are decoded and
+//! started in class Decode, because all Scan handlers may be busy with scans that take seconds.
+//! [`RunsOn`] tells a request which of these threads it runs on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,30 +32,30 @@ use evenkeel_rpc::{Call, CallClass, Executor};
 
 use crate::convert::multi::MultiRequest;
 
-/// Longer frames are decoded by handlers: a tenth of a millisecond's copying, and a millisecond's
-/// decoding of small parts.
+/// Handlers decode longer frames. A frame of this size takes 0.1 ms to copy, and 1 ms to decode if
+/// it consists of small parts.
 pub const FRAME_BYTES_MAX: usize = 128 << 10;
-/// Longer compressed cell blocks are, too: a byte may become a thousand.
+/// Handlers decompress longer cell blocks: one byte may expand to a thousand.
 pub const COMPRESSED_BYTES_MAX: usize = 1 << 10;
-/// Requests of more actions are run by handlers.
+/// Handlers run requests of more actions.
 pub const ACTIONS_MAX: usize = 256;
-/// How long reads may compute, and writes. Long enough that a thread that was preempted meanwhile
-/// has mostly not used it up.
+/// How long reads may compute on a connection's thread, and also writes. Long enough that a thread
+/// that is preempted for a while has mostly not used it up.
 pub const SLICE: Duration = Duration::from_millis(2);
-/// Longer filters are read by handlers.
+/// Handlers run reads with longer filters.
 pub const FILTER_BYTES_MAX: usize = 1 << 10;
 
-/// Comparators whose work on one value grows faster than the value, or that take long to be made.
-/// `Substring` and `Regex` end alike.
+/// Comparators whose cost for one value grows faster than its length, or that take long to
+/// construct. The names of the `Substring` and `Regex` comparators end alike.
 const COSTLY: [&[u8]; 2] = [b"tringComparator", b"BigDecimalComparator"];
 
-/// Whether a call can be begun on its connection's thread, by its lengths alone.
+/// Returns true if a call may begin on its connection's thread, judged by its lengths only.
 pub fn looks_short(call: &Call) -> bool {
     call.frame_bytes <= FRAME_BYTES_MAX
         && !(call.is_compressed() && call.cell_block_bytes() > COMPRESSED_BYTES_MAX)
 }
 
-/// Whether what a filter costs is bounded by the cells that it looks at.
+/// Returns true if the cost of a filter is bounded by the cells that it examines.
 pub fn is_cheap(filter: Option<&pb::Filter>) -> bool {
     let Some(filter) = filter else { return true };
     let bytes = filter.serialized_filter.as_deref().unwrap_or_default();
@@ -63,25 +63,25 @@ pub fn is_cheap(filter: Option<&pb::Filter>) -> bool {
     bytes.len() <= FILTER_BYTES_MAX && !COSTLY.iter().any(has)
 }
 
-/// Whether a batch can be begun on its connection's thread.
+/// Returns true if a Multi may begin on its connection's thread.
 pub fn is_short(request: &MultiRequest) -> bool {
     let actions: usize = request.region_actions.iter().map(|of| of.actions.len() + 1).sum();
     actions <= ACTIONS_MAX && request.kinds.iter().all(|get| is_cheap(get.filter.as_ref()))
 }
 
-/// Where a request runs, as far as that says what it may do there.
+/// The kind of thread that a request runs on, which limits what it may do there.
 #[derive(Clone, Copy)]
 pub enum RunsOn<'a> {
-    /// On a connection's thread: it may neither wait nor take long.
+    /// A connection's thread: the request may neither block nor take long.
     Connection(&'a Arc<Executor>),
-    /// On a handler that computes for long: it may wait for nothing but a disk that it reads.
+    /// A handler for long computations: the request may block only on disk reads.
     Computing(&'a Arc<Executor>),
-    /// On a thread that may wait.
+    /// A thread that may block.
     Waiting,
 }
 
 impl<'a> RunsOn<'a> {
-    /// The threads for writes that would have to wait; `None`: they wait here.
+    /// Returns the threads that run writes that would block. `None`: such writes block here.
     pub fn handlers(self) -> Option<&'a Arc<Executor>> {
         match self {
             RunsOn::Connection(executor) | RunsOn::Computing(executor) => Some(executor),
@@ -89,7 +89,7 @@ impl<'a> RunsOn<'a> {
         }
     }
 
-    /// Makes a Put or Delete, here if it need not wait.
+    /// Makes a Put or Delete: here if it need not wait, else on a handler.
     pub fn write(self, region: &Arc<Region>, mutation: Mutation, done: Completion<MutationResult>) {
         let Some(executor) = self.handlers() else { return region.mutate(mutation, NonceSource::NONE, done) };
         if let Tried::WouldWait((mutation, done)) = region.try_mutate(mutation, done) {
@@ -99,7 +99,7 @@ impl<'a> RunsOn<'a> {
         }
     }
 
-    /// Makes a batch of Puts and Deletes, here if it need not wait.
+    /// Makes a batch of Puts and Deletes: here if it need not wait, else on a handler.
     pub fn write_batch(self, region: &Arc<Region>, mutations: Vec<Mutation>, done: BatchCompletion) {
         let Some(executor) = self.handlers() else { return region.batch_mutate(mutations, done) };
         if let Tried::WouldWait((mutations, done)) = region.try_batch_mutate(mutations, done) {
@@ -109,7 +109,7 @@ impl<'a> RunsOn<'a> {
     }
 }
 
-/// Which threads make writes to a region that wait.
+/// Returns the class of the threads that make a region's writes that wait.
 pub fn class_of_writes(region: &Region) -> CallClass {
     if region.info().table().is_system() { CallClass::Priority } else { CallClass::Write }
 }

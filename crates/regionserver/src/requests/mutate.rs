@@ -1,4 +1,4 @@
-//! Mutate: one write, alone or under a condition.
+//! Mutate: one write, with or without a condition.
 
 use std::sync::Arc;
 
@@ -16,34 +16,34 @@ use crate::requests::pending_reply::PendingReply;
 use crate::requests::subject::Subject;
 use crate::{RegionServer, RequestKind};
 
-/// The region of a write, if it is here, and where the write runs.
+/// The region of a write, if it is online here, and the thread that the write runs on.
 pub struct Target<'a> {
     /// The region that the request names.
     pub region: Result<Arc<Region>>,
-    /// Where.
+    /// The kind of thread that the write runs on.
     pub runs_on: RunsOn<'a>,
 }
 
-/// A Mutate request as the region wants it.
+/// A Mutate request in the form that the region takes.
 struct Parsed {
     region: Arc<Region>,
     mutation: Mutation,
     condition: Option<Condition>,
 }
 
-/// Whether a mutation reads the row before it writes.
+/// Returns true if a mutation reads the row before it writes.
 pub fn is_delta(mutation: &pb::MutationProto) -> bool {
     use pb::mutation_proto::MutationType;
     matches!(mutation.mutate_type(), MutationType::Increment | MutationType::Append)
 }
 
-/// Whether a request reads the row before it writes.
+/// Returns true if a request reads the row before it writes.
 pub fn reads_first(request: &pb::MutateRequest) -> bool {
     request.condition.is_some() || is_delta(&request.mutation)
 }
 
-/// Starts a write to a region, which is the one that the request names; `reply` is sent when it is
-/// durable. A write that [reads first](reads_first) waits wherever it runs.
+/// Starts a write to the region that the request names. `reply` is sent when the write is durable.
+/// A write that [reads first](reads_first) may block, whatever thread it runs on.
 pub fn mutate(
     server: &RegionServer,
     Target { region, runs_on }: Target<'_>,
@@ -88,7 +88,7 @@ pub fn mutate(
     }
 }
 
-/// The operation as which a write is timed.
+/// Returns the operation under which the time of a write is recorded.
 fn operation(kind: MutationKind, is_conditional: bool) -> Operation {
     match kind {
         MutationKind::Put if is_conditional => Operation::CheckAndPut,
@@ -114,10 +114,10 @@ fn parse(
     Ok(Parsed { region, mutation, condition })
 }
 
-/// Checks that a conditional write is to the row of its condition.
+/// Checks that the row of a conditional write is the row of its condition.
 ///
 /// # Errors
-/// `DoNotRetryIOException`.
+/// `DoNotRetryIOException` if it is not.
 pub fn check_same_row(condition: &Condition, mutation: &Mutation) -> Result<()> {
     if condition.row == mutation.row {
         return Ok(());

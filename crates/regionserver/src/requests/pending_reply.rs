@@ -1,4 +1,4 @@
-//! [`PendingReply`]: the reply to a request whose outcome is known later, mostly a write's.
+//! [`PendingReply`]: the reply to a request whose outcome is known later, usually a write.
 //!
 //! ```text
 //!            the region takes          it is durable           the write throttle
@@ -8,10 +8,10 @@
 //!      +-- refused: busy, malformed, not served here ---+------ not held back -------+
 //! ```
 //!
-//! From *begun* to *ended* the region has the write, and the states between are its own: logged,
-//! durable, visible (see `region/pending_write.rs`). The hold is computed when the write begins,
-//! because it depends on what the write adds to the MemStores; a write that is refused since the
-//! server is busy is held, too, or its client would come again at once.
+//! Between *begun* and *ended* the region owns the write, with its own states: logged, durable,
+//! visible (see `region/pending_write.rs`). The hold is computed when the write begins, because it
+//! depends on what the write adds to the MemStores. The refusal of a write to a busy server is held
+//! too: otherwise its client would retry immediately.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ use crate::requests::subject::Subject;
 
 /// Where a reply goes.
 enum Recipient<M> {
-    /// To a client. The charge is what the decoded request takes from the budget, until the reply
-    /// is sent.
+    /// To a client. The charge is what the decoded request takes from the request budget until the
+    /// reply is sent.
     Client(DetachedResponder, Option<Charge>),
     /// To a function.
     Function(Box<dyn FnOnce(Result<Reply<M>>) + Send>),
@@ -37,9 +37,9 @@ enum Recipient<M> {
 /// See the module's documentation.
 pub struct PendingReply<M> {
     recipient: Recipient<M>,
-    /// How long the reply is held back, and by whom.
+    /// How long to hold the reply, and the [`Background`] whose throttle holds it.
     hold: Option<(Duration, Arc<Background>)>,
-    /// What the request is about, once that is known.
+    /// Region, row and operation of the request, if known.
     subject: Option<Subject>,
 }
 
@@ -54,18 +54,17 @@ impl<M: Message + 'static> PendingReply<M> {
         Self { recipient: Recipient::Function(Box::new(function)), hold: None, subject: None }
     }
 
-    /// Says what the request is about.
+    /// Sets the region, row and operation of the request.
     pub fn set_subject(&mut self, subject: Subject) {
         self.subject = Some(subject);
     }
 
-    /// Holds the reply back once the outcome is known, so that writers slow down before memory is
-    /// short.
+    /// Holds the reply once the outcome is known, so that writers slow down before memory runs out.
     pub fn hold_for(&mut self, hold: Duration, background: &Arc<Background>) {
         self.hold = (!hold.is_zero()).then(|| (hold, Arc::clone(background)));
     }
 
-    /// Sends the outcome, at once or when the hold is over. May be called on any thread.
+    /// Sends the outcome, immediately or when the hold ends. May be called on any thread.
     pub fn send(self, outcome: Result<Reply<M>>) {
         let Self { mut recipient, hold, subject } = self;
         match hold {
@@ -79,7 +78,7 @@ impl<M: Message + 'static> PendingReply<M> {
 }
 
 impl<M: Message> Recipient<M> {
-    /// The reply is held back, and given by another thread.
+    /// Notes that the reply is held and that another thread sends it.
     fn leave_thread(&mut self, hold: Duration) {
         if let Self::Client(reply, _) = self {
             reply.leave_thread();

@@ -1,4 +1,4 @@
-//! [`Subject`]: what a request is about, for the metrics of its table and for the ledger.
+//! [`Subject`]: region, row and operation of a request, for the table's metrics and the ledger.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use evenkeel_metrics::ledger::ROW_BYTES_MAX;
 use evenkeel_region::region::{Operation, Region};
 use evenkeel_rpc::CallTimes;
 
-/// How much of a row a pending write keeps.
+/// How many bytes of a row a pending write keeps.
 const ROW_KEPT: usize = 32;
 
-/// A write of one row whose outcome is known later.
+/// The subject of a write of one row whose outcome is known later.
 ///
-/// It has a copy of the beginning of the row: a slice would keep the connection's read buffer.
+/// It copies the beginning of the row: a slice would pin the connection's read buffer.
 pub struct Subject {
     region: Arc<Region>,
     operation: Operation,
-    /// Whether it has a condition.
+    /// True for a conditional write.
     is_conditional: bool,
     row: [u8; ROW_KEPT],
     row_bytes: usize,
 }
 
 impl Subject {
-    /// An operation on a row of a region.
+    /// Creates the subject of an operation on a row of a region.
     pub fn new(region: &Arc<Region>, operation: Operation, is_conditional: bool, row: &[u8]) -> Self {
         let mut kept = [0; ROW_KEPT];
         let row_bytes = row.len().min(ROW_KEPT);
@@ -32,12 +32,12 @@ impl Subject {
         Self { region: Arc::clone(region), operation, is_conditional, row: kept, row_bytes }
     }
 
-    /// What the ledger keeps.
+    /// Returns the details that the ledger keeps.
     pub fn detail(&self) -> RequestDetail {
         row_detail(&self.region, self.row.get(..self.row_bytes).unwrap_or_default())
     }
 
-    /// Counts the operation, which has its reply.
+    /// Records the times of the operation, whose reply was sent.
     pub fn record(&self, times: &CallTimes) {
         let of_table = self.region.operation_times();
         let ns = times.processing_ns();
@@ -48,7 +48,7 @@ impl Subject {
     }
 }
 
-/// What the ledger keeps of a request for one row.
+/// Returns the details that the ledger keeps of a request for one row.
 pub fn row_detail(region: &Region, row: &[u8]) -> RequestDetail {
     RequestDetail {
         region: Binary(region.info().name()).to_string(),
