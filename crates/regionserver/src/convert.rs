@@ -1,8 +1,8 @@
-//! HBase's messages to and from what a region is asked to do ([`evenkeel_region::ops`]).
+//! Converts HBase's messages to the operations of a region ([`evenkeel_region::ops`]), and back.
 //!
-//! This is where a request is judged before it reaches a region: required fields, enum numbers, row
-//! lengths, cell sizes and the rule that all cells of a mutation are of its row. What fails is a
-//! `DoNotRetryIOException`, as the same request would fail again.
+//! Requests are validated here before they reach a region: required fields, enum numbers, row
+//! lengths, cell sizes, and the rule that all cells of a mutation belong to its row. An invalid
+//! request fails with `DoNotRetryIOException`, as it would fail again.
 //!
 //! | module | contents |
 //! |---|---|
@@ -16,10 +16,10 @@
 //! | [`service`] | calls of coprocessor services, and the requests nested in them |
 //!
 //! # Cells of a request
-//! A mutation whose cells travel in the cell block says how many they are, and the block holds them
-//! in the order of the mutations. [`mutation::read`] takes exactly that many cells from the block
-//! whether or not the mutation turns out to be valid, and [`mutation::skip`] takes them for a
-//! mutation that is not even looked at; so the mutations after it stay aligned with their cells.
+//! A mutation whose cells travel in the cell block gives their number. The block contains the cells
+//! in the order of the mutations. [`mutation::read`] takes exactly that many cells from the block,
+//! whether or not the mutation is valid. [`mutation::skip`] takes the cells of a mutation that is
+//! not processed. So the mutations that follow stay aligned with their cells.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -39,7 +39,7 @@ pub mod service;
 #[cfg(test)]
 mod tests;
 
-/// A message's time range.
+/// Converts a time range.
 ///
 /// # Errors
 /// `DoNotRetryIOException` for negative timestamps and for a range that ends before it starts.
@@ -56,7 +56,7 @@ pub fn time_range(range: &pb::TimeRange) -> Result<TimeRange> {
     Ok(TimeRange { min, max })
 }
 
-/// A message's time range, or every timestamp when it has none.
+/// Converts a time range; without one, returns the range of all timestamps.
 fn optional_time_range(range: Option<&pb::TimeRange>) -> Result<TimeRange> {
     range.map_or(Ok(TimeRange::ALL), time_range)
 }
@@ -64,7 +64,7 @@ fn optional_time_range(range: Option<&pb::TimeRange>) -> Result<TimeRange> {
 /// Checks the row of a Get or a mutation.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for an empty row and for one longer than a key can hold.
+/// `DoNotRetryIOException` if the row is empty or longer than a key can hold.
 pub fn check_row(row: &[u8]) -> Result<()> {
     use evenkeel_common::cell::ROW_BYTES_MAX;
     match row.len() {
@@ -76,13 +76,13 @@ pub fn check_row(row: &[u8]) -> Result<()> {
     }
 }
 
-/// The value of an attribute of a Get, a Scan or a mutation.
+/// Returns the value of an attribute of a Get, a Scan or a mutation.
 fn attribute<'a>(attributes: &'a [pb::NameBytesPair], name: &str) -> Option<&'a [u8]> {
     let found = attributes.iter().find(|pair| pair.name == name)?;
     Some(found.value.as_deref().unwrap_or_default())
 }
 
-/// An attribute that holds a boolean as Java's `Bytes.toBytes(boolean)` writes it.
+/// Returns an attribute that holds a boolean as Java's `Bytes.toBytes(boolean)` writes it.
 fn boolean_attribute(attributes: &[pb::NameBytesPair], name: &str) -> Option<bool> {
     match attribute(attributes, name)? {
         [byte] => Some(*byte != 0),
@@ -90,7 +90,7 @@ fn boolean_attribute(attributes: &[pb::NameBytesPair], name: &str) -> Option<boo
     }
 }
 
-/// A message that lacks a required field.
+/// The error for a message that lacks a required field.
 fn missing(what: &str) -> HBaseError {
     HBaseError::do_not_retry(format!("Missing required field: {what}"))
 }

@@ -1,8 +1,8 @@
-//! [`decode`]: requests with filters, within an [`Allowance`].
+//! [`decode`]: decodes requests with filters within an [`Allowance`].
 //!
-//! A filter is a class name and bytes, which nothing has looked into when the request has been
-//! decoded. What they become is told from the bytes ([`bytes_to_read`]) and taken from the
-//! allowance of the request, before any of it is made.
+//! A filter in a decoded request is a class name and bytes that are not parsed yet. The memory that
+//! the parsed filter takes is computed from those bytes ([`bytes_to_read`]) and taken from the
+//! request's allowance before the filter is built.
 
 use bytes::Bytes;
 use evenkeel_protocol::{Allowance, BoundedError, pb};
@@ -11,7 +11,7 @@ use prost::Message;
 
 /// A request that may have a filter.
 pub trait MayFilter {
-    /// Its filter.
+    /// Returns its filter.
     fn filter(&self) -> Option<&pb::Filter>;
 }
 
@@ -33,10 +33,11 @@ impl MayFilter for pb::MutateRequest {
     }
 }
 
-/// Decodes a request, and takes what reading its filter takes.
+/// Decodes a request. Takes the memory for the request and for its parsed filter from `allowance`.
 ///
 /// # Errors
-/// When it is no such request, or there is no room for it and its filter.
+/// [`BoundedError::Malformed`] if it is not such a request; [`BoundedError::TooLarge`] if it
+/// exceeds the allowance together with its filter.
 pub fn decode<M: Message + Default + MayFilter>(
     bytes: Bytes,
     allowance: &mut Allowance<'_>,
@@ -46,10 +47,10 @@ pub fn decode<M: Message + Default + MayFilter>(
     Ok(request)
 }
 
-/// Takes what reading a filter takes.
+/// Takes the memory that parsing a filter needs.
 ///
 /// # Errors
-/// When there is no room for it.
+/// [`BoundedError::TooLarge`] if it exceeds the allowance.
 pub fn take_filter(filter: Option<&pb::Filter>, allowance: &mut Allowance<'_>) -> Result<(), BoundedError> {
     let Some(filter) = filter else { return Ok(()) };
     if allowance.take(bytes_to_read(filter)) { Ok(()) } else { Err(BoundedError::TooLarge) }

@@ -7,11 +7,11 @@ use evenkeel_region::ops::{Condition, ConditionTest};
 
 use super::{check_row, missing, optional_time_range};
 
-/// A condition in its column form or its filter form.
+/// Converts a condition in its column form or its filter form.
 ///
 /// # Errors
 /// `DoNotRetryIOException` for missing fields, an unknown operator, or a filter or comparator that
-/// cannot be read.
+/// cannot be parsed.
 pub fn read(proto: &pb::Condition) -> Result<Condition> {
     check_row(&proto.row)?;
     let test = match &proto.filter {
@@ -32,8 +32,8 @@ fn column_test(proto: &pb::Condition) -> Result<ConditionTest> {
     })
 }
 
-/// The operator of a number; absent means the enum's first value, as for every reader of such a
-/// message.
+/// Returns the operator of a number. If the number is absent, it is the first value of the enum, as
+/// protobuf defines.
 fn compare_op(number: Option<i32>) -> Result<CompareType> {
     let number = number.unwrap_or(CompareType::Less as i32);
     CompareType::try_from(number)

@@ -1,10 +1,10 @@
-//! MultiRequest and MultiResponse, for many rows at little cost.
+//! MultiRequest and MultiResponse, decoded and encoded cheaply for many rows.
 //!
-//! A batch of Gets is one Get over and over with another row, and reading each of its messages
-//! field by field would take as long as reading its row from the cache. So the actions are taken as
-//! they lie, and of a Get whose bytes after the row are those of the Get before it, only the row is
-//! read: it is of the same *kind*. Everything else is read as a message. Likewise what became of a
-//! Get whose cells lie beside the response is a few bytes, which [`Entries`] writes where they
+//! In a batch of Gets, most Gets differ only in the row. Decoding each of their messages field by
+//! field would take as long as reading the row from the cache. So actions are decoded from the raw
+//! bytes: if the bytes after the row of a Get equal those of the Get before it, only the row is
+//! decoded and the Get is of the same *kind*. Everything else is decoded as a message. Likewise,
+//! [`Entries`] writes the result of a Get whose cells are in the cell block as a few bytes.
 //! belong.
 
 use bytes::{Buf, Bytes};
@@ -18,12 +18,12 @@ use super::bounded::take_filter;
 use super::result;
 use super::service::ServiceCall;
 
-/// A request.
+/// A decoded request.
 #[derive(Debug, Default)]
 pub struct MultiRequest {
-    /// What is asked of each region, in order.
+    /// The actions on each region, in order.
     pub region_actions: Vec<RegionAction>,
-    /// The kinds of its Gets; what their rows are does not matter.
+    /// The kinds of its Gets. Their rows have no meaning.
     pub kinds: Vec<pb::Get>,
     /// See pb::MultiRequest.
     pub nonce_group: Option<u64>,
@@ -31,48 +31,48 @@ pub struct MultiRequest {
     pub condition: Option<pb::Condition>,
 }
 
-/// What is asked of one region.
+/// The actions on one region.
 #[derive(Debug, Default)]
 pub struct RegionAction {
     /// The region.
     pub region: pb::RegionSpecifier,
-    /// All or nothing.
+    /// True if all mutations must succeed or none.
     pub atomic: bool,
-    /// What must hold first.
+    /// The condition that must hold first.
     pub condition: Option<pb::Condition>,
-    /// In order.
+    /// The actions, in order.
     pub actions: Vec<Action>,
 }
 
 /// One action.
 #[derive(Debug)]
 pub struct Action {
-    /// The client's number for it.
+    /// The client's index of the action.
     pub index: Option<u32>,
-    /// What it is.
+    /// The kind of action.
     pub what: What,
 }
 
-/// What an action is.
+/// The kinds of action.
 #[derive(Debug)]
 pub enum What {
     /// A Get of a kind.
     Get {
         /// The row.
         row: Bytes,
-        /// Its place in [`MultiRequest::kinds`].
+        /// Its index in [`MultiRequest::kinds`].
         kind: usize,
     },
     /// A write.
     Mutation(Box<pb::MutationProto>),
-    /// A call of an endpoint.
+    /// A call of a coprocessor endpoint.
     Service(Box<ServiceCall>),
     /// None of these.
     Nothing,
 }
 
 impl Action {
-    /// The mutation, if it is one.
+    /// Returns the mutation, if it is one.
     pub fn mutation(&self) -> Option<&pb::MutationProto> {
         match &self.what {
             What::Mutation(mutation) => Some(mutation),
@@ -82,12 +82,13 @@ impl Action {
 }
 
 impl MultiRequest {
-    /// Reads a request, whole: what it holds is known to be well-formed then. What it holds is
-    /// taken from `allowance`, and what will be made of it: an action of two bytes becomes some
-    /// hundred until it is answered.
+    /// Decodes and validates a whole request. Takes from `allowance` the memory of the decoded
+    /// request and of its processing: an action of two bytes takes some hundred bytes until it is
+    /// answered.
     ///
     /// # Errors
-    /// When it is not a pb::MultiRequest, or one too large.
+    /// [`BoundedError::Malformed`] if it is not a pb::MultiRequest; [`BoundedError::TooLarge`] if
+    /// it exceeds the allowance.
     pub fn decode(mut bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<Self, BoundedError> {
         let (mut request, mut kinds) = (Self::default(), Kinds::default());
         while bytes.has_remaining() {
@@ -139,18 +140,18 @@ impl RegionAction {
     }
 }
 
-/// What a region action takes from its decoding to its answer, beside its actions.
+/// Memory of a region action from its decoding to its reply, apart from its actions.
 const REGION_BYTES: u64 = 1024;
-/// What an action takes: itself, twice where the list of them grows, and its outcome.
+/// Memory of an action: its struct, twice because their list may just grow, and its outcome.
 const ACTION_BYTES: u64 = 2 * size_of::<Action>() as u64 + 96;
-/// Actions that are longer are counted while they are decoded, others when they are.
+/// The memory of longer actions is counted while they are decoded, that of others afterwards.
 const PLAIN_BYTES_MAX: usize = 2048;
 
 fn take(allowance: &mut Allowance<'_>, bytes: u64) -> Result<(), BoundedError> {
     if allowance.take(bytes) { Ok(()) } else { Err(BoundedError::TooLarge) }
 }
 
-/// As [`merge`], with what its filter takes.
+/// Merges a condition and takes the memory of its filter.
 fn merge_condition(
     condition: &mut pb::Condition,
     bytes: Bytes,
@@ -160,7 +161,7 @@ fn merge_condition(
     take_filter(condition.filter.as_ref(), allowance)
 }
 
-/// The bytes of a field that has a length.
+/// Returns the bytes of a length-delimited field.
 fn delimited(wire_type: WireType, bytes: &mut Bytes) -> Result<Bytes, BoundedError> {
     check_wire_type(WireType::LengthDelimited, wire_type)?;
     let len = usize::try_from(decode_varint(bytes)?).ok().filter(|len| *len <= bytes.len());
@@ -174,7 +175,7 @@ fn number(wire_type: WireType, bytes: &mut Bytes) -> Result<u64, BoundedError> {
     Ok(decode_varint(bytes)?)
 }
 
-/// What a mutation takes beside its action.
+/// Returns the memory of a mutation, apart from its action.
 fn held_bytes(mutation: &pb::MutationProto) -> u64 {
     let columns = mutation
         .column_value
@@ -188,8 +189,8 @@ fn held_bytes(mutation: &pb::MutationProto) -> u64 {
 #[derive(Default)]
 struct Kinds {
     kinds: Vec<pb::Get>,
-    /// The bytes after the row that make a Get one of the last kind; `None` when that cannot be
-    /// told by bytes.
+    /// The bytes after the row that make a Get one of the last kind; `None` if the last kind cannot
+    /// be recognized by its bytes.
     rest: Option<Bytes>,
 }
 
@@ -198,7 +199,8 @@ impl Kinds {
         if let Some(get) = LoneGet::find(&bytes)
             && self.is_of_last_kind(&bytes, &get, allowance)?
         {
-            // A part of shared request bytes is copied out, so that it holds the rest no longer.
+            // Only the row is kept; if the request's bytes are shared, it is copied so as not to
+            // pin them.
             bytes.truncate(get.row_end);
             bytes.advance(get.row_start);
             let what = What::Get { row: bytes, kind: self.kinds.len() - 1 };
@@ -218,8 +220,8 @@ impl Kinds {
         Ok(Action { index: action.index, what })
     }
 
-    /// Whether a Get that is all of its action is of the last kind, which it may be the first of;
-    /// `false` when its bytes mean something else.
+    /// Returns true if a Get that fills its whole action is of the last kind. It may begin a new
+    /// kind. Returns false if its bytes must be decoded as a message.
     fn is_of_last_kind(
         &mut self,
         action: &Bytes,
@@ -231,7 +233,7 @@ impl Kinds {
             return Ok(true);
         }
         let get = decode_action(action.clone(), allowance)?.get;
-        // A row that is there twice is the one that comes last.
+        // If a message contains the row twice, the last one counts.
         let row = action.get(row_start..row_end);
         let Some(get) = get.filter(|get| row == Some(&*get.row)) else { return Ok(false) };
         self.rest = Some(action.slice(row_end..));
@@ -255,7 +257,7 @@ fn decode_action(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<pb::Acti
     let action = pb::Action::decode(bytes)?;
     let held = match (&action.mutation, &action.get) {
         (Some(mutation), _) => held_bytes(mutation),
-        // A qualifier, which is its smallest part, of two bytes.
+        // The smallest part of a Get is a qualifier of two wire bytes.
         (None, Some(_)) => size_of::<pb::Get>() as u64 + 16 * wire_bytes,
         (None, None) => wire_bytes,
     };
@@ -263,14 +265,14 @@ fn decode_action(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<pb::Acti
     Ok(action)
 }
 
-/// Where things are in an action that is an index and a Get that begins with its row, to the end.
+/// Positions in an action that consists of an index and a Get whose first field is its row.
 struct LoneGet {
     index: u32,
     row_start: usize,
     row_end: usize,
 }
 
-/// Keys of the fields: their numbers and how they lie.
+/// Keys of protobuf fields: field number and wire type.
 const INDEX: u8 = 1 << 3;
 const GET: u8 = 3 << 3 | 2;
 const GET_ROW: u8 = 1 << 3 | 2;
@@ -289,7 +291,7 @@ impl LoneGet {
     }
 }
 
-/// The number after a key of one byte: a value, or how many bytes follow.
+/// Reads the number after a one-byte key: the value, or the length of the field.
 fn read_field(bytes: &[u8], at: &mut usize, key: u8) -> Option<u64> {
     let rest = bytes.get(*at..)?;
     let (found, rest) = rest.split_first()?;
@@ -298,7 +300,7 @@ fn read_field(bytes: &[u8], at: &mut usize, key: u8) -> Option<u64> {
     Some(number)
 }
 
-/// pb::MultiResponse with the results of each region as they will lie.
+/// A pb::MultiResponse with encoded results for each region.
 #[derive(Clone, PartialEq, Message)]
 pub struct MultiResponse {
     /// A pb::RegionActionResult for each region action, in order.
@@ -312,24 +314,24 @@ pub struct MultiResponse {
     pub region_statistics: Option<pb::MultiRegionLoadStats>,
 }
 
-/// A pb::RegionActionResult of one entry an action, as it is written.
+/// An encoded pb::RegionActionResult under construction, with one entry per action.
 #[derive(Debug, Default)]
 pub struct Entries {
     bytes: Vec<u8>,
-    /// The last result that only counts cells, and how many.
+    /// The last encoded result that only counts cells; `count` is its count.
     counted: Vec<u8>,
     count: Option<usize>,
 }
 
-/// What most entries take at most.
+/// Most entries take at most this many bytes.
 const ENTRY_BYTES: usize = 16;
-/// Keys of fields of messages.
+/// Keys of message fields.
 const ENTRY: u8 = 1 << 3 | 2;
 const ENTRY_INDEX: u8 = 1 << 3;
 const ENTRY_RESULT: u8 = 2 << 3 | 2;
 
 impl Entries {
-    /// With capacity for about this many entries.
+    /// Creates a buffer with capacity for about this many entries.
     pub fn with_capacity(entries: usize) -> Self {
         Self { bytes: Vec::with_capacity(entries * ENTRY_BYTES), ..Self::default() }
     }
@@ -341,7 +343,7 @@ impl Entries {
         entry.encode_raw(&mut self.bytes);
     }
 
-    /// Adds the entry of a result whose cells, this many, lie beside the response.
+    /// Adds the entry of a result with this many cells in the cell block.
     pub fn push_counted(&mut self, index: u32, cells: usize) {
         if self.count != Some(cells) {
             self.counted.clear();
@@ -359,7 +361,7 @@ impl Entries {
         self.bytes.extend_from_slice(&self.counted);
     }
 
-    /// The message.
+    /// Returns the encoded message.
     pub fn finish(self) -> Bytes {
         self.bytes.into()
     }
@@ -383,7 +385,7 @@ mod tests {
         MultiRequest::decode(bytes.into(), &mut Allowance::new(1 << 40, &mut || None))
     }
 
-    /// What decoding takes of an allowance.
+    /// Returns the bytes that decoding takes from an allowance.
     fn taken(bytes: Vec<u8>) -> u64 {
         let mut none = || None;
         let mut allowance = Allowance::new(1 << 40, &mut none);
@@ -428,7 +430,7 @@ mod tests {
         pb::Action { index: Some(index), get: Some(get), ..Default::default() }
     }
 
-    /// Row and kind of each Get.
+    /// Returns the row and the kind of each Get.
     fn gets(request: &MultiRequest) -> Vec<(&[u8], &pb::Get)> {
         let actions = request.region_actions.iter().flat_map(|of| &of.actions);
         let of = |action| match action {
@@ -500,7 +502,8 @@ mod tests {
         assert_eq!(entries.finish(), expected.encode_to_vec());
     }
 
-    /// Whatever the bytes are: an error where the message is one, else the same actions.
+    /// For any bytes: decoding fails if protobuf decoding of the message fails, else the actions
+    /// agree.
     #[test]
     fn damaged_requests_are_read_as_the_message_is() {
         let actions =

@@ -11,18 +11,19 @@ use evenkeel_rpc::CellBlockReader;
 
 use super::{attribute, boolean_attribute, check_row, missing, optional_time_range};
 
-/// Attribute: milliseconds to live, 8 bytes.
+/// Attribute: time to live in milliseconds, 8 bytes.
 const ATTRIBUTE_TTL: &str = "_ttl";
 /// Attribute: whether an Increment or Append returns its cells, one byte.
 const ATTRIBUTE_RETURN_RESULTS: &str = "_rr_";
-/// Bytes a cell has beside its KeyValue where HBase measures it: the length before it.
+/// Bytes that HBase counts for a cell beside its KeyValue: the length prefix.
 const CELL_LENGTH_BYTES: usize = 4;
 
-/// A mutation with its cells, which come from the message or, when it says so, from `block`. Cells
-/// longer than `cell_bytes_max` are refused (`hbase.server.keyvalue.maxsize`); 0 for no limit.
+/// Converts a mutation with its cells, which come from `block` if the message gives their number,
+/// else from the message. Rejects cells larger than `cell_bytes_max`
+/// (`hbase.server.keyvalue.maxsize`); 0 means no limit.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for whatever is wrong with it; its cells are taken from `block` even so.
+/// `DoNotRetryIOException` if it is invalid; its cells are taken from `block` even so.
 pub fn read(
     proto: &pb::MutationProto,
     block: &mut CellBlockReader,
@@ -52,7 +53,7 @@ pub fn read(
     })
 }
 
-/// Takes the cells of a mutation that is not looked at. Ends quietly at the end of the block.
+/// Skips the cells of a mutation that is not processed. Stops silently at the end of the block.
 pub fn skip(proto: &pb::MutationProto, block: &mut CellBlockReader) {
     for _ in 0..proto.associated_cell_count.unwrap_or(0) {
         if !matches!(block.next_cell(), Ok(Some(_))) {
@@ -61,11 +62,11 @@ pub fn skip(proto: &pb::MutationProto, block: &mut CellBlockReader) {
     }
 }
 
-/// The kind of a mutation; absent means the enum's first value, as for every reader of such a
-/// message.
+/// Returns the kind of a mutation. If it is absent, it is the first value of the enum, as protobuf
+/// defines.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for a number that means nothing.
+/// `DoNotRetryIOException` for an unknown number.
 pub fn kind(proto: &pb::MutationProto) -> Result<MutationKind> {
     let number = proto.mutate_type.unwrap_or(MutationType::Append as i32);
     match MutationType::try_from(number) {
@@ -77,7 +78,7 @@ pub fn kind(proto: &pb::MutationProto) -> Result<MutationKind> {
     }
 }
 
-/// The cells the block holds for the mutation; `None` when it says nothing of a block.
+/// Takes the cells of the mutation from the block; `None` if the message gives no number of cells.
 fn take(proto: &pb::MutationProto, block: &mut CellBlockReader) -> Result<Option<Vec<KeyValue>>> {
     let count = proto.associated_cell_count.unwrap_or(0);
     if count <= 0 {
@@ -89,7 +90,7 @@ fn take(proto: &pb::MutationProto, block: &mut CellBlockReader) -> Result<Option
             short(proto)
         )));
     }
-    // The count is the client's word; the block's length is a fact.
+    // The count is not trusted; the length of the block bounds the allocation.
     let mut cells = Vec::with_capacity((count as usize).min(block.remaining_bytes() / CELL_LENGTH_BYTES));
     for index in 0..count {
         let cell = block.next_cell().map_err(|error| HBaseError::do_not_retry(error.message()))?;
@@ -174,7 +175,7 @@ fn cell_of_message(
     kind: MutationKind,
     default_timestamp: i64,
 ) -> Result<KeyValue> {
-    // HBase does not look at tags in the message of a Delete.
+    // HBase ignores the tags in the message of a Delete.
     let tags = proto.tags.as_deref().filter(|_| kind != MutationKind::Delete).unwrap_or_default();
     let cell_type = cell_type(proto, kind)?;
     let of_family = matches!(cell_type, CellType::DeleteFamily | CellType::DeleteFamilyVersion);
@@ -227,7 +228,7 @@ fn check_timestamp(timestamp: i64) -> Result<()> {
     Err(HBaseError::do_not_retry(format!("Timestamp cannot be negative. ts={timestamp}")))
 }
 
-/// Checks what holds for cells of every kind, wherever they came from.
+/// Validates cells of any kind, from the message or the block.
 fn check_cells(cells: &[KeyValue], cell_bytes_max: usize) -> Result<()> {
     for cell in cells.iter().map(KeyValue::as_cell) {
         check_timestamp(cell.timestamp())?;

@@ -9,27 +9,27 @@ use evenkeel_region::ops::{Columns, Families, FamilyColumns, ReadType, Scan, Tim
 
 use super::{attribute, boolean_attribute, check_row, optional_time_range, time_range};
 
-/// Attribute that asks for delete markers and all versions.
+/// Attribute that requests delete markers and all versions.
 const ATTRIBUTE_RAW: &str = "_raw_";
 /// Attribute that holds the isolation level, one byte.
 const ATTRIBUTE_ISOLATION_LEVEL: &str = "_isolationlevel_";
-/// The isolation level that sees writes which are not complete.
+/// The isolation level that reads incomplete writes.
 const READ_UNCOMMITTED: u8 = 2;
 
-/// A Scan, and what of the message concerns the server rather than the region.
+/// A Scan, and the fields of its message that concern the server rather than the region.
 pub struct ScanRequest {
-    /// What the region is asked.
+    /// The scan of the region.
     pub scan: Scan,
-    /// What its filter takes at most.
+    /// The maximum memory of its filter, in bytes.
     pub filter_bytes: u64,
-    /// Bytes of a reply at most, when the client sets them.
+    /// The maximum reply size in bytes, if the client sets it.
     pub max_result_bytes: Option<u64>,
-    /// Whether heartbeats tell the client how far the scan has come.
+    /// True if heartbeats carry a cursor that shows the progress of the scan.
     pub need_cursor: bool,
 }
 
-/// A Get as a scan of this row, whatever row the message has. `on_demand` is what a Get that does
-/// not say so does with families its filter does not need
+/// Converts a Get to a scan of `row`; the row in the message is ignored. `on_demand` is the default
+/// for loading families on demand that the filter does not need
 /// (`hbase.hregion.scan.loadColumnFamiliesOnDemand`).
 ///
 /// # Errors
@@ -51,15 +51,15 @@ pub fn get(proto: &pb::Get, row: &Bytes, on_demand: bool) -> Result<Scan> {
     })
 }
 
-/// A Scan. `on_demand` as for [`get`].
+/// Converts a Scan. `on_demand` as for [`get`].
 ///
 /// # Errors
-/// `DoNotRetryIOException` for bad rows, time ranges, read types or filters, and for a batch size
-/// together with a filter that judges whole rows.
+/// `DoNotRetryIOException` for invalid rows, time ranges, read types or filters, and for a batch
+/// size combined with a filter that judges whole rows.
 pub fn scan(proto: &pb::Scan, on_demand: bool) -> Result<ScanRequest> {
     let (start_row, stop_row) = rows(proto)?;
     let include_start_row = proto.include_start_row();
-    // A client that knows no flag means one row by start = stop.
+    // A client that sends no inclusion flags requests one row by start = stop.
     let same = !start_row.is_empty() && start_row == stop_row;
     let include_stop_row = proto.include_stop_row.unwrap_or(same);
     let filter = proto.filter.as_ref().map(filter::from_proto_sized).transpose()?;
@@ -132,8 +132,9 @@ fn read_type(proto: &pb::Scan) -> Result<ReadType> {
     }
 }
 
-/// The families asked for, sorted. As in Java the last word on a family counts: a family named with
-/// no qualifier asks for all its columns, and one named with qualifiers after that for those alone.
+/// Returns the requested families, sorted. As in Java, the last mention of a family counts: a
+/// family named without a qualifier selects all its columns; qualifiers named after that select
+/// only those.
 fn families(columns: &[pb::Column]) -> Families {
     let mut families = Families::with_capacity(columns.len());
     for column in columns {

@@ -1,17 +1,17 @@
-//! RegionSpecifier: which region a request is for.
+//! RegionSpecifier: the region that a request names.
 
 use evenkeel_common::region_info::encoded_name_of;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, quoted};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::region_specifier::RegionSpecifierType;
 
-/// The encoded name of the region that is meant.
+/// Returns the encoded name of the region that a specifier names.
 ///
 /// # Errors
-/// `NotServingRegionException` for bytes that name no region; the client then looks the region up
-/// again.
+/// `NotServingRegionException` for bytes that are no region name; the client then looks up the
+/// region again.
 pub fn encoded_name(specifier: &pb::RegionSpecifier) -> Result<&str> {
-    // Stock servers take either form whatever the type says, and some tools rely on it.
+    // Stock servers accept either form whatever the type is, and some tools rely on it.
     let whole = || std::str::from_utf8(&specifier.value).ok().filter(|name| is_encoded_name(name));
     let by_type = match specifier.r#type() {
         RegionSpecifierType::EncodedRegionName => whole().or_else(|| encoded_name_of(&specifier.value).ok()),
@@ -28,8 +28,8 @@ pub fn specifier(region: &RegionInfo) -> pb::RegionSpecifier {
     pb::RegionSpecifier { r#type: RegionSpecifierType::RegionName as i32, value: region.name().clone() }
 }
 
-/// Whether a text has the form of an encoded name: 32 hexadecimal digits, or a decimal number as
-/// hbase:meta's.
+/// Returns true if a text has the form of an encoded name: 32 hexadecimal digits, or a decimal
+/// number (hbase:meta).
 fn is_encoded_name(name: &str) -> bool {
     let hex = name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit());
     hex || (!name.is_empty() && name.len() <= 10 && name.bytes().all(|b| b.is_ascii_digit()))

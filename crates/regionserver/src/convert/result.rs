@@ -1,13 +1,13 @@
-//! Result, and exceptions that travel inside results.
+//! Result, and exceptions inside results.
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, CellRef, HBaseError};
 use evenkeel_protocol::pb;
 
-/// Stands where Java's stack frames would be.
+/// Replaces the stack frames of Java.
 const FRAME_LINE: &str = "\n\tat evenkeel.server.RegionServer.call(Native Method)";
 
-/// A result whose cells travel in the reply's cell block.
+/// Creates a result whose cells travel in the reply's cell block.
 pub fn counted(cells: usize, stale: bool) -> pb::Result {
     if cells == 0 {
         return empty(stale);
@@ -16,12 +16,12 @@ pub fn counted(cells: usize, stale: bool) -> pb::Result {
     pb::Result { associated_cell_count: Some(count), stale: Some(stale), ..pb::Result::default() }
 }
 
-/// A result with its cells inside. `partial`: more cells of the row are in the next result.
+/// Creates a result that contains its cells. `partial`: the next result has more cells of the row.
 pub fn with_cells(cells: CellBuffer, stale: bool, partial: bool) -> pb::Result {
     if cells.is_empty() {
         return empty(stale);
     }
-    // One allocation for all cells: the messages' fields are slices of it.
+    // All cells share one allocation; the fields of the messages are slices of it.
     let bytes = Bytes::from(contiguous(cells));
     pb::Result {
         cell: key_values(&bytes).map(|cell| message_of(&bytes, &cell)).collect(),
@@ -31,23 +31,23 @@ pub fn with_cells(cells: CellBuffer, stale: bool, partial: bool) -> pb::Result {
     }
 }
 
-/// The answer to a Get that only asks whether there is anything.
+/// Creates the result of a Get that only checks for existence.
 pub fn existence(exists: bool, stale: bool) -> pb::Result {
     pb::Result { exists: Some(exists), stale: stale.then_some(true), ..pb::Result::default() }
 }
 
-/// A result of no cells.
+/// Creates a result without cells.
 pub fn empty(stale: bool) -> pb::Result {
     pb::Result { stale: stale.then_some(true), ..pb::Result::default() }
 }
 
-/// An error as part of a result: class name and the text of the throwable.
+/// Converts an error to a part of a result: the class name and the text of the throwable.
 pub fn exception(error: &HBaseError) -> pb::NameBytesPair {
     let text = format!("{error}{FRAME_LINE}");
     pb::NameBytesPair { name: error.kind().class_name().to_owned(), value: Some(text.into()) }
 }
 
-/// Bytes of [`exception`], about.
+/// Returns the approximate size of [`exception`] in bytes.
 pub fn exception_bytes(error: &HBaseError) -> u64 {
     (2 * error.kind().class_name().len() + error.message().len() + FRAME_LINE.len() + 16) as u64
 }
@@ -61,7 +61,7 @@ fn contiguous(cells: CellBuffer) -> Vec<u8> {
     copied.into_parts().0
 }
 
-/// The cells of a [`CellBuffer`]'s bytes.
+/// Returns the cells in the bytes of a [`CellBuffer`].
 fn key_values(bytes: &Bytes) -> impl Iterator<Item = CellRef<'_>> {
     let mut rest = &bytes[..];
     std::iter::from_fn(move || {
@@ -72,7 +72,7 @@ fn key_values(bytes: &Bytes) -> impl Iterator<Item = CellRef<'_>> {
     })
 }
 
-/// A cell as a message. Tags stay here: they may hold what the reader must not see.
+/// Converts a cell to a message, without its tags: they may hold data that the reader must not see.
 fn message_of(bytes: &Bytes, cell: &CellRef<'_>) -> pb::Cell {
     pb::Cell {
         row: Some(bytes.slice_ref(cell.row())),

@@ -1,8 +1,9 @@
-//! [`ServiceCall`]: a call of a coprocessor service, with the request that is nested in it.
+//! [`ServiceCall`]: a call of a coprocessor service and its nested request.
 //!
-//! The nested request is bytes to the message around it. It is decoded with that message, within
-//! the same [`Allowance`], so that many tiny parts count wherever they are. A call of a service
-//! that is not built in is answered by its name, so its request is not decoded.
+//! In the outer message the nested request is a bytes field. It is decoded together with the outer
+//! message, within the same [`Allowance`], so that many tiny parts count at every level. The nested
+//! request of a service that is not built in is not decoded, because the service name alone
+//! determines the reply.
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result};
@@ -10,7 +11,7 @@ use evenkeel_protocol::{Allowance, BoundedError, decode, pb};
 
 use super::bounded::take_filter;
 
-/// The package of HBase's own services, which a client may name or not.
+/// The package of HBase's services. Clients may omit it.
 const PACKAGE: &str = "hbase.pb.";
 
 /// A request of ExecService.
@@ -25,31 +26,32 @@ pub struct ServiceRequest {
 /// A call of a service.
 #[derive(Debug)]
 pub struct ServiceCall {
-    /// The service as the client names it.
+    /// The name of the service, as the client sent it.
     pub service_name: String,
-    /// Its method.
+    /// The name of the method.
     pub method_name: String,
-    /// Its request.
+    /// The request of the method.
     pub request: NestedRequest,
 }
 
-/// The request of a service, or why it cannot be read.
+/// The nested request, or the error that decoding it returned.
 #[derive(Debug)]
 pub enum NestedRequest {
-    /// To MultiRowMutationService.
+    /// A request to MultiRowMutationService.
     MutateRows(Result<pb::MutateRowsRequest>),
-    /// To AggregateService.
+    /// A request to AggregateService.
     Aggregate(Result<Box<pb::AggregateRequest>>),
-    /// A service that is not built in.
+    /// A request to a service that is not built in.
     Unknown,
 }
 
 impl ServiceRequest {
-    /// Decodes a [`pb::CoprocessorServiceRequest`] and what is nested in it.
+    /// Decodes a [`pb::CoprocessorServiceRequest`] and its nested request.
     ///
     /// # Errors
-    /// When it is no such request, or there is no room for it. A nested request that is malformed
-    /// is the [call's](ServiceCall::request) error.
+    /// [`BoundedError::Malformed`] if it is not such a request; [`BoundedError::TooLarge`] if it
+    /// exceeds the allowance. A malformed nested request is an error of the
+    /// [call](ServiceCall::request).
     pub fn decode(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<Self, BoundedError> {
         let pb::CoprocessorServiceRequest { region, call } = decode(bytes, allowance)?;
         Ok(Self { region, call: ServiceCall::decode(call, allowance)? })
@@ -60,7 +62,7 @@ impl ServiceCall {
     /// Decodes the nested request.
     ///
     /// # Errors
-    /// [`BoundedError::TooLarge`] when there is no room for it.
+    /// [`BoundedError::TooLarge`] if it exceeds the allowance.
     pub fn decode(
         call: pb::CoprocessorServiceCall,
         allowance: &mut Allowance<'_>,
@@ -80,7 +82,7 @@ impl ServiceCall {
     }
 }
 
-/// Makes a malformed nested request an error of its call, not of the request around it.
+/// Turns a malformed nested request into an error of its call rather than of the outer request.
 fn or_malformed<M>(nested: Result<M, BoundedError>) -> Result<Result<M>, BoundedError> {
     match nested {
         Err(BoundedError::Malformed(error)) => {

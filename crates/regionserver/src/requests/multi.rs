@@ -1,34 +1,34 @@
 //! Multi: many actions on many regions in one call.
 //!
-//! Actions are taken in the order of the request, because that is the order of their cells in the
-//! block. Each ends in a *slot*: at once (a Get, an action that cannot be), or when the region's
-//! write completes on another thread. The slot that is filled last sends the response, which lists
-//! results in the order of the request and puts their cells into one block in the same order.
+//! Actions are processed in the order of the request, because their cells have this order in the
+//! cell block. Each action fills a *slot*: immediately (a Get, an invalid action), or when the
+//! region's write completes on another thread. Filling the last slot sends the response. It lists
+//! the results in the order of the request, and its cell block has their cells in the same order.
 //!
 //! | region action | how |
 //! |---|---|
 //! | with a condition | checkAndMutate: one outcome; results inside the message |
 //! | atomic | all mutations or none: one outcome; results inside the message |
-//! | neither | each action by itself; runs of Puts and Deletes together, as one batch |
+//! | neither | each action separately; consecutive Puts and Deletes as one batch |
 //!
-//! The cells of Gets with nothing between them that may have cells of its own lie in one buffer
-//! ([`Gets`]), in their order.
+//! Consecutive Gets share one buffer of cells ([`Gets`]), unless an action between them may return
+//! cells too.
 //!
-//! A region that cannot be had fails its own actions only; their cells are skipped.
+//! A region that is not found fails only its own actions; their cells are skipped.
 //!
 //! # Bounds
-//! What a request becomes was counted when it was decoded ([`crate::convert::multi`]). What the
-//! answer grows to is counted as it grows: cells that were read, in steps taken from the room for
-//! replies, and what actions left to be told (exceptions, cells of Increments and Appends, values
-//! of services). When it has come to [`RegionServer::result_bytes_max`], or there is no room, the
-//! rest of the actions is not tried: each gets the same MultiActionResultTooLarge, which tells the
-//! client to ask again.
+//! Decoding counts the memory of the request and of its processing ([`crate::convert::multi`]). The
+//! reply is counted as it grows: the cells read, charged in steps to the budget for replies, and
+//! the other parts of outcomes (exceptions, cells of Increments and Appends, values of services).
+//! When the reply reaches [`RegionServer::result_bytes_max`] or exhausts the budget, the remaining
+//! actions are not tried. Each fails with the same MultiActionResultTooLarge, at which the client
+//! retries it.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `read` | requests that only read |
-//! | `outcomes` | the outcomes of actions, until the response is made of them |
-//! | `reply_limits` | how large the response may become |
+//! | `outcomes` | the outcomes of actions, from which the response is built |
+//! | `reply_limits` | limits on the size of the response |
 
 mod outcomes;
 mod read;
@@ -65,24 +65,24 @@ use crate::requests::mutate::check_same_row;
 use crate::requests::pending_reply::PendingReply;
 use crate::{RegionServer, RequestKind};
 
-/// Room that is made at once for the rows of a request, of which the first tells how large they
-/// are.
+/// The most bytes of cells reserved for the rows of a request that are expected to be as large as
+/// the first one.
 const GETS_BYTES_RESERVED_MAX: usize = 1 << 20;
 
-/// What a request does, as far as that says where it runs.
+/// The kind of work a request does, as far as it determines where the request runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultiKind {
-    /// It reads rows, or does nothing.
+    /// It only reads rows, or does nothing.
     Reads,
-    /// It writes rows, without a look at them.
+    /// It writes rows without reading them.
     Writes,
-    /// It reads before it writes, makes writes together, or has both reads and writes.
+    /// It reads before it writes, writes atomically, or both reads and writes.
     ReadsFirst,
     /// It calls coprocessor services, which may take long.
     Services,
 }
 
-/// What a request does.
+/// Returns the kind of work a request does.
 pub fn kind(request: &MultiRequest) -> MultiKind {
     let (mut reads, mut writes, mut reads_first) = (false, false, request.condition.is_some());
     for of in &request.region_actions {
@@ -106,7 +106,7 @@ pub fn kind(request: &MultiRequest) -> MultiKind {
     }
 }
 
-/// What the ledger keeps of a request.
+/// Returns the details that the ledger keeps of a request.
 pub fn detail(request: &MultiRequest) -> RequestDetail {
     let regions = request.region_actions.len();
     let first = request.region_actions.first();
@@ -128,13 +128,13 @@ pub fn detail(request: &MultiRequest) -> RequestDetail {
     }
 }
 
-/// A region's name as a client sent it, which may be long.
+/// Formats the region name that a client sent, cut to a maximum length.
 fn region_name(name: &[u8]) -> String {
     Binary(name.get(..QUOTED_BYTES_MAX).unwrap_or(name)).to_string()
 }
 
-/// Starts all actions of a request; `done` gets the outcome when the last has ended. What reads
-/// before it writes waits wherever it runs.
+/// Starts all actions of a request. `reply` gets the outcome when the last action has ended.
+/// Operations that read before they write may block, whatever thread they run on.
 pub fn multi(
     server: &Arc<RegionServer>,
     request: &MultiRequest,
@@ -149,8 +149,8 @@ pub fn multi(
         return reply.send(Err(error));
     }
     let global = request.condition.as_ref();
-    // A condition for the whole request is an old client's checkAndMutate: it has one region action
-    // that counts.
+    // A condition for the whole request is an old client's checkAndMutate. Only its first region
+    // action counts.
     let actions = match global {
         Some(_) => request.region_actions.get(..1).unwrap_or_default(),
         None => &request.region_actions[..],
@@ -176,13 +176,13 @@ pub fn multi(
     }
     count();
     run.end_gets();
-    // Now that all that it writes is counted.
+    // The hold is computed here because all written bytes are counted.
     gathering.answer_after(server, hold_for(server, actions, run.written_bytes));
     gathering.keep_room(run.context.take_charge().map(ReplyCharge::into_charge));
     gathering.end();
 }
 
-/// Has the places of rows that will be written near the processor.
+/// Prefetches the positions of the rows that will be written into the CPU cache.
 fn look_ahead(server: &RegionServer, actions: &[RegionAction]) {
     let written = actions.iter().filter(|action| written_rows(action).next().is_some());
     let regions: Vec<_> =
@@ -197,7 +197,7 @@ fn written_rows(action: &RegionAction) -> impl Iterator<Item = &[u8]> {
     mutations.filter_map(|mutation| mutation.row.as_deref())
 }
 
-/// The rows of the Gets of a kind that some actions begin with.
+/// Returns the rows of the leading Gets of a kind.
 fn rows_of_kind(actions: &[Action], wanted: usize) -> impl Iterator<Item = &[u8]> + Clone {
     actions.iter().map_while(move |action| match &action.what {
         What::Get { row, kind } if *kind == wanted => Some(&row[..]),
@@ -205,8 +205,8 @@ fn rows_of_kind(actions: &[Action], wanted: usize) -> impl Iterator<Item = &[u8]
     })
 }
 
-/// How long to hold the reply to a request that writes `bytes`. Replies to refused requests are
-/// held, too.
+/// Returns how long to hold the reply to a request that writes `bytes`. Replies to rejected
+/// requests are held, too.
 fn hold_for(server: &RegionServer, actions: &[RegionAction], bytes: u64) -> Duration {
     if !server.may_throttle() {
         return Duration::ZERO;
@@ -237,23 +237,23 @@ fn check_size(server: &RegionServer, request: &MultiRequest) -> Result<()> {
     }
 }
 
-/// One request while its actions are started.
+/// The state of a request while its actions are started.
 struct MultiRun<'a> {
     /// The kinds of its Gets.
     kinds: &'a [pb::Get],
     server: &'a Arc<RegionServer>,
     gathering: &'a Arc<Gathering>,
     block: CellBlockReader,
-    /// Actions not yet looked at; of regions that cannot be had, too.
+    /// Actions not yet processed, including those of regions that were not found.
     actions_left: usize,
-    /// The Gets at hand, if the last action was one.
+    /// The open run of Gets, if the last action was a Get.
     gets: Option<Gets>,
     nonces: NonceSource,
     runs_on: RunsOn<'a>,
-    /// The bytes of the blocks that it looked into.
+    /// Counts the bytes of the blocks read and holds the charge of the reply.
     context: ScannerContext,
     limits: ReplyLimits,
-    /// What the mutations begun so far add to MemStores.
+    /// Bytes that the mutations begun so far add to the MemStores.
     written_bytes: u64,
 }
 
@@ -290,7 +290,7 @@ impl MultiRun<'_> {
         action: &RegionAction,
         proto: Option<&pb::Condition>,
     ) {
-        // All cells are taken before anything else is judged.
+        // All cells are taken from the block before anything else is checked.
         let mutations = self.mutations(action);
         if let Some(error) = self.too_large() {
             return self.gathering.fail_region(at, error);
@@ -320,8 +320,8 @@ impl MultiRun<'_> {
         }
     }
 
-    /// The mutations of a region action that knows nothing else. Takes the cells of all, also after
-    /// an error.
+    /// Converts the mutations of a region action that may contain nothing else. Takes the cells of
+    /// all of them from the block, even after an error.
     fn mutations(&mut self, action: &RegionAction) -> Result<Vec<Mutation>> {
         let max = self.server.config.cell_bytes_max;
         let read: Vec<_> = action
@@ -387,7 +387,7 @@ impl MultiRun<'_> {
                 }
             }
             Ok(mutation) => {
-                // What came before it in the request happens before it.
+                // The mutations before it in the request must happen before it.
                 self.flush(at, region, batch);
                 self.note_written(memstore::bytes_of(&mutation));
                 let gathering = self.gathering.start();
@@ -424,7 +424,7 @@ impl MultiRun<'_> {
         self.runs_on.write_batch(region, mutations, done);
     }
 
-    /// Reads a row to the end of those before it.
+    /// Reads a row and appends its cells to those of the open run of Gets.
     fn get<'r>(
         &mut self,
         (at, slot): (usize, usize),
@@ -472,7 +472,7 @@ impl MultiRun<'_> {
         Ok(Outcome::Rows { count, cells: CellBuffer::new() })
     }
 
-    /// Gives the first of the Gets at hand the cells of all.
+    /// Closes the open run of Gets: hands all its cells to its first Get.
     fn end_gets(&mut self) {
         if let Some(Gets { first: (at, slot), count: 1.., cells }) = self.gets.take() {
             self.gathering.set_cells(at, slot, cells);
@@ -488,7 +488,7 @@ impl MultiRun<'_> {
         endpoint::call(self.server, region, call, self.nonces.owner, done);
     }
 
-    /// The error of actions for which the reply has no room.
+    /// Returns the error for the remaining actions if the reply is full.
     fn too_large(&mut self) -> Option<HBaseError> {
         self.limits.told_bytes = self.gathering.told_bytes.load(Ordering::Relaxed);
         self.limits.too_large(&self.gathering.caller, &self.context)
@@ -503,17 +503,17 @@ fn check_rows(condition: Option<&Condition>, mutations: &[Mutation]) -> Result<(
     mutations.iter().try_for_each(|mutation| check_same_row(condition, mutation))
 }
 
-/// Gets that were read one after the other, of one region or several.
+/// A run of Gets that were read in turn, on one region or several.
 struct Gets {
     /// Region action and slot of the first.
     first: (usize, usize),
-    /// How many.
+    /// The number of Gets.
     count: usize,
-    /// The cells of all.
+    /// The cells of all of them.
     cells: CellBuffer,
 }
 
-/// Times the Puts and Deletes that go to a region together.
+/// Times a batch of Puts and Deletes on a region.
 struct BatchTime {
     of_table: Arc<OperationTimes>,
     began_at: Instant,
@@ -543,16 +543,16 @@ impl BatchTime {
     }
 }
 
-/// Puts and Deletes that go to the region together.
+/// Puts and Deletes that go to the region as one batch.
 #[derive(Default)]
 struct Batch {
     slots: Vec<usize>,
     mutations: Vec<Mutation>,
-    /// What they add to the MemStore.
+    /// Bytes that they add to the MemStore.
     bytes: u64,
 }
 
-/// Mutations of a batch, and their bytes, after which another begins: a batch is one entry of the
-/// log, and other writes to the region wait while it is made.
+/// The maximum number of mutations in a batch, and of their bytes. A batch is one log entry, and
+/// delays other writes to the region.
 const BATCH_MUTATIONS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: u64 = 1 << 20;

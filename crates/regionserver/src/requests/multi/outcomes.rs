@@ -1,5 +1,5 @@
-//! [`Gathering`]: collects the outcomes of a Multi's actions until all are there, and makes the
-//! response of them.
+//! [`Gathering`]: collects the outcomes of a Multi's actions and builds the response when all are
+//! there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,10 +20,10 @@ use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::requests::inline;
 use crate::requests::pending_reply::PendingReply;
 
-/// How an action ended.
+/// The outcome of an action.
 pub(super) enum Outcome {
     Cells(CellBuffer),
-    /// A Get's row of `count` cells; the first of several Gets has the cells of all.
+    /// A Get that read `count` cells. The first of consecutive Gets holds the cells of all.
     Rows {
         count: usize,
         cells: CellBuffer,
@@ -31,13 +31,13 @@ pub(super) enum Outcome {
     Exists(bool),
     Service(pb::NameBytesPair),
     Failed(HBaseError),
-    /// It was not tried, as the reply has no room. All have one error.
+    /// Not tried, because the reply is full. All these actions share one error.
     TooLarge,
 }
 
 impl Outcome {
-    /// Bytes that it adds to the reply, beside the cells of rows, which are counted when they are
-    /// read.
+    /// Returns the bytes that the outcome adds to the reply. The cells of rows count when they are
+    /// read, not here.
     pub fn told_bytes(&self) -> u64 {
         match self {
             Outcome::Cells(cells) => cells.encoded_len() as u64,
@@ -48,38 +48,38 @@ impl Outcome {
     }
 }
 
-/// How the actions of one region ended.
+/// The outcomes of the actions on one region.
 enum RegionOutcome {
-    /// Each by itself; `None` until known.
+    /// One outcome per action; `None` until it is known.
     Each(Vec<Option<Outcome>>),
-    /// All together.
+    /// One outcome for all actions.
     Whole { result: CheckAndMutateResult, conditional: bool },
-    /// None was tried, or all failed together.
+    /// No action was tried, or all failed together.
     Failed(HBaseError),
 }
 
 struct Slots {
     regions: Vec<RegionOutcome>,
-    /// Starts that have not ended, the request's own among them.
+    /// The number of starts that have not ended; the request itself counts as one.
     open: usize,
     reply: Option<PendingReply<MultiResponse>>,
-    /// What the cells take of the room for replies, until the response is sent.
+    /// The charge of the cells against the budget for replies, until the response is sent.
     room: Option<Charge>,
 }
 
 /// Collects outcomes until all are there.
 pub(super) struct Gathering {
-    /// For each region the indices that its actions have in the request, and whether it has a
+    /// For each region action: the request's indices of its actions, and whether it has a
     /// condition.
     asked: Vec<(Vec<Option<u32>>, bool)>,
     pub caller: Caller,
     global_condition: bool,
     slots: Mutex<Slots>,
-    /// What actions have left to be told so far.
+    /// Bytes that outcomes have added to the reply so far, apart from the cells of rows.
     pub told_bytes: AtomicU64,
-    /// The error of actions that were not tried.
+    /// The error of all actions that were not tried.
     too_large: OnceLock<HBaseError>,
-    /// Makes the response, if that takes long: the last action may end on the log's thread.
+    /// Builds a response that takes long to build: the last action may end on the log's thread.
     responds: Option<Arc<Executor>>,
 }
 
@@ -102,7 +102,7 @@ impl Gathering {
         Arc::new(Self { asked, caller, global_condition, slots, told_bytes, too_large, responds })
     }
 
-    /// Holds the response. For the request itself, before its own end.
+    /// Sets the hold of the response. The request calls this before its own [`Gathering::end`].
     pub fn answer_after(&self, server: &RegionServer, hold: Duration) {
         if !hold.is_zero() {
             let mut slots = self.slots.lock();
@@ -112,12 +112,12 @@ impl Gathering {
         }
     }
 
-    /// Keeps the room that the cells take until the response is sent.
+    /// Keeps the charge of the cells until the response is sent.
     pub fn keep_room(&self, room: Option<Charge>) {
         self.slots.lock().room = room;
     }
 
-    /// Something was started whose end will be told by [`Gathering::end`].
+    /// Registers the start of an operation that ends with [`Gathering::end`].
     pub fn start(self: &Arc<Self>) -> Arc<Self> {
         self.slots.lock().open += 1;
         Arc::clone(self)
@@ -140,7 +140,7 @@ impl Gathering {
         }
     }
 
-    /// Adds the cells of some Gets to the first of them, which is set.
+    /// Hands the cells of consecutive Gets to the first of them, whose outcome is set.
     pub fn set_cells(&self, at: usize, slot: usize, all: CellBuffer) {
         let mut slots = self.slots.lock();
         let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
@@ -167,7 +167,7 @@ impl Gathering {
         self.set_region(at, RegionOutcome::Failed(error));
     }
 
-    /// Ends one start; the last sends the response.
+    /// Ends one start. The last end sends the response.
     pub fn end(self: &Arc<Self>) {
         let mut slots = self.slots.lock();
         slots.open -= 1;
@@ -200,8 +200,8 @@ impl Gathering {
         Reply { message, block, room }
     }
 
-    /// The response's own flag: the outcome of a global condition, or true once an atomic action
-    /// was made.
+    /// Returns the `processed` flag of the response: the outcome of a global condition, or true if
+    /// an atomic action succeeded.
     fn processed(&self, regions: &[RegionOutcome]) -> Option<bool> {
         let whole = |outcome: &RegionOutcome| match outcome {
             RegionOutcome::Whole { result, conditional } => Some((result.success, *conditional)),
@@ -225,7 +225,7 @@ impl Gathering {
                 pb::RegionActionResult { exception: Some(result::exception(&error)), ..Default::default() }
             }
             RegionOutcome::Whole { result, conditional } => {
-                // An old client looks for the outcome in the response, not here.
+                // An old client reads the outcome from the response instead.
                 let processed = (!self.global_condition).then_some(!conditional || result.success);
                 let entries = whole_entries(indices.len(), result.cells, conditional);
                 pb::RegionActionResult { result_or_exception: entries, exception: None, processed }
@@ -246,7 +246,7 @@ impl Gathering {
     }
 }
 
-/// Results of an all-or-nothing action: the first entry has the cells of all.
+/// Creates the entries of an all-or-nothing action. The first entry has all cells.
 fn whole_entries(
     count: usize,
     mut cells: Option<CellBuffer>,

@@ -1,7 +1,7 @@
-//! The rows of a Multi that only reads: known when [`read`] returns.
+//! A Multi that only reads: its results are complete when [`read`] returns.
 //!
-//! The cells of all rows lie in one buffer, in the order of the request, and each entry of the
-//! response says how many are its own. For a client without a codec each entry has its cells.
+//! The cells of all rows are in one buffer, in the order of the request. Each entry of the response
+//! gives the number of its cells. For a client without a codec, each entry contains its cells.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
 use crate::{RegionServer, RequestKind};
 
-/// Reads the rows of a request of [`MultiKind::Reads`](super::MultiKind::Reads). `slice` is how
-/// long that may take here; `None` for no limit.
+/// Reads the rows of a request of [`MultiKind::Reads`](super::MultiKind::Reads). `slice` limits the
+/// time that this may take; `None`: no limit.
 ///
 /// # Errors
-/// `RegionServerStoppedException`; `DoNotRetryIOException` for a request of more actions than are
-/// allowed. `WouldWait` and `TimeSliceOver`: the request has to be read again elsewhere. An action
-/// that fails has its error in the reply.
+/// `RegionServerStoppedException`; `DoNotRetryIOException` if the request has too many actions;
+/// `WouldWait` and `TimeSliceOver`, after which the request must be read again elsewhere. The error
+/// of a single action goes into the reply.
 pub fn read(
     server: &RegionServer,
     request: &MultiRequest,
@@ -65,21 +65,21 @@ pub fn read(
     Ok(Reply { message, block, room: context.take_charge().map(ReplyCharge::into_charge) })
 }
 
-/// The rows of a request that only reads.
+/// The rows of a request that only reads, while they are read.
 struct Rows<'a> {
     limits: ReplyLimits,
-    /// The cells of all rows so far, one row behind the other; without a codec, of none.
+    /// The cells of all rows so far, in order. Without a codec, it is empty between rows.
     cells: CellBuffer,
     block: Option<CellBlockWriter>,
     caller: &'a Caller,
-    /// How long was read, and the bytes of the blocks that were looked into.
+    /// Tracks the time slice and the bytes of the blocks read.
     context: ScannerContext,
-    /// Actions not yet looked at; those of regions that cannot be had, too.
+    /// Actions not yet processed, including those of regions that were not found.
     actions_left: usize,
 }
 
 impl Rows<'_> {
-    /// Reads the rows of a region action; a pb::RegionActionResult.
+    /// Reads the rows of a region action. Returns the encoded pb::RegionActionResult.
     fn of_region(
         &mut self,
         server: &RegionServer,
@@ -130,7 +130,7 @@ impl Rows<'_> {
         Ok(entries.finish())
     }
 
-    /// Reads a row to the end of those before it.
+    /// Reads a row and appends its cells to those of the rows before it.
     fn row<'r>(
         &mut self,
         reader: &mut GetReader<'_>,
@@ -155,7 +155,7 @@ impl Rows<'_> {
         }
         let is_first = cells_before == 0 && self.actions_left > 1;
         match self.block {
-            // The cells lie beside the message, with those of all other rows.
+            // The cells travel in the cell block, with those of all other rows.
             Some(_) => {
                 if is_first {
                     self.cells.reserve_alike(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);

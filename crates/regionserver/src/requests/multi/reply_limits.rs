@@ -1,4 +1,4 @@
-//! [`ReplyLimits`]: how large the reply to a Multi may become.
+//! [`ReplyLimits`]: bounds the size of the reply to a Multi.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
 use crate::RegionServer;
 use crate::requests::caller::Caller;
 
-/// A reply of up to this many bytes takes no room before it is sent.
+/// A reply up to this size takes nothing from the reply budget while it is built.
 const UNCHARGED_BYTES_MAX: u64 = 64 << 10;
 
-/// How large a reply may become, and how large it is.
+/// The limits of a reply, and its size so far.
 pub(super) struct ReplyLimits {
-    /// Bytes of cells after which the rest is not read.
+    /// When the cells read exceed this many bytes, the rest is not read.
     result_bytes_max: u64,
-    /// As many bytes of blocks may be looked into as the settings say: a reply does not hold them.
+    /// The maximum bytes of blocks read, from the settings alone: a reply does not hold the blocks.
     block_bytes_max: u64,
     /// Bytes of cells read so far.
     pub result_bytes: u64,
-    /// What actions have left to be told so far.
+    /// Bytes that outcomes have added to the reply so far, apart from the cells of rows.
     pub told_bytes: u64,
-    /// There was no room for a row.
+    /// True if a row exceeded the budget for replies.
     has_no_room: bool,
 }
 
@@ -40,8 +40,8 @@ impl ReplyLimits {
         }
     }
 
-    /// The context of the reads for a reply, with the room that their cells take. `slice` is how
-    /// long they may take here; `None` for no limit.
+    /// Creates the context of the reads for a reply, with the charge of their cells. `slice` limits
+    /// the time that the reads may take; `None`: no limit.
     pub fn context(server: &RegionServer, slice: Option<Duration>) -> ScannerContext {
         let mut context = ScannerContext::within(slice);
         let unsent = Charge::none(Arc::clone(&server.unsent));
@@ -49,10 +49,11 @@ impl ReplyLimits {
         context
     }
 
-    /// Counts the cells of a row that was read, and takes room for them.
+    /// Counts the cells of a row that was read and charges them.
     ///
     /// # Errors
-    /// `CallQueueTooBigException` if there is none: the row should be dropped.
+    /// `CallQueueTooBigException` if they exceed the budget for replies. The caller must drop the
+    /// row.
     pub fn add_cells(&mut self, bytes: u64, context: &mut ScannerContext) -> Result<()> {
         if let Some(charge) = context.charge_mut() {
             charge.charge_row(bytes)?;
@@ -61,9 +62,10 @@ impl ReplyLimits {
         Ok(())
     }
 
-    /// The error of a row that could not be read or kept. For lack of room that is
-    /// `CallQueueTooBigException`, at which clients back off, if the reply has no row yet;
-    /// otherwise `MultiActionResultTooLarge`, at which a client asks for the rest at once.
+    /// Returns the error of a row that could not be read or kept. If the row exceeded the budget
+    /// for replies, this is `CallQueueTooBigException` while the reply has no row, at which clients
+    /// back off; otherwise `MultiActionResultTooLarge`, at which a client immediately requests the
+    /// rest.
     pub fn row_error(&mut self, error: TryError) -> TryError {
         let TryError::Failed(failure) = &error else { return error };
         if failure.kind() != ErrorKind::CallQueueTooBig {
@@ -73,8 +75,8 @@ impl ReplyLimits {
         if self.result_bytes > 0 { self.too_large_error(0).into() } else { error }
     }
 
-    /// The error of actions for which the reply has no room. Clients that do not know it get as
-    /// much as there is room for.
+    /// Returns the error for the remaining actions if the reply is full. Clients that do not know
+    /// this error have a larger limit: a third of the free budget.
     pub fn too_large(&self, caller: &Caller, context: &ScannerContext) -> Option<HBaseError> {
         let is_full = self.has_no_room
             || self.result_bytes > self.result_bytes_max
