@@ -1,25 +1,26 @@
 //! Bulk load: PrepareBulkLoad, BulkLoadHFile and CleanupBulkLoad, as stock's BulkLoadHFilesTool
 //! calls them.
 //!
-//! Prepare makes `<root>/staging/<user>__<table>__<64 random characters>`, whose path is the token
-//! of the load; the tool names it in every call and has it removed in the end. HBase stages files
-//! there; here they go from their source into the region at once
-//! ([`evenkeel_region::region::bulk_load`]), so the directory holds only what a client itself put
+//! Prepare creates `<root>/staging/<user>__<table>__<64 random characters>`. The path is the token
+//! of the load. The tool sends it in every call and has the directory removed at the end. HBase
+//! stages files there; here files move from their source directly into the region
+//! ([`evenkeel_region::region::bulk_load`]), so the directory contains only files that a client put
 //! there.
 //!
-//! A file is moved when its client put it below the token, and copied otherwise: two paths of a
-//! local file system are two file systems to HBase (`FSUtils.isSameHdfs`), so its source stays, and
-//! stays here.
+//! A file is moved if its client put it below the token, and copied otherwise. HBase also copies in
+//! that case and keeps the source, because it treats two paths of a local file system as two file
+//! systems (`FSUtils.isSameHdfs`).
 //!
 //! # Which files a client may name
-//! A client names files by any path that this process can read. `Sources` takes those below the
-//! staging directory and those outside the root directory. All else below the root is this server's
-//! own: live store files, logs, the archive, snapshots. A token below the root is a directory
-//! directly in the staging directory. Paths are compared with every symbolic link resolved, and a
-//! file is then read or moved by its resolved path. A path with `..` is refused before.
+//! A client can name any path that this process can read. `Sources` accepts files below the staging
+//! directory and files outside the root directory. Everything else below the root belongs to this
+//! server: live store files, logs, the archive, snapshots. A token below the root must name a
+//! directory directly in the staging directory. Paths are compared with all symbolic links
+//! resolved, and a file is read or moved by its resolved path. A path with `..` is rejected first.
 //!
-//! With a token, whatever is wrong with a file is answered with `loaded: false`, as HBase does: the
-//! tool then looks at the files and the regions again, splits what has to be split, and gives up by
+//! If the request has a token, any problem with a file is answered with `loaded: false`, as HBase
+//! does. The tool then checks the files and regions again, splits files where needed, and gives up
+//! after a number of rounds.
 //! itself after some rounds.
 
 use std::io;
@@ -36,15 +37,15 @@ use rand::{Rng, SeedableRng};
 
 use crate::{RegionServer, RequestKind};
 
-/// Random characters in the name of a staging directory: 320 bits, as 5 bits each.
+/// Random characters in the name of a staging directory: 320 bits, 5 bits each.
 const RANDOM_CHARACTERS: usize = 64;
-/// The digits of a number to the base 32, as Java writes them.
+/// The digits of base 32, as Java writes them.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
-/// Makes a staging directory for the load of a user. Its path is the token.
+/// Creates a staging directory for a user's load. Its path is the token.
 ///
 /// # Errors
-/// What finding the region or the file system says.
+/// As [`RegionServer::region`]; I/O errors of the file system.
 pub fn prepare(
     server: &RegionServer,
     request: &pb::PrepareBulkLoadRequest,
@@ -59,10 +60,11 @@ pub fn prepare(
     Ok(pb::PrepareBulkLoadResponse { bulk_token: format!("file:{path}") })
 }
 
-/// Removes the staging directory of a load. Whether it was there does not matter.
+/// Removes the staging directory of a load, if it exists.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for a path that is no staging directory; what the file system says.
+/// `DoNotRetryIOException` for a path that is no staging directory; as [`RegionServer::region`];
+/// I/O errors of the file system.
 pub fn clean_up(
     server: &RegionServer,
     request: &pb::CleanupBulkLoadRequest,
@@ -76,11 +78,11 @@ pub fn clean_up(
     Ok(pb::CleanupBulkLoadResponse {})
 }
 
-/// Loads files into a region. Waits for the disk.
+/// Loads files into a region. Blocks on disk I/O.
 ///
 /// # Errors
-/// What finding the region says; `DoNotRetryIOException` for a token that is no staging directory;
-/// without a token, also what is wrong with the load.
+/// As [`RegionServer::region`]; `DoNotRetryIOException` for a token that is no staging directory;
+/// without a token, also the errors of the load.
 pub fn bulk_load(
     server: &RegionServer,
     request: &pb::BulkLoadHFileRequest,
@@ -138,7 +140,7 @@ fn compact_if_due(server: &RegionServer, region: &std::sync::Arc<Region>) {
     }
 }
 
-/// Where the files of a load may be; see the module. Both paths are resolved.
+/// The places where files of a load may be; see the module. Both paths are resolved.
 struct Sources<'a> {
     fs: &'a dyn FileSystem,
     root: PathBuf,
@@ -152,7 +154,7 @@ impl<'a> Sources<'a> {
         Ok(Self { fs, root, staging })
     }
 
-    /// The directory whose files are the load's own to move; `None` for a token outside the root,
+    /// Returns the directory whose files the load may move. `None` for a token outside the root,
     /// which is only a name.
     fn own_dir(&self, token: &str) -> Result<Option<PathBuf>> {
         let dir = resolved(self.fs, &local_path(token)?)?;
@@ -180,7 +182,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// A path with the symbolic links of the part that exists resolved.
+/// Resolves the symbolic links in the part of a path that exists.
 fn resolved(fs: &dyn FileSystem, path: &Path) -> Result<PathBuf> {
     match fs.resolve(path) {
         Ok(resolved) => Ok(resolved),
@@ -205,7 +207,7 @@ fn staging_dir(server: &RegionServer) -> Result<PathBuf> {
     Ok(std::path::absolute(&server.root)?.join(layout::STAGING_DIR))
 }
 
-/// A path as Hadoop writes it, with or without `file:`.
+/// Parses a path as Hadoop writes it, with or without `file:`.
 fn local_path(text: &str) -> Result<PathBuf> {
     let unusable = || HBaseError::do_not_retry(format!("{text}: not a path of this server's file system"));
     let path = match text.strip_prefix("file:") {
@@ -217,7 +219,7 @@ fn local_path(text: &str) -> Result<PathBuf> {
     if path.is_absolute() && !climbs { Ok(path.components().collect()) } else { Err(unusable()) }
 }
 
-/// A user's short name, as far as it can be part of a file's name.
+/// Returns a user's short name, with characters replaced that a file name may not have.
 fn user_name(user: Option<&str>) -> String {
     let own = || std::env::var("USER").unwrap_or_else(|_| "hbase".to_owned());
     let name = user.map_or_else(own, str::to_owned);

@@ -1,17 +1,19 @@
 //! Scan: open, next, renew and close, all in one message.
 //!
-//! One call does, in this order: find or open the scanner; check the call's number; read up to the
-//! limits; fill the reply; close the scanner, or put it back.
+//! A call does the following, in this order: finds or opens the scanner; checks the call's sequence
+//! number; reads up to the limits; builds the reply; closes the scanner, or puts it back.
+//!
+//! The limits that end a read:
 //!
 //! - rows (`number_of_rows`): after that many results
 //! - rows of the whole scan (`limit_of_rows`): after that many complete rows; `more_results` =
 //!   false
 //! - bytes (the client's, the server's): between rows; between cells for clients that take partial
 //!   results
-//! - time: only for clients that take heartbeats: half of what they or the lease wait
+//! - time: only for clients that take heartbeats: half of the client's or the lease's timeout
 //!
-//! A reply that says no more results (in the region, or at all) means that the scanner is closed
-//! here already.
+//! If a reply says that there are no more results (in the region, or at all), the scanner is
+//! already closed here.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,23 +37,23 @@ use crate::requests::caller::{Caller, Reply};
 use crate::requests::scanners::{Missing, OpenScanner};
 use crate::{RegionServer, RequestKind};
 
-/// What a column asked for takes beside its name.
+/// Memory of a requested column beside its name.
 const COLUMN_BYTES: usize = 64;
-/// Results that a reply reserves room for at once.
+/// A reply reserves capacity for at most this many results at once.
 const RESULTS_RESERVED_MAX: u32 = 512;
-/// Bytes by which a reply may exceed its limit without taking room before it is sent.
+/// A reply may exceed its size limit by this many bytes before it is charged to the reply budget.
 const UNCHARGED_BYTES_MAX: u64 = 256 << 10;
-/// After this many results, capacity is reserved for the rest as if they were alike.
+/// After this many results, capacity for the rest is reserved as if they were of the same size.
 const RESULTS_TO_MEASURE: usize = 32;
 
-/// Answers one call of the scan protocol; `None` when the client's time is up, so that nothing may
-/// be sent.
+/// Answers one call of the scan protocol. Returns `None` if the client's deadline has passed, so
+/// that no reply may be sent.
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a request with neither scanner nor scan; `UnknownScannerException`,
-/// `OutOfOrderScannerNextException`, `NotServingRegionException`; `ScannerResetException` for what
-/// went wrong while reading, at which clients open another scanner after the last row they have;
-/// what [`Scanners::admit`](crate::Scanners::admit) says.
+/// `OutOfOrderScannerNextException`, `NotServingRegionException`; `ScannerResetException` for
+/// errors while reading, at which clients open another scanner after the last row that they have;
+/// the errors of [`Scanners::admit`](crate::Scanners::admit).
 pub fn scan(
     server: &RegionServer,
     request: &pb::ScanRequest,
@@ -60,15 +62,15 @@ pub fn scan(
     scan_on(None, server, request, caller).map(|scanned| scanned.reply)
 }
 
-/// How a call of the scan protocol went.
+/// The outcome of a call of the scan protocol.
 pub struct Scanned {
-    /// `None` when the client's time is up.
+    /// `None` if the client's deadline has passed.
     pub reply: Option<Reply<pb::ScanResponse>>,
     /// The region, if a scanner was open.
     pub region: Option<Arc<Region>>,
 }
 
-/// As [`scan`], on a connection, which counts as in use for as long as a scanner of it is open.
+/// As [`scan`], for a call on a connection, which counts as in use while a scanner of it is open.
 ///
 /// # Errors
 /// As [`scan`].
@@ -79,7 +81,7 @@ pub fn scan_on(
     caller: &Caller,
 ) -> Result<Scanned> {
     server.counters.count(RequestKind::Scan);
-    // On every call: asynchbase reads it from each reply (HBASE-18000).
+    // Set on every call: asynchbase reads it from each reply (HBASE-18000).
     let mut response = pb::ScanResponse { scanner_id: request.scanner_id, ..Default::default() };
     let (id, mut scanner) = match request.scanner_id {
         None => open(server, request, caller, &mut response)?,
@@ -111,7 +113,7 @@ pub fn scan_on(
     Ok(Scanned { reply, region: Some(region) })
 }
 
-/// What the ledger keeps of a call of a scan that was answered.
+/// Returns the details that the ledger keeps of an answered scan call.
 pub fn detail(region: Option<&Region>, response: &pb::ScanResponse) -> RequestDetail {
     RequestDetail {
         region: region.map(|region| Binary(region.info().name()).to_string()).unwrap_or_default(),
@@ -120,7 +122,7 @@ pub fn detail(region: Option<&Region>, response: &pb::ScanResponse) -> RequestDe
     }
 }
 
-/// The scanner that a call has. Closes it when it is dropped, also by a panic.
+/// The scanner that a call has taken. Closes the scanner when it is dropped, also during a panic.
 struct InUse<'a> {
     server: &'a RegionServer,
     id: Option<u64>,
@@ -148,7 +150,7 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// The scanner, with the connection that its client uses now.
+/// Returns the scanner, owned by the connection that its client uses for this call.
 fn leased(mut scanner: Box<OpenScanner>, connection: Option<&Arc<ConnectionInfo>>) -> Box<OpenScanner> {
     if let Some(connection) =
         connection.filter(|connection| scanner.owner != Some(connection.peer) || scanner.lease.is_none())
@@ -158,7 +160,7 @@ fn leased(mut scanner: Box<OpenScanner>, connection: Option<&Arc<ConnectionInfo>
     scanner
 }
 
-/// Closes the scanner or puts it back, by how the call went.
+/// Closes the scanner or puts it back, depending on the outcome of the call.
 fn finish(
     connection: Option<&Arc<ConnectionInfo>>,
     in_use: InUse<'_>,
@@ -169,7 +171,7 @@ fn finish(
     let too_late = caller.deadline.is_some_and(|deadline| clock::monotonic() > deadline);
     match outcome {
         Err(error) => Err(reset(error, caller)),
-        // The client cannot know what it missed: it must not go on with this scanner.
+        // The client does not know which rows it missed, so it must not continue with this scanner.
         Ok(_) if too_late => Ok(None),
         Ok(ended) => {
             match ended.close {
@@ -196,7 +198,7 @@ fn open(
     }
     let wanted = read::scan(proto, server.config.load_families_on_demand)?;
     let batch = usize::try_from(wanted.scan.batch).unwrap_or(0);
-    // The message, whose slices the scanner keeps, and the lists that were made of it.
+    // The request message, whose slices the scanner keeps, and the lists that were built from it.
     let columns: usize =
         wanted.scan.families.iter().map(|f| f.qualifiers.as_ref().map_or(0, |q| q.len())).sum();
     let request_bytes =
@@ -224,7 +226,7 @@ fn open(
     Ok((id, Box::new(scanner)))
 }
 
-/// Whether a scan is for all rows of a region.
+/// Returns true if a scan covers all rows of a region.
 fn is_full_scan(scan: &pb::Scan, region: &Region) -> bool {
     let (start, stop) = (scan.start_row.as_deref(), scan.stop_row.as_deref());
     let (start, stop) = (start.unwrap_or_default(), stop.unwrap_or_default());
@@ -233,7 +235,7 @@ fn is_full_scan(scan: &pb::Scan, region: &Region) -> bool {
     start <= info.start_key() && is_to_end
 }
 
-/// The scanner of an id; `None` when it was closed before and an empty answer is due.
+/// Returns the scanner with this id. `None` if it was closed before and the reply must be empty.
 fn known(server: &RegionServer, request: &pb::ScanRequest, id: u64) -> Result<Option<Box<OpenScanner>>> {
     server.check_open()?;
     let scanner = match server.scanners.take(id) {
@@ -250,7 +252,7 @@ fn known(server: &RegionServer, request: &pb::ScanRequest, id: u64) -> Result<Op
     Err(HBaseError::new(ErrorKind::NotServingRegion, message))
 }
 
-/// A closed scanner answers its next call once more; a client may also repeat its last call.
+/// A closed scanner answers one more call; a client may also repeat its last call.
 fn check_closed_seq(request: &pb::ScanRequest, next: u64) -> Result<()> {
     match request.next_call_seq {
         Some(seq) if seq != next && seq != next.wrapping_add(1) => Err(out_of_order(next, seq)),
@@ -272,15 +274,15 @@ fn out_of_order(expected: u64, got: u64) -> HBaseError {
     HBaseError::new(ErrorKind::OutOfOrderScannerNext, message)
 }
 
-/// What a client is told when reading failed: an error that makes it open another scanner, unless
-/// it is final.
+/// Returns the error that a client gets when reading failed: one that makes it open another
+/// scanner, unless the failure is permanent.
 fn reset(error: HBaseError, caller: &Caller) -> HBaseError {
     match error.kind() {
         ErrorKind::FileNotFound => HBaseError::do_not_retry(error.to_string()),
-        // Unchecked in HBase: told as it is.
+        // An unchecked exception in HBase: returned unchanged.
         ErrorKind::IllegalArgument => error,
         _ if error.is_do_not_retry() => error,
-        // The client waits, and finds no scanner then: it opens another one.
+        // The client backs off, then finds no scanner and opens another one.
         ErrorKind::CallQueueTooBig => error,
         _ if caller.has_version(1, 4) => {
             HBaseError::new(ErrorKind::ScannerReset, format!("Scanner is closed on the server-side: {error}"))
@@ -292,7 +294,7 @@ fn reset(error: HBaseError, caller: &Caller) -> HBaseError {
     }
 }
 
-/// One call, once its scanner is there.
+/// The context of one call whose scanner was found or opened.
 struct Call<'a> {
     server: &'a RegionServer,
     request: &'a pb::ScanRequest,
@@ -300,10 +302,10 @@ struct Call<'a> {
     started_at: Instant,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 struct Ended {
     reply: Reply<pb::ScanResponse>,
-    /// Bytes of the cells of the reply.
+    /// Size of the cells of the reply in bytes.
     cell_bytes: u64,
     close: bool,
 }
@@ -317,19 +319,19 @@ struct Page {
     complete_rows: u32,
     /// `limit_of_rows` was reached.
     limit_reached: bool,
-    /// Bytes of blocks read for each result, for clients that ask.
+    /// Bytes of blocks read for each result, if the client asked for them.
     block_bytes: Option<Vec<u64>>,
 }
 
 impl Page {
-    /// The row of the last result, when that result is not the end of its row.
+    /// Returns the row of the last result, if that result does not complete its row.
     fn partial_row(&self) -> Option<&[u8]> {
         let is_partial = self.partial.last().copied().unwrap_or(false);
         if is_partial { Some(self.last_row()?) } else { None }
     }
 
-    /// Makes room for the results up to the limits, if they are as those that are there. Growing by
-    /// and by would copy each byte once more.
+    /// Reserves capacity for the results up to the limits, assuming they are like the results so
+    /// far. Growing step by step would copy each byte once more.
     fn make_room(&mut self, rows: u32, context: &ScannerContext) {
         let here = self.cells.encoded_len() as u64;
         let all = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
@@ -385,7 +387,8 @@ impl Call<'_> {
         let scope = if partials { LimitScope::BetweenCells } else { LimitScope::BetweenRows };
         let mut context = ScannerContext::unlimited().with_batch(scanner.batch).with_size_limit(scope, bytes);
         context.block_size_limit = self.server.config.result_bytes_max;
-        // The limit bounds replies of small cells. Only a large cell that exceeds it takes room.
+        // The size limit bounds replies of small cells. Only a large cell that exceeds it is
+        // charged.
         let unsent = Charge::none(Arc::clone(&self.server.unsent));
         context.set_charge(ReplyCharge::new(unsent, bytes.saturating_add(UNCHARGED_BYTES_MAX)));
         match self.deadline() {
@@ -394,7 +397,7 @@ impl Call<'_> {
         }
     }
 
-    /// When a client that takes heartbeats should hear from the server.
+    /// Returns when a client that takes heartbeats must get a reply.
     fn deadline(&self) -> Option<Instant> {
         if !self.request.client_handles_partials() || !self.request.client_handles_heartbeats() {
             return None;
@@ -411,7 +414,7 @@ impl Call<'_> {
         Some(self.started_at + (limit / 2).max(least))
     }
 
-    /// Reads until a limit; says whether the region has more.
+    /// Reads until a limit is reached. Returns true if the region has more.
     fn read(
         &self,
         scanner: &mut OpenScanner,
@@ -454,8 +457,8 @@ impl Call<'_> {
         }
     }
 
-    /// Makes a result of the cells from `before` on. Says no when the limit of rows was reached
-    /// before them: they are dropped then.
+    /// Makes a result of the cells from `before` on. Returns false if the row limit was reached
+    /// before these cells; they are dropped then.
     fn add(&self, scanner: &OpenScanner, page: &mut Page, before: usize, state: NextState) -> bool {
         let limit = self.request.limit_of_rows();
         let unfinished = match page.counts.is_empty() {
@@ -532,7 +535,7 @@ fn cursor(scanner: &OpenScanner) -> Option<pb::Cursor> {
     Some(pb::Cursor { row: Some(Bytes::copy_from_slice(row)) })
 }
 
-/// The results as messages, for clients with no codec.
+/// Returns the results as messages, for clients without a codec.
 fn results(page: Page) -> Vec<pb::Result> {
     if let [partial] = page.partial[..] {
         // A large row is alone in its reply, and is not copied.
@@ -549,7 +552,7 @@ fn results(page: Page) -> Vec<pb::Result> {
         .collect()
 }
 
-/// Whether a request is for a table of HBase's own; what cannot be told counts as not.
+/// Returns true if a request is known to be for a system table.
 pub fn is_system(server: &RegionServer, request: &pb::ScanRequest) -> bool {
     if let Some(id) = request.scanner_id {
         return server.scanners.is_system(id);

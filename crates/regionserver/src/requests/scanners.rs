@@ -1,48 +1,48 @@
-//! [`Scanners`]: open scanners, their leases, and the memory that they take.
+//! [`Scanners`]: open scanners, their leases, and the memory that they hold.
 //!
 //! A call *takes* its scanner, so that no two calls use it at once, and puts it back with a new
-//! lease when it is done. A scanner that no call takes for the length of a lease is dropped by
-//! [`Scanners::expire`]. Ids of scanners that were closed in the ordinary way are remembered for as
-//! long: old clients ask once more, and get an empty answer.
+//! lease at the end. [`Scanners::expire`] drops a scanner that no call takes for the length of a
+//! lease. The ids of scanners that were closed normally are remembered for the same time: old
+//! clients call once more, and get an empty reply.
 //!
-//! An id is unique over restarts: its upper half is a hash of the server's name, which has the
-//! start time in it, its lower half counts.
+//! Ids are unique across restarts: the upper half of an id is a hash of the server's name, which
+//! includes its start time; the lower half is a counter.
 //!
-//! Scanners of a region that went away stay until their next call or the end of their lease: only a
-//! call can tell the client (`NotServingRegionException`) that it must look for the region
-//! elsewhere.
+//! Scanners of a region that is no longer online stay until their next call or the end of their
+//! lease, because only a reply (`NotServingRegionException`) can make the client locate the region
+//! again.
 //!
-//! # What a scanner counts for
-//! Its [`Charge`]: the request that opened it, its filter, what it knows of the row at hand, and
-//! the blocks that it stands in. It is charged when it is opened and again when it is put back. If
-//! there are too many blocks outside of the caches ([`heap_blocks`]), a scanner that is put back
-//! releases its own first, and loads them again in its next call.
-//! Scanners of HBase's own tables and those of users have parts of their own ([`ScannerLimits`]),
-//! so that neither can take the other's room.
+//! # Memory that a scanner holds
+//! Its [`Charge`] covers the request that opened it, its filter, its state within the current row,
+//! and the blocks at its positions. The charge is computed when the scanner is opened and again
+//! when it is put back. If too many blocks are outside of the caches ([`heap_blocks`]), a scanner
+//! that is put back first releases its blocks, and its next call loads them again. Scanners of
+//! system tables and of user tables have separate limits ([`ScannerLimits`]), so that neither can
+//! use the other's memory.
 //!
-//! # When a part is full
-//! HBase has no limit. Here one scanner too many ends others that wait for their next call, and
-//! their clients get `UnknownScannerException`, at which they open another scanner after the last
-//! row they have. Which one is ended:
+//! # When a limit is exceeded
+//! HBase has no limit. Here, a scanner that exceeds the limit makes the server close other scanners
+//! that wait for their next call. Their clients get `UnknownScannerException`, at which they open
+//! another scanner after the last row that they have. The rules for the scanner to close:
 //!
-//! * one of the connection that holds most bytes, the new scanner counted; of that connection the
-//!   one that no call took for longest. So a client that opens many scanners, or large ones, ends
-//!   its own.
-//! * none that a call took within [`ACTIVE_MS`], unless it is of the connection that asks, or its
-//!   connection holds more than one part in [`FAIR_PART`]. So nobody can end the scanners that
-//!   other clients are reading.
+//! * It belongs to the connection whose scanners hold the most bytes, including the new scanner. Of
+//!   that connection, the least recently used scanner is closed. So a client that opens many
+//!   scanners, or large ones, closes its own.
+//! * A scanner used within the last [`ACTIVE_MS`] is protected, unless it belongs to the connection
+//!   that exceeds the limit, or its connection holds more than 1/[`FAIR_PART`] of the limit. So no
+//!   client can close the scanners that other clients are reading from.
 //!
-//! Where none can be ended, the new scanner is refused with `RegionTooBusyException`, at which
-//! clients wait and ask again.
+//! If no scanner may be closed, the new scanner is rejected with `RegionTooBusyException`, at which
+//! clients back off and retry.
 //!
 //! # Flushed MemStores
-//! A scanner holds the MemStore segments that it began with, and so their chunks, which a flush
-//! would give back. [`Scanners::end_holders_of_flushed`] ends waiting scanners that hold flushed
-//! segments, the one that no call took for longest first, until those left hold no more than a
-//! bound. HBase swaps such a scanner over to the flushed file, which has what the scanner's read
-//! point sees because scanners register their read points. Here flushes do not keep what only an
-//! older read point sees (see `evenkeel_region::region`), so the client opens another scanner, with
-//! a read point of its own.
+//! A scanner pins the MemStore segments that it began with, and so their chunks, which a flush
+//! would otherwise free. [`Scanners::end_holders_of_flushed`] closes waiting scanners that pin
+//! flushed segments, least recently used first, until the rest pin no more than a bound. HBase
+//! switches such a scanner to the flushed file. The file has all cells that the scanner's read
+//! point sees, because scanners register their read points. Flushes here do not keep cells that
+//! only an older read point sees (see `evenkeel_region::region`), so the client opens another
+//! scanner, with a new read point.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -61,34 +61,34 @@ use parking_lot::Mutex;
 
 use crate::RegionServerConfig;
 
-/// Ids of closed scanners that are remembered.
+/// The maximum number of remembered ids of closed scanners.
 const CLOSED_MAX: usize = 64 << 10;
 
-/// What a scanner is taken to hold where their number follows from their part of the memory: a
-/// block of the default size.
+/// The memory of a scanner when their number is derived from a memory limit: a block of the default
+/// size.
 pub const SCANNER_BYTES: u64 = 64 << 10;
-/// A scanner used within this many milliseconds is not closed to make room for another connection.
+/// A scanner used within this many milliseconds is not closed in favour of another connection.
 pub const ACTIVE_MS: i64 = 5_000;
 /// A connection whose scanners hold more than this fraction (1/`FAIR_PART`) is not protected by
 /// [`ACTIVE_MS`].
 pub const FAIR_PART: u64 = 16;
-/// What a scanner takes beside what is counted of it: its place in the table, the region's handle,
-/// allocators' rounding.
+/// Memory of a scanner that is not counted otherwise: its table entry, the region's handle,
+/// allocator overhead.
 const SCANNER_BYTES_MIN: u64 = 4 << 10;
 
-/// What open scanners may hold.
+/// Limits for open scanners.
 #[derive(Clone, Copy, Debug)]
 pub struct ScannerLimits {
-    /// Scanners of users' tables.
+    /// Number of scanners of user tables.
     pub scanners_max: usize,
-    /// Bytes of these.
+    /// Bytes held by scanners of user tables.
     pub bytes_max: u64,
-    /// Bytes of scanners of HBase's own tables.
+    /// Bytes held by scanners of system tables.
     pub system_bytes_max: u64,
 }
 
 impl ScannerLimits {
-    /// Those of a server.
+    /// Returns the limits of a server.
     pub fn of(config: &RegionServerConfig) -> Self {
         Self {
             scanners_max: config.scanners_max,
@@ -102,26 +102,25 @@ impl ScannerLimits {
 pub struct OpenScanner {
     /// Its region, as it was when the scanner was opened.
     pub region: Arc<Region>,
-    /// Where it is.
+    /// The scanner of the region, with its position.
     pub scanner: RegionScanner,
-    /// The number that the client's next call must carry, if it carries one.
+    /// The sequence number that the client's next call must carry, if it carries one.
     pub next_call_seq: u64,
-    /// The row of the last result, when that row is not complete yet.
+    /// The row of the last result, if that row is not complete yet.
     pub partial_row: Option<Bytes>,
-    /// Cells of a result at most; 0 for no limit.
+    /// The maximum number of cells in a result; 0 for no limit.
     pub batch: usize,
-    /// Bytes of a reply at most, when the client sets them.
+    /// The maximum reply size in bytes, if the client sets it.
     pub max_result_bytes: Option<u64>,
-    /// Whether heartbeats tell the client how far the scan has come.
+    /// True if heartbeats carry a cursor that shows the progress of the scan.
     pub need_cursor: bool,
-    /// Whether results must be whole rows because a filter judges whole rows.
+    /// True if results must be whole rows because the filter judges whole rows.
     pub whole_rows: bool,
     /// Bytes of the request that opened it, and of its filter.
     pub request_bytes: u64,
-    /// The connection that opened it, by its client's address; `None` where there is none, as in
-    /// tests.
+    /// The address of the connection that used it last; `None` if there is none, as in tests.
     pub owner: Option<SocketAddr>,
-    /// Has that connection count as in use.
+    /// Marks that connection as in use.
     pub lease: Option<ConnectionLease>,
 }
 
@@ -137,7 +136,7 @@ impl OpenScanner {
     }
 }
 
-/// What a scanner counts for, and whose it is.
+/// The memory that a scanner holds, and its owner.
 #[derive(Clone, Copy, Debug)]
 struct Charge {
     bytes: u64,
@@ -148,7 +147,7 @@ struct Charge {
 struct Slot {
     charge: Charge,
     expires_ms: i64,
-    /// `None` while a call has it.
+    /// `None` while a call has taken it.
     idle: Option<Box<OpenScanner>>,
 }
 
@@ -157,7 +156,7 @@ struct Closed {
     expires_ms: i64,
 }
 
-/// What scanners of one kind, users' or HBase's own, hold and may hold.
+/// Use and limits of the scanners of user tables, or of system tables.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     count: usize,
@@ -209,8 +208,8 @@ impl State {
         part.bytes -= slot.charge.bytes;
     }
 
-    /// Takes out what has to end for the part of this charge to be within its bounds, where that is
-    /// possible.
+    /// Removes idle scanners until the limits that apply to this charge hold, or no more may be
+    /// removed. Returns them.
     fn make_room(&mut self, charge: Charge, now_ms: i64, lease_ms: i64) -> Vec<Slot> {
         let mut ended = Vec::new();
         while self.part(charge.is_system).is_over() {
@@ -222,7 +221,7 @@ impl State {
         ended
     }
 
-    /// See the module.
+    /// Returns the next scanner to close. The rules are in the module's documentation.
     fn next_to_end(&self, asking: Charge, now_ms: i64, lease_ms: i64) -> Option<u64> {
         let part = if asking.is_system { &self.system } else { &self.users };
         let of_part = || self.slots.iter().filter(|(_, slot)| slot.charge.is_system == asking.is_system);
@@ -240,12 +239,13 @@ impl State {
     }
 }
 
-/// Why a scanner cannot be had.
+/// The reason why a scanner cannot be taken.
 #[derive(Debug)]
 pub enum Missing {
-    /// It was closed in the ordinary way; the number is what its next call would have had to carry.
+    /// It was closed normally; the number is the sequence number that its next call would have
+    /// carried.
     Closed(u64),
-    /// What to tell the client.
+    /// The error for the client.
     Error(HBaseError),
 }
 
@@ -256,12 +256,12 @@ pub struct Scanners {
     lease_ms: i64,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Leases that ran out since the start.
+    /// Leases that expired since the start.
     leases_expired: AtomicU64,
 }
 
 impl Scanners {
-    /// No scanners.
+    /// Creates an empty table of scanners.
     pub fn new(server: &ServerName, lease_ms: i64, limits: ScannerLimits, clock: Arc<dyn Clock>) -> Self {
         let mut hasher = DefaultHasher::new();
         server.to_string().hash(&mut hasher);
@@ -282,18 +282,19 @@ impl Scanners {
         }
     }
 
-    /// An id for a scanner that is about to be opened. Never 0: some clients take that for no
+    /// Returns an id for a scanner that will be opened. Never 0: some clients take 0 for no
     /// scanner.
     pub fn new_id(&self) -> u64 {
         let number = self.counter.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
         self.prefix | u64::from(number)
     }
 
-    /// Makes room for a scanner that was opened, and has it in use from here on.
+    /// Adds a scanner that was opened, and marks it as taken. Closes other scanners if a limit is
+    /// exceeded.
     ///
     /// # Errors
-    /// `RegionTooBusyException` when there is no room now, `DoNotRetryIOException` when there can
-    /// never be.
+    /// `RegionTooBusyException` if the limits do not allow the scanner at present,
+    /// `DoNotRetryIOException` if it exceeds a limit alone.
     pub fn admit(&self, id: u64, scanner: &OpenScanner) -> HResult<()> {
         let (charge, now_ms) = (scanner.charge(), self.clock.now_ms());
         let mut state = self.state.lock();
@@ -308,7 +309,7 @@ impl Scanners {
         if is_over {
             state.remove(id);
         }
-        // Scanners let go of files when they are dropped: not under the lock.
+        // Dropping a scanner closes files, so it is done without the lock.
         drop(state);
         drop(ended);
         match is_over {
@@ -317,12 +318,12 @@ impl Scanners {
         }
     }
 
-    /// Takes a scanner for one call. It stays known as busy until [`put_back`](Self::put_back) or
+    /// Takes a scanner for one call. It remains in the table until [`put_back`](Self::put_back) or
     /// [`close`](Self::close).
     ///
     /// # Errors
-    /// [`Missing::Closed`]; or `UnknownScannerException`, or `LeaseException` while another call
-    /// has it.
+    /// [`Missing::Closed`] if it was closed normally; otherwise `UnknownScannerException`, or
+    /// `LeaseException` while another call has taken it.
     pub fn take(&self, id: u64) -> Result<Box<OpenScanner>, Missing> {
         let mut state = self.state.lock();
         match state.slots.get_mut(&id) {
@@ -337,8 +338,8 @@ impl Scanners {
         }
     }
 
-    /// Puts a scanner back with a new lease; also a new one. When there is no room for what it has
-    /// become, it is ended.
+    /// Puts a scanner back with a new lease, also one that was just admitted. Closes scanners,
+    /// possibly this one, if it has grown beyond a limit.
     pub fn put_back(&self, id: u64, mut scanner: Box<OpenScanner>) {
         if heap_blocks::are_too_many() {
             scanner.scanner.release_blocks();
@@ -351,13 +352,13 @@ impl Scanners {
         if state.part(charge.is_system).is_over() {
             ended.extend(state.remove(id));
         }
-        // Scanners let go of files when they are dropped: not under the lock.
+        // Dropping a scanner closes files, so it is done without the lock.
         drop(state);
         drop(ended);
     }
 
-    /// Ends a scanner that was taken; with `next_call_seq` its id is remembered as closed in the
-    /// ordinary way.
+    /// Closes a scanner that was taken. With `next_call_seq`, its id is remembered as closed
+    /// normally.
     pub fn close(&self, id: u64, next_call_seq: Option<u64>) {
         let expires_ms = self.clock.now_ms().saturating_add(self.lease_ms);
         let mut state = self.state.lock();
@@ -369,33 +370,33 @@ impl Scanners {
         drop(ended);
     }
 
-    /// Whether a scanner reads a table of HBase's own.
+    /// Returns true if a scanner reads a system table.
     pub fn is_system(&self, id: u64) -> bool {
         self.state.lock().slots.get(&id).is_some_and(|slot| slot.charge.is_system)
     }
 
-    /// How many scanners are open.
+    /// Returns the number of open scanners.
     pub fn len(&self) -> usize {
         self.state.lock().slots.len()
     }
 
-    /// Whether no scanner is open.
+    /// Returns true if no scanner is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that open scanners of users' tables hold.
+    /// Returns the bytes that open scanners of user tables hold.
     pub fn bytes(&self) -> u64 {
         self.state.lock().users.bytes
     }
 
-    /// Bytes that open scanners of HBase's own tables hold.
+    /// Returns the bytes that open scanners of system tables hold.
     pub fn system_bytes(&self) -> u64 {
         self.state.lock().system.bytes
     }
 
-    /// Drops scanners whose lease ran out, and forgets closed ones. Returns how many leases ran
-    /// out.
+    /// Drops scanners whose lease expired, and forgets the ids of closed ones. Returns the number
+    /// of expired leases.
     pub fn expire(&self) -> usize {
         let now_ms = self.clock.now_ms();
         let mut state = self.state.lock();
@@ -403,21 +404,20 @@ impl Scanners {
         let expired = |slot: &Slot| slot.idle.is_some() && slot.expires_ms <= now_ms;
         let ids: Vec<_> = state.slots.iter().filter(|(_, slot)| expired(slot)).map(|(id, _)| *id).collect();
         let dropped: Vec<_> = ids.iter().filter_map(|id| state.remove(*id)).collect();
-        // Scanners let go of files when they are dropped: not under the lock.
+        // Dropping a scanner closes files, so it is done without the lock.
         drop(state);
         self.leases_expired.fetch_add(dropped.len() as u64, Ordering::Relaxed);
         dropped.len()
     }
 
-    /// Leases that ran out since the start.
+    /// Returns the number of leases that expired since the start.
     pub fn leases_expired(&self) -> u64 {
         self.leases_expired.load(Ordering::Relaxed)
     }
 
-    /// Ends waiting scanners that hold segments which only readers keep, the one that no call took
-    /// for longest first, until those left hold no more than `bytes_max` of them. `kept` tells the
-    /// segments of a scanner, each by a number of its own, and their bytes. Returns how many it
-    /// ended.
+    /// Closes waiting scanners that pin segments held only by readers, least recently used first,
+    /// until the rest pin no more than `bytes_max`. `kept` returns the segments of a scanner as
+    /// unique numbers, with their bytes. Returns the number of scanners closed.
     pub fn end_holders_of_flushed(
         &self,
         bytes_max: u64,
