@@ -1,4 +1,4 @@
-//! [`RegionServerConfig`]: HBase's keys that this room obeys.
+//! [`RegionServerConfig`]: the HBase settings of a RegionServer.
 
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::length;
@@ -19,71 +19,73 @@ const FLUSH_PER_CHANGES: &str = "hbase.regionserver.flush.per.changes";
 /// `HRegion.MAX_FLUSH_PER_CHANGES`.
 const FLUSH_PER_CHANGES_MAX: i64 = 1_000_000_000;
 
-/// The HBase version that the server reports.
+/// The setting for the HBase version that the server reports.
 const VERSION: &str = "evenkeel.hbase.version";
 
 /// Limits and switches of a RegionServer.
 #[derive(Clone, Debug)]
 pub struct RegionServerConfig {
-    /// `evenkeel.hbase.version`: the HBase version that the master is told. A master keeps system
-    /// tables off servers whose version is not the highest one, to the letter.
+    /// `evenkeel.hbase.version`: the HBase version reported to the master. A master moves system
+    /// tables away from servers whose version differs from the highest one.
     pub version: String,
-    /// `hbase.client.scanner.timeout.period`: how long a scanner lives without a call.
+    /// `hbase.client.scanner.timeout.period`: the lease of a scanner between two calls.
     pub scanner_lease_ms: i64,
-    /// `evenkeel.regionserver.scanners.max`: open scanners of users' tables; what one too many
-    /// ends, [`scanners`](crate::requests::scanners) says. Unless set, as many as have their part
-    /// of the memory, at 64 KiB each (`evenkeel_process::MemoryPlan`).
+    /// `evenkeel.regionserver.scanners.max`: the maximum number of open scanners of user tables;
+    /// for what happens beyond it see [`scanners`](crate::requests::scanners). The default is the
+    /// scanners' share of the memory at 64 KiB each (`evenkeel_process::MemoryPlan`).
     pub scanners_max: usize,
-    /// Bytes that open scanners of users' tables may hold: their part of the memory.
+    /// The maximum memory of open scanners of user tables, in bytes.
     pub scanner_bytes_max: u64,
-    /// The same of HBase's own tables.
+    /// The maximum memory of open scanners of system tables, in bytes.
     pub system_scanner_bytes_max: u64,
-    /// `hbase.rpc.timeout`: how long a client that tells no timeout is taken to wait.
+    /// `hbase.rpc.timeout`: the assumed timeout of a client that sends none.
     pub rpc_timeout_ms: u64,
-    /// `hbase.region.server.rpc.minimum.scan.time.limit.delta`: the least time a scan call may
-    /// take.
+    /// `hbase.region.server.rpc.minimum.scan.time.limit.delta`: the minimum time limit of a scan
+    /// call.
     pub scan_time_min_ms: u64,
-    /// `hbase.server.scanner.max.result.size`: bytes of cells in a reply at most.
+    /// `hbase.server.scanner.max.result.size`: the maximum size of the cells in a reply, in bytes.
     pub result_bytes_max: u64,
-    /// `evenkeel.reply.shared.value.size`: values of at least this many bytes go from the cached
-    /// block to the socket without a copy. Smaller ones than 16 KiB are copied whatever it says.
+    /// `evenkeel.reply.shared.value.size`: values of at least this many bytes are sent from the
+    /// cached block without a copy. Values below 16 KiB are always copied.
     pub shared_value_bytes_min: usize,
-    /// `hbase.server.keyvalue.maxsize`: bytes of a cell at most; 0 for no limit.
+    /// `hbase.server.keyvalue.maxsize`: the maximum size of a cell in bytes; 0 for no limit.
     pub cell_bytes_max: usize,
-    /// `hbase.rpc.rows.warning.threshold`: actions of a Multi worth a warning.
+    /// `hbase.rpc.rows.warning.threshold`: a Multi with more actions logs a warning.
     pub multi_actions_warn: usize,
-    /// `hbase.rpc.rows.size.threshold.reject`: whether a Multi over the threshold is refused.
+    /// `hbase.rpc.rows.size.threshold.reject`: whether a Multi over the threshold is rejected.
     pub multi_actions_reject: bool,
-    /// `hbase.hregion.scan.loadColumnFamiliesOnDemand`: for reads that do not say.
+    /// `hbase.hregion.scan.loadColumnFamiliesOnDemand`: the default for reads that do not set it.
     pub load_families_on_demand: bool,
-    /// Unflushed bytes of all regions at which writes are refused
+    /// The unflushed bytes of all regions at which writes are rejected
     /// (`hbase.regionserver.global.memstore.size` of the memory the server may use).
     pub global_memstore_bytes: u64,
-    /// Where flushes begin to work against that
+    /// The unflushed bytes at which flushes start to reduce them
     /// (`hbase.regionserver.global.memstore.size.lower.limit`).
     pub global_memstore_low_bytes: u64,
-    /// How fast compactions write.
+    /// The throughput limits of compactions.
     pub compaction: CompactionTuning,
-    /// How fast flushes write.
+    /// The throughput limits of flushes.
     pub flush: FlushTuning,
-    /// How often every store is asked whether a compaction is due
+    /// How often all stores are checked for compactions that are due
     /// (`hbase.server.thread.wakefrequency` times
     /// `hbase.server.compactchecker.interval.multiplier`).
     pub compaction_check_ms: i64,
-    /// `hbase.regionserver.optionalcacheflushinterval`: how long edits of users' tables stay
-    /// unflushed at most; 0 for no limit.
+    /// `hbase.regionserver.optionalcacheflushinterval`: the maximum age of unflushed edits of user
+    /// tables; 0 for no limit.
     pub periodic_flush_ms: i64,
     /// `hbase.regionserver.periodicmemstoreflusher.rangeofdelayseconds`: a region that is due
-    /// flushes within this time, at a moment that depends on the region: not all of them at once.
+    /// flushes within this time, at a moment that depends on the region, so that not all flush at
+    /// the same time.
     pub periodic_flush_spread_ms: i64,
-    /// `hbase.regionserver.flush.per.changes`: a region is flushed that has had more writes since.
+    /// `hbase.regionserver.flush.per.changes`: a region with more unflushed writes is flushed.
     pub flush_changes_max: u64,
-    /// `evenkeel.blockcache.statistics.period`: how often the log has a line about the caches; 0
-    /// for never. HBase's are five minutes apart.
+    /// `evenkeel.blockcache.statistics.period`: the interval of the caches' log line; 0 for never.
+    /// HBase's interval is five minutes.
     pub cache_statistics_ms: i64,
-    /// Which coprocessors regions have (`hbase.coprocessor.*`).
+    /// The coprocessors of regions (`hbase.coprocessor.*`).
     pub coprocessors: Coprocessors,
-    /// `hbase.compaction.after.bulkload.enable`: whether a load asks for a compaction that is due.
+    /// `hbase.compaction.after.bulkload.enable`: whether a bulk load requests a compaction that is
+    /// due.
     pub compaction_after_bulk_load: bool,
 }
 
@@ -118,19 +120,19 @@ impl Default for RegionServerConfig {
     }
 }
 
-/// The keys of [`RegionServerConfig`] that may be changed while the server runs, but for those of
+/// The keys of [`RegionServerConfig`] that may change while the server runs, apart from those of
 /// [`throughput`](crate::background::throughput).
 const CHANGEABLE_KEYS: [&str; 4] =
     [PERIODIC_FLUSH, PERIODIC_FLUSH_SPREAD, FLUSH_PER_CHANGES, CACHE_STATISTICS];
 
 impl RegionServerConfig {
-    /// The keys that [`RegionServer::change_config`](crate::RegionServer::change_config) takes new
-    /// values of.
+    /// The keys whose values [`RegionServer::change_config`](crate::RegionServer::change_config)
+    /// applies.
     pub fn changeable_keys() -> impl Iterator<Item = &'static str> {
         CHANGEABLE_KEYS.into_iter().chain(CompactionTuning::KEYS).chain(FlushTuning::KEYS)
     }
 
-    /// This configuration with the changeable parts of another.
+    /// Returns this configuration with the changeable settings of another.
     #[must_use]
     pub(crate) fn with_changes_of(&self, other: &Self) -> Self {
         Self {
@@ -144,10 +146,10 @@ impl RegionServerConfig {
         }
     }
 
-    /// Reads HBase's keys; `memory_bytes` is what the server may use in all.
+    /// Reads HBase's keys; `memory_bytes` is the memory that the server may use in total.
     ///
     /// # Errors
-    /// When a value is not of its key's form.
+    /// [`ConfigError`] if a value is malformed.
     pub fn from(conf: &Configuration, memory_bytes: u64) -> Result<Self, ConfigError> {
         let default = Self::default();
         let size = |key: &str, default: u64| Ok(conf.get_size_or(key, default as i64)?.max(0) as u64);
@@ -196,21 +198,21 @@ impl RegionServerConfig {
 }
 
 impl RegionServerConfig {
-    /// [`RegionServerConfig::flush_changes_max`] of a table, which may have a value of its own; one
-    /// that cannot be is none.
+    /// Returns [`RegionServerConfig::flush_changes_max`] for a table, which may override it. An
+    /// override out of range is ignored.
     pub fn flush_changes_max_of(&self, table: &TableDescriptor) -> u64 {
         number_of(table, FLUSH_PER_CHANGES)
             .filter(|changes| (0..=FLUSH_PER_CHANGES_MAX).contains(changes))
             .map_or(self.flush_changes_max, |changes| changes as u64)
     }
 
-    /// [`RegionServerConfig::periodic_flush_ms`] of a table, which may have a value of its own.
+    /// Returns [`RegionServerConfig::periodic_flush_ms`] for a table, which may override it.
     pub fn periodic_flush_ms_of(&self, table: &TableDescriptor) -> i64 {
         number_of(table, PERIODIC_FLUSH).unwrap_or(self.periodic_flush_ms)
     }
 }
 
-/// What a table has set under the name of a setting, as HBase's regions take it.
+/// Returns a table's override of a numeric setting, parsed as HBase's regions parse it.
 fn number_of(table: &TableDescriptor, key: &str) -> Option<i64> {
     table.text(key)?.trim().parse().ok()
 }

@@ -1,25 +1,23 @@
-//! [`Coprocessors`]: which of the coprocessors that are built in each region has, and what becomes
-//! of classes that are not.
+//! [`Coprocessors`]: the built-in coprocessors of each region, and the handling of other classes.
 //!
 //! HBase loads coprocessor classes by name: for every region (`hbase.coprocessor.region.classes`),
-//! for regions of users' tables (`hbase.coprocessor.user.region.classes`), and for the tables that
-//! name them in an attribute. Two of HBase's classes are built in here ([`BuiltIn`]). No Java class
-//! runs here, so every other one is a class that cannot be loaded, and is treated as HBase treats
-//! that:
+//! for regions of user tables (`hbase.coprocessor.user.region.classes`), and for tables that name
+//! them in an attribute. Two of HBase's classes are built in here ([`BuiltIn`]). No Java class runs
+//! here, so every other class cannot be loaded, and is handled as HBase handles that:
 //!
-//! - a setting: the start is refused; with `hbase.coprocessor.abortonerror=false` it goes on, with
-//!   an error in the log
-//! - a setting, a class of HBase's security: the start is refused in any case: the server would run
-//!   open
-//! - a table that is made or altered: `DoNotRetryIOException`, unless `hbase.table.sanity.checks`
-//!   is off
-//! - a table that is there already: its regions are not opened, and the error says why; with
-//!   `abortonerror=false` they are
+//! - in a setting: the server does not start; with `hbase.coprocessor.abortonerror=false` it starts
+//!   and logs an error
+//! - in a setting, a class of HBase's security: the server never starts, because it would run
+//!   without access control
+//! - in a table that is created or altered: `DoNotRetryIOException`, unless
+//!   `hbase.table.sanity.checks` is off
+//! - in a table that exists already: its regions are not opened, and the error gives the reason;
+//!   with `abortonerror=false` they are opened
 //!
-//! HBase ends the whole RegionServer in the last case; here the other tables are served.
+//! In the last case HBase stops the whole RegionServer; here the other tables are served.
 //!
-//! `hbase.coprocessor.enabled=false` switches all of them off but hbase:meta's own, and
-//! `hbase.coprocessor.user.enabled=false` those of users' tables.
+//! `hbase.coprocessor.enabled=false` switches off all of them except those of hbase:meta, and
+//! `hbase.coprocessor.user.enabled=false` those of user tables.
 //!
 //! | module | contents |
 //! |---|---|
@@ -33,13 +31,13 @@ pub mod endpoint;
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::{Configuration, HBaseError, Result, TableDescriptor};
 
-/// Where HBase's coprocessor classes are.
+/// The package of HBase's coprocessor classes.
 const PACKAGE: &str = "org.apache.hadoop.hbase.coprocessor.";
 /// The package of HBase's classes for security.
 const SECURITY_PACKAGE: &str = "org.apache.hadoop.hbase.security.";
 const EVERYWHERE: &str = "hbase.coprocessor.region.classes";
 const OF_USERS: &str = "hbase.coprocessor.user.region.classes";
-/// Lists of classes that are no regions'; none of them is built in.
+/// Settings for coprocessors of other kinds than regions; none of these is built in.
 const OTHERS: [&str; 3] = [
     "hbase.coprocessor.regionserver.classes",
     "hbase.coprocessor.master.classes",
@@ -49,9 +47,9 @@ const OTHERS: [&str; 3] = [
 /// A coprocessor that is built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuiltIn {
-    /// `MultiRowMutationEndpoint`: writes to several rows of a region, all or none.
+    /// `MultiRowMutationEndpoint`: atomic writes to several rows of a region.
     MultiRowMutation,
-    /// `AggregateImplementation`: sums and the like of a region's cells.
+    /// `AggregateImplementation`: sums and other aggregates of a region's cells.
     Aggregate,
 }
 
@@ -67,26 +65,26 @@ impl BuiltIn {
         }
     }
 
-    /// The coprocessor of a Java class.
+    /// Returns the built-in coprocessor of a Java class.
     pub fn of_class(class: &str) -> Option<Self> {
         let name = class.strip_prefix(PACKAGE)?;
         Self::ALL.into_iter().find(|built_in| built_in.simple_name() == name)
     }
 }
 
-/// Which coprocessors regions have.
+/// The coprocessors of regions, by settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coprocessors {
     everywhere: Vec<BuiltIn>,
     of_users: Vec<BuiltIn>,
-    /// Whether the attributes of tables count.
+    /// True if the attributes of tables count.
     of_tables: bool,
     /// `hbase.coprocessor.abortonerror`: a class that cannot be loaded is an error.
     abort_on_error: bool,
 }
 
 impl Default for Coprocessors {
-    /// Those that tables name.
+    /// Only the coprocessors that tables name.
     fn default() -> Self {
         Self { everywhere: Vec::new(), of_users: Vec::new(), of_tables: true, abort_on_error: true }
     }
@@ -96,7 +94,7 @@ impl Coprocessors {
     /// Reads HBase's keys.
     ///
     /// # Errors
-    /// A key that names a class which is not built in.
+    /// [`ConfigError`] if a setting names a class that is not built in.
     pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
         let enabled = conf.get_bool_or("hbase.coprocessor.enabled", true)?;
         let of_tables = enabled && conf.get_bool_or("hbase.coprocessor.user.enabled", true)?;
@@ -109,13 +107,13 @@ impl Coprocessors {
         Ok(Self { everywhere, of_users, of_tables, abort_on_error })
     }
 
-    /// Every region has this one, and no other but those that tables name.
+    /// Gives every region this coprocessor, beside those that tables name.
     #[cfg(test)]
     pub fn everywhere(built_in: BuiltIn) -> Self {
         Self { everywhere: vec![built_in], ..Self::default() }
     }
 
-    /// Whether regions of a table have a coprocessor.
+    /// Returns true if regions of a table have a coprocessor.
     pub fn has(&self, table: &TableDescriptor, built_in: BuiltIn) -> bool {
         let is_of_table = || {
             let mut named = table.coprocessors();
@@ -127,7 +125,7 @@ impl Coprocessors {
             || self.of_tables && is_of_table()
     }
 
-    /// Checks a table whose regions are about to be opened.
+    /// Checks a table whose regions will be opened.
     ///
     /// # Errors
     /// `IOException` for a class that is not built in, unless `hbase.coprocessor.abortonerror` is
@@ -144,11 +142,11 @@ impl Coprocessors {
     }
 }
 
-/// The coprocessors that a setting names, if it counts.
+/// Reads the coprocessors that a setting names; none if `on` is false.
 fn read(conf: &Configuration, key: &str, on: bool, abort: bool) -> Result<Vec<BuiltIn>, ConfigError> {
     let mut all = Vec::new();
     for entry in conf.get_list(key)?.iter().filter(|_| on) {
-        // The class may have a priority and the path of a jar behind it.
+        // A priority and the path of a jar may follow the class.
         let class = entry.split('|').next().unwrap_or(entry).trim();
         match BuiltIn::of_class(class) {
             Some(built_in) => all.push(built_in),
@@ -161,12 +159,12 @@ fn read(conf: &Configuration, key: &str, on: bool, abort: bool) -> Result<Vec<Bu
     Ok(all)
 }
 
-/// The first class that a table names and that is not built in.
+/// Returns the first class that a table names and that is not built in.
 pub fn unknown_class(table: &TableDescriptor) -> Option<&str> {
     table.coprocessors().find(|class| BuiltIn::of_class(class).is_none())
 }
 
-/// HBase's words for a class that it does not find.
+/// Returns HBase's error message for a class that it does not find.
 pub fn cannot_be_loaded(class: &str) -> String {
     format!("Class {class} cannot be loaded")
 }

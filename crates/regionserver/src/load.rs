@@ -11,8 +11,8 @@ use crate::background::CompactionState;
 use crate::convert;
 use crate::coprocessor::{BuiltIn, Coprocessors};
 
-/// A region's report (`HRegionServer.createRegionLoad`). Sizes are in whole MiB or KiB, and what is
-/// there counts as 1 at least, so that a small region does not look empty.
+/// Returns a region's report (`HRegionServer.createRegionLoad`). Sizes are in whole MiB or KiB. A
+/// nonzero size counts as at least 1, so that a small region does not look empty.
 pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLoad {
     let load = region.load();
     pb::RegionLoad {
@@ -35,7 +35,7 @@ pub fn region_load(region: &Region, compaction: CompactionState) -> pb::RegionLo
     }
 }
 
-/// Sizes of a region. All blocks are local, and none is known to be on an SSD.
+/// Adds the sizes of a region. All blocks count as local, and none as on an SSD.
 fn sizes(load: &RegionLoad) -> pb::RegionLoad {
     pb::RegionLoad {
         store_uncompressed_size_mb: Some(mib(load.uncompressed_bytes)),
@@ -67,7 +67,7 @@ fn count_of(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Whole units, rounded as HBase rounds them (`roundSize`): down, but not to 0.
+/// Converts to whole units as HBase does (`roundSize`): rounded down, but not to 0.
 fn units(bytes: u64, unit: u64) -> u32 {
     u32::try_from((bytes / unit).max(u64::from(bytes > 0))).unwrap_or(u32::MAX)
 }
@@ -80,7 +80,7 @@ fn kib(bytes: u64) -> u32 {
     units(bytes, 1 << 10)
 }
 
-/// The simple class names of the coprocessors that any of these regions has.
+/// Returns the simple class names of the coprocessors that any of these regions has.
 fn coprocessors(all: &Coprocessors, regions: &[Arc<Region>]) -> Vec<pb::Coprocessor> {
     let is_used = |built_in: &BuiltIn| regions.iter().any(|region| all.has(region.table(), *built_in));
     let used = BuiltIn::ALL.into_iter().filter(is_used);
@@ -88,7 +88,8 @@ fn coprocessors(all: &Coprocessors, regions: &[Arc<Region>]) -> Vec<pb::Coproces
 }
 
 impl RegionServer {
-    /// The server's report of the time from `start_ms` to `end_ms`, in which `requests` came in.
+    /// Returns the server's report for the time from `start_ms` to `end_ms`, with `requests`
+    /// requests.
     pub fn server_load(&self, start_ms: i64, end_ms: i64, requests: u64) -> pb::ServerLoad {
         let regions = self.regions.all();
         let report = |region: &Arc<Region>| {
@@ -109,7 +110,7 @@ impl RegionServer {
         }
     }
 
-    /// The load of a replication sink that has applied nothing since the server started.
+    /// Returns the load of a replication sink that has applied no edits since the server started.
     fn replication_sink(&self) -> pb::ReplicationLoadSink {
         let started_ms = self.name.start_code.unsigned_abs();
         pb::ReplicationLoadSink {

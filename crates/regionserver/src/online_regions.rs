@@ -1,4 +1,4 @@
-//! [`OnlineRegions`]: the regions served here.
+//! [`OnlineRegions`]: the regions that are online on this server.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName, TableName, quot
 use evenkeel_region::region::Region;
 use parking_lot::Mutex;
 
-/// How long a server remembers where a region went (`TIMEOUT_REGION_MOVED`).
+/// How long a server remembers where a region moved (`TIMEOUT_REGION_MOVED`).
 const MOVED_MS: i64 = 120_000;
 
 type Map = HashMap<String, Arc<Region>>;
@@ -28,7 +28,7 @@ struct Transitions {
     moved: HashMap<String, Moved>,
 }
 
-/// Regions by encoded name. Readers take an immutable map by pointer; a change replaces the map.
+/// Regions by encoded name. Readers load a pointer to an immutable map; a change replaces the map.
 pub struct OnlineRegions {
     server: ServerName,
     clock: Arc<dyn Clock>,
@@ -38,7 +38,7 @@ pub struct OnlineRegions {
 }
 
 impl OnlineRegions {
-    /// No regions.
+    /// Creates an empty map.
     pub fn new(server: ServerName, clock: Arc<dyn Clock>) -> Self {
         Self {
             server,
@@ -49,12 +49,12 @@ impl OnlineRegions {
         }
     }
 
-    /// The region of an encoded name, when it is online.
+    /// Returns the region with an encoded name, if it is online.
     pub fn find(&self, encoded_name: &str) -> Option<Arc<Region>> {
         self.map.load().get(encoded_name).cloned()
     }
 
-    /// The region of an encoded name; `asked` is how the client named it.
+    /// Returns the region with an encoded name; `asked` is the name that the client sent.
     ///
     /// # Errors
     /// `RegionMovedException`, `RegionOpeningException` or `NotServingRegionException`.
@@ -62,17 +62,17 @@ impl OnlineRegions {
         self.find(encoded_name).ok_or_else(|| self.absent(encoded_name, asked))
     }
 
-    /// Whether exactly this region, not another of its name, is online.
+    /// Returns true if exactly this region, not another one of the same name, is online.
     pub fn serves(&self, region: &Arc<Region>) -> bool {
         self.map.load().get(region.info().encoded_name()).is_some_and(|online| Arc::ptr_eq(online, region))
     }
 
-    /// All regions, in no order.
+    /// Returns all regions, unordered.
     pub fn all(&self) -> Vec<Arc<Region>> {
         self.map.load().values().cloned().collect()
     }
 
-    /// A table's regions, ordered by start key.
+    /// Returns a table's regions, ordered by start key.
     pub fn of_table(&self, table: &TableName) -> Vec<Arc<Region>> {
         let map = self.map.load();
         let mut regions: Vec<_> =
@@ -81,23 +81,22 @@ impl OnlineRegions {
         regions
     }
 
-    /// How many regions there are.
+    /// Returns the number of regions.
     pub fn len(&self) -> usize {
         self.map.load().len()
     }
 
-    /// How often a region has come or gone.
+    /// Returns how often a region was added or removed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Relaxed)
     }
 
-    /// Whether there is no region.
+    /// Returns true if there are no regions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Notes that a region is being opened, so that clients wait for it instead of looking
-    /// elsewhere.
+    /// Marks a region as opening or not, so that clients wait for it instead of locating it again.
     pub fn set_opening(&self, encoded_name: &str, opening: bool) {
         let names = &mut self.transitions.lock().opening;
         match opening {
@@ -106,7 +105,7 @@ impl OnlineRegions {
         }
     }
 
-    /// Puts a region online. Returns the one of the same name that was online before.
+    /// Adds a region. Returns the region of the same name that was online before.
     pub fn add(&self, region: Arc<Region>) -> Option<Arc<Region>> {
         let name = region.info().encoded_name().to_owned();
         let mut transitions = self.transitions.lock();
@@ -117,8 +116,8 @@ impl OnlineRegions {
         before
     }
 
-    /// Takes a region off; with `moved_to` (server, open sequence number), clients are told where
-    /// it went.
+    /// Removes a region. With `moved_to` (server, open sequence number), clients are redirected to
+    /// the new server.
     pub fn remove(&self, encoded_name: &str, moved_to: Option<(ServerName, i64)>) -> Option<Arc<Region>> {
         let mut transitions = self.transitions.lock();
         let now_ms = self.clock.now_ms();
@@ -132,7 +131,7 @@ impl OnlineRegions {
         region
     }
 
-    /// Replaces the map. Only called with the transitions locked, so no change is lost.
+    /// Replaces the map. Called only with the transitions locked, so no change is lost.
     fn change(&self, edit: impl FnOnce(&mut Map)) {
         let mut map = Map::clone(&self.map.load());
         edit(&mut map);

@@ -1,8 +1,8 @@
-//! [`RequestCounters`]: the requests so far, by method.
+//! [`RequestCounters`]: the number of requests so far, by method.
 
 use evenkeel_metrics::Counters;
 
-/// What is counted.
+/// The kinds of requests that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// Get.
@@ -11,45 +11,45 @@ pub enum RequestKind {
     Mutate,
     /// Multi.
     Multi,
-    /// Scan, every call.
+    /// Scan: every call of the scan protocol.
     Scan,
     /// A scan that opens a scanner without a start row and a stop row.
     FullScan,
     /// PrepareBulkLoad, BulkLoadHFile and CleanupBulkLoad.
     BulkLoad,
-    /// Of Get and Multi, those that would have waited on their connection's thread, and were read
-    /// again on a handler thread.
+    /// A Get or Multi that would have blocked on its connection's thread and was read again on a
+    /// handler thread.
     ReadAside,
 }
 
 impl RequestKind {
-    /// Those that are a request each.
+    /// The kinds that count each request once.
     const REQUESTS: [Self; 5] = [Self::Get, Self::Mutate, Self::Multi, Self::Scan, Self::BulkLoad];
 }
 
-/// Requests so far. A thread adds to counters of its own.
+/// The number of requests so far. Each thread adds to its own counters.
 #[derive(Debug, Default)]
 pub struct RequestCounters(Counters<7>);
 
 impl RequestCounters {
-    /// Counts one.
+    /// Counts one request.
     #[inline]
     pub fn count(&self, kind: RequestKind) {
         self.count_n(kind, 1);
     }
 
-    /// Counts several.
+    /// Counts `n` requests.
     #[inline]
     pub fn count_n(&self, kind: RequestKind, n: u64) {
         self.0.add(kind as usize, n);
     }
 
-    /// How many there were.
+    /// Returns the number of requests of a kind.
     pub fn of(&self, kind: RequestKind) -> u64 {
         self.0.sum(kind as usize)
     }
 
-    /// All requests, each once.
+    /// Returns the number of all requests, each counted once.
     pub fn total(&self) -> u64 {
         RequestKind::REQUESTS.into_iter().map(|kind| self.of(kind)).sum()
     }

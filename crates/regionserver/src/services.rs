@@ -1,11 +1,11 @@
-//! The RPC services of a RegionServer: calls are decoded and answered here, and this is where `rpc`
-//! ends.
+//! The RPC services of a RegionServer: they decode and answer calls. No layer below depends on RPC
+//! services.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`client`] | ClientService, and the one place that decides on which threads a call runs |
+//! | [`client`] | ClientService; it alone decides on which threads a call runs |
 //! | [`admin`] | AdminService |
-//! | [`method_table`] | the calls of a service, one row each |
+//! | [`method_table`] | the table of a service's calls |
 //! | [`registry`] | ClientMetaService, BootstrapNodeService |
 
 pub mod admin;

@@ -1,25 +1,25 @@
-//! What the caches did, and the allocator, as lines of the log.
+//! Log lines with the statistics of the caches and the allocator.
 //!
-//! HBase's caches log such a line every five minutes, and its names are used here: `accesses`,
-//! `hits` and `hitRatio` of all lookups, sizes and counts of what is held; then the metrics
-//! `blockCacheDataHitCount` and `blockCacheDataMissCount`, of data blocks alone, and those of
-//! HBASE-29585, once a Get has looked for a row. Counts are since the start, sizes in bytes.
+//! HBase's caches log such a line every five minutes, and the line here has its names: `accesses`,
+//! `hits` and `hitRatio` of all lookups, and sizes and counts of the contents; then the metrics
+//! `blockCacheDataHitCount` and `blockCacheDataMissCount` for data blocks only; then those of
+//! HBASE-29585, once a Get has looked up a row. Counts are since the start, sizes in bytes.
 //!
-//! The allocator has what HBase has of its collectors (`GcTimeMillis`, `GcCount`), where the
-//! process counts it ([`evenkeel_common::allocator`]).
+//! The allocator line corresponds to HBase's metrics of garbage collectors (`GcTimeMillis`,
+//! `GcCount`), if the process counts allocator calls ([`evenkeel_common::allocator`]).
 
 use std::fmt::Write as _;
 
 use evenkeel_block_cache::{BlockCategory, CacheStats};
 use evenkeel_common::allocator;
 
-/// The line of the allocator; `None` when it is not counted.
+/// Returns the line of the allocator; `None` if its calls are not counted.
 pub fn allocator_line(total: allocator::AllocatorStats) -> Option<String> {
     let millis = total.ns / 1_000_000;
     (total.calls > 0).then(|| format!("allocatorTimeMillis={millis}, allocatorCallCount={}", total.calls))
 }
 
-/// The line of the caches; `None` before the first lookup.
+/// Returns the line of the caches; `None` before the first lookup.
 pub fn line(stats: &CacheStats) -> Option<String> {
     const DATA: usize = BlockCategory::Data as usize;
     let (hits, accesses) = (stats.hit_count(), stats.hit_count() + stats.miss_count());

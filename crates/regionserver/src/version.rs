@@ -1,12 +1,12 @@
-//! The version that this server tells clients and masters.
+//! The version that this server reports to clients and masters.
 
 use evenkeel_protocol::pb;
 
-/// The version this server claims to be, so that stock clients and masters treat it as their own
-/// kind.
+/// The HBase version that this server reports, so that stock clients and masters treat it as an
+/// HBase server.
 pub const HBASE_VERSION: &str = "2.6.4-hadoop3";
 
-/// What clients and the master are told about this server's version, `version`.
+/// Returns the version information for clients and the master, with `version` as the version.
 pub fn version_info(version: &str) -> pb::VersionInfo {
     pb::VersionInfo {
         version: version.into(),

@@ -1,7 +1,8 @@
-//! AggregateService: minimum, maximum, sum, row count and the like of one column of one region, for
-//! the three column interpreters of HBase's client: Long, Double and BigDecimal.
+//! AggregateService: minimum, maximum, sum, row count and other aggregates of one column of one
+//! region, for the three column interpreters of HBase's client: Long, Double and BigDecimal.
 //!
-//! The first family of the scan is what is aggregated; of its qualifiers the first is the value,
+//! It aggregates the first family of the scan. The first of its qualifiers is the value, and for
+//! the median, the second is the weight.
 //! and for the median the second the weight.
 
 use std::sync::Arc;
@@ -31,18 +32,18 @@ pub enum Method {
     Min,
     /// The sum of the values.
     Sum,
-    /// How many rows have any cell.
+    /// The number of rows with any cell.
     RowNum,
-    /// Sum and row count, of which the client makes the mean.
+    /// Sum and row count, from which the client computes the mean.
     Avg,
-    /// Sum, sum of squares and row count, of which the client makes the deviation.
+    /// Sum, sum of squares and row count, from which the client computes the standard deviation.
     Std,
-    /// Sum of values and sum of weights, with which the client looks for the median.
+    /// Sum of values and sum of weights, with which the client searches for the median.
     Median,
 }
 
 impl Method {
-    /// The method of a name.
+    /// Returns the method with a name.
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name {
             "GetMax" => Self::Max,
@@ -60,8 +61,8 @@ impl Method {
 /// Runs a method over a region.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for a scan with no family or an interpreter that is not built in; what
-/// reading says.
+/// `DoNotRetryIOException` for a scan with no family or an interpreter that is not built in; errors
+/// of reading.
 pub fn run(
     server: &RegionServer,
     region: &Arc<Region>,
@@ -101,7 +102,7 @@ fn for_each_row(
     }
 }
 
-/// What is aggregated.
+/// The columns that are aggregated.
 struct Columns {
     value: Option<Bytes>,
     weight: Option<Bytes>,
@@ -116,7 +117,7 @@ impl Columns {
     }
 }
 
-/// How values are read and added.
+/// Parses and adds values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Interpreter {
     Long,
@@ -142,7 +143,7 @@ impl Interpreter {
         }
     }
 
-    /// The value of a cell; `None` for one that is no number of this kind.
+    /// Returns the value of a cell; `None` if it is no number of this kind.
     fn value(self, cell: &CellRef<'_>) -> Result<Option<Number>> {
         let eight = || cell.value().try_into().ok();
         Ok(match self {
@@ -152,11 +153,11 @@ impl Interpreter {
         })
     }
 
-    /// What stands for no weights at all.
+    /// Returns the sum of weights if there are none.
     fn least(self) -> Number {
         match self {
             Self::Long => Number::Long(i64::MIN),
-            // Java's Double.MIN_VALUE, the least above zero; a decimal made of it rounds to zero.
+            // Java's Double.MIN_VALUE, the smallest positive value; as a decimal it rounds to zero.
             Self::Double => Number::Double(f64::from_bits(1)),
             Self::Decimal => Number::Decimal(Hundredths(0)),
         }
@@ -166,7 +167,7 @@ impl Interpreter {
 impl Number {
     fn add(self, other: Self) -> Result<Self> {
         Ok(match (self, other) {
-            // Java's numbers wrap.
+            // Integers wrap as in Java.
             (Self::Long(a), Self::Long(b)) => Self::Long(a.wrapping_add(b)),
             (Self::Double(a), Self::Double(b)) => Self::Double(a + b),
             (Self::Decimal(a), Self::Decimal(b)) => Self::Decimal(a.plus(b)?),
@@ -193,7 +194,7 @@ impl Number {
     }
 }
 
-/// Adds to a total that may be nothing yet.
+/// Adds to a total, which is `None` until the first value.
 fn add(total: &mut Option<Number>, number: Option<Number>) -> Result<()> {
     *total = match (*total, number) {
         (Some(total), Some(number)) => Some(total.add(number)?),
@@ -248,7 +249,7 @@ impl Totals {
         }
     }
 
-    /// The parts of a response; none when no value was seen.
+    /// Returns the parts of the response; none if there was no value.
     fn response(self, method: Method, interpreter: Interpreter) -> Result<pb::AggregateResponse> {
         let rows = Bytes::copy_from_slice(&self.rows.to_be_bytes());
         let (first, second) = match method {

@@ -1,13 +1,13 @@
 //! Decimal numbers as HBase's BigDecimalColumnInterpreter computes with them: two digits after the
 //! point.
 //!
-//! `Bytes.toBytes(BigDecimal)` is a 4-byte scale and then the unscaled number, big-endian two's
-//! complement, in as few bytes as it takes. Here the unscaled number is an `i128`, which is 38
-//! digits; more is refused.
+//! `Bytes.toBytes(BigDecimal)` is a 4-byte scale followed by the unscaled number in big-endian
+//! two's complement, in as few bytes as possible. Here the unscaled number is an `i128`, which has
+//! 38 digits; larger numbers are rejected.
 
 use evenkeel_common::{HBaseError, Result};
 
-/// Digits after the point of every number the interpreter hands out.
+/// Digits after the point of every number that the interpreter returns.
 pub const SCALE: i32 = 2;
 
 /// A number of hundredths.
@@ -15,7 +15,7 @@ pub const SCALE: i32 = 2;
 pub struct Hundredths(pub i128);
 
 impl Hundredths {
-    /// Reads a number and rounds it to hundredths, half to even; `None` when the bytes are no
+    /// Parses a number and rounds it to hundredths, half to even; `None` if the bytes are no
     /// number.
     ///
     /// # Errors
@@ -30,27 +30,27 @@ impl Hundredths {
         rescale(unscaled, i32::from_be_bytes(*scale)).map(|number| Some(Self(number)))
     }
 
-    /// The number as HBase stores it.
+    /// Returns the number as HBase stores it.
     pub fn write(self) -> Vec<u8> {
         let bytes = self.0.to_be_bytes();
         let sign = if self.0 < 0 { 0xff } else { 0 };
-        // A leading byte can go when the next one still tells the sign.
+        // A leading byte is redundant if the next one has the same sign.
         let spare = (0..15).take_while(|i| bytes[*i] == sign && (bytes[i + 1] ^ sign) & 0x80 == 0).count();
         [&SCALE.to_be_bytes(), &bytes[spare..]].concat()
     }
 
-    /// The sum.
+    /// Returns the sum.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when it is too large.
+    /// `DoNotRetryIOException` if it is too large.
     pub fn plus(self, other: Self) -> Result<Self> {
         self.0.checked_add(other.0).map(Self).ok_or_else(too_large)
     }
 
-    /// The product, rounded to hundredths.
+    /// Returns the product, rounded to hundredths.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when it is too large.
+    /// `DoNotRetryIOException` if it is too large.
     pub fn times(self, other: Self) -> Result<Self> {
         let product = self.0.checked_mul(other.0).ok_or_else(too_large)?;
         rescale(product, 2 * SCALE).map(Self)
@@ -77,7 +77,7 @@ fn rescale(unscaled: i128, scale: i32) -> Result<i128> {
         _ if unscaled == 0 => Ok(0),
         (true, power) => power.and_then(|power| unscaled.checked_mul(power)).ok_or_else(too_large),
         (false, Some(power)) => Ok(divide_half_even(unscaled, power)),
-        // Smaller than half of the last digit by far.
+        // Far smaller than half of the last digit.
         (false, None) => Ok(0),
     }
 }

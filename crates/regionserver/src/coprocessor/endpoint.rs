@@ -1,6 +1,6 @@
-//! Coprocessor services that are built in: MultiRowMutationService and AggregateService.
+//! Built-in coprocessor services: MultiRowMutationService and AggregateService.
 //!
-//! A region has one when HBase would load it there; see [`coprocessor`](crate::coprocessor).
+//! A region has a service if HBase would load it there; see [`coprocessor`](crate::coprocessor).
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::limits::memstore;
 use crate::requests::caller::Reply;
 use crate::requests::pending_reply::PendingReply;
 
-/// What the generated Java classes of the responses are called.
+/// The Java package of the response classes.
 const JAVA_PACKAGE: &str = "org.apache.hadoop.hbase.protobuf.generated";
 
-/// Answers ExecService. `nonce_owner`: whose share the nonces of its writes are of.
+/// Answers ExecService. `nonce_owner` is the owner of the nonces of its writes.
 pub fn exec(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
@@ -41,7 +41,7 @@ pub fn exec(
     call(server, region, &request.call, nonce_owner, Box::new(done));
 }
 
-/// The error of a service that is not there.
+/// Returns the error for a service that does not exist.
 pub fn unknown_service(name: &str, place: &str) -> HBaseError {
     HBaseError::new(
         ErrorKind::UnknownProtocol,
@@ -49,11 +49,11 @@ pub fn unknown_service(name: &str, place: &str) -> HBaseError {
     )
 }
 
-/// Called once with what a service answers.
+/// Called once with the result of a service.
 pub type DoneValue = Box<dyn FnOnce(Result<pb::NameBytesPair>) + Send>;
 
 /// Calls a service of a region. AggregateService reads the region before this returns.
-/// `nonce_owner`: whose share the nonces of its writes are of.
+/// `nonce_owner` is the owner of the nonces of its writes.
 pub fn call(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
@@ -98,7 +98,7 @@ fn value(class: &str, message: &impl Message) -> pb::NameBytesPair {
     pb::NameBytesPair { name: format!("{JAVA_PACKAGE}.{class}"), value: Some(message.encode_to_vec().into()) }
 }
 
-/// Makes writes to several rows of the region, all or none, if every condition holds.
+/// Makes atomic writes to several rows of the region, if every condition holds.
 fn mutate_rows(
     server: &RegionServer,
     region: &Arc<Region>,
@@ -109,7 +109,7 @@ fn mutate_rows(
     let parsed = request.map_err(HBaseError::clone).and_then(|request| {
         server.check_memstore_limit(region)?;
         let conditions = request.condition.iter().map(condition::read).collect::<Result<Vec<_>>>()?;
-        // Cells of such a request are always inside the message.
+        // The cells of such a request are always inside the message.
         let mut no_block = CellBlockReader::new(CellCodec::KeyValue, Bytes::new());
         let max = server.config.cell_bytes_max;
         let mut read = |proto| mutation::read(proto, &mut no_block, max);

@@ -1,5 +1,4 @@
-//! [`MemStoreGauge`]: the unflushed bytes of all regions, and the watermarks on the way to their
-//! limit.
+//! [`MemStoreGauge`]: the unflushed bytes of all regions, their limit and the watermarks below it.
 //!
 //! ```text
 //! 0 .......... flush .................... urgency ........... throttle ......... limit
@@ -102,59 +101,59 @@ pub const FLUSH_LEAD: Duration = Duration::from_secs(2);
 /// The rate of writes is measured over at least this period.
 const RATE_PERIOD: Duration = Duration::from_millis(200);
 
-/// The size of the largest flush loses this part (1/`FLUSH_BYTES_DECAY`) in each such period. It is
-/// halved after 9 s, which is longer than the time between two flushes of a server near its limit.
+/// The size of the largest flush decays by this fraction (1/`FLUSH_BYTES_DECAY`) per
+/// [`RATE_PERIOD`]. It halves in 9 s, which is longer than the time between two flushes of a server
+/// near its limit.
 const FLUSH_BYTES_DECAY: u64 = 64;
 
-/// While other flushes run, a flush is worth a file if it frees this part (1/`WORTH_PART`) of the
-/// largest flush.
+/// While other flushes run, a region is flushed only if that frees at least this fraction
+/// (1/`WORTH_PART`) of the largest flush.
 const WORTH_PART: u64 = 8;
 
-/// The approach is at least this many chunks, so that one chunk does not take writers from no hold
-/// to the limit.
+/// The approach is at least this many chunks, so that a single chunk does not take writers from no
+/// hold to the limit.
 const APPROACH_CHUNKS: u64 = 6;
 
-/// [`TypicalCall`] looks back over this part (1/`TYPICAL_PART`) of the limit. That is at most a
+/// [`TypicalCall`] looks back over this fraction (1/`TYPICAL_PART`) of the limit. That is at most a
 /// tenth of the smallest approach that HBase's settings leave.
 const TYPICAL_PART: u64 = 256;
 
-/// If regions have less than this part (1/`FLUSHED_PART`) of the limit, flushes cannot bring
-/// unflushed bytes down.
+/// If regions have less than this fraction (1/`FLUSHED_PART`) of the limit, flushes cannot reduce
+/// the unflushed bytes.
 const FLUSHED_PART: u64 = 8;
 
-/// What the MemStore adds to each cell, on average (docs/benchmarks.md).
+/// Bytes that the MemStore adds to each cell, on average (docs/benchmarks.md).
 const CELL_BYTES: usize = 30;
 
-/// What a region has not flushed.
+/// The unflushed bytes of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unflushed {
-    /// Of cells.
+    /// Bytes of cells.
     pub cells: u64,
-    /// Bytes that flushes free: those of cells, or those of chunks if chunks determine how near the
-    /// limit is.
+    /// Bytes that flushes free: bytes of cells, or of chunks if the chunks are closer to the limit.
     pub bytes: u64,
-    /// The part of these that a running flush writes.
+    /// The part of `bytes` that a running flush writes.
     pub going: u64,
     /// True if a flush runs; another one would have to wait for it.
     pub is_flushing: bool,
 }
 
 impl Unflushed {
-    /// Bytes that one flush frees: the running one, or the next one.
+    /// Returns the bytes that one flush frees: the running one, or the next one.
     fn flush_bytes(&self) -> u64 {
         self.going.max(self.bytes - self.going)
     }
 }
 
-/// What must be flushed now.
+/// The flushes that are needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// The flush watermark is passed: no flusher should be idle.
+    /// True if the flush watermark is exceeded: no flusher may be idle.
     pub all_flushers: bool,
-    /// Bytes to flush even if every flusher has work, not counting bytes that are being flushed.
+    /// Bytes to flush even if every flusher is busy, not counting bytes that are being flushed.
     pub bytes: u64,
-    /// Regions with fewer bytes are flushed only if nothing else is, because their files would be
-    /// small and the next ones would follow soon.
+    /// Regions with fewer bytes are flushed only if no other region is: their files would be small,
+    /// and more small files would soon follow.
     pub worth_bytes: u64,
 }
 
@@ -165,7 +164,7 @@ pub struct MemStoreGauge {
     /// The pool from which MemStores take chunks.
     chunks: Option<Arc<ChunkPool>>,
     nonces: Option<Arc<NonceManager>>,
-    /// Unflushed bytes as last measured, and what was noted since.
+    /// Unflushed bytes of the last measurement, plus the bytes noted since.
     bytes: AtomicU64,
     throttle_from: AtomicU64,
     /// At most `throttle_from`.
@@ -175,9 +174,9 @@ pub struct MemStoreGauge {
 }
 
 /// The size of the call that a typical byte comes in; see the module. Calls are counted while
-/// replies are held. If two threads count at the same time, one of the two calls may be lost.
+/// replies are held. If two threads count concurrently, one of the two calls may be lost.
 struct TypicalCall {
-    /// The logarithm of its bytes as the bits of an `f64`; 0 while nothing is known.
+    /// The logarithm of the size, as the bits of an `f64`; 0 until a call was counted.
     ln: AtomicU64,
     /// Calls before the last `window` bytes have little weight.
     window: f64,
@@ -186,7 +185,7 @@ struct TypicalCall {
 struct Measured {
     bytes: u64,
     at: Option<Instant>,
-    /// Bytes written since then.
+    /// Bytes written since the last measurement.
     written: u64,
     /// Bytes written in [`FLUSH_LEAD`], capped.
     lead: u64,
@@ -196,8 +195,8 @@ struct Measured {
 }
 
 impl MemStoreGauge {
-    /// A gauge with limits in bytes. Until a flush was seen, flushes are assumed to have a quarter
-    /// of the limit.
+    /// Creates a gauge with limits in bytes. Until the first flush, flushes are assumed to be a
+    /// quarter of the limit.
     pub fn new(low: u64, limit: u64) -> Self {
         let gauge = Self {
             low: low.min(limit),
@@ -221,34 +220,34 @@ impl MemStoreGauge {
         gauge
     }
 
-    /// The same gauge, which also watches the chunks of all regions.
+    /// Makes the gauge also count the chunks of all regions.
     pub fn over(self, chunks: Arc<ChunkPool>) -> Self {
         let gauge = Self { chunks: Some(chunks), ..self };
         gauge.place_watermarks(gauge.limit / 4, 0);
         gauge
     }
 
-    /// Forgets nonces whose grace period is over.
+    /// Forgets nonces whose grace period has ended.
     pub fn expire_nonces(&self) {
         self.nonces.iter().for_each(|nonces| nonces.expire());
     }
 
-    /// The same gauge, which also counts these nonces.
+    /// Makes the gauge also count these nonces.
     pub fn with_nonces(self, nonces: Arc<NonceManager>) -> Self {
         Self { nonces: Some(nonces), ..self }
     }
 
-    /// Bytes of chunks that count as unflushed; see the module.
+    /// Returns the bytes of chunks that count as unflushed; see the module.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunks.as_ref().map_or(0, |chunks| chunks.beyond_slack(self.limit))
     }
 
-    /// Bytes of the chunks that regions and readers have.
+    /// Returns the bytes of the chunks that regions and readers hold.
     pub fn chunks_out(&self) -> u64 {
         self.chunks.as_ref().map_or(0, |chunks| chunks.out_bytes() as u64)
     }
 
-    /// A region that takes a chunk brings all of it at once.
+    /// Returns the minimum of the approach: a region adds a whole chunk at a time.
     fn chunks_of_approach(&self) -> u64 {
         self.chunks.as_ref().map_or(0, |chunks| chunks.sizes().chunk_bytes as u64 * APPROACH_CHUNKS)
     }
@@ -262,7 +261,7 @@ impl MemStoreGauge {
         throttle_from
     }
 
-    /// Unflushed bytes.
+    /// Returns the unflushed bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -277,20 +276,20 @@ impl MemStoreGauge {
         self.bytes() > self.throttle_from.load(Ordering::Relaxed)
     }
 
-    /// Returns true if flushes yield to nothing.
+    /// Returns true if flushes do not yield.
     pub fn flushes_are_urgent(&self) -> bool {
         let (flush_from, throttle_from) =
             (self.flush_from.load(Ordering::Relaxed), self.throttle_from.load(Ordering::Relaxed));
         self.bytes() > flush_from.midpoint(throttle_from)
     }
 
-    /// The part of the approach that is used.
+    /// Returns the used fraction of the approach.
     pub fn used(&self) -> f64 {
         write_throttle::used(self.bytes(), self.throttle_from.load(Ordering::Relaxed), self.limit)
     }
 
-    /// How long to hold the reply to a call of `bytes`, which are noted already. Counts it among
-    /// the recent calls.
+    /// Returns how long to hold the reply to a call of `bytes`, which are already noted. Counts the
+    /// call as a recent one.
     pub fn hold_for(&self, bytes: u64) -> Duration {
         if !self.is_throttling() {
             return Duration::ZERO;
@@ -299,7 +298,7 @@ impl MemStoreGauge {
         write_throttle::hold_for(self.used(), if self.is_full() { 1.0 } else { share })
     }
 
-    /// Counts a write that begins. Says whether it passes the flush watermark, so that
+    /// Counts a write that begins. Returns true if it exceeds the flush watermark, so that
     /// [`MemStoreGauge::measure`] is due.
     pub fn note(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -307,12 +306,12 @@ impl MemStoreGauge {
         before <= flush_from && before.saturating_add(bytes) > flush_from
     }
 
-    /// Applies what `regions` measures, and returns what must be flushed.
+    /// Applies the measurements that `regions` takes, and returns the flushes that are needed.
     pub fn measure<R>(&self, now: Instant, regions: impl FnOnce() -> R) -> (R, Need)
     where
         R: AsRef<[Unflushed]>,
     {
-        // Read before measuring: bytes written meanwhile may count twice, but are never missed.
+        // Read before measuring: bytes written during it may count twice, but are never missed.
         let counted = self.bytes();
         let regions = regions();
         let need = self.apply(now, counted, regions.as_ref());
@@ -349,7 +348,7 @@ impl MemStoreGauge {
 }
 
 impl TypicalCall {
-    /// The share of a hold that a call of `bytes` bears. Counts the call.
+    /// Returns the share of a hold that a call of `bytes` bears. Counts the call.
     fn share(&self, bytes: u64) -> f64 {
         let bytes = bytes.max(1) as f64;
         let (before, ln) = (f64::from_bits(self.ln.load(Ordering::Relaxed)), bytes.ln());
@@ -373,8 +372,8 @@ impl Measured {
 }
 
 impl Need {
-    /// Asks for flushes of the largest regions until the need is met. `open` flushes wait or run
-    /// already; `request` gets an index and says whether the flush is a new one.
+    /// Requests flushes of the largest regions until the need is met. `open` flushes wait or run
+    /// already. `request` takes an index and returns true if the flush was not requested before.
     pub fn ask(
         mut self,
         regions: &[Unflushed],
@@ -396,7 +395,7 @@ impl Need {
     }
 }
 
-/// What a mutation adds to the MemStore, about.
+/// Returns about how many bytes a mutation adds to the MemStore.
 pub fn bytes_of(mutation: &Mutation) -> u64 {
     mutation.cells.iter().map(|cell| (cell.bytes_len() + CELL_BYTES) as u64).sum()
 }

@@ -1,24 +1,22 @@
-//! [`WriteThrottle`]: writers slow down smoothly before memory or files run out.
+//! [`WriteThrottle`]: slows writers down smoothly before memory or files run out.
 //!
-//! HBase lets writes in at full speed up to a limit (unflushed bytes of a region or of the server,
-//! files of a store) and then refuses them, or holds flushes back, until the limit is cleared: a
-//! cliff, and the cause of its longest write spikes. Here the answer to a write is held for a time
-//! that grows with the third power of how far its region has come into the *approach* to a limit: a
-//! thousandth of the way costs nothing, half of it an eighth of a second. Writers that wait for
-//! answers so come down to the pace of flushes and compactions before the limit is reached; beyond
-//! it the refusals are HBase's own.
+//! HBase accepts writes at full speed up to a limit (unflushed bytes of a region or of the server,
+//! files of a store). At the limit it abruptly rejects them, or delays flushes, which causes its
+//! longest write latencies. Here the reply to a write is held for a time that grows with the third
+//! power of the used part of the *approach* to a limit: a tenth of the approach costs 1 ms, half of
+//! it 125 ms. This backpressure slows writers to the pace of flushes and compactions before they
+//! reach the limit. At the limit, writes are rejected as in HBase.
 //!
-//! - unflushed bytes of a region: approach begins: half of the limit; limit: flush size times
-//!   `hbase.hregion.memstore.block.multiplier`: refused
-//! - unflushed bytes of the server: approach begins: one flush before the limit, see
-//!   [`memstore`](crate::limits::memstore); limit: `...global.memstore.size`: refused, and told
-//!   after [`HOLD_MAX`]
-//! - files of a store: approach begins: `hbase.hstore.blockingStoreFiles`; limit: twice that: held
-//!   for [`HOLD_MAX`], never refused
+//! - unflushed bytes of a region: the approach begins at half of the limit; limit: flush size times
+//!   `hbase.hregion.memstore.block.multiplier`: rejected
+//! - unflushed bytes of the server: the approach begins one flush before the limit, see
+//!   [`memstore`](crate::limits::memstore); limit: `...global.memstore.size`: rejected, and the
+//!   reply is held for [`HOLD_MAX`]
+//! - files of a store: the approach begins at `hbase.hstore.blockingStoreFiles`; limit: twice that:
+//!   held for [`HOLD_MAX`], never rejected
 //!
-//! A write is durable and visible when its answer is held; nothing of the server waits with it but
-//! the answer itself. There are no more held answers than calls in flight, which the connections'
-//! budgets bound.
+//! A write is already durable and visible while its reply is held; the held reply blocks no thread.
+//! There are at most as many held replies as calls in flight, which the connections' budgets bound.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -30,21 +28,21 @@ use evenkeel_common::clock;
 use evenkeel_common::thread::{Supervisor, catch_and_log, spawn_essential};
 use parking_lot::{Condvar, Mutex};
 
-/// The longest time that an answer is held.
+/// The longest time that a reply is held.
 pub const HOLD_MAX: Duration = Duration::from_secs(1);
 
-/// Shorter holds are none: a timer is not that exact.
+/// Shorter holds are skipped: timers are not that precise.
 const HOLD_MIN: Duration = Duration::from_millis(1);
 
-/// How long to hold an answer when this part of the approach to a limit is used up: 0 for none of
-/// it, 1 for all. `share` is the part of that which a call has to bear, 1 for all of it.
+/// Returns how long to hold a reply if the fraction `used` of the approach to a limit is used.
+/// `share` is the fraction of that hold that the call bears.
 pub fn hold_for(used: f64, share: f64) -> Duration {
     let used = used.clamp(0.0, 1.0);
     let hold = HOLD_MAX.mul_f64(used * used * used * share.clamp(0.0, 1.0));
     if hold < HOLD_MIN { Duration::ZERO } else { hold }
 }
 
-/// Which part of the way from `start` to `limit` has been gone; more than 1 beyond.
+/// Returns the used fraction of the approach from `start` to `limit`; more than 1 beyond the limit.
 pub fn used(now: u64, start: u64, limit: u64) -> f64 {
     if now <= start { 0.0 } else { (now - start) as f64 / limit.saturating_sub(start).max(1) as f64 }
 }
@@ -53,7 +51,7 @@ type Answer = Box<dyn FnOnce() + Send>;
 
 struct Held {
     until: Instant,
-    /// Answers held until the same instant leave in order.
+    /// Replies held until the same instant are sent in order.
     number: u64,
     answer: Answer,
 }
@@ -73,7 +71,7 @@ impl PartialOrd for Held {
 }
 
 impl Ord for Held {
-    /// The heap's greatest is the one that leaves first.
+    /// Inverted, so that the heap's greatest element is the one to send first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.until, other.number).cmp(&(self.until, self.number))
     }
@@ -83,7 +81,7 @@ impl Ord for Held {
 struct State {
     held: BinaryHeap<Held>,
     count: u64,
-    /// The holds of all of them together.
+    /// The sum of all holds.
     total: Duration,
     stopped: bool,
 }
@@ -94,17 +92,17 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Holds answers. Dropping it lets all of them go.
+/// Holds replies. Dropping it sends all of them.
 pub struct WriteThrottle {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl WriteThrottle {
-    /// Starts its thread, which sleeps while nothing is held.
+    /// Starts its thread, which sleeps while no reply is held.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// I/O error if the thread cannot be started.
     pub fn start(supervisor: &Supervisor) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
@@ -115,7 +113,7 @@ impl WriteThrottle {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Runs `answer` after `hold`, at once when that is nothing.
+    /// Runs `answer` after `hold`, or immediately if `hold` is zero.
     pub fn hold(&self, hold: Duration, answer: impl FnOnce() + Send + 'static) {
         if hold.is_zero() {
             return answer();
@@ -132,12 +130,12 @@ impl WriteThrottle {
         self.shared.changed.notify_one();
     }
 
-    /// Answers held so far, those that left again included.
+    /// Returns the number of replies held so far, including those already sent.
     pub fn count(&self) -> u64 {
         self.shared.state.lock().count
     }
 
-    /// How long they were held, or will be, together: `updatesBlockedTime`.
+    /// Returns the sum of all holds, including those that have not ended: `updatesBlockedTime`.
     pub fn total(&self) -> Duration {
         self.shared.state.lock().total
     }
@@ -159,7 +157,7 @@ impl Shared {
             if state.held.peek().is_some_and(due) {
                 let answer = state.held.pop().map(|held| held.answer);
                 parking_lot::MutexGuard::unlocked(&mut state, || {
-                    // A responder that is dropped answers.
+                    // If this panics, the responder is dropped, which answers with an error.
                     catch_and_log("an answer that was held", || {
                         answer.into_iter().for_each(|answer| answer())
                     });

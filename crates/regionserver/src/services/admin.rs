@@ -1,20 +1,20 @@
-//! AdminService: what operators, and the master, ask of one RegionServer.
+//! AdminService: the calls of operators and of the master to one RegionServer.
 //!
-//! [`METHODS`] is the table of all calls. A group of calls has a file:
+//! [`METHODS`] is the table of all calls. Each group of calls has a file:
 //!
 //! | module | calls |
 //! |---|---|
 //! | `cache` | the block cache |
-//! | `compactions` | compactions: asked for, switched, forgotten |
+//! | `compactions` | compactions: requests, switches, queues |
 //! | `logs` | logs of slow and large calls |
-//! | `procedures` | what a master has done here: regions opened and closed, procedures run |
-//! | `regions` | which regions are here, their files and load; flush, warm-up |
+//! | `procedures` | calls by which a master opens and closes regions and runs procedures |
+//! | `regions` | the regions online here, their files and load; flush, warm-up |
 //! | `server` | the server itself: its name, settings, WAL, stop |
 //!
-//! Nothing here may wait behind users. What waits for a disk runs on the admin handlers, so that
-//! hbase:meta does not wait behind it; the rest on the priority handlers. Calls for which one
-//! server alone has no use are answered as HBase answers when there is nothing. [`UNSUPPORTED`]
-//! ones get a `DoNotRetryIOException`.
+//! Admin calls must never queue behind calls of users. Calls that wait for a disk run on the admin
+//! handlers, so that they do not delay hbase:meta; the others run on the priority handlers. Calls
+//! that are meaningless for a single server return what HBase returns if there is nothing to
+//! report. Calls in [`UNSUPPORTED`] return a `DoNotRetryIOException`.
 
 mod cache;
 mod compactions;
@@ -31,12 +31,12 @@ use crate::RegionServer;
 use crate::services::client;
 use crate::services::method_table::{Method, MethodTable};
 
-/// The call by which masters before 2.2 open regions, and those by which servers replicate to each
-/// other.
+/// The call by which masters before 2.2 open regions, and the calls by which servers replicate to
+/// each other.
 static UNSUPPORTED: [Method<RegionServer>; 3] =
     [unsupported("OpenRegion"), unsupported("Replay"), unsupported("ReplicateWALEntry")];
 
-/// Every call that is answered.
+/// All supported calls.
 static METHODS: LazyLock<MethodTable<RegionServer>> = LazyLock::new(|| {
     MethodTable::new(&[
         cache::METHODS,
@@ -64,7 +64,7 @@ pub struct AdminService {
 }
 
 impl AdminService {
-    /// The service of a server.
+    /// Creates the service of a server.
     pub fn new(server: Arc<RegionServer>, executor: Arc<Executor>) -> Self {
         Self { server, executor }
     }

@@ -1,5 +1,6 @@
-//! ClientService, and the choice of threads: what [`inline`](crate::requests::inline) says may not
-//! run on the connection's thread is [handled](ClientService::handle) by others.
+//! ClientService, and the choice of threads: calls that must not run on the connection's thread
+//! (see [`inline`](crate::requests::inline)) are [handled](ClientService::handle) on handler
+//! threads.
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ const METHODS: &[&str] = &[
     "CleanupBulkLoad",
 ];
 
-/// Which handler threads do such work. `system`: it is for a table of HBase's own.
+/// Returns the class of handlers for a kind of work. `system`: it is on a system table.
 fn class(work: Work, system: bool) -> CallClass {
     match work {
         _ if system => CallClass::Priority,
@@ -57,13 +58,12 @@ fn class(work: Work, system: bool) -> CallClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Scan,
-    /// Coprocessor services.
+    /// Calls of coprocessor services.
     Services,
     /// Mutate and Multi with writes that read first, which wait until the row's earlier writes are
-    /// durable, and Multi with both reads and writes, which could not be begun again when a read
-    /// has to wait.
+    /// durable; and Multi with both reads and writes, which cannot restart when a read would block.
     ReadsFirst,
-    /// The three calls of a bulk load: they copy, rename and delete files.
+    /// The three calls of a bulk load, which copy, rename and delete files.
     BulkLoad,
 }
 
@@ -75,26 +75,26 @@ pub struct ClientService {
 }
 
 impl ClientService {
-    /// The service of a server.
+    /// Creates the service of a server.
     pub fn new(server: Arc<RegionServer>, executor: Arc<Executor>) -> Self {
         Self { server, executor }
     }
 
-    /// The server.
+    /// Returns the server.
     pub(crate) fn server(&self) -> &Arc<RegionServer> {
         &self.server
     }
 
-    /// The handler threads.
+    /// Returns the handler threads.
     pub(crate) fn executor(&self) -> &Arc<Executor> {
         &self.executor
     }
 
-    /// Decodes a call and runs it, hands it to a handler thread, or adds it to what is run with the
-    /// batch.
+    /// Decodes a call and runs it, hands it to a handler thread, or adds it to the calls that run
+    /// at the end of the batch.
     pub(crate) fn plan(&self, call: Call, reply: Responder, planned: &mut Planned) {
         match call.method {
-            // The table is not known before the call is decoded.
+            // The table is unknown until the call is decoded.
             "Mutate" | "Multi" if !inline::looks_short(&call) => {
                 self.aside(CallClass::Decode, false, call, reply);
             }
@@ -152,7 +152,8 @@ impl ClientService {
         let kind = multi::kind(&request);
         let runs_on = RunsOn::Connection(&self.executor);
         match kind {
-            // Decoded again, so that a call that waits does not pin the connection's buffer.
+            // The handler decodes it again, so that the waiting call does not pin the connection's
+            // buffer.
             MultiKind::ReadsFirst => self.aside(class(Work::ReadsFirst, system), system, call, reply),
             MultiKind::Services => self.aside(class(Work::Services, system), system, call, reply),
             _ if !inline::is_short(&request) => self.aside(CallClass::Scan, system, call, reply),
@@ -176,16 +177,17 @@ impl ClientService {
         multi::multi(&self.server, request, block, Caller::of(&call), reply, runs_on);
     }
 
-    /// Runs a call on a handler thread of a class, or of those of system tables.
+    /// Runs a call on a handler thread of a class, or on a priority handler if it is on a system
+    /// table.
     fn aside(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
         let own = self.clone();
         let class = if system { CallClass::Priority } else { class };
         self.executor.submit(class, call, reply, move |call, reply| own.handle(class, call, reply));
     }
 
-    /// Answers a read that was tried on its connection's thread, or has it read again on a handler
-    /// thread. Returns how long it took if it is answered; `detail` tells what it was if that is
-    /// long.
+    /// Answers a read that was tried on its connection's thread, or hands it to a handler thread to
+    /// be read again. Returns the times of the call if it was answered. `detail` describes the call
+    /// and is called only if the call was slow.
     pub(crate) fn answer_or_read_again<M: Message>(
         &self,
         call: Call,
@@ -205,15 +207,15 @@ impl ClientService {
         None
     }
 
-    /// A call from its beginning, on a handler thread of a class.
+    /// Runs a call from its beginning, on a handler thread of a class.
     fn handle(&self, class: CallClass, call: Call, reply: DetachedResponder) {
         match call.method {
             "Get" => self.handle_get(&call, reply),
             "Mutate" => self.handle_mutate(class, call, reply),
             "Multi" => self.handle_multi(class, call, reply),
             "Scan" => {
-                // From a copy, where it is large: an open scanner keeps slices of its request, and
-                // must not pin the connection's buffer.
+                // Decoded from a copy if it is large: an open scanner keeps slices of its request,
+                // and must not pin the connection's buffer.
                 let request = call.decode_by(|param, allowance| bounded::decode(own(param), allowance));
                 let scanned = request.and_then(|request: pb::ScanRequest| {
                     scan::scan_on(Some(&call.connection), &self.server, &request, &Caller::of(&call))
@@ -229,7 +231,7 @@ impl ClientService {
             }
             "ExecService" => self.handle_service(class, call, reply),
             "ExecRegionServerService" => answer(reply, exec_region_server_service(&call)),
-            // Bulk loads work on files all the time.
+            // Bulk loads spend their time on file I/O.
             "PrepareBulkLoad" => {
                 let user = call.connection.user.clone();
                 let prepare = |request| bulk_load::prepare(&self.server, &request, user.as_deref());
@@ -334,7 +336,8 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => scan::is_system(&self.server, &request),
         };
-        // Decoded again, so that a call that waits does not pin the connection's buffer.
+        // The handler decodes it again, so that the waiting call does not pin the connection's
+        // buffer.
         self.aside(class(Work::Scan, system), system, call, reply);
     }
 
@@ -347,17 +350,17 @@ impl ClientService {
     }
 }
 
-/// What a request may do on a handler thread of a class.
+/// Returns what a request may do on a handler thread of a class.
 fn runs_on(class: CallClass, executor: &Arc<Executor>) -> RunsOn<'_> {
     if computes(class) { RunsOn::Computing(executor) } else { RunsOn::Waiting }
 }
 
-/// Whether the threads of a class compute for long, and must not wait for others' writes.
+/// Returns true if the threads of a class compute for long, and must not wait for writes of others.
 fn computes(class: CallClass) -> bool {
     matches!(class, CallClass::Scan | CallClass::Decode)
 }
 
-/// Whether any part of a request is for a table of HBase's own.
+/// Returns true if any part of a request is on a system table.
 fn is_system(request: &MultiRequest) -> bool {
     request.region_actions.iter().any(|action| is_system_region(&action.region))
 }
@@ -371,7 +374,7 @@ impl Service for ClientService {
         METHODS
     }
 
-    /// A batch of one call.
+    /// Runs a batch of one call.
     fn call(&self, call: Call, reply: Responder) {
         let mut runner = ClientRunner::new(self.clone());
         runner.plan(call, reply);
@@ -383,12 +386,12 @@ impl Service for ClientService {
     }
 }
 
-/// The same bytes, with no buffer of a connection behind them: large parameters are still in it.
+/// Returns the bytes without a connection's buffer behind them: large parameters are slices of it.
 fn own(param: Bytes) -> Bytes {
     if param.len() <= evenkeel_rpc::COMPACT_BYTES_MAX { param } else { Bytes::copy_from_slice(&param) }
 }
 
-/// Whether a full region name is of one of HBase's own tables.
+/// Returns true if a full region name belongs to a system table.
 fn is_system_region(specifier: &pb::RegionSpecifier) -> bool {
     specifier.value.starts_with(b"hbase:")
 }
@@ -398,7 +401,7 @@ fn exec_region_server_service(call: &Call) -> Result<crate::Reply<pb::Coprocesso
     Err(endpoint::unknown_service(&request.call.service_name, "on the RegionServer"))
 }
 
-/// The error of a call that this server does not know how to do.
+/// Returns the error for a call that this server does not support.
 pub fn not_supported(method: &str) -> HBaseError {
     HBaseError::do_not_retry(format!("java.lang.UnsupportedOperationException: {method}"))
 }

@@ -1,20 +1,19 @@
-//! [`MethodTable`]: the calls of a service, one row each.
+//! [`MethodTable`]: the table of a service's calls.
 //!
-//! A service with many calls has them in groups, each in a file of its own with the functions that
-//! answer them ([`methods!`](crate::methods)). The table joins the groups. Its rows are sorted by
-//! name.
+//! A service with many calls has them in groups. Each group has a file with the functions that
+//! answer its calls ([`methods!`](crate::methods)). The table joins the groups, sorted by name.
 
 use std::sync::Arc;
 
 use evenkeel_rpc::{Call, CallClass, DetachedResponder};
 
-/// One row: a call that `S` answers.
+/// One row of the table: a call that `S` answers.
 pub struct Method<S> {
     /// The RPC's name in its `.proto` file.
     pub name: &'static str,
-    /// The handlers that run it.
+    /// The class of handlers that run it.
     pub class: CallClass,
-    /// Decodes the request and sends the answer.
+    /// Decodes the request and sends the reply.
     pub answer: fn(&Arc<S>, &Call, DetachedResponder),
 }
 
@@ -45,7 +44,7 @@ pub struct MethodTable<S: 'static> {
 }
 
 impl<S> MethodTable<S> {
-    /// The table of some groups.
+    /// Creates the table from groups.
     ///
     /// # Panics
     /// If a call is in two groups.
@@ -57,12 +56,12 @@ impl<S> MethodTable<S> {
         Self { methods, names }
     }
 
-    /// The names of all calls; rpc refuses calls of any other.
+    /// Returns the names of all calls; the RPC server rejects all others.
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// The row of a call.
+    /// Returns the row of a call.
     pub fn find(&self, name: &str) -> Option<&'static Method<S>> {
         let at = self.names.binary_search(&name).ok()?;
         self.methods.get(at).copied()

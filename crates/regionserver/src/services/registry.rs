@@ -1,4 +1,5 @@
-//! What clients ask before they know any region: ClientMetaService, and BootstrapNodeService.
+//! Calls of clients that have not located any region yet: ClientMetaService and
+//! BootstrapNodeService.
 
 use std::sync::Arc;
 
@@ -8,13 +9,13 @@ use evenkeel_rpc::{Call, Respond, Responder, Service};
 
 use crate::{ClusterView, RegionServer};
 
-/// The registry of clients that use no ZooKeeper.
+/// The registry for clients that do not use ZooKeeper.
 pub struct ClientMetaService {
     server: Arc<RegionServer>,
 }
 
 impl ClientMetaService {
-    /// The service of a server.
+    /// Creates the service of a server.
     pub fn new(server: Arc<RegionServer>) -> Self {
         Self { server }
     }
@@ -69,13 +70,13 @@ fn meta_locations(view: &ClusterView) -> pb::GetMetaRegionLocationsResponse {
     pb::GetMetaRegionLocationsResponse { meta_locations: view.meta.iter().map(location).collect() }
 }
 
-/// How RegionServers find each other.
+/// The service by which RegionServers find each other.
 pub struct BootstrapNodeService {
     server: Arc<RegionServer>,
 }
 
 impl BootstrapNodeService {
-    /// The service of a server.
+    /// Creates the service of a server.
     pub fn new(server: Arc<RegionServer>) -> Self {
         Self { server }
     }

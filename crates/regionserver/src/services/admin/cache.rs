@@ -16,7 +16,7 @@ pub(super) const METHODS: &[Method<RegionServer>] = methods![
     waits "GetCachedFilesList" => cached_files,
 ];
 
-/// Forgets the cached blocks of regions; those that are not here are named in the answer.
+/// Evicts the cached blocks of regions. The reply lists the regions that are not online here.
 fn clear_cache(
     server: &Arc<RegionServer>,
     request: pb::ClearRegionBlockCacheRequest,
@@ -37,13 +37,14 @@ fn clear_cache(
 
 fn evict(server: &RegionServer, region: &Region) -> usize {
     let files = region.stores().iter().flat_map(|store| store.files());
-    // Blocks are kept under the name of the file that has them; a reference's name begins with it.
+    // The cache has blocks under the name of the file that contains them; a reference's name begins
+    // with it.
     let blocks_of =
         |name: &str| server.cache.evict_file(FileId::of_name(name.split('.').next().unwrap_or(name)));
     files.map(|file| blocks_of(&file.name)).sum::<usize>() + region.evict_rows()
 }
 
-/// The files of which every block is in the cache.
+/// Returns the files of which every block is in the cache.
 fn cached_files(
     server: &Arc<RegionServer>,
     _: pb::GetCachedFilesListRequest,

@@ -1,4 +1,4 @@
-//! Compactions: asked for, switched, forgotten.
+//! Compactions: requests, switches, queues.
 
 use std::sync::Arc;
 

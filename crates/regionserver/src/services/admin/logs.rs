@@ -1,4 +1,4 @@
-//! HBase's log of slow and large calls (`SlowLogQueueService`), by the filters of its shell.
+//! HBase's log of slow and large calls (`SlowLogQueueService`), with the filters of its shell.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use prost::Message;
 use crate::services::method_table::Method;
 use crate::{RegionServer, methods};
 
-/// Java's package of the messages.
+/// The Java package of the messages.
 const PROTOS: &str = "org.apache.hadoop.hbase.shaded.protobuf.generated";
-/// The class of the request that GetLogEntries carries, without its package.
+/// The class of the request inside GetLogEntries, without its package.
 const REQUEST_CLASS: &str = "SlowLogResponseRequest";
 const SERVER_CLASS: &str = "HRegionServer";
 
@@ -29,7 +29,7 @@ pub(super) const METHODS: &[Method<RegionServer>] = methods![
     "GetSlowLogResponses" => responses,
 ];
 
-/// The request says which of the two logs it asks for, as in HBase: the call's name does not.
+/// As in HBase, the request, not the name of the call, selects one of the two logs.
 fn responses(
     server: &Arc<RegionServer>,
     request: pb::SlowLogResponseRequest,
@@ -59,7 +59,7 @@ fn entries(server: &Arc<RegionServer>, request: pb::LogRequest) -> Result<pb::Lo
     })
 }
 
-/// The filters of a request. An empty one is none (`LogHandlerUtils`).
+/// The filters of a request. An empty filter matches all calls (`LogHandlerUtils`).
 struct Filters<'a> {
     region: Option<&'a str>,
     table: Option<&'a str>,
@@ -83,7 +83,7 @@ impl<'a> Filters<'a> {
     }
 
     fn match_call(&self, call: &pb::SlowLogPayload) -> bool {
-        // The address is with or without its port.
+        // The filter may have the address with or without the port.
         let (client, region) = (&call.client_address[..], call.region_name());
         let host = client.rsplit_once(':').map_or(client, |(host, _)| host);
         let matches = [
@@ -132,7 +132,7 @@ fn payload(call: &SlowRequest, excess: Excess) -> pb::SlowLogPayload {
     }
 }
 
-/// The Java class of a call's request.
+/// Returns the Java class of a call's request.
 fn request_class(method: &str) -> String {
     match method {
         "ExecService" => format!("{PROTOS}.ClientProtos$CoprocessorServiceRequest"),
@@ -143,7 +143,7 @@ fn request_class(method: &str) -> String {
     }
 }
 
-/// What the call is about, as `ProtobufUtil.getSlowLogParams` says it.
+/// Describes the call as `ProtobufUtil.getSlowLogParams` does.
 fn param(method: &str, detail: &RequestDetail) -> String {
     let RequestDetail { region, row, text, actions } = detail;
     match method {

@@ -1,5 +1,5 @@
-//! What a master has done here: regions opened and closed, procedures run. The process around the
-//! server does it ([`ServerHooks`](crate::ServerHooks)).
+//! Calls by which a master opens and closes regions and runs procedures. The process around the
+//! server implements them ([`ServerHooks`](crate::ServerHooks)).
 
 use std::sync::Arc;
 

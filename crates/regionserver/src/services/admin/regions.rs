@@ -1,4 +1,4 @@
-//! Which regions are here, their files and load; flush, warm-up.
+//! The regions online here, their files and load; flush, warm-up.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{RegionServer, load, methods};
 pub(super) const METHODS: &[Method<RegionServer>] = methods![
     waits "FlushRegion" => flush,
     "GetOnlineRegion" => online_regions,
-    // Reads an index block, for the row at which to split.
+    // Reads an index block to find the split row.
     waits "GetRegionInfo" => region_info,
     "GetRegionLoad" => region_loads,
     "GetStoreFile" => store_files,
@@ -38,8 +38,8 @@ fn region_info(
     })
 }
 
-/// A region that still reads files of the region it came from must compact before it is cut or
-/// joined again.
+/// Returns true if the region may be split or merged: it must have compacted all references to
+/// files of its parent regions.
 fn is_splittable(region: &Region) -> bool {
     !region.info().is_meta() && !region.stores().iter().any(|store| store.has_references())
 }
