@@ -34,14 +34,14 @@
 //! threads do other work meanwhile, so that one region whose directory fails does not delay the
 //! flushes of others.
 //!
-//! A failed compaction (a file of the region cannot be read, or its output does not read back) is
-//! not retried at once, although every flush finds it due: it would read as much again, and most
-//! likely fail at the same place. The pause is ten times `hbase.server.pause`, twice as long each
-//! time, up to an hour; a user's request goes ahead of it.
+//! A failed compaction (a file of the region cannot be read, or verifying its output fails) is not
+//! retried immediately, although every flush finds it due: it would read as much again, and most
+//! likely fail at the same place. The pause is ten times `hbase.server.pause`, doubles with each
+//! failure, and is at most an hour. A compaction that a user requests does not wait for the pause.
 //!
-//! In-memory flushes have the priority of requests: they are short, and save a flush. All
-//! background threads let requests preempt them. The thread that keeps chunks ready for MemStores
-//! has the priority that compactions have when files pile up.
+//! In-memory flushes have the priority of requests: they are short, and save a flush. Requests can
+//! preempt all background threads. The thread that keeps chunks ready for MemStores has the
+//! priority that compactions have when files pile up.
 //!
 //! | module | contents |
 //! |---|---|
@@ -76,39 +76,39 @@ use crate::background::notifier::Notifier;
 use crate::limits::memstore::MemStoreGauge;
 use crate::limits::write_throttle::WriteThrottle;
 
-/// Jobs waiting in a queue at most.
+/// The maximum length of a queue.
 const QUEUE_JOBS_MAX: usize = 100_000;
-/// Jobs of a queue that [`Background::waiting`] tells of.
+/// The maximum number of jobs of a queue that [`Background::waiting`] returns.
 pub const SHOWN_MAX: usize = 200;
 
-/// From this compaction pressure on compactions are urgent: seven files in a store, by default,
-/// where three make a compaction and sixteen hold up flushes.
+/// From this compaction pressure on, compactions are urgent: by default at seven files in a store,
+/// where three files make a compaction due and sixteen block flushes.
 const URGENT_PRESSURE: f64 = 0.25;
 
-/// The first pause after a compaction that failed, in pauses of `hbase.server.pause`.
+/// The first pause after a failed compaction, as a multiple of `hbase.server.pause`.
 const COMPACTION_PAUSES: u32 = 10;
-/// The longest pause after a compaction that failed.
+/// The longest pause after a failed compaction.
 const COMPACTION_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 
 const FLUSH_TRIES: &str = "hbase.hstore.flush.retries.number";
 
-/// Threads.
+/// Numbers of threads, and retries.
 #[derive(Clone, Debug)]
 pub struct BackgroundConfig {
     /// `hbase.hstore.flusher.count`.
     pub flushers: usize,
-    /// `hbase.hstore.flush.retries.number`: how often a flush is tried in all.
+    /// `hbase.hstore.flush.retries.number`: the maximum number of tries of a flush.
     pub flush_tries: u32,
-    /// `hbase.server.pause`: how long after a flush that failed it is tried again.
+    /// `hbase.server.pause`: the pause before a failed flush is retried.
     pub flush_pause: Duration,
-    /// `hbase.regionserver.thread.compaction.small`: threads for compactions of few bytes.
+    /// `hbase.regionserver.thread.compaction.small`: threads for small compactions.
     pub small_compactors: usize,
-    /// `hbase.regionserver.thread.compaction.large`: threads for those of many.
+    /// `hbase.regionserver.thread.compaction.large`: threads for large compactions.
     pub large_compactors: usize,
-    /// `hbase.regionserver.thread.compaction.throttle`: how many bytes are many.
+    /// `hbase.regionserver.thread.compaction.throttle`: a compaction of more bytes is large.
     pub large_compaction_bytes: u64,
-    /// `hbase.regionserver.inmemory.compaction.pool.size`: threads for in-memory flushes, no more
-    /// than there are cores.
+    /// `hbase.regionserver.inmemory.compaction.pool.size`: threads for in-memory flushes, at most
+    /// the number of cores.
     pub in_memory_flushers: usize,
     /// `hbase.regionserver.compaction.enabled`.
     pub compactions_enabled: bool,
@@ -133,14 +133,14 @@ impl Default for BackgroundConfig {
 }
 
 impl BackgroundConfig {
-    /// The keys that [`Background::change_config`] takes new values of.
+    /// The keys whose values [`Background::change_config`] applies.
     pub const CHANGEABLE_KEYS: [&str; 3] =
         [FLUSH_TRIES, "hbase.server.pause", "hbase.regionserver.thread.compaction.throttle"];
 
     /// Reads HBase's keys.
     ///
     /// # Errors
-    /// When a value is not of its key's form.
+    /// [`ConfigError`] if a value is malformed.
     pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
         let threads = |key: &str, default: u64| Ok(conf.get_u64_or(key, default)?.clamp(1, 64) as usize);
         let flush_bytes = conf.get_size_or("hbase.hregion.memstore.flush.size", 128 << 20)?;
@@ -170,23 +170,23 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// What compactions of a region wait or run; the numbers are those of the messages.
+/// The compactions of a region that wait or run. The numbers are those of HBase's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionState {
     /// None.
     None = 0,
-    /// Of some files.
+    /// Compactions of some files.
     Minor = 1,
-    /// Of all files of a store.
+    /// Compactions of all files of a store.
     Major = 2,
     /// Both.
     MajorAndMinor = 3,
 }
 
-/// A compaction that waits: the region, and whether it is a major one.
+/// A waiting compaction: the region, and whether it is a major one.
 pub type WaitingCompaction = (Arc<Region>, bool);
 
-/// A compaction that was asked for.
+/// A requested compaction.
 #[derive(Clone)]
 struct Compaction {
     region: Arc<Region>,
@@ -195,14 +195,14 @@ struct Compaction {
 }
 
 impl Compaction {
-    /// What it is for: a queue holds one compaction of a key.
+    /// Returns the key of the job. A queue has at most one compaction with a key.
     fn key(&self) -> String {
         let family = self.family.as_deref().unwrap_or_default().escape_ascii();
         format!("{}/{family}/{}", self.region.info().encoded_name(), self.major)
     }
 }
 
-/// Jobs by key, each key once.
+/// A queue of jobs; each key is queued at most once.
 struct Queue<T> {
     state: Mutex<QueueState<T>>,
     arrived: Condvar,
@@ -219,7 +219,8 @@ impl<T> Queue<T> {
         Self { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
-    /// Appends a job, unless one of its key waits already. Returns true if it did.
+    /// Appends a job, unless a job with its key is waiting already. Returns true if the job was
+    /// appended.
     fn push(&self, key: String, job: T) -> bool {
         let mut state = self.state.lock();
         let known = state.waiting.iter().any(|(other, _)| *other == key);
@@ -231,7 +232,7 @@ impl<T> Queue<T> {
         true
     }
 
-    /// The next job; waits for one. `None` once stopped.
+    /// Returns the next job; blocks until there is one. Returns `None` once stopped.
     fn next(&self) -> Option<T> {
         let mut state = self.state.lock();
         loop {
@@ -260,7 +261,7 @@ impl<T> Queue<T> {
         self.state.lock().waiting.len()
     }
 
-    /// The first jobs that wait, as `read` tells of them.
+    /// Returns the first waiting jobs, mapped by `read`.
     fn waiting<R>(&self, read: impl Fn(&T) -> R) -> Vec<R> {
         self.state.lock().waiting.iter().take(SHOWN_MAX).map(|(_, job)| read(job)).collect()
     }
@@ -269,15 +270,15 @@ impl<T> Queue<T> {
 struct Shared {
     flushes: Queue<Arc<Region>>,
     flushers: usize,
-    /// Flushes that wait or run on the flushers' threads.
+    /// Number of flushes that wait or run on the flushers' threads.
     flushes_open: AtomicUsize,
     /// Notified when a flush has freed memory.
     notifier: Arc<Notifier>,
-    /// The unflushed bytes of the server, once there is one.
+    /// The unflushed bytes of the server, if there is one.
     memory: OnceLock<Arc<MemStoreGauge>>,
-    /// Writers to some region are held for its unflushed bytes.
+    /// True if writers to some region are held because of its unflushed bytes.
     region_is_throttled: AtomicBool,
-    /// Files of some region pile up.
+    /// True if files of some region pile up.
     files_pile_up: AtomicBool,
     in_memory_flushes: Queue<Arc<Region>>,
     /// Compactions whose size is not known yet, and small ones.
@@ -285,12 +286,11 @@ struct Shared {
     large_compactions: Queue<Compaction>,
     large_compaction_bytes: AtomicU64,
     compactions_enabled: AtomicBool,
-    /// Compactions that wait or run, by region: minor and major.
+    /// The number of minor and major compactions that wait or run, by region.
     compacting: Mutex<HashMap<String, (usize, usize)>>,
-    /// How often a compaction was asked for or ended.
+    /// How often a compaction was requested or ended.
     compaction_changes: AtomicU64,
-    /// Regions of which a thread makes a compaction, and other compactions of theirs, each key
-    /// once.
+    /// Regions that a thread is compacting, with their other compactions that wait, each key once.
     deferred: Mutex<HashMap<String, Vec<Compaction>>>,
     flush_failures: AtomicU64,
     flush_tries: AtomicU32,
@@ -302,20 +302,20 @@ struct Shared {
     compaction_pauses: Mutex<HashMap<String, CompactionPause>>,
 }
 
-/// A compaction that failed.
+/// Failed compactions of a region.
 struct CompactionPause {
-    /// How often in a row.
+    /// The number of consecutive failures.
     failures: u32,
-    /// Until when none is made that no user asks for.
+    /// Until then, only compactions that a user requests are run.
     until: Instant,
 }
 
-/// A flush that failed.
+/// A failed flush.
 struct FlushRetry {
     region: Arc<Region>,
     /// How often it was tried.
     tries: u32,
-    /// When to retry it; `None` once it was requested again.
+    /// When to retry it; `None` after it was requested again.
     at: Option<Instant>,
 }
 
@@ -326,7 +326,7 @@ pub struct Background {
     write_throttle: WriteThrottle,
     compaction_throughput: Arc<CompactionThroughputController>,
     supervisor: Supervisor,
-    /// Chunks for MemStores, once somebody keeps some ready.
+    /// The pool whose chunks are kept ready, if any.
     chunks: OnceLock<Arc<ChunkPool>>,
 }
 
@@ -334,7 +334,7 @@ impl Background {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// I/O error if a thread cannot be started.
     pub fn start(config: &BackgroundConfig) -> io::Result<Arc<Self>> {
         let shared = Arc::new(Shared {
             flushes: Queue::new(),
@@ -395,11 +395,11 @@ impl Background {
         Ok(())
     }
 
-    /// Keeps chunks for MemStores ready from here on, so that writers do not wait for the system to
-    /// give memory.
+    /// Starts a thread that keeps chunks for MemStores ready, so that writers do not wait for the
+    /// kernel to allocate memory.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// I/O error if the thread cannot be started.
     pub fn keep_chunks_ready(&self, chunks: &Arc<ChunkPool>) -> io::Result<()> {
         if self.chunks.set(chunks.clone()).is_err() {
             return Ok(());
@@ -413,45 +413,45 @@ impl Background {
         Ok(())
     }
 
-    /// Notified when a thread of the server dies.
+    /// Returns the supervisor, which is notified when a thread of the server dies.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
 
-    /// Says where to look whether memory is short. The first call counts.
+    /// Sets the gauge that shows whether memory is short. Only the first call has an effect.
     pub fn watch(&self, memory: &Arc<MemStoreGauge>) {
         let _ = self.shared.memory.set(Arc::clone(memory));
     }
 
-    /// Says whether writers to some region are held for its unflushed bytes.
+    /// Sets whether writers to some region are held because of its unflushed bytes.
     pub fn region_is_throttled(&self, is_throttled: bool) {
         self.shared.region_is_throttled.store(is_throttled, Ordering::Relaxed);
     }
 
-    /// Says how much compactions are wanted, by the neediest region
-    /// ([`Region::compaction_pressure`]).
+    /// Sets the highest compaction pressure of any region ([`Region::compaction_pressure`]).
     pub fn compactions_are_wanted(&self, pressure: f64) {
         self.shared.files_pile_up.store(pressure >= URGENT_PRESSURE, Ordering::Relaxed);
     }
 
-    /// Asks for a flush; says whether that is new.
+    /// Requests a flush. Returns true if it was not requested before.
     pub fn request_flush(&self, region: &Arc<Region>) -> bool {
         self.shared.request_flush(region)
     }
 
-    /// Asks for the flushes again that failed long enough ago.
+    /// Requests again the flushes that failed long enough ago.
     pub fn retry_flushes(&self, now: Instant) {
         self.shared.retry_flushes(now);
     }
 
-    /// Asks for the compaction that is due of a region, unless one failed not long ago; says
-    /// whether that is new.
+    /// Requests the due compaction of a region, unless one failed recently. Returns true if it was
+    /// not requested before.
     pub fn request_due_compaction(&self, region: &Arc<Region>, now: Instant) -> bool {
         self.shared.request_due_compaction(region, now)
     }
 
-    /// Asks for a compaction of one family or all; says whether that is new. A table may have them
-    /// switched off (`COMPACTION_ENABLED`), for users too, as in HBase.
+    /// Requests a compaction of one family or all. Returns true if it was not requested before. A
+    /// table may have compactions switched off (`COMPACTION_ENABLED`), as in HBase also those that
+    /// users request.
     pub fn request_compaction(&self, region: &Arc<Region>, family: Option<&[u8]>, major: bool) -> bool {
         self.shared.request_compaction(Compaction {
             region: region.clone(),
@@ -460,10 +460,10 @@ impl Background {
         })
     }
 
-    /// Flushes now, on this thread, and asks for a compaction if that is due.
+    /// Flushes on this thread, and requests a compaction if one is due.
     ///
     /// # Errors
-    /// What the region says.
+    /// Errors of [`Region::flush`].
     pub fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
         let outcome = region.flush();
         self.shared.compact_after(region, &outcome);
@@ -471,20 +471,20 @@ impl Background {
         outcome
     }
 
-    /// Switches compactions on or off; returns what was before. Those that run go on.
+    /// Switches compactions on or off. Returns the previous state. Running compactions continue.
     pub fn switch_compactions(&self, enabled: bool) -> bool {
         self.shared.compactions_enabled.swap(enabled, Ordering::Relaxed)
     }
 
     /// Changes how flushes are retried, and which compactions are large. The numbers of threads
-    /// stay.
+    /// stay the same.
     pub fn change_config(&self, config: &BackgroundConfig) {
         self.shared.flush_tries.store(config.flush_tries, Ordering::Relaxed);
         *self.shared.flush_pause.lock() = config.flush_pause;
         self.shared.large_compaction_bytes.store(config.large_compaction_bytes, Ordering::Relaxed);
     }
 
-    /// Forgets compactions that wait.
+    /// Removes all waiting compactions.
     pub fn clear_compactions(&self) {
         let queues = [&self.shared.compactions, &self.shared.large_compactions];
         let deferred: Vec<_> = self.shared.deferred.lock().values_mut().flat_map(std::mem::take).collect();
@@ -493,7 +493,7 @@ impl Background {
         }
     }
 
-    /// What compactions of a region wait or run.
+    /// Returns the state of a region's compactions that wait or run.
     pub fn compaction_state(&self, encoded_name: &str) -> CompactionState {
         match self.shared.compacting.lock().get(encoded_name) {
             None | Some((0, 0)) => CompactionState::None,
@@ -503,55 +503,56 @@ impl Background {
         }
     }
 
-    /// How many compactions of a region wait or run.
+    /// Returns the number of compactions of a region that wait or run.
     pub fn compactions_of(&self, encoded_name: &str) -> usize {
         self.shared.compacting.lock().get(encoded_name).map_or(0, |(minor, major)| minor + major)
     }
 
-    /// Holds back the answers of writers.
+    /// Returns the throttle that holds replies to writers.
     pub fn write_throttle(&self) -> &WriteThrottle {
         &self.write_throttle
     }
 
-    /// Notified when unflushed bytes should be checked: memory was freed, or runs out.
+    /// Returns the notifier for checks of unflushed bytes: memory was freed, or runs out.
     pub fn notifier(&self) -> &Arc<Notifier> {
         &self.shared.notifier
     }
 
-    /// How many threads flush, and how many flushes wait or run there.
+    /// Returns the number of flush threads, and of flushes that wait or run on them.
     pub fn flushers(&self) -> (usize, usize) {
         (self.shared.flushers, self.shared.flushes_open.load(Ordering::Relaxed))
     }
 
-    /// How fast flushes write that no caller waits for.
+    /// Returns the throughput limit of flushes that no caller waits for.
     pub fn flush_throughput(&self) -> &ThroughputController {
         &self.shared.flush_throughput
     }
 
-    /// How fast compactions write: the regions of the server share it.
+    /// Returns the throughput limit of compactions, which all regions of the server share.
     pub fn compaction_throughput(&self) -> &Arc<CompactionThroughputController> {
         &self.compaction_throughput
     }
 
-    /// Flushes and compactions that wait.
+    /// Returns the numbers of waiting flushes and compactions.
     pub fn queued(&self) -> (usize, usize) {
         let deferred: usize = self.shared.deferred.lock().values().map(Vec::len).sum();
         let compactions = self.shared.compactions.len() + self.shared.large_compactions.len();
         (self.shared.flushes.len(), compactions + deferred)
     }
 
-    /// How often a compaction was asked for or ended: while it stays, none has begun, and the files
-    /// of regions are as before unless they were flushed or loaded.
+    /// Returns how often a compaction was requested or ended. While the number is unchanged, no
+    /// compaction has begun, and the files of regions are unchanged unless they were flushed or
+    /// bulk loaded.
     pub fn compaction_changes(&self) -> u64 {
         self.shared.compaction_changes.load(Ordering::Relaxed)
     }
 
-    /// Whether a flush has failed and will be asked for again.
+    /// Returns true if a failed flush will be requested again.
     pub fn has_flushes_to_retry(&self) -> bool {
         !self.shared.flush_retries.lock().is_empty()
     }
 
-    /// Flushes and compactions that wait, the first [`SHOWN_MAX`] of each queue.
+    /// Returns the waiting flushes and compactions, the first [`SHOWN_MAX`] of each queue.
     pub fn waiting(&self) -> (Vec<Arc<Region>>, Vec<WaitingCompaction>) {
         let of_compaction = |compaction: &Compaction| (Arc::clone(&compaction.region), compaction.major);
         let queues = [&self.shared.compactions, &self.shared.large_compactions];
@@ -562,12 +563,12 @@ impl Background {
         (self.shared.flushes.waiting(Arc::clone), compactions)
     }
 
-    /// Flushes that failed.
+    /// Returns the number of failed flushes.
     pub fn flush_failures(&self) -> u64 {
         self.shared.flush_failures.load(Ordering::Relaxed)
     }
 
-    /// Drops what waits and ends the threads after what they do now.
+    /// Drops all waiting jobs and ends each thread after its current job.
     pub fn stop(&self) {
         self.shared.flushes.stop();
         self.shared.in_memory_flushes.stop();
@@ -615,7 +616,7 @@ impl Shared {
     }
 
     fn request_flush(&self, region: &Arc<Region>) -> bool {
-        // Counted first: a thread may have done it before this one goes on.
+        // Counted first: another thread may complete the flush before this one continues.
         self.flushes_open.fetch_add(1, Ordering::Relaxed);
         let added = self.flushes.push(region.info().encoded_name().to_owned(), region.clone());
         if !added {
@@ -624,8 +625,9 @@ impl Shared {
         added
     }
 
-    /// The cells stay in memory and in the WAL: after a pause the flush is asked for again, a few
-    /// times; then by the next write, or by the chore in its time. How often it was tried.
+    /// Schedules the retry of a failed flush, whose cells stay in memory and in the WAL. After a
+    /// pause the flush is requested again, a few times; after that by the next write or by the
+    /// chore. Returns how often the flush was tried.
     fn note_failed_flush(&self, region: &Arc<Region>) -> u32 {
         let mut retries = self.flush_retries.lock();
         let name = region.info().encoded_name();
@@ -675,11 +677,11 @@ impl Shared {
         self.request_compaction(Compaction { region: region.clone(), family: None, major: false })
     }
 
-    /// How often a compaction of the region failed in a row, and how long none is made by itself.
+    /// Records a failed compaction. Returns the number of consecutive failures, and the pause.
     fn note_failed_compaction(&self, region: &Arc<Region>) -> (u32, Duration) {
         let mut pauses = self.compaction_pauses.lock();
         let now = clock::monotonic();
-        // Closed regions are forgotten when their pause is over.
+        // Entries of closed regions are removed when their pause has ended.
         pauses.retain(|_, pause| now < pause.until + COMPACTION_PAUSE_MAX);
         let name = region.info().encoded_name();
         let failures = pauses.get(name).map_or(0, |pause| pause.failures).saturating_add(1);
@@ -694,7 +696,7 @@ impl Shared {
         if !enabled || !compaction.region.table().is_compaction_enabled() {
             return false;
         }
-        // Counted first: a thread may have done it before this one goes on.
+        // Counted first: another thread may complete the compaction before this one continues.
         self.count(&compaction, true);
         let added = self.compactions.push(compaction.key(), compaction.clone());
         if !added {
@@ -803,7 +805,7 @@ impl BackgroundPriority for Shared {
     }
 }
 
-/// The patience of compactions.
+/// The priority of compactions: urgent when files pile up.
 struct UntilFilesPileUp<'a>(&'a Shared);
 
 impl BackgroundPriority for UntilFilesPileUp<'_> {
@@ -816,7 +818,7 @@ impl BackgroundPriority for UntilFilesPileUp<'_> {
     }
 }
 
-/// Lowers the priority of this thread, on which `what` goes on.
+/// Lowers the priority of this thread, which runs `what`.
 fn yield_to_others(what: &str, nice: i32) {
     if let Err(error) = priority::lower(nice) {
         tracing::warn!(%error, "{what} at the priority of everything else");

@@ -1,12 +1,12 @@
-//! The RegionServer: which regions are online here, and the services that clients, the master and
-//! operators call.
+//! The RegionServer: the regions that are online here, and the services that clients, the master
+//! and operators call.
 //!
 //! ```text
 //! rpc::Service  ->  services                 decode, choose where to run   (`rpc` ends here)
 //!               ->  requests, coprocessor    requests over regions         (no sockets)
 //!               ->  online_regions           which region
 //!               ->  evenkeel_region::Region
-//! background: flushes and compactions on their own threads, leases and memory watched by a chore
+//! background: flush and compaction threads; a chore expires leases and watches memory
 //! ```
 //!
 //! | module | contents |
@@ -14,37 +14,37 @@
 //! | [`services`] | the RPC services; on which threads a call runs |
 //! | [`requests`] | Get, Mutate, Multi, Scan, bulk load; what may run on a connection's thread |
 //! | [`coprocessor`] | which regions have which built-in coprocessors, and their endpoints |
-//! | [`convert`] | protobuf messages to what regions understand, and back |
-//! | [`online_regions`] | [`OnlineRegions`], read without a lock; where moved regions went |
-//! | [`master_connection`] | what this server tells its master and asks of it |
-//! | [`limits`] | unflushed bytes; writers slow down before memory or files run out |
+//! | [`convert`] | protobuf messages to the operations of a region, and back |
+//! | [`online_regions`] | [`OnlineRegions`], read without a lock; where regions moved |
+//! | [`master_connection`] | the interface between this server and its master |
+//! | [`limits`] | unflushed bytes; slows writers down before memory or files run out |
 //! | [`background`] | flush and compaction threads, their throughput, the chore |
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes for reports |
 //! | [`request_counters`] | requests so far, by method |
 //! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
-//! | [`statistics`] | figures of the caches and the allocator, for the log |
-//! | `version` | the version that clients and masters are told |
+//! | [`statistics`] | statistics of the caches and the allocator, for the log |
+//! | `version` | the version that is reported to clients and masters |
 //!
 //! # Threads
-//! Reads of rows (Get, and Multi with nothing else) and plain writes run on the connection's own
-//! thread. The reply to a write is sent when the WAL's group commit calls back. A read takes what
-//! is in caches, and blocks of files that the kernel has in memory. A read that would have to wait
-//! for a disk, or for a block that another thread reads, returns
-//! [`WouldWait`](evenkeel_common::TryError::WouldWait) and is done again on a handler thread, so
-//! that a cold row does not hold up the other calls of the thread. The same holds for what takes
-//! long and for writes that have to wait (see [`inline`](requests::inline)). One wait is invisible
-//! from here: pages of an `mmap:` cache that the kernel has taken back. Writes that read first wait
-//! for the writes they build upon, on handler threads. Scans run on handler threads; those of
-//! system tables, and all admin calls, on threads of their own, so that user load cannot delay
-//! hbase:meta. Admin calls that wait for a disk have yet other threads.
+//! Reads of rows (Get, and Multi with only Gets) and plain writes run on the connection's thread.
+//! The reply to a write is sent when the WAL's group commit calls back. A read is served from the
+//! caches and from blocks of files in the kernel's page cache. A read that would block on a disk,
+//! or on a block that another thread is reading, returns
+//! [`WouldWait`](evenkeel_common::TryError::WouldWait) and restarts on a handler thread, so that a
+//! cold row does not delay the other calls of the thread. The same holds for long computations and
+//! for writes that would block (see [`inline`](requests::inline)). One kind of blocking cannot be
+//! detected here: page faults in an `mmap:` cache whose pages the kernel has reclaimed. Writes that
+//! read first wait on handler threads for the writes that they build upon. Scans run on handler
+//! threads. Scans of system tables and all admin calls have separate threads, so that user load
+//! cannot delay hbase:meta. Admin calls that wait for a disk have yet another set of threads.
 //!
 //! # Bounds
-//! Handler queues (rpc), background queues ([`background`]), unflushed bytes of all regions
-//! (`hbase.regionserver.global.memstore.size`). A reply has `hbase.server.scanner.max.result.size`
-//! bytes, or a part of the room for replies that clients have not taken, if that is less. A single
-//! row, which cannot be cut, has at most `hbase.table.max.rowsize` bytes, and takes of that room as
-//! it is read.
+//! Bounded are: handler queues (rpc), background queues ([`background`]), and unflushed bytes of
+//! all regions (`hbase.regionserver.global.memstore.size`). A reply is limited to
+//! `hbase.server.scanner.max.result.size`, or to a share of the free budget for unsent replies if
+//! that is less. A single row cannot be cut; it is limited to `hbase.table.max.rowsize`, and is
+//! charged to that budget as it is read.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -97,39 +97,39 @@ pub use self::requests::pending_reply::PendingReply;
 pub use self::requests::scanners::{ScannerLimits, Scanners};
 pub use self::version::{HBASE_VERSION, version_info};
 
-/// Called once with an outcome.
+/// A callback that is called once with an outcome.
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
-/// Calls of a RegionServer to the process around it.
+/// Calls from a RegionServer to the process around it.
 pub trait ServerHooks: Send + Sync {
-    /// Starts new WAL files; returns the encoded names of regions that should flush so that old
-    /// ones can go.
+    /// Starts new WAL files. Returns the encoded names of regions that must flush so that old WAL
+    /// files can be removed.
     ///
     /// # Errors
     /// `IOException` from the file system.
     fn roll_wal(&self) -> Result<Vec<Vec<u8>>>;
 
-    /// An operator asked the server to stop.
+    /// Called when an operator requests that the server stops.
     fn stop(&self, reason: &str);
 
-    /// An operator asked to read the configuration again.
+    /// Called when an operator requests to reload the configuration.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Any error of reading it.
     fn update_configuration(&self) -> Result<()>;
 
-    /// `ExecuteProcedures`: a master opens and closes regions here and has procedures run. Returns
-    /// once everything is queued; the outcomes go to the master by reports.
+    /// `ExecuteProcedures`: the master opens and closes regions here and runs procedures. Returns
+    /// when all of them are queued; their outcomes are reported to the master.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when the request is meant for another server of this address, or
-    /// where the master is of the same process and sends none.
+    /// `DoNotRetryIOException` if the request is for another server of this address, or if the
+    /// master is in the same process and sends no procedures.
     fn execute_procedures(&self, _request: pb::ExecuteProceduresRequest) -> Result<()> {
         Err(HBaseError::do_not_retry("this server's master sends it no procedures"))
     }
 
     /// `CloseRegion`: closes a region that the master does not expect here, or that an operator
-    /// names. Returns once the close has begun.
+    /// names. Returns when the close has begun.
     ///
     /// # Errors
     /// `NotServingRegionException`; as [`ServerHooks::execute_procedures`].
@@ -139,9 +139,9 @@ pub trait ServerHooks: Send + Sync {
 }
 
 /// A reply that can be cut takes at most this fraction (1/`REPLY_SHARE`) of the budget for replies:
-/// about that many are made at once.
+/// about this many are built concurrently.
 const REPLY_SHARE: u64 = 32;
-/// A reply may have this many bytes in any case.
+/// A reply may always have at least this many bytes.
 const REPLY_BYTES_MIN: u64 = 64 << 10;
 
 /// The parts of a RegionServer.
@@ -150,27 +150,27 @@ pub struct RegionServerParts {
     pub name: ServerName,
     /// The port of its web pages; 0 for none.
     pub info_port: u16,
-    /// `hbase.rootdir`.
+    /// The root directory, `hbase.rootdir`.
     pub root: PathBuf,
-    /// Limits and switches.
+    /// Its configuration.
     pub config: RegionServerConfig,
-    /// Wall-clock time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Blocks of store files, the same as its regions use.
+    /// The block cache, which its regions use, too.
     pub cache: Arc<dyn BlockCache>,
-    /// Replies that clients have not taken, the same as its RPC servers count them in.
+    /// The budget for unsent replies, in which its RPC servers count them.
     pub unsent: Arc<Budget>,
-    /// What its RPC servers count of calls, with the ledger of slow ones.
+    /// The call metrics of its RPC servers, with the ledger of slow calls.
     pub rpc_metrics: Arc<RpcMetrics>,
-    /// Where its regions' MemStores have their memory from.
+    /// The pool from which its regions' MemStores allocate chunks.
     pub chunks: Arc<ChunkPool>,
-    /// Nonces, the same as its regions use.
+    /// The nonces, which its regions use, too.
     pub nonces: Arc<NonceManager>,
-    /// Flush and compaction threads, the same as its regions report to.
+    /// The flush and compaction threads, to which its regions send requests.
     pub background: Arc<Background>,
-    /// What the process around it does.
+    /// The process around it.
     pub hooks: Arc<dyn ServerHooks>,
-    /// Its master.
+    /// The connection to its master.
     pub master: Arc<dyn MasterConnection>,
 }
 
@@ -180,7 +180,7 @@ pub struct RegionServer {
     info_port: u16,
     root: PathBuf,
     config: RegionServerConfig,
-    /// What periodic work goes by, which operators may change.
+    /// The configuration of periodic work, which operators may change.
     chore_config: ArcSwap<RegionServerConfig>,
     clock: Arc<dyn Clock>,
     cache: Arc<dyn BlockCache>,
@@ -194,13 +194,13 @@ pub struct RegionServer {
     counters: RequestCounters,
     stopping: AtomicBool,
     memory: Arc<MemStoreGauge>,
-    /// Some region approaches a limit: writes compute how long their replies are held.
+    /// True if some region approaches a limit: writes then compute how long to hold their replies.
     throttling: AtomicBool,
     schedule: background::chore::Schedule,
 }
 
 impl RegionServer {
-    /// A server with no regions.
+    /// Creates a server with no regions.
     pub fn new(parts: RegionServerParts) -> Arc<Self> {
         let lease_ms = parts.config.scanner_lease_ms;
         let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: limit, .. } =
@@ -237,8 +237,8 @@ impl RegionServer {
         })
     }
 
-    /// ClientService, AdminService, ClientMetaService and BootstrapNodeService of this server.
-    /// Calls that may wait run on `executor`'s threads.
+    /// Returns ClientService, AdminService, ClientMetaService and BootstrapNodeService of this
+    /// server. Calls that may block run on the threads of `executor`.
     pub fn services(self: &Arc<Self>, executor: &Arc<Executor>) -> Vec<Arc<dyn Service>> {
         vec![
             Arc::new(services::client::ClientService::new(self.clone(), executor.clone())),
@@ -248,19 +248,19 @@ impl RegionServer {
         ]
     }
 
-    /// The server's name.
+    /// Returns the server's name.
     pub fn name(&self) -> &ServerName {
         &self.name
     }
 
-    /// Limits and switches.
+    /// Returns the configuration.
     pub fn config(&self) -> &RegionServerConfig {
         &self.config
     }
 
-    /// Changes how fast flushes and compactions write and how long edits stay unflushed, from the
-    /// next round of the chore on, and what the stores of all regions choose compactions by. Other
-    /// limits stay.
+    /// Changes the throughput of flushes and compactions and the age limit of unflushed edits, from
+    /// the next round of the chore on, and the settings by which the stores of all regions select
+    /// compactions. Other limits stay the same.
     pub fn change_config(&self, config: &RegionServerConfig) {
         self.chore_config.store(Arc::new(self.config.with_changes_of(config)));
         self.schedule.tune_soon();
@@ -268,52 +268,53 @@ impl RegionServer {
         self.background.notifier().notify();
     }
 
-    /// The regions served here. The opener of a region adds it, and removes it before closing it.
+    /// Returns the regions that are online here. The opener of a region adds it, and removes it
+    /// before closing it.
     pub fn regions(&self) -> &OnlineRegions {
         &self.regions
     }
 
-    /// Open scanners.
+    /// Returns the open scanners.
     pub fn scanners(&self) -> &Scanners {
         &self.scanners
     }
 
-    /// Flush and compaction threads.
+    /// Returns the flush and compaction threads.
     pub fn background(&self) -> &Arc<Background> {
         &self.background
     }
 
-    /// What its block caches did and hold.
+    /// Returns the statistics of all block cache levels together.
     pub fn cache_stats(&self) -> CacheStats {
         self.cache.stats()
     }
 
-    /// What each level of its block caches did and holds: L1, and L2 if there is one.
+    /// Returns the statistics of each block cache level: L1, and L2 if there is one.
     pub fn cache_levels(&self) -> Vec<CacheStats> {
         self.cache.levels()
     }
 
-    /// The memory of its MemStores.
+    /// Returns the bytes of MemStore chunks that count as unflushed.
     pub fn memstore_chunk_bytes(&self) -> u64 {
         self.memory.chunk_bytes()
     }
 
-    /// Times of calls, and the slow ones.
+    /// Returns the times of calls, and the ledger of slow ones.
     pub fn rpc_metrics(&self) -> &RpcMetrics {
         &self.rpc_metrics
     }
 
-    /// Requests so far.
+    /// Returns the request counters.
     pub fn counters(&self) -> &RequestCounters {
         &self.counters
     }
 
-    /// Refuses all requests from now on.
+    /// Rejects all requests from here on.
     pub fn start_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// The region a request is for.
+    /// Returns the region that a request names.
     ///
     /// # Errors
     /// `RegionServerStoppedException` once stopping; otherwise as [`OnlineRegions::get`].
@@ -322,7 +323,7 @@ impl RegionServer {
         self.regions.get(convert::region::encoded_name(specifier)?, &specifier.value)
     }
 
-    /// Checks that the server takes requests.
+    /// Checks that the server accepts requests.
     ///
     /// # Errors
     /// `RegionServerStoppedException`.
@@ -334,35 +335,36 @@ impl RegionServer {
         Ok(())
     }
 
-    /// Whether answers to writes may have to be held. Three loads.
+    /// Returns true if replies to writes may have to be held. Takes three loads.
     fn may_throttle(&self) -> bool {
         self.memory.is_throttling() || self.throttling.load(Ordering::Relaxed)
     }
 
-    /// Counts a write that begins, after [`RegionServer::check_memstore_limit`] and before its hold
-    /// is computed.
+    /// Counts a write that begins. Called after [`RegionServer::check_memstore_limit`] and before
+    /// the hold is computed.
     fn note_written(&self, bytes: u64) {
         if self.memory.note(bytes) {
             self.background.notifier().notify();
         }
     }
 
-    /// Bytes of cells that a reply may have now, at a place where it can be cut:
-    /// `hbase.server.scanner.max.result.size`, and less while many replies wait for their clients,
-    /// so that all handlers together find room for theirs.
+    /// Returns the maximum bytes of cells in a reply that can be cut:
+    /// `hbase.server.scanner.max.result.size`, or less while many replies wait for their clients,
+    /// so that the replies of all handlers fit into the budget.
     fn result_bytes_max(&self) -> u64 {
         let share = (self.unsent.free() / REPLY_SHARE).max(REPLY_BYTES_MIN);
         self.config.result_bytes_max.min(share)
     }
 
-    /// As [`RegionServer::result_bytes_max`], of a client that does not know how to ask for the
-    /// rest: as much as leaves two thirds of the room to others.
+    /// As [`RegionServer::result_bytes_max`], for a client that cannot request the rest of a reply:
+    /// a third of the free budget.
     fn result_bytes_max_uncut(&self) -> u64 {
         (self.unsent.free() / 3).max(REPLY_BYTES_MIN)
     }
 
-    /// An empty buffer for the cells of a reply. It shares large values with their blocks as long
-    /// as there is room for replies: blocks that clients hold on to cannot leave the cache.
+    /// Creates an empty buffer for the cells of a reply. It shares large values with their blocks
+    /// only while at least half of the reply budget is free, because blocks pinned by clients
+    /// cannot be evicted.
     fn cells_for(&self, caller: &Caller) -> CellBuffer {
         match caller.takes_shared_values() && self.unsent.free() >= self.unsent.max() / 2 {
             true => CellBuffer::sharing(self.config.shared_value_bytes_min),
@@ -370,8 +372,8 @@ impl RegionServer {
         }
     }
 
-    /// How long to hold the reply to a write of `bytes` to these regions, see [`write_throttle`]:
-    /// the longest hold that any of them needs.
+    /// Returns how long to hold the reply to a write of `bytes` to these regions, see
+    /// [`write_throttle`]: the longest hold that any of them requires.
     fn hold_for<'a>(&self, regions: impl IntoIterator<Item = &'a Region>, bytes: u64) -> Duration {
         if !self.may_throttle() {
             return Duration::ZERO;
@@ -382,8 +384,8 @@ impl RegionServer {
         write_throttle::hold_for(pressure, 1.0).max(self.memory.hold_for(bytes))
     }
 
-    /// How long to hold the error of a write that was not begun, so that clients that retry at once
-    /// are slowed.
+    /// Returns how long to hold the error of a write that was rejected, to slow down clients that
+    /// retry immediately.
     fn hold_for_error(&self, error: &HBaseError) -> Duration {
         if error.kind() == ErrorKind::RegionTooBusy { write_throttle::HOLD_MAX } else { Duration::ZERO }
     }
@@ -394,7 +396,7 @@ impl RegionServer {
         self.hold_for([region], bytes)
     }
 
-    /// Answers a write after `hold`.
+    /// Wraps a callback so that it is called after `hold`.
     fn answer_after<T: Send + 'static>(&self, hold: Duration, done: Answer<T>) -> Answer<T> {
         if hold.is_zero() {
             return done;
@@ -403,12 +405,12 @@ impl RegionServer {
         Box::new(move |outcome| background.write_throttle().hold(hold, move || done(outcome)))
     }
 
-    /// Checks that there is memory for a write. Writes to hbase:meta are never refused: the cluster
-    /// needs them to recover.
+    /// Checks that there is memory for a write. Writes to hbase:meta are never rejected: the
+    /// cluster needs them to recover.
     ///
     /// # Errors
-    /// `RegionTooBusyException`, at which clients back off. HBase makes the handler wait; here no
-    /// thread may, and the answer waits instead.
+    /// `RegionTooBusyException`, at which clients back off. HBase blocks the handler instead; here
+    /// threads must not block, and the reply is held instead.
     fn check_memstore_limit(&self, region: &Region) -> Result<()> {
         if self.memory.is_full() && !region.info().is_meta() {
             let limit = self.config.global_memstore_bytes;

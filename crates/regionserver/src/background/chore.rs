@@ -1,6 +1,7 @@
-//! The chore: periodic work. Leases of scanners, the limit on unflushed bytes of all regions,
-//! flushes of what has been in memory for long or has become much, flushes that failed, compactions
-//! that are due, how fast both may write, and the lines of the caches and the allocator in the log.
+//! The chore: periodic work. It expires scanner leases, enforces the limit on unflushed bytes of
+//! all regions, requests flushes of old or numerous edits, retries failed flushes, requests due
+//! compactions, tunes the throughput of both, and logs the statistics of the caches and the
+//! allocator.
 //!
 //! It also checks unflushed bytes between its periods, when
 //! [`Background::notifier`](crate::Background::notifier) is notified.
@@ -25,14 +26,14 @@ use crate::limits::memstore::Unflushed;
 use crate::requests::scanners::OpenScanner;
 use crate::statistics;
 
-/// How often the chore looks.
+/// The period of the chore.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// How often regions are looked at while nothing is written, flushed, compacted, opened or closed,
-/// and nothing is due: with many of them it takes milliseconds.
+/// The period of checks of all regions while no data is written, flushed or compacted, no region is
+/// opened or closed, and no work is due: with many regions a check takes milliseconds.
 const QUIET_PERIOD: Duration = Duration::from_secs(10);
 
-/// The shortest time between two checks of unflushed bytes, however often it is notified.
+/// The minimum time between two checks of unflushed bytes, however often it is notified.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The thread that runs the chore. Dropping it ends the thread.
@@ -46,14 +47,14 @@ impl Chore {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// I/O error if it cannot be started.
     pub fn start(server: &Arc<RegionServer>) -> io::Result<Self> {
         let (stopped, notifier) = (Arc::<AtomicBool>::default(), Arc::clone(server.background.notifier()));
         let supervisor = server.background.supervisor().clone();
         let (server, is_stopped) = (Arc::clone(server), Arc::clone(&stopped));
         let run = move || {
             while !is_stopped.load(Ordering::Acquire) {
-                // A round that panics is logged, and the next one is another try.
+                // A round that panics is logged, and the next round tries again.
                 catch_and_log("the chore", || server.run_round());
                 let next = clock::monotonic() + PERIOD;
                 let is_before = || clock::monotonic() < next && !is_stopped.load(Ordering::Acquire);
@@ -77,7 +78,7 @@ impl Drop for Chore {
     }
 }
 
-/// What a region has not flushed, taken for its cells.
+/// Returns a region's unflushed bytes, measured by its cells.
 fn unflushed(region: &Arc<Region>) -> Unflushed {
     let is_flushing = region.is_flushing();
     let going = if is_flushing { region.snapshot_bytes() } else { 0 };
@@ -85,18 +86,18 @@ fn unflushed(region: &Arc<Region>) -> Unflushed {
     Unflushed { cells: bytes, bytes, going: going.min(bytes), is_flushing }
 }
 
-/// The same, taken for its chunks.
+/// Returns a region's unflushed bytes, measured by its chunks.
 fn by_chunks(region: &Arc<Region>, unflushed: Unflushed) -> Unflushed {
     let (bytes, frozen) = region.chunk_bytes();
     Unflushed { bytes, going: if unflushed.is_flushing { frozen.min(bytes) } else { 0 }, ..unflushed }
 }
 
-/// How much compactions are wanted by the region that needs one most.
+/// Returns the highest compaction pressure of any region.
 fn compaction_pressure(regions: &[Arc<Region>]) -> f64 {
     regions.iter().map(|region| region.compaction_pressure()).fold(0.0, f64::max)
 }
 
-/// When things are next due, milliseconds since 1970; 0 for at once.
+/// When tasks are next due, in milliseconds since 1970; 0 for immediately.
 #[derive(Debug, Default)]
 pub struct Schedule {
     tuning_ms: AtomicI64,
@@ -107,32 +108,32 @@ pub struct Schedule {
     conditions_ms: AtomicI64,
     report_ms: AtomicI64,
     reported: Reported,
-    /// When all regions were last looked at, and what was found.
+    /// When all regions were last checked, and the state found then.
     looked: Mutex<Option<(Instant, Stamp)>>,
-    /// While replies to writes are held.
+    /// `Some` while replies to writes are held.
     watermark: Mutex<Option<RunningActivity>>,
 }
 
 impl Schedule {
-    /// Whether something is due that has to look at the regions.
+    /// Returns true if a task is due that checks the regions.
     fn has_regions_due(&self, now_ms: i64) -> bool {
         let of_regions = [&self.tuning_ms, &self.compactions_ms, &self.flushes_ms];
         of_regions.into_iter().any(|next_ms| is_over(next_ms, now_ms))
     }
 
-    /// Has the next round look at the regions, and compute the throughput of compactions.
+    /// Makes the next round check the regions and compute the throughput of compactions.
     pub(crate) fn tune_soon(&self) {
         self.tuning_ms.store(0, Ordering::Relaxed);
         self.look_soon();
     }
 
-    /// Has the next round look at the regions.
+    /// Makes the next round check the regions.
     pub(crate) fn look_soon(&self) {
         *self.looked.lock() = None;
     }
 }
 
-/// What tells whether a look at the regions can find anything new: it does not while this stays.
+/// A summary of the regions' state: while it is unchanged, a check would find the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     unflushed_bytes: u64,
@@ -140,26 +141,26 @@ struct Stamp {
     compaction_changes: u64,
 }
 
-/// What the last report to the master said.
+/// The time and content of the last report to the master.
 #[derive(Debug, Default)]
 struct Reported {
     at_ms: AtomicI64,
     requests: AtomicU64,
 }
 
-/// Scanners may keep flushed cells up to this fraction (1/`FLUSHED_PART`) of the limit on unflushed
-/// cells.
+/// Scanners may pin flushed cells up to this fraction (1/`FLUSHED_PART`) of the limit on unflushed
+/// bytes.
 const FLUSHED_PART: u64 = 8;
 
-/// How often regions are asked for how long they hold edits.
+/// How often the age of regions' unflushed edits is checked.
 const FLUSH_CHECK_MS: i64 = 10_000;
-/// How often the ledger of slow requests looks whether a minute is over.
+/// How often the ledger of slow requests checks whether a minute has ended.
 const LEDGER_TICK_MS: i64 = 5_000;
 /// How often the ledger's samples are taken
 /// ([`SAMPLE_PERIOD`](evenkeel_metrics::conditions::SAMPLE_PERIOD)).
 const CONDITIONS_MS: i64 = 1_000;
 
-/// How long edits of hbase's own tables stay unflushed, whatever is set
+/// The maximum age of unflushed edits of system tables, whatever the settings are
 /// (`HRegion.SYSTEM_CACHE_FLUSH_INTERVAL`).
 const SYSTEM_FLUSH_MS: i64 = 300_000;
 
@@ -167,12 +168,12 @@ fn log_statistics(of: &str, line: Option<String>) {
     line.into_iter().for_each(|line| tracing::info!("{of}: {line}"));
 }
 
-/// Whether something is due.
+/// Returns true if a task is due.
 fn is_over(next_ms: &AtomicI64, now_ms: i64) -> bool {
     now_ms >= next_ms.load(Ordering::Relaxed)
 }
 
-/// Whether something is due, and then not before `period_ms` again.
+/// Returns true if a task is due; it is due again after `period_ms`.
 fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
     let due = is_over(next_ms, now_ms);
     if due {
@@ -182,7 +183,7 @@ fn is_due(next_ms: &AtomicI64, now_ms: i64, period_ms: i64) -> bool {
 }
 
 impl RegionServer {
-    /// Looks at what a round of the thread has to: at regions only if that can tell something new.
+    /// Runs a round of the thread. Checks the regions only if their state may have changed.
     pub(crate) fn run_round(&self) {
         match self.is_quiet() {
             true => self.look_at_clocks(self.clock.now_ms()),
@@ -194,7 +195,7 @@ impl RegionServer {
         }
     }
 
-    /// Whether a look at the regions would find what the last one found.
+    /// Returns true if a check of the regions would find what the last one found.
     pub(crate) fn is_quiet(&self) -> bool {
         let looked = *self.schedule.looked.lock();
         looked.is_some_and(|(at, stamp)| clock::monotonic() < at + QUIET_PERIOD && stamp == self.stamp())
@@ -218,14 +219,14 @@ impl RegionServer {
             && !background.has_flushes_to_retry()
     }
 
-    /// Looks once at everything that depends on time.
+    /// Runs all periodic work once.
     pub fn run_chore(&self) {
         let now_ms = self.clock.now_ms();
         self.look_at_clocks(now_ms);
         self.look_at_regions(now_ms);
     }
 
-    /// What grows with the number of regions.
+    /// Runs the tasks whose cost grows with the number of regions.
     fn look_at_regions(&self, now_ms: i64) {
         let regions = self.regions.all();
         self.check_memstores(&regions);
@@ -247,7 +248,7 @@ impl RegionServer {
         }
     }
 
-    /// What does not.
+    /// Runs the tasks whose cost does not depend on the number of regions.
     fn look_at_clocks(&self, now_ms: i64) {
         self.memory.expire_nonces();
         let expired = self.scanners.expire();
@@ -281,7 +282,7 @@ impl RegionServer {
         self.report_load(since_ms, now_ms, requests.saturating_sub(before));
     }
 
-    /// Measures unflushed bytes, and asks for the flushes that are wanted
+    /// Measures unflushed bytes, and requests the flushes that are needed
     /// ([`memstore`](crate::limits::memstore)).
     fn check_memstores(&self, regions: &[Arc<Region>]) {
         let (unflushed, need) = self.memory.measure(clock::monotonic(), || self.unflushed(regions));
@@ -294,7 +295,7 @@ impl RegionServer {
         need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
     }
 
-    /// Tells the ledger while replies to writes are held.
+    /// Records in the ledger while replies to writes are held.
     fn note_watermark(&self, regions: &[Arc<Region>]) {
         let mut watermark = self.schedule.watermark.lock();
         match (self.may_throttle(), watermark.is_some()) {
@@ -306,7 +307,7 @@ impl RegionServer {
         }
     }
 
-    /// What replies to writes are held for.
+    /// Returns the reason why replies to writes are held.
     fn watermark_subject(&self, regions: &[Arc<Region>]) -> String {
         if self.memory.is_throttling() {
             return "unflushed bytes of the server".to_owned();
@@ -317,12 +318,12 @@ impl RegionServer {
         format!("{what} of {}", region.info().name_text())
     }
 
-    /// Ends scanners that keep too much of what was flushed; see
+    /// Closes scanners that pin too many flushed bytes; see
     /// [`scanners`](crate::requests::scanners).
     fn end_holders_of_flushed(&self, regions: &[Arc<Region>]) {
         let bytes_max = self.config.global_memstore_bytes / FLUSHED_PART;
         let out_bytes = self.memory.chunks_out();
-        // Most of the time there is nothing to look at chunk by chunk for.
+        // Usually this cheap check suffices, and no chunks need to be examined.
         if out_bytes <= bytes_max {
             return;
         }
@@ -340,7 +341,7 @@ impl RegionServer {
         }
     }
 
-    /// By cells; by chunks where these are what brings the limit nearer.
+    /// Measures all regions by their cells, or by their chunks if these are closer to the limit.
     fn unflushed(&self, regions: &[Arc<Region>]) -> Vec<Unflushed> {
         let by_cells: Vec<_> = regions.iter().map(unflushed).collect();
         match by_cells.iter().map(|region| region.cells).sum::<u64>() < self.memory.chunk_bytes() {
@@ -358,8 +359,8 @@ impl RegionServer {
         throughput.set_limit(config.compaction.limit(pressure, off_peak));
     }
 
-    /// Asks for compactions that are due by time: a region that is not written to is not flushed
-    /// either, and nothing else would look.
+    /// Requests compactions that are due by time: a region without writes is not flushed, so no
+    /// flush checks it.
     fn check_compactions(&self, regions: &[Arc<Region>]) {
         let due = |region: &&Arc<Region>| {
             region.needs_compaction() || region.next_compaction_bytes(None, false) > 0
@@ -381,7 +382,7 @@ impl RegionServer {
     }
 }
 
-/// Whether a region has edits that should have been flushed by now.
+/// Returns true if a region has edits that should have been flushed by now.
 fn has_old_edits(config: &RegionServerConfig, region: &Region, now_ms: i64) -> bool {
     let is_system = region.info().table().is_system();
     let period_ms = match is_system {
@@ -389,8 +390,8 @@ fn has_old_edits(config: &RegionServerConfig, region: &Region, now_ms: i64) -> b
         false => config.periodic_flush_ms_of(region.table()),
     };
     let Some(since_ms) = region.oldest_edit_ms().filter(|_| period_ms > 0) else { return false };
-    // An encoded name is a hash: regions that were written to at once flush one after the
-    // other.
+    // An encoded name is a hash, so regions that were written to at the same time flush at
+    // different times.
     let spread_ms = config.periodic_flush_spread_ms.max(1);
     let of_name = |sum: i64, byte: u8| (sum.wrapping_mul(31) + i64::from(byte)).rem_euclid(spread_ms);
     let spread = region.info().encoded_name().bytes().fold(0_i64, of_name);

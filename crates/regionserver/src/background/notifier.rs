@@ -1,10 +1,10 @@
-//! [`Notifier`]: wakes the one thread that waits for it.
+//! [`Notifier`]: wakes one waiting thread.
 
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// For one thread that waits. Rings that no caller waits for are one.
+/// Wakes one waiting thread. Notifications that arrive while it does not wait count as one.
 #[derive(Debug, Default)]
 pub struct Notifier {
     notified: Mutex<bool>,
@@ -12,13 +12,13 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Wakes the thread that waits, or the next one that does.
+    /// Wakes the waiting thread, or the next one that waits.
     pub fn notify(&self) {
         *self.notified.lock() = true;
         self.changed.notify_one();
     }
 
-    /// Waits for a notification; false when `until` comes first.
+    /// Waits for a notification. Returns false if `until` comes first.
     pub fn wait(&self, until: Instant) -> bool {
         let mut notified = self.notified.lock();
         while !*notified {

@@ -1,29 +1,30 @@
-//! [`CompactionTuning`]: how fast compactions may write, by need and hour
+//! [`CompactionTuning`]: the throughput limit of compactions, by pressure and hour
 //! (`PressureAwareCompactionThroughputController`, `NoLimitThroughputController`); [`FlushTuning`]:
-//! the same of flushes (`PressureAwareFlushThroughputController`).
+//! that of flushes (`PressureAwareFlushThroughputController`).
 
 use chrono::Timelike;
 use evenkeel_common::config::ConfigError;
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, TimeUnit};
 
-/// HBase's controller without a limit; its full class name ends so.
+/// The suffix of the class name of HBase's controller without a limit.
 const NO_LIMIT: &str = "NoLimitThroughputController";
 
-/// HBase's controller of flushes that has one.
+/// The suffix of the class name of HBase's flush controller with a limit.
 const FLUSH_LIMIT: &str = "PressureAwareFlushThroughputController";
 
-/// Hours of the day, by the machine's own time, in which clients want little.
+/// Hours of the day with little load from clients, in the machine's time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffPeakHours {
-    /// The first of them, 0 to 23.
+    /// The first off-peak hour, 0 to 23.
     pub start: u32,
-    /// The first after them; may be before `start`, over midnight.
+    /// The first hour after them; less than `start` if they span midnight.
     pub end: u32,
 }
 
 impl OffPeakHours {
-    /// From `hbase.offpeak.start.hour` and `hbase.offpeak.end.hour`; `None` when there are none.
+    /// From `hbase.offpeak.start.hour` and `hbase.offpeak.end.hour`; `None` if these are not set or
+    /// invalid.
     fn new(start: i64, end: i64) -> Option<Self> {
         let hour = |hour: i64| u32::try_from(hour).ok().filter(|hour| *hour < 24);
         let hours = hour(start).zip(hour(end)).map(|(start, end)| Self { start, end });
@@ -33,7 +34,7 @@ impl OffPeakHours {
         hours.filter(|hours| hours.start != hours.end)
     }
 
-    /// Whether an hour is one of them.
+    /// Returns true if an hour is off-peak.
     pub fn contains(&self, hour: u32) -> bool {
         match self.start < self.end {
             true => (self.start..self.end).contains(&hour),
@@ -45,13 +46,13 @@ impl OffPeakHours {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct CompactionTuning {
-    /// `hbase.hstore.compaction.throughput.lower.bound`: bytes a second while there is little to
-    /// do.
+    /// `hbase.hstore.compaction.throughput.lower.bound`: bytes per second at no compaction
+    /// pressure.
     pub lower: u64,
-    /// `hbase.hstore.compaction.throughput.higher.bound`: bytes a second just before files hold up
-    /// flushes.
+    /// `hbase.hstore.compaction.throughput.higher.bound`: bytes per second just before the number
+    /// of files blocks flushes.
     pub higher: u64,
-    /// `hbase.hstore.compaction.throughput.offpeak`: bytes a second in off-peak hours.
+    /// `hbase.hstore.compaction.throughput.offpeak`: bytes per second in off-peak hours.
     pub off_peak: u64,
     /// `hbase.hstore.compaction.throughput.tune.period`.
     pub period_ms: i64,
@@ -75,7 +76,7 @@ impl Default for CompactionTuning {
 }
 
 impl CompactionTuning {
-    /// What it reads.
+    /// The keys that it reads.
     pub(crate) const KEYS: [&str; 7] = [
         "hbase.hstore.compaction.throughput.lower.bound",
         "hbase.hstore.compaction.throughput.higher.bound",
@@ -89,7 +90,7 @@ impl CompactionTuning {
     /// Reads HBase's keys.
     ///
     /// # Errors
-    /// When a value is not of its key's form.
+    /// [`ConfigError`] if a value is malformed.
     pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
         let default = Self::default();
         let bytes = |key: &str, default: u64| Ok(conf.get_i64_or(key, default as i64)?.max(1) as u64);
@@ -109,7 +110,7 @@ impl CompactionTuning {
         })
     }
 
-    /// Whether it is an off-peak hour now, by the machine's own time.
+    /// Returns true if it is an off-peak hour, in the machine's time zone.
     pub fn is_off_peak(&self, now_ms: i64) -> bool {
         let hour = || {
             chrono::DateTime::from_timestamp_millis(now_ms)
@@ -118,8 +119,9 @@ impl CompactionTuning {
         self.off_peak_hours.is_some_and(|hours| hour().is_some_and(|hour| hours.contains(hour)))
     }
 
-    /// Bytes a second that compactions may write; `None` for as many as they can: when files hold
-    /// up flushes, nothing is saved by waiting. `pressure` is that of the neediest region.
+    /// Returns the limit in bytes per second for compactions. `None` for no limit: when files block
+    /// flushes, throttling saves nothing. `pressure` is the highest compaction pressure of any
+    /// region.
     pub fn limit(&self, pressure: f64, off_peak: bool) -> Option<u64> {
         if self.unlimited || pressure > 1.0 {
             return None;
@@ -132,14 +134,14 @@ impl CompactionTuning {
     }
 }
 
-/// How fast flushes may write that no caller waits for.
+/// The throughput limits of flushes that no caller waits for.
 #[derive(Clone, Debug)]
 pub struct FlushTuning {
     /// `hbase.regionserver.flush.throughput.controller` names the controller with a limit.
     pub limited: bool,
-    /// `hbase.hstore.flush.throughput.lower.bound`: bytes a second while little is unflushed.
+    /// `hbase.hstore.flush.throughput.lower.bound`: bytes per second while little is unflushed.
     pub lower: u64,
-    /// `hbase.hstore.flush.throughput.upper.bound`: bytes a second just before the lower limit of
+    /// `hbase.hstore.flush.throughput.upper.bound`: bytes per second just before the lower limit of
     /// unflushed bytes.
     pub upper: u64,
 }
@@ -151,7 +153,7 @@ impl Default for FlushTuning {
 }
 
 impl FlushTuning {
-    /// What it reads.
+    /// The keys that it reads.
     pub(crate) const KEYS: [&str; 3] = [
         "hbase.regionserver.flush.throughput.controller",
         "hbase.hstore.flush.throughput.lower.bound",
@@ -161,7 +163,7 @@ impl FlushTuning {
     /// Reads HBase's keys.
     ///
     /// # Errors
-    /// When a value is not of its key's form.
+    /// [`ConfigError`] if a value is malformed.
     pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
         let default = Self::default();
         let bytes = |key, default: u64| Ok(conf.get_i64_or(key, default as i64)?.max(1) as u64);
@@ -173,8 +175,8 @@ impl FlushTuning {
         })
     }
 
-    /// Bytes a second that flushes may write; `None` for as many as they can. `pressure` is the
-    /// part of the lower limit that is unflushed.
+    /// Returns the limit in bytes per second for flushes; `None` for no limit. `pressure` is the
+    /// fraction of the lower limit that is unflushed.
     pub fn limit(&self, pressure: f64) -> Option<u64> {
         let span = self.upper.saturating_sub(self.lower) as f64;
         (self.limited && pressure < 1.0).then(|| self.lower + length::whole(span * pressure.max(0.0)))
