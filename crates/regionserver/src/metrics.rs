@@ -1,12 +1,12 @@
-//! What a RegionServer tells of itself, by HBase's names: one file for each record, or for each
-//! part of a large one.
+//! The metrics of a RegionServer, by HBase's names: one file for each record, or for each part of a
+//! large one.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`block_cache`] | blockCache*, l1Cache* and l2Cache* of sub=Server |
 //! | [`ipc`] | sub=IPC |
 //! | [`jvm`] | JvmMetrics: memory and threads of the process |
-//! | [`ledger`] | sub=Ledger: what slow requests waited for |
+//! | [`ledger`] | sub=Ledger: the causes of the waits of slow requests |
 //! | [`memory`] | sub=Memory |
 //! | `rates` | meters of sub=Server |
 //! | [`regions`] | sub=Regions |
@@ -16,8 +16,8 @@
 //! | [`table_requests`] | sub=TableRequests, of each table |
 //! | [`tables`] | sub=Tables |
 //!
-//! Each function reads what others count, and appends to a record or makes one. Nothing is kept
-//! between two calls. sub=WAL and sub=IO are made where they are counted:
+//! Each function reads counters that other code maintains, and appends to a record or creates one.
+//! It keeps no state between two calls. sub=WAL and sub=IO are created where they are counted:
 //! [`evenkeel_wal::metrics::record`] and
 //! [`IoMetrics::record`](evenkeel_hfile::io_metrics::IoMetrics::record).
 
@@ -44,19 +44,19 @@ use evenkeel_region::region::{Region, RegionLoad};
 
 use crate::Background;
 
-/// What several records tell of a region, read once.
+/// The state of a region, read once for several records.
 pub struct RegionReport {
     /// The region.
     pub region: Arc<Region>,
     /// Its sizes and counts.
     pub load: RegionLoad,
-    /// Compactions that wait or run.
+    /// The number of compactions that wait or run.
     pub compactions: u64,
-    /// Flushes that run.
+    /// The number of running flushes.
     pub flushes: u64,
 }
 
-/// Reads regions, and sorts them by their encoded names.
+/// Reads the state of regions, sorted by encoded name.
 pub fn reports(regions: Vec<Arc<Region>>, background: &Background) -> Vec<RegionReport> {
     let report = |region: Arc<Region>| RegionReport {
         load: region.load(),
@@ -69,12 +69,12 @@ pub fn reports(regions: Vec<Arc<Region>>, background: &Background) -> Vec<Region
     reports
 }
 
-/// The beginning of the names of a table's metrics.
+/// Returns the prefix of the names of a table's metrics.
 fn table_prefix(table: &TableName) -> String {
     format!("Namespace_{}_table_{}", table.namespace(), table.qualifier())
 }
 
-/// An age or a size of a report, which is never negative.
+/// Converts an age or a size of a report, which is never negative.
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

@@ -31,7 +31,7 @@ use crate::requests::caller::{Caller, Reply};
 use crate::requests::pending_reply::PendingReply;
 use crate::{Background, MasterConnection, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
 
-/// When the clock of a test stands at first.
+/// The initial time of a test's clock.
 pub const START_MS: i64 = 1_000_000;
 
 struct NoHooks;
@@ -48,14 +48,14 @@ impl ServerHooks for NoHooks {
     }
 }
 
-/// A master that keeps what it is told, and wants no heartbeats unless a test asks for them.
+/// A master that records the calls to it. It requests no heartbeats unless a test sets an interval.
 #[derive(Default)]
 pub struct TestMaster {
-    /// How often it wants heartbeats.
+    /// The interval of heartbeats.
     pub report_interval: Mutex<Option<Duration>>,
-    /// The host name by which it knows the server; by the server's own name when empty.
+    /// The host name by which it knows the server; empty for the server's name.
     pub seen_hostname: Mutex<String>,
-    /// What it was told, in this order: the RPC's or the step's name, and what it was about.
+    /// The calls to it in order: the name of the RPC or step, and its subject.
     pub told: Mutex<Vec<(&'static str, String)>>,
     /// The heartbeats.
     pub reports: Mutex<Vec<pb::ServerLoad>>,
@@ -120,16 +120,16 @@ impl MasterConnection for TestMaster {
 pub struct TestServer {
     pub server: Arc<RegionServer>,
     pub clock: Arc<ManualClock>,
-    /// The room for replies: 1 GiB.
+    /// The budget for replies: 1 GiB.
     pub unsent: Arc<Budget>,
-    /// What its regions share.
+    /// The environment that its regions share.
     pub env: Arc<RegionEnv>,
-    /// Has what the server told its master.
+    /// Records the server's calls to its master.
     pub master: Arc<TestMaster>,
 }
 
 impl TestServer {
-    /// A server with no region.
+    /// Creates a server with no region.
     pub fn new(config: RegionServerConfig) -> Self {
         Self::over(Arc::new(MemoryFileSystem::new()), config, WalConfig::default())
     }
@@ -151,7 +151,7 @@ impl TestServer {
         Self::of(fs, config, WalConfig::default(), (cache, ChunkPool::new(2)))
     }
 
-    /// A server with no region, of these parts.
+    /// Creates a server with no region, from these parts.
     pub fn of(
         fs: Arc<dyn FileSystem>,
         config: RegionServerConfig,
@@ -182,7 +182,7 @@ impl TestServer {
         Self { server, clock, unsent, env, master }
     }
 
-    /// A server with one region of all rows.
+    /// Creates a server with one region that covers all rows.
     pub fn with_region() -> (Self, Arc<Region>) {
         let server = Self::new(RegionServerConfig::default());
         let region = server.open(b"", b"", table());
@@ -254,7 +254,7 @@ pub fn table() -> TableDescriptor {
     TableDescriptor::new("t".parse().expect("legal")).with_family(family)
 }
 
-/// A client of today, with the default codec.
+/// A recent client, with the default codec.
 pub fn caller() -> Caller {
     Caller {
         codec: Some((CellCodec::KeyValue, None)),
@@ -265,7 +265,7 @@ pub fn caller() -> Caller {
     }
 }
 
-/// A client that wants cells inside messages.
+/// A client that expects cells inside messages.
 pub fn caller_without_codec() -> Caller {
     Caller { codec: None, ..caller() }
 }
@@ -286,33 +286,33 @@ pub fn specifier(region: &Region) -> pb::RegionSpecifier {
     convert::region::specifier(region.info())
 }
 
-/// A request's cell block.
+/// Returns the cell block of a request.
 pub fn block(cells: &[KeyValue]) -> CellBlockReader {
     let mut writer = CellBlockWriter::new(CellCodec::KeyValue, None);
     cells.iter().for_each(|cell| writer.push(&cell.as_cell()));
     CellBlockReader::new(CellCodec::KeyValue, writer.into_bytes().expect("not compressed").into())
 }
 
-/// The cells beside a reply, as `row/qualifier=value`.
+/// Returns the cells in a reply's cell block, as `row/qualifier=value`.
 pub fn cells_of<M>(reply: Reply<M>) -> Vec<String> {
     key_values_of(reply).iter().map(text).collect()
 }
 
-/// The cells beside a reply.
+/// Returns the cells in a reply's cell block.
 pub fn key_values_of<M>(reply: Reply<M>) -> Vec<KeyValue> {
     let Some(block) = reply.block else { return Vec::new() };
     let bytes = block.into_bytes().expect("not compressed");
     CellBlockReader::new(CellCodec::KeyValue, bytes.into()).map(|cell| cell.expect("well formed")).collect()
 }
 
-/// A cell as `row/qualifier=value`.
+/// Formats a cell as `row/qualifier=value`.
 pub fn text(cell: &KeyValue) -> String {
     let cell = cell.as_cell();
     let parts = [cell.row(), b"/", cell.qualifier(), b"=", cell.value()].concat();
     String::from_utf8_lossy(&parts).into_owned()
 }
 
-/// Runs what answers through a [`PendingReply`], and waits for the answer.
+/// Starts an operation that answers through a [`PendingReply`], and waits for the reply.
 pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result<Answer<M>, HBaseError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     start(PendingReply::to_function(move |outcome: Result<Reply<M>>| {
@@ -325,7 +325,7 @@ pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result
     receiver.recv().expect("an answer")
 }
 
-/// A reply whose cells were read.
+/// A reply with parsed cells.
 #[derive(Debug)]
 pub struct Answer<M> {
     pub message: M,

@@ -5,7 +5,6 @@
 //! bytes: if the bytes after the row of a Get equal those of the Get before it, only the row is
 //! decoded and the Get is of the same *kind*. Everything else is decoded as a message. Likewise,
 //! [`Entries`] writes the result of a Get whose cells are in the cell block as a few bytes.
-//! belong.
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::varint::{read_varint, varint_len, write_varint};

@@ -1,4 +1,4 @@
-//! Requests as clients send them, and as nobody should.
+//! Valid requests as clients send them, and invalid ones.
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, KeyValue, RegionInfo};
@@ -354,7 +354,7 @@ fn exceptions_name_their_class_and_begin_as_java_prints_them() {
     assert!(text.starts_with(b"org.apache.hadoop.hbase.DoNotRetryIOException: no\n\tat "));
 }
 
-/// A cell as it lies in a block with tags, whatever its tags are.
+/// Returns a cell block of one cell with tags, whatever its tags are.
 fn tagged_block(timestamp: i64, kind: CellType, tags: &[u8]) -> CellBlockReader {
     let mut key_value = KeyValue::new(b"r", b"f", b"q", timestamp, kind, b"").to_bytes().to_vec();
     if !tags.is_empty() {

@@ -3,7 +3,6 @@
 //!
 //! It aggregates the first family of the scan. The first of its qualifiers is the value, and for
 //! the median, the second is the weight.
-//! and for the median the second the weight.
 
 use std::sync::Arc;
 

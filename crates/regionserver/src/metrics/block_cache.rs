@@ -1,9 +1,10 @@
 //! The block cache in sub=Server.
 //!
-//! HBase counts lookups by the type of block; here they are counted by four categories. The index
-//! is shown as `LeafIndex`, bloom filters as `BloomChunk`, and the types that are never looked up,
-//! because they are read when a file is opened, as 0. HBase tells lookups that cache what they miss
-//! from others; here all are shown as such. Regions have no replicas, so all are primary.
+//! HBase counts lookups by the type of block; here they are counted by four categories. Index
+//! lookups are reported as `LeafIndex`, bloom filters as `BloomChunk`. Types that are never looked
+//! up, because they are read when a file is opened, are reported as 0. HBase separates lookups that
+//! cache their misses from others; here all are reported as caching. Regions have no replicas, so
+//! all are primary.
 
 use evenkeel_block_cache::{BlockCategory, CacheStats};
 use evenkeel_metrics::Record;
@@ -19,7 +20,7 @@ pub fn append(record: &mut Record, levels: &[CacheStats]) {
     append_l2(record, levels.get(1).copied().unwrap_or_default());
 }
 
-/// A part of lookups, from 0 to 1.
+/// Returns a fraction of lookups, from 0 to 1.
 fn ratio(part: u64, stats: &CacheStats) -> f64 {
     match stats.hit_count() + stats.miss_count() {
         0 => 0.0,
@@ -28,7 +29,7 @@ fn ratio(part: u64, stats: &CacheStats) -> f64 {
 }
 
 fn append_sizes(record: &mut Record, all: &CacheStats, levels: &[CacheStats]) {
-    // With two levels the second has the data blocks; with one, the few of an index count, too.
+    // With two levels, L2 has the data blocks. With one, its few index blocks count, too.
     let data_blocks = levels.last().map_or(0, |level| level.blocks.saturating_sub(level.rows));
     record
         .gauge("blockCacheFreeSize", "Size of the block cache that is not occupied.", all.free_bytes())
@@ -63,7 +64,7 @@ fn append_lookups(record: &mut Record, all: &CacheStats) {
     );
 }
 
-/// Names of the types of blocks, and the category as which each is counted.
+/// The block types of HBase's metrics, and the category that each is counted under.
 const TYPES: [(&str, &str, Option<BlockCategory>); 10] = [
     ("blockCacheDataMissCount", "blockCacheDataHitCount", Some(BlockCategory::Data)),
     ("blockCacheLeafIndexMissCount", "blockCacheLeafIndexHitCount", Some(BlockCategory::Index)),

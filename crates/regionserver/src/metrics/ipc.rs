@@ -1,14 +1,14 @@
 //! sub=IPC: the RPC server's calls, queues and connections.
 //!
 //! HBase has a queue for each kind of handler. Here most calls run on their connection's thread and
-//! are in no queue; those that wait for a handler are shown in the queue of HBase's that has the
-//! same work: General has General, Admin and Decode.
+//! are never queued. Calls that wait for a handler are reported under the HBase queue for the same
+//! work: General includes General, Admin and Decode.
 
 use evenkeel_common::ErrorKind;
 use evenkeel_metrics::{Ranges, Record};
 use evenkeel_rpc::{CallClass, CallValue, Executor, RpcMetrics, RpcStats};
 
-/// Exceptions that have a counter of their own, by the suffix of its name.
+/// Exceptions with a separate counter, and the suffix of its name.
 const EXCEPTIONS: [(&str, &str, ErrorKind); 12] = [
     (
         "OutOfOrderScannerNextException",
@@ -56,8 +56,8 @@ const EXCEPTIONS: [(&str, &str, ErrorKind); 12] = [
     ("requestTooBig", "Number of requests that were too large", ErrorKind::RequestTooBig),
 ];
 
-/// Counters of what does not happen here: no call changes the order of a queue, nothing is
-/// authenticated or under a quota yet.
+/// Counters of events that do not happen here: no call is reordered in a queue, authenticated, or
+/// subject to a quota.
 const ZERO: [(&str, &str); 9] = [
     (
         "numGeneralCallsDropped",
@@ -76,7 +76,7 @@ const ZERO: [(&str, &str); 9] = [
     ("exceptions.rpcThrottling", "Number of requests that were throttled by a quota"),
 ];
 
-/// The record of a server, whose beans are named after `of`: `RegionServer` or `Master`.
+/// Creates the record of a server; `of` in the bean's name is `RegionServer` or `Master`.
 pub fn record(
     (of, context): (&'static str, &'static str),
     metrics: &RpcMetrics,

@@ -2,32 +2,32 @@
 //!
 //! | HBase | here |
 //! |---|---|
-//! | MemHeapUsedM | resident memory that is no file's |
+//! | MemHeapUsedM | resident anonymous memory |
 //! | MemHeapCommittedM | resident memory |
-//! | MemHeapMaxM, MemMaxM | the memory that the process may take |
+//! | MemHeapMaxM, MemMaxM | the memory limit of the process |
 //! | MemNonHeapUsedM, MemNonHeapCommittedM | resident memory of files: the program, mapped caches |
-//! | ThreadsRunnable | threads that run or could |
+//! | ThreadsRunnable | running or runnable threads |
 //! | ThreadsBlocked | threads that wait for a disk |
-//! | ThreadsWaiting | threads that sleep |
-//! | Gc* | 0: nothing is collected |
+//! | ThreadsWaiting | sleeping threads |
+//! | Gc* | 0: there is no garbage collector |
 //!
-//! Each is read from the kernel when it is asked for: one file, and one for each thread.
+//! All are read from the kernel on demand: one file, and one more for each thread.
 
 use std::fs;
 use std::path::Path;
 
 use evenkeel_metrics::Record;
 
-/// What is known of the process otherwise.
+/// Properties of the process that the kernel does not provide.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessFacts<'a> {
     /// The process, as HBase names it: `RegionServer` or `Master`.
     pub process_name: &'a str,
-    /// The memory that the process may take, in bytes.
+    /// The memory limit of the process, in bytes.
     pub memory_bytes_max: u64,
 }
 
-/// The record.
+/// Creates the record.
 pub fn record(facts: ProcessFacts<'_>) -> Record {
     let mut record = Record::new("JvmMetrics", "jvm", "name=JvmMetrics");
     record.tag("ProcessName", facts.process_name).tag("SessionId", "");
@@ -64,7 +64,7 @@ fn append_threads(record: &mut Record, threads: Threads) {
         .gauge("ThreadsTerminated", "Number of terminated threads", threads.terminated);
 }
 
-/// Memory of the process, in KiB; 0 where the kernel does not tell.
+/// Memory of the process, in KiB; 0 if the kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Status {
     resident_kib: u64,
@@ -87,7 +87,7 @@ impl Status {
     }
 }
 
-/// Threads by what they do.
+/// Numbers of threads by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Threads {
     runnable: u64,
@@ -114,8 +114,8 @@ impl Threads {
     }
 }
 
-/// The kernel's letter for the state of a thread. Its name may have any character but ends with the
-/// last parenthesis.
+/// Returns the kernel's letter for the state of a thread. The thread name before it may contain any
+/// character, but ends at the last parenthesis.
 fn state_of(task: &Path) -> Option<char> {
     let stat = fs::read_to_string(task.join("stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

@@ -2,7 +2,7 @@
 
 use evenkeel_metrics::{Ledger, Ranges, Record};
 
-/// The record.
+/// Creates the record.
 pub fn record(ledger: &Ledger) -> Record {
     let mut record = Record::new("Ledger", "regionserver", "name=RegionServer,sub=Ledger");
     let (slow, left_out) = ledger.counts();

@@ -1,5 +1,5 @@
-//! sub=Memory. HBase's tuner moves memory between MemStores and the block cache; here both are
-//! fixed, so what the tuner does is 0.
+//! sub=Memory. HBase's tuner moves memory between MemStores and the block cache. Here both sizes
+//! are fixed, so the tuner's metrics are 0.
 
 use evenkeel_block_cache::CacheStats;
 use evenkeel_metrics::{Interval, Ranges, Record};
@@ -25,7 +25,7 @@ const HISTOGRAMS: [(&str, &str); 6] = [
     ),
 ];
 
-/// The record: unflushed bytes of cells, the memory of MemStores, and the block cache.
+/// Creates the record: unflushed bytes of cells, the memory of MemStores, and the block cache.
 pub fn record(memstore_bytes: u64, memstore_heap_bytes: u64, cache: &CacheStats) -> Record {
     let mut record = Record::new("Memory", "regionserver", "name=RegionServer,sub=Memory");
     for (name, description) in HISTOGRAMS {

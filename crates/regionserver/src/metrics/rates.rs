@@ -1,7 +1,7 @@
-//! Meters of sub=Server: requests a second, and bulk loads.
+//! Meters of sub=Server: requests per second, and bulk loads.
 //!
-//! The rate of the last period is that between two reads, as a gauge; the averages over minutes are
-//! [`Meter`](evenkeel_metrics::Meter)'s.
+//! The gauge of the last period's rate covers the time between two reads of it. The averages over
+//! minutes are those of [`Meter`](evenkeel_metrics::Meter).
 
 use evenkeel_metrics::{Ranges, Record};
 use evenkeel_region::region::RegionEnv;

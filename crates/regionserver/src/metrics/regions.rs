@@ -1,14 +1,14 @@
 //! sub=Regions: sizes and counts of each region.
 //!
-//! What HBase has for each store, `memstoreOnlyRowReadsCount` and `mixedRowReadsCount`, is not
-//! counted: it would cost every read of a row.
+//! HBase's metrics of each store, `memstoreOnlyRowReadsCount` and `mixedRowReadsCount`, are not
+//! counted, because counting them would make every read of a row slower.
 
 use evenkeel_metrics::Record;
 use evenkeel_region::region::RegionCount;
 
 use super::{RegionReport, table_prefix, unsigned};
 
-/// The record.
+/// Creates the record.
 pub fn record(reports: &[RegionReport], now_ms: i64) -> Record {
     let mut record = Record::new("Regions", "regionserver", "name=RegionServer,sub=Regions");
     for report in reports {
@@ -58,7 +58,7 @@ fn append_gauges(record: &mut Record, prefix: &str, report: &RegionReport) {
         .real(name("currentRegionCacheRatio"), "The percentage of caching completed for this region.", 0.0);
 }
 
-/// Flushes and compactions.
+/// Appends the metrics of flushes and compactions.
 fn append_work(record: &mut Record, prefix: &str, report: &RegionReport, now_ms: i64) {
     let counts = report.region.counts();
     let mut add = |name: &str, description: &'static str, value: u64| {
@@ -93,7 +93,7 @@ fn append_work(record: &mut Record, prefix: &str, report: &RegionReport, now_ms:
     add("maxFlushQueueSize", "Max number of flushes queued for this region", report.flushes);
 }
 
-/// The counters of requests of a region.
+/// The request counters of a region.
 const REQUESTS: [(&str, &str, RegionCount); 9] = [
     (
         "readRequestCount",

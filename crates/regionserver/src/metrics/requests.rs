@@ -6,7 +6,7 @@ use evenkeel_region::region::{Operation, TableOperationTimes};
 
 use crate::{RegionServer, RequestKind};
 
-/// Operations that take so long are counted as slow (`hbase.ipc.slow.metric.time`).
+/// Operations that take at least this long count as slow (`hbase.ipc.slow.metric.time`).
 const SLOW_MS: u64 = 1000;
 
 /// The counters of slow operations.
@@ -30,8 +30,8 @@ const SLOW: [(&str, &str, Operation); 5] = [
     ("slowAppendCount", "The number of Appends that took over 1000ms to complete", Operation::Append),
 ];
 
-/// Counters of what there is not here yet, or is not counted: MOB files, hedged reads, pauses of a
-/// garbage collector.
+/// Counters of features that do not exist here or are not counted: MOB files, hedged reads, pauses
+/// of a garbage collector.
 const ZERO: [&str; 18] = [
     "cellsCountCompactedFromMob",
     "cellsCountCompactedToMob",
@@ -53,7 +53,7 @@ const ZERO: [&str; 18] = [
     "blockBytesScannedCount",
 ];
 
-/// The same, of gauges. Bytes read are HDFS's, and 0 on a local file system in HBase, too.
+/// Gauges of such features. Bytes read are HDFS's, and are 0 on a local file system in HBase, too.
 const ZERO_GAUGES: [&str; 12] = [
     "mobFileCacheCount",
     "mobFileCacheHitPercent",

@@ -1,7 +1,7 @@
-//! [`ServerSource`]: everything a RegionServer tells, read when a sink asks.
+//! [`ServerSource`]: all metrics of a RegionServer, read when a sink requests them.
 //!
-//! One source makes all records, so that regions are listed and read once for the three records
-//! that tell of them.
+//! One source creates all records, so that regions are listed and read once for the three records
+//! that cover them.
 
 use std::sync::{Arc, Weak};
 
@@ -29,21 +29,21 @@ pub struct SourceNames {
 
 /// See the module's documentation.
 pub struct ServerSource {
-    /// The server, as long as it runs.
+    /// The server; the source does not keep it alive.
     pub server: Weak<RegionServer>,
-    /// What its user regions are opened with.
+    /// The environment that its user regions are opened with.
     pub env: Arc<RegionEnv>,
-    /// Its logs.
+    /// Its WALs.
     pub wals: Vec<Arc<Wal>>,
-    /// Its calls.
+    /// The monitor of its calls.
     pub rpc: RpcMonitor,
-    /// Its handlers.
+    /// Its handler threads.
     pub executor: Arc<Executor>,
     /// Its wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Its names.
+    /// The names for tags.
     pub names: SourceNames,
-    /// What the process may use, in bytes.
+    /// The memory limit of the process, in bytes.
     pub memory_bytes_max: u64,
 }
 

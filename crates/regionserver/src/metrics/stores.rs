@@ -1,4 +1,4 @@
-//! The part of sub=Server that is of regions, their stores and their logs.
+//! The part of sub=Server about regions, their stores and their WALs.
 
 use evenkeel_metrics::Record;
 use evenkeel_region::metrics::StoreMetrics;
@@ -63,12 +63,12 @@ impl Sizes {
         self.blocked += counts.get(RegionCount::Blocked);
     }
 
-    /// Bytes of files and MemStores.
+    /// Returns the bytes of files and MemStores.
     pub fn bytes(&self) -> u64 {
         self.store_file_bytes + self.memstore_bytes
     }
 
-    /// Bytes of a region in the mean.
+    /// Returns the mean size of a region in bytes.
     pub fn mean_region_bytes(&self) -> u64 {
         self.bytes().checked_div(self.regions).unwrap_or(0)
     }

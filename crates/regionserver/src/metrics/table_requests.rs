@@ -10,7 +10,7 @@ use evenkeel_region::region::{Operation, OperationTimes, TableOperationTimes};
 use super::stores::Sizes;
 use super::table_prefix;
 
-/// The records; `sizes` are those of the tables.
+/// Creates the records. `sizes` are the sizes of the tables.
 pub(super) fn records(all: &TableOperationTimes, sizes: &BTreeMap<&TableName, Sizes>) -> Vec<Record> {
     let of_table = |(table, times): (TableName, Arc<OperationTimes>)| {
         let name = format!("TableRequests_{}", table_prefix(&table));

@@ -1,4 +1,5 @@
-//! sub=Tables: sizes and counts of each table with regions here, and its flushes and compactions.
+//! sub=Tables: sizes and counts of each table with regions here, and of its flushes and
+//! compactions.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use evenkeel_region::metrics::StoreMetrics;
 use super::stores::Sizes;
 use super::{RegionReport, table_prefix, unsigned};
 
-/// The sizes of each table.
+/// Sums the sizes of regions for each table.
 pub(super) fn sizes(reports: &[RegionReport]) -> BTreeMap<&TableName, Sizes> {
     let mut tables = BTreeMap::<&TableName, Sizes>::new();
     for report in reports {
@@ -18,7 +19,7 @@ pub(super) fn sizes(reports: &[RegionReport]) -> BTreeMap<&TableName, Sizes> {
     tables
 }
 
-/// The record.
+/// Creates the record.
 pub(super) fn record(tables: &BTreeMap<&TableName, Sizes>, metrics: &StoreMetrics) -> Record {
     let mut record = Record::new("Tables", "regionserver", "name=RegionServer,sub=Tables");
     record.gauge("numTables", "Number of tables in the metrics system", tables.len() as u64);

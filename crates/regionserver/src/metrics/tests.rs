@@ -15,7 +15,7 @@ use crate::background::CompactionState;
 use crate::load::region_load;
 use crate::testing::{TestServer, cell, put};
 
-/// The names without the suffixes of histograms.
+/// Returns the names of metrics, without the suffixes of histograms.
 fn names(record: &Record) -> BTreeSet<&str> {
     let all: BTreeSet<&str> = record.metrics.iter().map(|metric| &*metric.name).collect();
     assert_eq!(all.len(), record.metrics.len(), "no name is there twice");
@@ -206,7 +206,7 @@ fn all_records_of_a_server_have_each_name_once_and_the_names_of_dashboards() {
     requests::append(&mut of_server, &test.server, &test.env.operation_times);
     stores::append(&mut of_server, &all, &test.env.stores.metrics, &[&test.env.wal]);
     block_cache::append(&mut of_server, &test.server.cache_levels());
-    // Section 12 of the contract: what common dashboards and exporters read.
+    // Section 12 of the contract: the metrics that common dashboards and exporters read.
     let wanted = "regionCount storeFileCount storeFileSize memStoreSize readRequestCount writeRequestCount \
         totalRequestCount blockCacheCountHitPercent blockCacheExpressHitPercent blockCacheHitCount \
         blockCacheMissCount blockCacheEvictionCount blockCacheSize blockCacheFreeSize l1CacheHitRatio \

@@ -21,7 +21,6 @@
 //! If the request has a token, any problem with a file is answered with `loaded: false`, as HBase
 //! does. The tool then checks the files and regions again, splits files where needed, and gives up
 //! after a number of rounds.
-//! itself after some rounds.
 
 use std::io;
 use std::path::{Path, PathBuf};

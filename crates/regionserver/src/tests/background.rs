@@ -1,4 +1,4 @@
-//! Flushes and compactions that were asked for.
+//! Requested flushes and compactions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::RegionServerConfig;
 use crate::background::{Background, BackgroundConfig, CompactionState};
 use crate::testing::*;
 
-/// Queues that nobody empties.
+/// Creates queues without threads.
 fn idle() -> Arc<Background> {
     Background::start(&BackgroundConfig {
         flushers: 0,
@@ -101,8 +101,8 @@ fn what_was_asked_for_is_done() {
     }
 }
 
-/// Two threads compact. One has long to do with a region of which another compaction is asked for:
-/// the other thread goes on with other regions.
+/// Two threads compact. One is busy for long with a region for which another compaction is
+/// requested: the other thread continues with other regions.
 #[test]
 fn compactions_of_one_region_do_not_hold_up_those_of_others() {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());
@@ -154,8 +154,8 @@ fn what_is_written_becomes_flat_behind_the_writer() {
     for n in 0..3000_u32 {
         put(&region, &[cell(format!("{n:05}").as_bytes(), b"q", &[7; 1000])]);
     }
-    // A node of the list has a header of 16 bytes and a link of 8 at least; a record and its entry
-    // are 16 in all.
+    // A skip list node has a header of 16 bytes and at least one link of 8 bytes. A flat record and
+    // its entry have 16 bytes together.
     let is_flat = || {
         let size = region.memstore_size();
         size.cells == 3000 && size.heap_bytes - size.data_bytes < 24 * size.cells
@@ -168,7 +168,7 @@ fn what_is_written_becomes_flat_behind_the_writer() {
     assert_eq!(region.load().store_files, 0);
 }
 
-/// The nice values of this process's threads, by their names.
+/// Returns the nice values of this process's threads with a name.
 fn nice_values(name: &str) -> Vec<i32> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("linux").flatten();
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
@@ -177,8 +177,8 @@ fn nice_values(name: &str) -> Vec<i32> {
     of_name.filter_map(nice).collect()
 }
 
-/// Waits until a thread of this name is seen with this value: a list of threads may miss one while
-/// others come and go.
+/// Waits until a thread of this name has this value. A list of threads may miss one while others
+/// start and end.
 fn wait_for_nice(name: &str, nice: i32) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !nice_values(name).contains(&nice) {
@@ -187,8 +187,8 @@ fn wait_for_nice(name: &str, nice: i32) {
     }
 }
 
-/// A server over a file system with faults, and a region whose MemStore is flushed at 2 MiB, and
-/// writers to which are held from 4 MiB on.
+/// Creates a server over a file system with faults, and a region whose MemStore is flushed at 2 MiB
+/// and whose writers are held from 4 MiB on.
 fn with_small_region() -> (FaultyFileSystem, TestServer, Arc<Region>) {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());
     let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
@@ -196,7 +196,7 @@ fn with_small_region() -> (FaultyFileSystem, TestServer, Arc<Region>) {
     (fs, server, region)
 }
 
-/// A gate that does not outlast a test that fails: its server waits for its threads.
+/// A gate that opens when its test fails, because dropping the server waits for its threads.
 struct OpenAtLast(Gate);
 
 impl Drop for OpenAtLast {
@@ -205,7 +205,7 @@ impl Drop for OpenAtLast {
     }
 }
 
-/// Stops a file of a flush where it is made, and where some blocks are written.
+/// Blocks a flush where it creates its file, and where it writes some blocks.
 fn gates_of_a_flush(fs: &FaultyFileSystem) -> [OpenAtLast; 2] {
     let gates = [Gate::new(), Gate::new()];
     fs.inject(Fault::on(Op::Create, "/.tmp/").waits_for(&gates[0]));
@@ -218,7 +218,7 @@ fn put_kib(region: &Arc<Region>, kib: u32) {
     cells.iter().for_each(|cell| put(region, std::slice::from_ref(cell)));
 }
 
-/// Also for one that was asked for again while the first had hardly begun.
+/// Waits for all flushes, also for one that was requested while the first had hardly begun.
 fn wait_for_flushes(server: &TestServer) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while server.server.background().flushers().1 > 0 {
@@ -289,8 +289,8 @@ fn small_flushes_need_no_thread() {
     made.0.open();
 }
 
-/// Two flushes of 1.5 MiB, and a compaction of them that is held where its file is made and where
-/// some blocks are written.
+/// Makes two flushes of 1.5 MiB, and a compaction of them that is blocked where it creates its file
+/// and where it writes some blocks.
 fn compaction_of_two_files(
     server: &TestServer,
     region: &Arc<Region>,
@@ -327,7 +327,7 @@ fn a_compaction_that_nobody_waits_for_yields_to_its_end() {
     written.0.open();
 }
 
-/// The thread that compacts a store of `files` files, after a run of the chore.
+/// Returns the name of the thread that compacts a store of `files` files, after a run of the chore.
 fn compacts(files: u8) -> String {
     let (fs, server, region) = with_small_region();
     let background = server.server.background();
@@ -357,7 +357,7 @@ fn compactions_yield_the_processor_and_flushers_do_not() {
     let background = Background::start(&BackgroundConfig::default()).expect("threads");
     let deadline = Instant::now() + Duration::from_secs(10);
     let compact = || ["compact-small-0", "compact-large-0"].map(nice_values);
-    // A thread gives itself its name, and then its priority, when it first runs.
+    // A thread sets its name, and then its priority, when it first runs.
     while !compact().iter().all(|values| values.contains(&nice_above_process(REDUCED_NICE)))
         || nice_values("flush-0").is_empty()
     {
@@ -369,7 +369,7 @@ fn compactions_yield_the_processor_and_flushers_do_not() {
     background.stop();
 }
 
-/// A test that fails does not wait for the flush.
+/// Removes the limit when a test fails, so that it does not wait for the flush.
 struct NoLimitAtLast<'a>(&'a ThroughputController);
 
 impl Drop for NoLimitAtLast<'_> {
@@ -378,7 +378,7 @@ impl Drop for NoLimitAtLast<'_> {
     }
 }
 
-/// The limit is a beat in half a second, then one in a minute: until memory is short.
+/// The limit allows a beat per half second, then one per minute, until memory is short.
 #[test]
 fn a_flush_keeps_its_limit_until_memory_is_short() {
     let (_fs, server, region) = with_small_region();
@@ -396,7 +396,7 @@ fn a_flush_keeps_its_limit_until_memory_is_short() {
     assert_eq!(region.load().store_files, 0);
     server.server.memory.note(server.server.config().global_memstore_low_bytes);
     wait_for_flushes(&server);
-    // What was written after it began may be flushed, too: memory is short.
+    // Cells written after the flush began may be flushed, too, because memory is short.
     assert!((1..=2).contains(&region.load().store_files), "{}", region.load().store_files);
 }
 
@@ -434,8 +434,8 @@ fn a_flush_that_failed_is_tried_again_after_a_pause_and_not_for_ever() {
     assert_eq!(retry(later()), (13, 2), "the next one is tried as often");
 }
 
-/// Every flush finds the compaction due: only what a user asks for is made before its pause is
-/// over.
+/// Every flush finds the compaction due, but only one that a user requests runs before the pause
+/// ends.
 #[test]
 fn a_compaction_that_failed_is_not_made_again_at_once() {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());

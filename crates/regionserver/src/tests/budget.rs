@@ -1,15 +1,15 @@
-//! Writers that push faster than the disk takes: memory stays within its budget, answers come late
-//! but come, nobody is refused.
+//! Writers that push faster than the disk accepts: memory stays within its budget, replies are
+//! delayed but arrive, and no writer is rejected.
 //!
-//! What is bounded, and by what:
+//! The bounds:
 //!
-//! - chunks of MemStores: `global_memstore_bytes`, and of each region the rest of a chunk that is
-//!   written and of one that is flushed
-//! - the log's queue: two buffers of `WalConfig::queue_bytes_max`: what is filled, and what is
+//! - chunks of MemStores: `global_memstore_bytes`, and for each region the rest of a chunk that is
+//!   being written and of one that is being flushed
+//! - the log's queue: two buffers of `WalConfig::queue_bytes_max`: one being filled, one being
 //!   written
 //!
-//! Over memory that stands for a disk, without sockets; a whole server with all its parts is in
-//! `tests/memory_budget.rs` of the crate `evenkeel`.
+//! The test runs over memory in place of a disk, without sockets. A whole server with all its parts
+//! is in `tests/memory_budget.rs` of the crate `evenkeel`.
 //!
 //! `EVENKEEL_BUDGET_SECONDS=300 cargo test -p evenkeel-regionserver --lib --release budget --
 //! --nocapture` runs the long form, and prints its figures.
@@ -34,7 +34,7 @@ use crate::limits::write_throttle::HOLD_MAX;
 use crate::testing::*;
 
 const REGIONS: usize = 6;
-/// The regions are busy to very different degrees: the writers of each.
+/// The number of writers of each region: the regions have very different loads.
 const WRITERS_OF_REGION: [usize; REGIONS] = [6, 3, 2, 1, 1, 1];
 const GLOBAL_BYTES: u64 = 48 << 20;
 const QUEUE_BYTES: usize = 4 << 20;
@@ -42,9 +42,9 @@ const VALUE_BYTES: usize = 1000;
 const CELLS_PER_PUT: usize = 20;
 /// Rows of a region: few, so that compactions keep the files small.
 const ROWS: u64 = 200;
-/// A block of a file takes so long: about 8 MB/s to each thread that writes one.
+/// The time to write a block of a file: about 8 MB/s for each thread that writes one.
 const BLOCK_TIME: Duration = Duration::from_millis(8);
-/// The longest hold, which nobody comes near on a quiet machine.
+/// The longest hold, which no call comes near on a quiet machine.
 const P99_MAX: Duration = HOLD_MAX;
 
 const ROW_NAMES: [&[u8]; REGIONS] = [b"a", b"b", b"c", b"d", b"e", b"f"];
@@ -61,12 +61,11 @@ impl Load {
     fn new(fs: &FaultyFileSystem) -> (Self, Vec<Arc<Region>>) {
         let config = RegionServerConfig {
             global_memstore_bytes: GLOBAL_BYTES,
-            // HBase's default: 5 % of so little is full long before a flush has ended.
+            // HBase's default: 5 % of such a small limit is full long before a flush has ended.
             global_memstore_low_bytes: GLOBAL_BYTES / 100 * 95,
             ..RegionServerConfig::default()
         };
-        // Small files of the log, which are archived, and deleted by the test, as regions are
-        // flushed.
+        // Small WAL files, which are archived as regions are flushed, and which the test deletes.
         let wal = WalConfig { queue_bytes_max: QUEUE_BYTES, roll_bytes: 8 << 20, ..WalConfig::default() };
         let server = TestServer::over(Arc::new(fs.clone()), config, wal);
         let table: TableDescriptor = table();
@@ -108,7 +107,7 @@ impl Load {
     }
 }
 
-/// Deletes what nobody reads any more, as the master's cleaners do.
+/// Deletes files that no reader needs, as the master's cleaners do.
 fn clean(fs: &MemoryFileSystem) {
     for entry in fs.list(Path::new("/hbase/oldWALs")).unwrap_or_default() {
         fs.delete(&entry.path).expect("deleted");

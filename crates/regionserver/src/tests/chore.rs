@@ -1,4 +1,4 @@
-//! What depends on time, and writers before limits.
+//! Periodic work, and writers near limits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -150,7 +150,7 @@ fn regions_are_not_looked_at_again_while_nothing_happens() {
     assert!(!is_quiet(), "nobody has looked yet");
     look();
     put(&region, &[cell(b"a", b"q", b"1")]);
-    // Cells that no request brought are counted by a look.
+    // A check counts cells that no request wrote.
     server.server.run_chore();
     assert!(!is_quiet(), "a write");
     look();
@@ -180,7 +180,8 @@ fn regions_are_not_looked_at_again_while_nothing_happens() {
     assert!(is_quiet());
 }
 
-/// A limit of 1 MiB that is approached from the first byte on, and a MemStore that nobody flushes.
+/// Creates a region with a limit of 1 MiB whose approach begins at the first byte, and whose
+/// MemStore is never flushed.
 pub(super) fn near_its_limit(table: TableDescriptor) -> (TestServer, Arc<Region>) {
     let limits = RegionServerConfig {
         global_memstore_low_bytes: 1,

@@ -183,7 +183,7 @@ fn other_numbers_are_added_as_their_interpreters_do() {
     };
     let double = pb::DoubleMsg::decode(sum("DoubleColumnInterpreter", b"q")).expect("a double").double_msg;
     assert_eq!(double.to_bits(), 3.75f64.to_bits());
-    // 1.5 and 1.235, which rounds to 1.24.
+    // 1.5 and 1.235, which is rounded to 1.24.
     let decimal = pb::BigDecimalMsg::decode(sum("BigDecimalColumnInterpreter", b"d"))
         .expect("a decimal")
         .bigdecimal_msg;

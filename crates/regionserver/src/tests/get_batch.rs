@@ -1,4 +1,4 @@
-//! Single Gets that came together, read together.
+//! Single Gets that arrived together and are read together.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::requests::get_batch::{GetBatch, KINDS_COMPARED_MAX};
 use crate::testing::*;
 use crate::{Caller, RegionServerConfig};
 
-/// A Get of a kind, by the number of versions.
+/// Returns a Get whose kind is determined by the number of versions.
 fn kind(row: &[u8], max_versions: u32) -> pb::Get {
     pb::Get { row: Bytes::copy_from_slice(row), max_versions: Some(max_versions), ..Default::default() }
 }
 
-/// The outcome of a Get that need not be read elsewhere.
+/// Returns the outcome of a Get that need not be read elsewhere.
 fn done<T>(outcome: TryResult<T>) -> Result<T> {
     outcome.map_err(|error| match error {
         TryError::Failed(error) => error,
@@ -78,7 +78,8 @@ fn of_many_kinds_the_last_ones_are_compared() {
     put(&region, &[cell(b"a", b"q", b"1")]);
     let mut gets = GetBatch::EMPTY;
     let kinds = KINDS_COMPARED_MAX as u32 + 1;
-    // The first is one too far back when it comes again, and becomes a new kind; the last is not.
+    // When the first kind recurs, it is one too far back to be found, and becomes a new kind. The
+    // last one is found.
     let versions = (1..=kinds).chain([1, kinds]);
     versions
         .enumerate()
@@ -126,7 +127,7 @@ fn a_get_that_fails_or_panics_leaves_the_others_of_its_kind_alone() {
 #[test]
 fn gets_read_together_see_what_is_there_when_they_are_read() {
     const ROWS: [&[u8]; 5] = [b"a", b"b", b"m", b"n", b"z"];
-    // A file system that cannot read without waiting, and a cache.
+    // A file system that cannot read without blocking, and a cache.
     let fs = Arc::new(FaultyFileSystem::new(MemoryFileSystem::new()));
     let cache = Arc::new(BucketCache::open(&BucketCacheConfig::in_memory(1 << 20)).expect("memory"));
     let (config, wal) = (RegionServerConfig::default(), WalConfig::default());
@@ -158,7 +159,7 @@ fn gets_read_together_see_what_is_there_when_they_are_read() {
                         }
                     };
                     let cells = cells_of(reply);
-                    // By a scanner of its own.
+                    // With a separate scanner.
                     let get =
                         crate::convert::read::get(&request.get, &request.get.row, false).expect("legal");
                     let expected = region_of(&request.get.row).get(get).expect("read");

@@ -1,9 +1,9 @@
-//! Long and waiting work of one connection, and the calls of others on the same thread.
+//! Long and blocking work of one connection, and the calls of others on the same thread.
 //!
-//! A server with one connection thread. One connection has it do what takes long, or must wait;
-//! meanwhile another sends a Get and a Put, again and again. Those that took longer than
-//! [`LATENCY_MAX`] must not have taken half of that time: while the thread is held up, the one that
-//! waits for it takes all of it.
+//! The server has one connection thread. One connection makes calls that take long or must wait.
+//! Meanwhile another repeatedly sends a Get and a Put. The calls that take longer than
+//! [`LATENCY_MAX`] must take less than half of the total time: if the thread were blocked, the one
+//! call that waits for it would take all of that time.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,20 +28,20 @@ use prost::Message;
 use crate::RegionServerConfig;
 use crate::testing::*;
 
-/// What another client's Get and Put may take together. Longer than a slice of the thread's time by
-/// far, for a busy machine.
+/// The maximum time of another client's Get and Put together. Far longer than a slice of the
+/// thread's time, to allow for a busy machine.
 const LATENCY_MAX: Duration = Duration::from_millis(50);
-/// Between two of them.
+/// The pause between two of these pairs.
 const PAUSE: Duration = Duration::from_millis(2);
-/// A step that would hold the thread up takes so long at least, on a machine of any speed.
+/// A step that would block the thread takes at least this long, on a machine of any speed.
 const LONG: Duration = Duration::from_millis(400);
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One [`Served`] at a time: the tests of this file would hold up each other's clients.
+/// Allows one [`Served`] at a time: the tests of this file would delay each other's clients.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A server over TCP, one thread for all connections: rows before `x` for who disturbs, the others
-/// for who is disturbed.
+/// A server over TCP with one thread for all connections. The client that disturbs uses rows before
+/// `x`, the disturbed client the others.
 struct Served {
     _server: TestServer,
     _alone: MutexGuard<'static, ()>,
@@ -60,7 +60,7 @@ impl Served {
         Self::with(fs, wal, 1 << 30)
     }
 
-    /// With `bytes` for requests.
+    /// Creates a server with a request budget of `bytes`.
     fn with(fs: FaultyFileSystem, wal: WalConfig, request_bytes: u64) -> Self {
         let alone = ALONE.lock();
         let server = TestServer::over(Arc::new(fs), RegionServerConfig::default(), wal);
@@ -103,13 +103,13 @@ impl Served {
         client
     }
 
-    /// Checks what others see of such calls.
+    /// Checks how these calls affect other clients.
     #[track_caller]
     fn hold_up_nobody(&self, calls: impl Fn()) {
         holds_up_nobody(|| self.disturbed_by(&calls));
     }
 
-    /// How long the calls of another client took, while `disturb` ran.
+    /// Returns how long the calls of another client took while `disturb` ran.
     fn disturbed_by(&self, disturb: impl FnOnce()) -> Latencies {
         let (over, ready) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -138,7 +138,7 @@ impl Served {
         })
     }
 
-    /// A Get and a Put that waits for no log, as one call after the other.
+    /// Sends a Get and a Put that does not wait for the log, as one call each.
     fn get_and_put(&self, client: &mut Client) {
         client.call("Get", &get_request(&self.quiet, b"xylem", None), &[]).expect("read");
         let mut put = put_request(&self.quiet, b"xylem");
@@ -154,7 +154,7 @@ impl Drop for Served {
     }
 }
 
-/// Ends the watch also when the test panics.
+/// Ends the watch even if the test panics.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -166,7 +166,7 @@ impl Drop for Ends<'_> {
 struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// What is wrong with them, if anything.
+    /// Returns an error if there are too many long latencies.
     fn check(self) -> Result<(), String> {
         let all: Duration = self.0.iter().sum();
         let long: Vec<_> = self.0.iter().filter(|took| **took > LATENCY_MAX).collect();
@@ -177,8 +177,8 @@ impl Latencies {
     }
 }
 
-/// Checks what a client of the same thread sees. A busy machine may hold it up, too, but not each
-/// of three times.
+/// Checks the latencies of a client on the same thread. A busy machine may cause failures, too, but
+/// not in each of three runs.
 #[track_caller]
 fn holds_up_nobody(disturb: impl Fn() -> Latencies) {
     let outcomes: Vec<_> = (0..3).map(|_| disturb().check()).take_while(Result::is_err).collect();
@@ -234,7 +234,7 @@ impl Client {
         self.receive()
     }
 
-    /// Makes the same call until it has been at work for [`LONG`].
+    /// Repeats the same call until it has run for [`LONG`].
     fn call_for_long(&mut self, method: &str, param: &[u8], cells: &[u8]) -> Answered {
         let began = Instant::now();
         loop {
@@ -300,7 +300,7 @@ fn row_name(number: u32) -> Vec<u8> {
     format!("row{number:06}").into_bytes()
 }
 
-/// A filter on values: a regular expression of many states.
+/// Returns a filter on values: a regular expression with many states.
 fn regex_filter(pattern: &str) -> pb::Filter {
     let comparator = pb::RegexStringComparator {
         pattern: pattern.to_owned(),
@@ -332,7 +332,7 @@ fn many_gets_in_one_call_hold_up_nobody() {
 #[test]
 fn many_gets_in_calls_of_middling_size_hold_up_nobody() {
     let served = Served::start();
-    // Each row takes long enough that few of them do.
+    // Each row takes so long that few rows exceed the slice.
     let cells: Vec<_> = (0..3000u32).map(|q| cell(b"row000000", &q.to_be_bytes(), b"v")).collect();
     put(&served.region, &cells);
     let mut actions = gets_of(200);
@@ -378,7 +378,7 @@ fn a_costly_regular_expression_holds_up_nobody() {
     let served = Served::start();
     let value = b"ab".repeat(60_000);
     put(&served.region, &[cell(b"r", b"q", &value)]);
-    // To be searched with, and to be compiled.
+    // One is slow to search with, the other slow to compile.
     for pattern in ["(a.{0,60}b){9}c", "((\\w{30}|x{0,90}){40}){9}"] {
         let request = get_request(&served.region, b"r", Some(regex_filter(pattern))).encode_to_vec();
         served.hold_up_nobody(|| drop(served.client().call_for_long("Get", &request, &[])));
@@ -416,7 +416,7 @@ fn a_cell_block_that_expands_holds_up_nobody() {
     });
 }
 
-/// A filter list with a filter of this many ranges, of two bytes each.
+/// Returns a filter list with a filter of this many ranges, of two bytes each.
 fn ranges(count: usize) -> pb::Filter {
     let of_class = |class: &str, bytes: Vec<u8>| pb::Filter {
         name: format!("org.apache.hadoop.hbase.filter.{class}"),
@@ -449,7 +449,8 @@ fn filtered_multi(region: &Region, filter: pb::Filter) -> pb::MultiRequest {
     pb::MultiRequest { region_action, ..Default::default() }
 }
 
-/// Requests that become many times as large: refused before that, and what they took is given back.
+/// Requests that expand to many times their size: they are rejected first, and the memory they took
+/// from the budget is returned.
 #[test]
 fn requests_that_become_more_than_their_budget_are_refused() {
     const BUDGET: u64 = 32 << 20;
@@ -505,7 +506,7 @@ fn requests_that_become_more_than_their_budget_are_refused() {
     let mut client = served.client_with(Some("org.apache.hadoop.io.compress.GzipCodec"));
     for (at, (method, param)) in bombs.iter().enumerate() {
         match client.call_bytes(method, param, &[]) {
-            // Of messages that repeat what is one, the parts are one.
+            // If a message repeats a singular field, its occurrences are merged into one.
             Ok(_) => panic!("{method} {at}"),
             Err(error) => {
                 let class = error.exception_class_name.unwrap_or_default();
@@ -534,7 +535,7 @@ fn a_put_behind_a_row_lock_holds_up_nobody() {
         served.disturbed_by(|| {
             let mut client = served.client();
             let (request, block) = increment(&served.region, b"r");
-            // The second has the row's lock while it waits for the first to be durable.
+            // The second Increment holds the row lock while it waits for the first to be durable.
             (0..2).for_each(|_| client.send("Mutate", &request.encode_to_vec(), &block));
             std::thread::sleep(Duration::from_millis(50));
             let put = put_request(&served.region, b"r").encode_to_vec();
@@ -581,7 +582,7 @@ fn puts_before_a_full_log_hold_up_nobody() {
     });
 }
 
-/// A batch names its region again and again: each time is a write of its own, which finds the
+/// Each batch names its region repeatedly; each occurrence is a separate write, which finds the
 /// region's locks taken.
 #[test]
 fn batches_of_many_regions_before_a_full_log_hold_up_nobody() {
@@ -615,7 +616,7 @@ fn batches_of_many_regions_before_a_full_log_hold_up_nobody() {
     });
 }
 
-/// Whatever scans and costly Gets do: their handlers are all taken here.
+/// All handlers of scans and costly Gets are busy here.
 #[test]
 fn large_writes_do_not_wait_for_scans() {
     let served = Served::start();

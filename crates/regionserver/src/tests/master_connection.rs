@@ -1,4 +1,4 @@
-//! What a RegionServer tells its master.
+//! The calls from a RegionServer to its master.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Writers, the throttle and flushers against a clock of their own: whether writers settle before
-//! the limit.
+//! Simulates writers, the throttle and flushers with simulated time: do writers settle before the
+//! limit?
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use crate::limits::write_throttle::HOLD_MAX;
 
 const MIB: u64 = 1 << 20;
 const PERIOD_MS: u64 = 200;
-/// From a mark that is passed, or a flush that has ended, to the look at it.
+/// The delay from passing a watermark, or from the end of a flush, to the measurement.
 const LOOK_MS: u64 = 5;
 
-/// For sizes up to 10,000 times apart.
+/// The module's bound for call sizes that differ by up to a factor of 10,000.
 const MIXED: f64 = 3.1;
 
-/// Bytes of cells that nobody flushes.
+/// Returns bytes of cells that are never flushed.
 fn idle(bytes: u64) -> Unflushed {
     Unflushed { cells: bytes, bytes, ..Unflushed::default() }
 }
@@ -27,25 +27,25 @@ fn idle(bytes: u64) -> Unflushed {
 struct Case {
     name: &'static str,
     limit: u64,
-    /// How much of the writes each region gets.
+    /// The share of the writes that each region gets.
     weights: Vec<u64>,
     callers: u64,
-    /// Bytes of a call.
+    /// Bytes per call.
     bytes: u64,
-    /// Callers beside those.
+    /// The number of additional callers with small calls.
     small_callers: u64,
-    /// Bytes of a call of these.
+    /// Bytes per small call.
     small_bytes: u64,
-    /// From an answer to the next call.
+    /// The pause from a reply to the next call, in milliseconds.
     pause_ms: u64,
     flushers: usize,
-    /// A second, of each flusher.
+    /// Bytes per second of each flusher.
     flush_bytes: u64,
-    /// Of each flush, however small.
+    /// The minimum duration of each flush, in milliseconds.
     flush_ms: u64,
 }
 
-/// What there is in the budget test.
+/// The parameters of the budget test.
 fn case(name: &'static str) -> Case {
     Case {
         name,
@@ -69,7 +69,7 @@ struct Outcome {
     written: u64,
     flushes: u64,
     used_max: f64,
-    /// Of calls of each size: all, and the sum of their holds.
+    /// The number of calls of each size, and the sum of their holds.
     calls: u64,
     hold: Duration,
     small_calls: u64,
@@ -82,7 +82,7 @@ struct Model {
     began: Instant,
     regions: Vec<Unflushed>,
     queue: VecDeque<usize>,
-    /// The regions that are flushed, and when that ends.
+    /// The regions that are being flushed, and when each flush ends.
     flushes: Vec<(usize, u64)>,
     look_ms: u64,
     outcome: Outcome,
@@ -137,7 +137,7 @@ impl Model {
         }
     }
 
-    /// Gives the time to the caller's next call.
+    /// Makes a call. Returns the time of the caller's next call.
     fn call(&mut self, now_ms: u64, caller: u64) -> u64 {
         if self.gauge.is_full() {
             self.outcome.refused += 1;
@@ -184,9 +184,9 @@ impl Model {
     }
 }
 
-/// The module's bound on the part of the approach that is used, and what comes on top: the part
-/// below which a hold is none, and what all calls in flight bring at once. Calls of different sizes
-/// may write [`MIXED`] times as much.
+/// The module's bound on the used part of the approach, plus the part below which holds are zero,
+/// plus the bytes of all calls in flight. With calls of different sizes, writers may write
+/// [`MIXED`] times as much.
 fn bound(case: &Case) -> f64 {
     let in_flight = (case.callers * case.bytes + case.small_callers * case.small_bytes) as f64;
     let mixed = if case.small_callers > 0 { MIXED } else { 1.0 };
@@ -217,7 +217,7 @@ fn writers_settle_before_the_limit_whatever_memory_regions_and_disk_are_like() {
         let outcome = Model::run(case.clone(), 120);
         assert_eq!(outcome.refused, 0, "{}: {outcome:?}", case.name);
         assert!(outcome.used_max <= bound(&case), "{}: {outcome:?}, {:.2}", case.name, bound(&case));
-        // The disk is busy all the time.
+        // The disk must be busy all the time.
         let disk = case.flush_bytes * case.flushers.min(case.weights.len()) as u64;
         assert!(outcome.flushes > 3 && outcome.written > disk * 40, "{}: {outcome:?}", case.name);
     }
@@ -226,8 +226,8 @@ fn writers_settle_before_the_limit_whatever_memory_regions_and_disk_are_like() {
 #[test]
 fn small_calls_wait_less_than_large_ones_and_writers_settle_all_the_same() {
     let mixed = |name, callers, bytes, small_callers| Case { callers, bytes, small_callers, ..case(name) };
-    // How many times less at least: small calls that bring as many bytes as large ones are what
-    // fills the memory.
+    // The minimum factor by which small calls are held less. If small calls bring as many bytes as
+    // large ones, they fill the memory themselves.
     let cases = [
         (mixed("a few small ones", 14, 20_000, 4), 10),
         (mixed("as many", 14, 20_000, 14), 10),
@@ -253,7 +253,7 @@ fn a_call_bears_its_part_of_the_typical_bytes_call() {
     let limit = 25_600;
     let gauge = |bytes| {
         let gauge = MemStoreGauge::new(limit, limit);
-        // Half of the limit is the approach.
+        // The approach is half of the limit.
         gauge.measure(Instant::now(), || [idle(limit)]);
         gauge.measure(Instant::now(), || [idle(bytes)]);
         gauge
@@ -279,7 +279,7 @@ fn a_call_bears_its_part_of_the_typical_bytes_call() {
 
 #[test]
 fn writers_that_the_disk_keeps_up_with_are_not_slowed() {
-    // 7 MB/s, which one flusher writes, and 11, for which it takes two.
+    // 7 MB/s, which one flusher can write, and 11 MB/s, which requires two.
     for (name, pause_ms) in [("one flusher's pace", 39), ("more than that", 24)] {
         let case = Case { pause_ms, ..case(name) };
         let all = case.callers * case.bytes * 120_000 / (pause_ms + 1);
@@ -330,8 +330,8 @@ fn wherever_answers_are_held_somebody_flushes() {
 #[test]
 fn flushes_are_urgent_half_way_to_the_throttle_watermark() {
     let (gauge, began) = (MemStoreGauge::new(950, 1000), Instant::now());
-    // In many regions, so that none is a larger flush than the 250 that are assumed before one is
-    // seen.
+    // Spread over many regions, so that no flush is larger than the 250 that are assumed before the
+    // first flush.
     let measure = |after_ms, bytes: u64| {
         let region = |n| idle(bytes / 10 + u64::from(n < bytes % 10));
         gauge.measure(began + Duration::from_millis(after_ms), || (0..10).map(region).collect::<Vec<_>>());
@@ -341,8 +341,8 @@ fn flushes_are_urgent_half_way_to_the_throttle_watermark() {
     assert_eq!(measure(0, 751), (true, true));
     assert_eq!(measure(0, 250), (false, false));
     gauge.note(100);
-    // 100 in a second are 200 in the lead of two, and a flush is 247 now: the outer marks are at
-    // 553 and 753.
+    // 100 per second are 200 in the lead of two seconds, and a flush is now 247: the outer
+    // watermarks are at 553 and 753.
     assert_eq!(measure(1000, 350), (false, false));
     assert_eq!((measure(1000, 653), measure(1000, 654)), ((false, false), (true, false)));
     assert_eq!((measure(1000, 753), measure(1000, 754)), ((true, false), (true, true)));
@@ -376,7 +376,7 @@ fn chunks_that_readers_keep_are_counted_and_no_small_files_made_for_them() {
     let (limit, slack) = (8 * MIB, MIB);
     let chunks = ChunkPool::within(ChunkSizes::default(), 0, 0, (limit + slack) as usize);
     let gauge = MemStoreGauge::new(limit / 100 * 95, limit).over(chunks.clone());
-    // Flushed, and still read: of no region.
+    // Flushed, and still read: it belongs to no region.
     let kept = Segment::new(CellComparator::Default, (&[], &[]), chunks.clone());
     kept.add(&KeyValue::put(b"r", b"f", b"q", 1, &vec![7; 9 << 20]).as_cell());
     let need = |bytes| gauge.measure(Instant::now(), || [idle(bytes)]).1;
@@ -402,7 +402,7 @@ fn the_slack_of_chunks_is_nobodys_concern_and_the_approach_is_several_chunks() {
     assert_eq!(gauge.bytes(), out - slack, "flushes free all of it, but the limit is not that near");
     drop(of_region);
 
-    // The sixteen MiB of a flush that are assumed before one is seen are forgotten in time.
+    // The 16 MiB of a flush that are assumed before the first flush decay over time.
     let began = Instant::now();
     for period in 0..400 {
         gauge.measure(began + Duration::from_millis(200 * period), || [idle(1)]);

@@ -1,4 +1,4 @@
-//! Multi: alignment of cells, order of results, and what fails alone or together.
+//! Multi: alignment of cells, order of results, and which errors affect one action or all.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn run_as(
     caller: Caller,
 ) -> Result<Answer<pb::MultiResponse>, HBaseError> {
     let request = decoded(request);
-    // As the service chooses.
+    // The same choice as the service's.
     let answer = wait(|reply| match kind(&request) {
         MultiKind::Reads => {
             let read = multi::read(&server.server, &request, &caller, Wait::Allowed, None);
@@ -105,7 +105,7 @@ fn stored(region: &std::sync::Arc<Region>, row: &'static [u8]) -> Vec<String> {
     cells.iter().map(|cell| text(&KeyValue::copy_of(&cell))).collect()
 }
 
-/// Only requests that just read may be started again.
+/// Only requests that only read may be restarted.
 #[test]
 fn what_a_request_does_says_where_it_runs() {
     let (_server, region) = TestServer::with_region();
@@ -324,7 +324,7 @@ fn what_is_told_of_writes_and_of_failures_fills_a_reply_too() {
     let appends = on(&region, (0..50).map(append).collect());
     let answer = run(&server, vec![appends], &vec![cell(b"a", b"q", b"x"); 50]);
     let (made, refused): (Vec<_>, Vec<_>) = too_large(&answer).into_iter().partition(|too_large| !too_large);
-    // An Append may begin before the last one has told.
+    // An Append may begin before the last one has reported its bytes.
     assert!(made.len() >= 2 && refused.len() >= 30, "{} made, {} refused", made.len(), refused.len());
     let value_bytes = region.get(Scan::get("a")).expect("read").get(0).value().len();
     assert_eq!(value_bytes, 100_000 + made.len(), "what is refused is not made");
@@ -362,7 +362,7 @@ fn an_old_client_gets_as_much_as_leaves_room_to_others() {
     assert!((10..18).contains(&failed) && answer.cells.len() == 20 - failed, "{failed} failed");
 }
 
-/// A client that gets some rows asks for the rest at once; one that gets none must back off.
+/// A client that gets some rows immediately requests the rest; one that gets none must back off.
 #[test]
 fn a_row_for_which_there_is_no_room_is_not_in_the_reply() {
     let (server, region) = TestServer::with_region();

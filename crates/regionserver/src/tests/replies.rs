@@ -1,5 +1,5 @@
-//! Bytes of replies: values that share their block with the cache, and replies that are cut while
-//! others wait.
+//! Sizes of replies: values that share their block with the cache, and replies that are cut while
+//! others wait to be sent.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::{Caller, RegionServerConfig, Reply};
 const VALUE_BYTES: usize = 40_000;
 const ROWS: u8 = 20;
 
-/// A cache whose pins a test may count, and which overwrites what it frees.
+/// A cache whose pins a test can count, and which overwrites blocks that it frees.
 #[derive(Debug)]
 struct Watched(BucketCache);
 
@@ -59,8 +59,8 @@ impl BlockCache for Watched {
     }
 }
 
-/// Waits until this many blocks are pinned: what a scan had read ahead for it is pinned for a
-/// moment after the scan too.
+/// Waits until this many blocks are pinned. Blocks that were prefetched for a scan stay pinned for
+/// a moment after it.
 fn until_pins_are(cache: &Watched, pins: usize, why: &str) {
     let began = Instant::now();
     while cache.0.pins() != pins {
@@ -73,7 +73,7 @@ fn value(row: u8) -> Vec<u8> {
     (0..VALUE_BYTES).map(|i| (i as u8).wrapping_mul(row + 3)).collect()
 }
 
-/// A region with a file of large values, each in a block of its own or with one other.
+/// Creates a region with a file of large values, each in a separate block or with one other value.
 fn large_values(cache: &Arc<Watched>) -> (TestServer, Arc<Region>) {
     let server = TestServer::with_cache(RegionServerConfig::default(), cache.clone());
     let region = server.open(b"", b"", table());
@@ -114,7 +114,7 @@ fn values_in_replies_share_their_blocks_which_are_never_reused_meanwhile() {
     let gets: Vec<_> = (0..ROWS).map(|row| get_row(&server, &region, row, &caller())).collect();
     let page = scan_all(&server, &region, &caller());
     until_pins_are(&cache, 2 * usize::from(ROWS), "a pin for each value");
-    // The blocks are forgotten and others take their place, over and over.
+    // The blocks are evicted and replaced by others, repeatedly.
     for round in 0..30 {
         region.flush().expect("flushed");
         let other = FileId::of_name(&format!("other-{round}"));

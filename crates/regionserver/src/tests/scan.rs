@@ -48,7 +48,7 @@ fn next(response: &Response, seq: u64, rows: u32) -> pb::ScanRequest {
     }
 }
 
-/// A region with the rows `a` to `e`, a cell each.
+/// Creates a region with the rows `a` to `e`, with one cell each.
 fn five_rows() -> (TestServer, std::sync::Arc<evenkeel_region::region::Region>) {
     let (server, region) = TestServer::with_region();
     for row in [b"a", b"b", b"c", b"d", b"e"] {

@@ -1,4 +1,4 @@
-//! What open scanners hold, and which of them end when that is too much.
+//! The memory of open scanners, and which of them are closed when it exceeds a limit.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn client(number: u8) -> Caller {
     Caller { peer: Some(SocketAddr::from(([10, 0, 0, number], 1))), ..caller() }
 }
 
-/// A filter that takes every row, and this many bytes of memory.
+/// Returns a filter that accepts every row and takes this many bytes of memory.
 fn prefixes(bytes: usize) -> pb::Filter {
     let long = pb::ColumnPrefixFilter { prefix: vec![0; bytes].into() };
     let members = [
@@ -180,7 +180,7 @@ fn stalled_scanners_do_not_keep_flushed_memstores_for_ever() {
         let kept = chunks.out_bytes() as u64 - region.chunk_bytes().0;
         assert!(kept <= LIMIT / 8, "round {round}: {kept} bytes are kept by scanners");
     }
-    // Also those of a region that went away, of which nobody hears any more.
+    // Also those of a region that is no longer online, whose clients never call again.
     for row in 0..60 {
         put(&region, &[cell(&[row], b"q", &value)]);
     }
