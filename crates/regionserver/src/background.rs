@@ -25,10 +25,10 @@
 //! chore measures the regions. So where writers keep the processors busy, unflushed bytes rise to
 //! that watermark, and flushes get the processor time that they need there; the throttle works as
 //! if no flush ever yielded. Flushes are also urgent when a caller waits for their end: a close, a
-//! bulk load, and a flush that a user asks for, which runs on the thread of the call.
+//! bulk load, and a flush that a user requests, which runs on the thread of the call.
 //!
-//! Flushes may be told to yield the disk, too (`hbase.regionserver.flush.throughput.controller`),
-//! by the same rule.
+//! With `hbase.regionserver.flush.throughput.controller`, flushes yield the disk, too, by the same
+//! rule.
 //!
 //! A failed flush is retried after a pause, `hbase.hstore.flush.retries.number` times in all. The
 //! threads do other work meanwhile, so that one region whose directory fails does not delay the
@@ -406,7 +406,7 @@ impl Background {
         }
         let chunks = chunks.clone();
         let keep = move || {
-            yield_to_others("memory is got ready", REDUCED_NICE);
+            yield_to_others("chunk preparation", REDUCED_NICE);
             chunks.keep_ready();
         };
         self.threads.lock().push(spawn_restarted("chunks", keep)?);
@@ -718,7 +718,7 @@ impl Shared {
     }
 
     fn small_compactions(&self) {
-        yield_to_others("compactions run", REDUCED_NICE);
+        yield_to_others("compactions", REDUCED_NICE);
         while let Some(compaction) = self.compactions.next() {
             if self.is_large(&compaction) {
                 if !self.large_compactions.push(compaction.key(), compaction.clone()) {
@@ -737,7 +737,7 @@ impl Shared {
     }
 
     fn large_compactions(&self) {
-        yield_to_others("compactions run", REDUCED_NICE);
+        yield_to_others("compactions", REDUCED_NICE);
         while let Some(compaction) = self.large_compactions.next() {
             self.compact_or_defer(compaction);
         }
@@ -779,7 +779,7 @@ impl Shared {
                 let (failures, pause) = self.note_failed_compaction(region);
                 tracing::error!(
                     region = %region.info().name_text(), %error, failures, ?pause,
-                    "compaction failed; its files stay as they are, and the next one that nobody asks for is after a pause"
+                    "compaction failed; its files are unchanged, and only a user's request is tried before the pause ends"
                 );
             }
             Ok(true) if region.needs_compaction() => {
@@ -797,7 +797,7 @@ impl BackgroundPriority for Shared {
     }
 
     fn lower_priority(&self) {
-        yield_to_others("flushes run", BACKGROUND_NICE);
+        yield_to_others("flushes", BACKGROUND_NICE);
     }
 
     fn throttle(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
@@ -814,13 +814,13 @@ impl BackgroundPriority for UntilFilesPileUp<'_> {
     }
 
     fn lower_priority(&self) {
-        yield_to_others("compactions run", BACKGROUND_NICE);
+        yield_to_others("compactions", BACKGROUND_NICE);
     }
 }
 
 /// Lowers the priority of this thread, which runs `what`.
 fn yield_to_others(what: &str, nice: i32) {
     if let Err(error) = priority::lower(nice) {
-        tracing::warn!(%error, "{what} at the priority of everything else");
+        tracing::warn!(%error, "cannot lower the priority of {what}");
     }
 }

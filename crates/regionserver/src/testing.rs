@@ -53,7 +53,7 @@ impl ServerHooks for NoHooks {
 pub struct TestMaster {
     /// The interval of heartbeats.
     pub report_interval: Mutex<Option<Duration>>,
-    /// The host name by which it knows the server; empty for the server's name.
+    /// Its host name for the server; empty for the server's name.
     pub seen_hostname: Mutex<String>,
     /// The calls to it in order: the name of the RPC or step, and its subject.
     pub told: Mutex<Vec<(&'static str, String)>>,

@@ -253,7 +253,7 @@ impl RegionServer {
         self.memory.expire_nonces();
         let expired = self.scanners.expire();
         if expired > 0 {
-            tracing::info!(expired, "scanner leases ran out");
+            tracing::info!(expired, "scanner leases expired");
         }
         let period_ms = self.chore_config.load().cache_statistics_ms;
         if period_ms > 0 && is_due(&self.schedule.statistics_ms, now_ms, period_ms) {
@@ -337,7 +337,7 @@ impl RegionServer {
         };
         let ended = self.scanners.end_holders_of_flushed(bytes_max, kept);
         if ended > 0 {
-            tracing::warn!(ended, "scanners that held flushed MemStores were ended");
+            tracing::warn!(ended, "closed scanners that held flushed MemStores");
         }
     }
 

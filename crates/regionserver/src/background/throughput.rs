@@ -29,7 +29,7 @@ impl OffPeakHours {
         let hour = |hour: i64| u32::try_from(hour).ok().filter(|hour| *hour < 24);
         let hours = hour(start).zip(hour(end)).map(|(start, end)| Self { start, end });
         if hours.is_none() && (start, end) != (-1, -1) {
-            tracing::warn!(start, end, "off-peak hours are from 0 to 23; there are none now");
+            tracing::warn!(start, end, "off-peak hours must be from 0 to 23; ignored");
         }
         hours.filter(|hours| hours.start != hours.end)
     }

@@ -33,12 +33,12 @@
 //! (u/A)⁴  <=  4 N b / (F H)
 //! ```
 //!
-//! `F` is the speed of a thread that yields to nobody, because no flush yields above the urgency
+//! `F` is the speed of a thread that does not yield, because no flush yields above the urgency
 //! watermark ([`background`](crate::background)). The bound depends neither on the memory, nor on
 //! the regions, nor on the rate that writers would have without a throttle. No write is refused as
 //! long as a flusher writes, in the time `H`, four times the bytes that all calls in flight carry.
 //! If callers have more bytes in flight, they reach the limit, and writes are refused as in HBase.
-//! It cannot happen that all writers wait and nothing is flushed: the flush watermark is never
+//! It cannot happen that all writers wait and no region is flushed: the flush watermark is never
 //! above the throttle watermark, and above the flush watermark some region is flushed, however
 //! small it is.
 //!
@@ -71,8 +71,8 @@
 //! occupy memory, but no region is flushed if flushes would free next to nothing.
 //!
 //! # Nonces
-//! What the server remembers of Increments and Appends counts as unflushed bytes, too, because it
-//! grows with writes and is dropped by time. Its own bound is far below the limit
+//! The nonces that the server keeps of Increments and Appends count as unflushed bytes, too, because
+//! they grow with writes and expire by time. Their separate bound is far below the limit
 //! (`evenkeel_region::region::nonce`).
 //!
 //! # When bytes are counted

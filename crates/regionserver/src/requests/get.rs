@@ -73,7 +73,7 @@ impl Drop for GetReader<'_> {
 }
 
 impl<'a> GetReader<'a> {
-    /// Creates a reader. `wait` says whether it may block.
+    /// Creates a reader. `wait` determines whether it may block.
     pub fn new(server: &'a RegionServer, region: &'a Region, wait: Wait) -> Self {
         Self { server, rows: region.row_reader(wait), gets: 0 }
     }

@@ -19,7 +19,7 @@
 //! time. Scan handlers compute for long and must not wait for writes, which would delay the scans
 //! behind them; so writes that would wait continue in class Write. Long writes are decoded and
 //! started in class Decode, because all Scan handlers may be busy with scans that take seconds.
-//! [`RunsOn`] tells a request which of these threads it runs on.
+//! [`RunsOn`] is the kind of thread that a request runs on.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,7 @@
 //!   results
 //! - time: only for clients that take heartbeats: half of the client's or the lease's timeout
 //!
-//! If a reply says that there are no more results (in the region, or at all), the scanner is
+//! If a reply reports no more results (in the region, or at all), the scanner is
 //! already closed here.
 
 use std::sync::Arc;
