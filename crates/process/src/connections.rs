@@ -1,10 +1,10 @@
-//! [`ConnectionLimits`]: how many connections each port may have, so that descriptors are left for
-//! logs and store files.
+//! [`ConnectionLimits`]: the maximum number of connections of each port, so that file descriptors
+//! remain for WALs and store files.
 //!
-//! A start raises the soft limit of open files to the hard one. Connections may take that limit but
-//! for [`kept_for_files`], no more than fit into the reserve of the memory with
-//! [`CONNECTION_BYTES`] each, and no more than `evenkeel.ipc.server.connections.max`. The
-//! RegionServer has 5/8 of them, the master 2/8, the ZooKeeper endpoint 1/8, so no port takes those
+//! At start, the process raises the soft limit of open files to the hard one. Connections may use
+//! that limit minus [`kept_for_files`]; at most as many as fit into the memory reserve at
+//! [`CONNECTION_BYTES`] each; and at most `evenkeel.ipc.server.connections.max`. The RegionServer
+//! gets 5/8 of them, the master 2/8, the ZooKeeper endpoint 1/8, so that no port can use up those
 //! of another.
 
 use std::time::Duration;
@@ -16,16 +16,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bad;
 
-/// What an idle connection takes of the memory: its task, its socket's entry and its place in
-/// tables.
+/// Memory of an idle connection: its task, its socket's entry and its place in tables.
 const CONNECTION_BYTES: u64 = 4 << 10;
-/// Fewer connections are of no use: a start goes on with these even where they do not fit.
+/// Fewer connections are useless: the server starts with this many even if they do not fit.
 const CONNECTIONS_MIN: u64 = 64;
-/// A larger number of descriptors is not kept for files where connections could have them.
+/// The number of descriptors kept for files if a quarter of the limit is less.
 const FILES_WANTED: u64 = 1024;
-/// Fewer open files than this are told of in the log.
+/// A lower limit of open files is reported in the log.
 const DESCRIPTORS_WANTED: u64 = 4096;
-/// The limit that is taken where the system tells none.
+/// The assumed limit if the system does not report one.
 const DESCRIPTORS_DEFAULT: u64 = 1024;
 
 const MAX: &str = "evenkeel.ipc.server.connections.max";
@@ -36,20 +35,20 @@ const IDLE_TIME: &str = "hbase.ipc.client.connection.maxidletime";
 const IDLE_SCAN: &str = "hbase.ipc.client.connection.idle-scan-interval.ms";
 const IDLE_CLOSED: &str = "hbase.ipc.client.kill.max";
 
-/// Connections of each port at most.
+/// The maximum number of connections of each port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Of the RegionServer's port.
+    /// Connections of the RegionServer's port.
     pub regionserver: usize,
-    /// Of the master's port.
+    /// Connections of the master's port.
     pub master: usize,
-    /// Of the ZooKeeper endpoint.
+    /// Connections of the ZooKeeper endpoint.
     pub zookeeper: usize,
 }
 
 impl ConnectionLimits {
-    /// The limits of a process of `descriptors` open files that has `reserve` bytes for
-    /// connections.
+    /// Computes the limits for a process with `descriptors` open files and a reserve of `reserve`
+    /// bytes for connections.
     ///
     /// # Errors
     /// One line that names the key, its value and what was expected.
@@ -63,13 +62,13 @@ impl ConnectionLimits {
     }
 }
 
-/// Descriptors that connections leave to logs and store files: half of the limit, or
-/// [`FILES_WANTED`] where a quarter is less.
+/// Returns the number of descriptors kept for WALs and store files: half of the limit; or
+/// [`FILES_WANTED`] or a quarter of the limit, whichever is more, if that is less.
 fn kept_for_files(descriptors: u64) -> u64 {
     (descriptors / 2).min(FILES_WANTED.max(descriptors / 4))
 }
 
-/// Raises the soft limit of open files to the hard one; returns it.
+/// Raises the soft limit of open files to the hard one. Returns the limit.
 pub fn raise_descriptors() -> u64 {
     let found = getrlimit(Resource::Nofile);
     if found.current < found.maximum || found.maximum.is_none() {
@@ -89,7 +88,7 @@ pub fn raise_descriptors() -> u64 {
     now
 }
 
-/// How long input may take, in both phases of a connection: the handshake, and a request.
+/// Returns the time limits of input in both phases of a connection: the handshake, and a request.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
@@ -104,7 +103,7 @@ pub fn timeouts(conf: &Configuration) -> Result<(Duration, Duration)> {
     Ok((time(HANDSHAKE, 20_000)?, time(RECEIVE, 30_000)?))
 }
 
-/// What the keys say of connections that hold what others need.
+/// Applies the settings of connections that idle or are slow.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.

@@ -1,14 +1,14 @@
-//! Settings of HBase that have no effect here: each that is set is named in the log once, at start,
-//! with what is done instead.
+//! HBase's settings that have no effect here. At start, the log names each one that is set, with
+//! what the server does instead.
 //!
-//! A setting that nobody reads is worse than one that is refused: its user takes it to be in force.
-//! A key that Evenkeel does not know at all is named by [`Configuration::unknown_keys`]; here are
-//! those that it knows and does not obey, or of which it obeys some values only.
+//! A setting that is silently ignored is worse than a rejected one: its user assumes that it is in
+//! force. [`Configuration::unknown_keys`] covers keys that Evenkeel does not know at all. This
+//! module covers known keys that have no effect, or of which only some values have an effect.
 //!
-//! Every known key is in one of three places: it is read, it has a line in `table.rs`, or it
-//! belongs to others (clients, HDFS, a cluster of several servers). `tests.rs` holds that against
-//! the code, so that a new key must be put somewhere, and a line goes when its key comes into
-//! force.
+//! Every known key is in one of three places: it is read, it has an entry in `table.rs`, or it
+//! belongs to other components (clients, HDFS, a cluster of several servers). `tests.rs` verifies
+//! that against the code: a new key must be put into one of them, and an entry is removed when its
+//! key takes effect.
 
 mod table;
 #[cfg(test)]
@@ -18,12 +18,12 @@ use evenkeel_common::Configuration;
 
 use table::IGNORED;
 
-/// Keys without an effect, for one reason.
+/// Keys without an effect that share a reason.
 struct Ignored {
     keys: &'static [&'static str],
-    /// Values that ask for what is done anyway; of a class name, the part behind the last dot.
+    /// Values that agree with what the server does; of a class name, the part after the last dot.
     same: &'static [&'static str],
-    /// What is done, and what to set in its place.
+    /// What the server does, and which setting to use instead.
     instead: &'static str,
 }
 
@@ -45,32 +45,32 @@ impl Ignored {
         })
     }
 
-    /// Those of its keys that are set to something that has no effect, with the value.
+    /// Returns those of its keys that are set to a value without an effect, with the value.
     fn set_in(&self, conf: &Configuration) -> impl Iterator<Item = (&'static str, String)> {
         let value = |key| conf.is_set(key).then(|| conf.get_trimmed(key).ok().flatten()).flatten();
         self.keys.iter().filter_map(move |key| Some((*key, value(key).filter(|value| !self.is_same(value))?)))
     }
 }
 
-/// The settings that are set to something that has no effect: key, value, and what is done instead.
+/// Returns the settings whose values have no effect: key, value, and what the server does instead.
 pub fn lines(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let lines_of =
         |ignored: &'static Ignored| ignored.set_in(conf).map(|(key, value)| (key, value, ignored.instead));
     IGNORED.iter().flat_map(lines_of).collect()
 }
 
-/// Names them in the log of a standalone server.
+/// Logs them for a standalone server.
 pub fn warn(conf: &Configuration) {
     warn_of(lines(conf));
 }
 
-/// Names them in the log of a RegionServer of a cluster.
+/// Logs them for a RegionServer of a cluster.
 pub fn warn_in_cluster(conf: &Configuration) {
     warn_of(lines_in_cluster(conf));
 }
 
-/// The settings that are set and have no effect in a RegionServer of a cluster: it does what
-/// `hbase.cluster.distributed` asks for.
+/// Returns the settings without an effect for a RegionServer of a cluster, where
+/// `hbase.cluster.distributed` has its effect.
 fn lines_in_cluster(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let mut lines = lines(conf);
     lines.retain(|(key, ..)| *key != "hbase.cluster.distributed");

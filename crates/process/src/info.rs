@@ -1,11 +1,10 @@
 //! The info ports: HTTP for operators and monitoring, one port for the RegionServer and one for the
 //! master, as in HBase.
 //!
-//! A port of -1 is not opened. A port that is set must be free. If it is not set, the default is
-//! used, or any free port where the default is taken or the server's RPC port is any
-//! (`hbase.regionserver.info.port.auto`): a second server on a machine is still one to look at.
-//! Without a setting the ports listen where the RPC ports do, which is loopback; HBase's default is
-//! all addresses.
+//! A port of -1 is not opened. A port that is set must be free. Otherwise the default is used, or
+//! any free port if the default is taken or the RPC port is any free port
+//! (`hbase.regionserver.info.port.auto`), so that a second server on a machine has pages, too. The
+//! default address is that of the RPC ports, which is loopback; HBase's default is all addresses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -23,10 +22,10 @@ use evenkeel_rpc::RpcMetrics;
 use crate::settings::Settings;
 use crate::{bad, metrics_sinks};
 
-/// Whether another port is taken where the one that is set is taken.
+/// Whether a free port is used if the configured one is taken.
 const AUTO: &str = "hbase.regionserver.info.port.auto";
 
-/// The keys of a port.
+/// The settings of an info port.
 struct Keys {
     port: &'static str,
     address: &'static str,
@@ -36,7 +35,7 @@ const REGIONSERVER: Keys =
     Keys { port: "hbase.regionserver.info.port", address: "hbase.regionserver.info.bindAddress" };
 const MASTER: Keys = Keys { port: "hbase.master.info.port", address: "hbase.master.info.bindAddress" };
 
-/// Info ports that listen and do not answer yet. `None` for one that is switched off.
+/// Info ports that listen but do not answer yet. `None` for a port that is switched off.
 pub struct InfoPorts {
     regionserver: Option<InfoServer>,
     master: Option<InfoServer>,
@@ -45,17 +44,17 @@ pub struct InfoPorts {
 /// The numbers of the info ports; 0 for none.
 #[derive(Clone, Copy, Debug)]
 pub struct InfoPortNumbers {
-    /// The RegionServer's.
+    /// The RegionServer's port.
     pub regionserver: u16,
-    /// The master's.
+    /// The master's port.
     pub master: u16,
 }
 
 impl InfoPorts {
-    /// Takes both.
+    /// Binds both ports.
     ///
     /// # Errors
-    /// One line that names the port that is taken and its key, or a value that is no port.
+    /// One line that names the port that is taken and its key, or a value that is no port number.
     pub fn take(settings: &Settings, conf: &Configuration) -> Result<Self> {
         Ok(Self {
             regionserver: bind(&REGIONSERVER, settings.regionserver_port == 0, settings, conf)?,
@@ -63,7 +62,7 @@ impl InfoPorts {
         })
     }
 
-    /// Takes that of the RegionServer alone.
+    /// Binds only the RegionServer's port.
     ///
     /// # Errors
     /// As [`InfoPorts::take`].
@@ -72,12 +71,12 @@ impl InfoPorts {
         Ok(Self { regionserver, master: None })
     }
 
-    /// The RegionServer's port; 0 for none.
+    /// Returns the RegionServer's port; 0 for none.
     pub fn regionserver_port(&self) -> u16 {
         self.numbers().regionserver
     }
 
-    /// Their numbers.
+    /// Returns the numbers of both ports.
     pub fn numbers(&self) -> InfoPortNumbers {
         let number = |port: &Option<InfoServer>| port.as_ref().map_or(0, |port| port.address().port());
         InfoPortNumbers { regionserver: number(&self.regionserver), master: number(&self.master) }
@@ -117,19 +116,19 @@ fn address(keys: &Keys, settings: &Settings, conf: &Configuration) -> Result<IpA
     }
 }
 
-/// What the pages of both ports show.
+/// The contents of the pages on both ports.
 pub struct InfoParts {
     /// The sources of metrics.
     pub registry: Arc<Registry>,
     /// All settings.
     pub conf: Configuration,
-    /// What may change log levels.
+    /// The interface to change log levels.
     pub log_levels: Arc<dyn LogLevels>,
     /// The server's host name.
     pub hostname: String,
-    /// The calls of the RPC ports, with the slow ones.
+    /// The metrics of the RPC ports' calls, with the slow ones.
     pub rpc_metrics: Arc<RpcMetrics>,
-    /// What `/ready` says.
+    /// The source of `/ready`.
     pub readiness: Arc<dyn evenkeel_info_server::Readiness>,
 }
 
@@ -152,19 +151,19 @@ impl InfoParts {
     }
 }
 
-/// The info servers of a process, each with the path of its home page, and the sinks that take its
-/// metrics elsewhere. They end when this is dropped.
+/// The info servers of a process, each with the path of its home page, and the sinks that export
+/// its metrics. All of them end when this is dropped.
 pub struct InfoServers {
     servers: Vec<(InfoServerHandle, &'static str)>,
     sinks: OnceLock<PeriodicSinks>,
 }
 
 impl InfoServers {
-    /// Starts to answer, before anything is served: with the pages that every process has, so that
-    /// `/ready` tells how far the start is.
+    /// Starts to answer before the process serves clients, with the pages that every process has,
+    /// so that `/ready` reports the progress of the start.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// I/O error if a thread cannot be started.
     pub fn start(ports: InfoPorts, parts: &InfoParts, supervisor: &Supervisor) -> Result<Self> {
         let ports = [(ports.regionserver, "/rs-status"), (ports.master, "/master-status")];
         let servers = ports.into_iter().filter_map(|(port, home)| Some((port?, home)));
@@ -173,10 +172,10 @@ impl InfoServers {
         Ok(Self { servers: started.collect::<std::io::Result<_>>()?, sinks: OnceLock::new() })
     }
 
-    /// Answers with everything from now on, and starts the sinks. `pages` are added to both ports.
+    /// Serves all pages from here on, and starts the sinks. `pages` are added to both ports.
     ///
     /// # Errors
-    /// When a thread of a sink cannot be started.
+    /// I/O error if a thread of a sink cannot be started.
     pub fn serve(&self, parts: &InfoParts, pages: impl Fn(Routes) -> Routes) -> Result<()> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let sinks = metrics_sinks::start(&parts.conf, &parts.registry, &parts.hostname, &clock)?;
@@ -185,7 +184,7 @@ impl InfoServers {
         Ok(())
     }
 
-    /// Where they listen.
+    /// Returns the addresses of the info servers.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.servers.iter().map(|(server, _)| server.address())
     }

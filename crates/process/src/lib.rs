@@ -1,26 +1,26 @@
-//! What every server process has, whatever it is: settings, the memory and its parts, write-ahead
-//! logs, caches, background threads, an RPC port and an info port.
+//! The parts that every server process has: settings, the memory and its parts, WALs, caches,
+//! background threads, an RPC port and an info port.
 //!
 //! A standalone server (`evenkeel_standalone`) and a RegionServer of a cluster (`evenkeel_cluster`)
-//! are built of these parts, each in the order of its own start.
+//! are built from these parts, each with its own order of start.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`connections`] | how many connections each port may have |
+//! | [`connections`] | the maximum number of connections of each port |
 //! | [`ignored`] | settings that have no effect |
 //! | [`info`] | the info ports: pages and metrics over HTTP |
-//! | [`memory_plan`] | what each part may take of `evenkeel.memory.size` |
-//! | [`memory_trim`] | memory that a quiet server no longer needs |
-//! | [`memory_use`] | what each part takes now |
+//! | [`memory_plan`] | the limit of each part of `evenkeel.memory.size` |
+//! | [`memory_trim`] | returns memory that a quiet server does not need |
+//! | [`memory_use`] | the current memory use of each part |
 //! | [`metrics_sinks`] | the sinks of `hadoop-metrics2.properties` |
-//! | [`ports`] | an RPC port, and what the connections of all ports share |
+//! | [`ports`] | an RPC port, and the budgets that all ports share |
 //! | [`readiness`] | whether clients are served, and why not |
 //! | [`runtime_settings`] | settings that are changed while the server runs |
-//! | [`security`] | settings that ask for security, and an address beyond loopback |
-//! | [`server`] | the process itself, and what its regions are opened with |
+//! | [`security`] | settings that require security, and addresses beyond loopback |
+//! | [`server`] | the process itself, and the environment that its regions are opened with |
 //! | [`settings`] | ports, directory and memory from the configuration |
 //! | [`stop`] | the progress of a stop |
-//! | [`wals`] | the write-ahead logs of this life |
+//! | [`wals`] | the WALs of this run |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -52,34 +52,34 @@ pub use self::memory_use::MemoryUse;
 pub use self::settings::Settings;
 pub use self::stop::StopProgress;
 
-/// Asks the process to stop, with the reason.
+/// Requests that the process stops, with the reason.
 pub type StopRequest = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Reads the settings again, or says in one line why it cannot.
+/// Reloads the settings; the error is one line.
 pub type ConfigurationSource = Arc<dyn Fn() -> std::result::Result<Configuration, String> + Send + Sync>;
 
-/// What the server asks of the process around it.
+/// The interface of the server to the process around it.
 pub struct ProcessControl {
-    /// Asked to stop.
+    /// Called to stop the process.
     pub stop: StopRequest,
-    /// The levels of its log.
+    /// The levels of the process's log.
     pub log_levels: Arc<dyn LogLevels>,
-    /// Where its settings are from.
+    /// The source of its settings.
     pub settings: ConfigurationSource,
 }
 
 impl ProcessControl {
-    /// A process that keeps the settings and the log levels that it has.
+    /// A process whose settings and log levels cannot be changed.
     pub fn fixed(stop: StopRequest) -> Self {
         let settings = Arc::new(|| Err("settings are read at start only".to_owned()));
         Self { stop, log_levels: Arc::new(FixedLogLevels), settings }
     }
 }
 
-/// Why the server cannot go on: the first reason counts.
+/// Why the server must stop. Only the first reason is kept.
 pub type Failure = Arc<OnceLock<String>>;
 
-/// `IOException` with the text of an error of any kind.
+/// Returns an `IOException` with the text of any error.
 pub fn bad(error: impl std::fmt::Display) -> HBaseError {
     HBaseError::io(error.to_string())
 }

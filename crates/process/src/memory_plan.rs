@@ -5,19 +5,18 @@
 //!   `hbase.bucketcache.size` if its engine is memory.
 //! - The index of these blocks: 1/32 of their bytes, which is 80 bytes for a block of 2.5 KB.
 //! - Unflushed cells: `hbase.regionserver.global.memstore.size`.
-//! - Slack of chunks: [`chunk_slack_bytes`], for chunks that are not full or lie ready.
+//! - Slack of chunks: [`chunk_slack_bytes`], for partly filled and spare chunks.
 //! - Flushes and compactions: [`BACKGROUND_BYTES`] for each thread. This is an estimate for blocks
 //!   of the default size.
-//! - Buffers of the logs: 2/16 of the rest. Each of the two logs has two buffers, or three if logs
+//! - Buffers of the WALs: 2/16 of the rest. Each of the two WALs has two buffers, or three if WALs
 //!   are compressed, of at most [`LOG_BUFFER_BYTES_MAX`].
-//! - Requests in flight: `hbase.ipc.server.max.callqueue.size`; unless set, 4/16 of the rest, at
+//! - Requests in flight: `hbase.ipc.server.max.callqueue.size`; by default 4/16 of the rest, at
 //!   most [`REQUEST_BYTES_MAX`].
-//! - Replies that clients have not taken: 4/16 of the rest.
-//! - Buffers of replies that are kept for reuse: 1/16 of the rest, at most
-//!   [`BUFFER_POOL_BYTES_MAX`].
-//! - Open scanners: `evenkeel.regionserver.scanners.max` times [`SCANNER_BYTES`]; unless set, 3/16
+//! - Replies that clients have not read: 4/16 of the rest.
+//! - Reply buffers that are kept for reuse: 1/16 of the rest, at most [`BUFFER_POOL_BYTES_MAX`].
+//! - Open scanners: `evenkeel.regionserver.scanners.max` times [`SCANNER_BYTES`]; by default 3/16
 //!   of the rest.
-//! - Open scanners of HBase's own tables: 1/64 of the rest.
+//! - Open scanners of system tables: 1/64 of the rest.
 //! - Watches, events and sessions of the ZooKeeper endpoint: 1/64 of the rest, at most
 //!   [`ZOOKEEPER_BYTES_MAX`].
 //! - Reserve: what is left, at least 6/64 of the rest. It is for blocks being read, entries that
@@ -26,37 +25,37 @@
 //! Blocks outside of the caches belong to replies, to scanners, to background work, or to the
 //! reserve. Their limit follows from these parts ([`MemoryPlan::heap_blocks`]).
 //!
-//! Nonces have no part of their own: they count as unflushed cells, and may be 1/[`NONCE_PART`] of
-//! these.
+//! Nonces have no separate part: they count as unflushed cells, and may take 1/[`NONCE_PART`] of
+//! that part.
 //!
-//! *The rest* is the memory without the first five parts, and without requests and scanners where
+//! *The rest* is the memory without the first five parts, and without requests and scanners if
 //! these are set.
 //!
 //! # Which shares shrink
-//! A share that somebody has set is used as it is. If the set shares do not fit together with
+//! A share that is set is used unchanged. If the set shares do not fit together with
 //! [`REST_BYTES_MIN`] for the rest, the server does not start. HBase's shares of 0.4 and 0.4 always
-//! fit. From 128 MiB on, all shares that HBase accepts fit, up to 0.8 together. Shares that nobody
-//! has set shrink if they would leave less than [`REST_BYTES_WANTED`], as on a small server or
-//! beside a large off-heap cache. No share shrinks below an eighth of its default; if shares of
-//! that size do not fit, they are treated as if they were set.
+//! fit. From 128 MiB on, all shares that HBase accepts fit, up to 0.8 together. Default shares
+//! shrink if they would leave less than [`REST_BYTES_WANTED`], as on a small server or beside a
+//! large off-heap cache. No share shrinks below an eighth of its default. If shares of that size do
+//! not fit, the server does not start.
 //!
-//! # Parts that may be exceeded for a while
-//! - Unflushed cells: a write is admitted while there is any room for it. So they may exceed their
-//!   part by the bytes of the calls in flight, which have a part of their own.
-//! - Buffers of the logs: an entry that is longer than a buffer takes its own bytes until it is
+//! # Parts that may be exceeded temporarily
+//! - Unflushed cells: a write is admitted while the limit is not reached. So they may exceed their
+//!   part by the bytes of the calls in flight, which have a separate part.
+//! - Buffers of the WALs: an entry that is longer than a buffer takes its own bytes until it is
 //!   written.
-//! - Replies: values in replies hold blocks that are in no cache, of up to twice the bytes of the
+//! - Replies: values in replies pin blocks that are in no cache, of up to twice the bytes of the
 //!   values.
-//! - Replies that the threads of connections make at the same time are counted once they are made.
-//!   The last eighth of the part is for these. The row of a Get is counted in steps as it grows; a
-//!   row for which there is no room is dropped at that point.
-//! - Replies to clients without a codec of cell blocks: a row is in memory three times while it is
-//!   encoded.
+//! - Replies that the threads of connections build concurrently are counted when they are complete.
+//!   The last eighth of the part is reserved for these. The row of a Get is charged in steps as it
+//!   grows; a row that exceeds the budget is dropped at that point.
+//! - Replies to clients without a codec of cell blocks: three copies of a row are in memory while
+//!   it is encoded.
 //!
 //! # Memory outside of the plan
-//! The plan leaves out the code, the stacks of threads, descriptors of tables and regions, handles
-//! of files with their trailers, and the memory that the allocator does not give back. Pages of
-//! files that the kernel keeps (store files, caches in files) do not belong to the process.
+//! The plan does not cover the code, the stacks of threads, descriptors of tables and regions,
+//! handles of files with their trailers, and free memory that the allocator does not return. Pages
+//! of files in the kernel's page cache (store files, caches in files) do not belong to the process.
 
 use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::length;
@@ -69,27 +68,28 @@ use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
 use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
 
-/// Bytes that a thread holds while it flushes or compacts: a block of each file that it reads, the
-/// block that it writes, plain and compressed, and pieces of the index and of Bloom filters.
+/// Memory of a thread that flushes or compacts: a block of each file that it reads, the block that
+/// it writes, plain and compressed, and parts of the index and of Bloom filters.
 pub const BACKGROUND_BYTES: u64 = 1 << 20;
-/// The longest buffer of a log; a longer one does not make it faster.
+/// The largest WAL buffer; a larger one does not make the WAL faster.
 pub const LOG_BUFFER_BYTES_MAX: u64 = 64 << 20;
-/// The longest buffer of hbase:meta's log, which has small entries.
+/// The largest buffer of hbase:meta's WAL, which has small entries.
 const META_LOG_BUFFER_BYTES_MAX: u64 = 4 << 20;
 /// HBase's default of `hbase.ipc.server.max.callqueue.size`.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
-/// The largest part of the ZooKeeper endpoint. A client sends it a handful of requests in its life.
+/// The largest part of the ZooKeeper endpoint. A client sends it only a few requests in its
+/// lifetime.
 const ZOOKEEPER_BYTES_MAX: u64 = 32 << 20;
 /// Nonces may take this fraction (1/`NONCE_PART`) of the part for unflushed cells.
 pub const NONCE_PART: u64 = 8;
 /// See [`MemoryPlan::buffer_pool`].
 const BUFFER_POOL_BYTES_MAX: u64 = 64 << 20;
-/// The least that the rest needs; with less the server does not start.
+/// The minimum of the rest; with less the server does not start.
 const REST_BYTES_MIN: u64 = 4 << 20;
-/// Bytes that default shares leave for the rest, or 5/16 of a small memory. With these, a cell of
-/// 10 MiB, the largest by default, can be written and read.
+/// Bytes that default shares leave for the rest, or 5/16 of a small memory. This suffices to write
+/// and read a cell of 10 MiB, the largest by default.
 const REST_BYTES_WANTED: u64 = 48 << 20;
-/// A share that nobody has set does not shrink below this part of its default.
+/// A default share does not shrink below this fraction of its default.
 const DEFAULT_PART_MIN: f64 = 1.0 / 8.0;
 
 const MEMORY: &str = "evenkeel.memory.size";
@@ -99,14 +99,14 @@ const L2_BYTES: &str = "hbase.bucketcache.size";
 const MEMSTORE_SHARE: &str = "hbase.regionserver.global.memstore.size";
 const REQUESTS: &str = "hbase.ipc.server.max.callqueue.size";
 
-/// Bytes of each part; see the module.
+/// The bytes of each part; see the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// `evenkeel.memory.size`, or half of the machine's memory.
     pub memory: u64,
     /// Blocks and rows in memory.
     pub caches: u64,
-    /// Their index.
+    /// The index of these blocks.
     pub cache_index: u64,
     /// Unflushed cells.
     pub memstore: u64,
@@ -114,21 +114,21 @@ pub struct MemoryPlan {
     pub chunk_slack: u64,
     /// Flushes and compactions.
     pub background: u64,
-    /// One buffer of the log.
+    /// One buffer of the WAL.
     pub log_buffer: u64,
-    /// One buffer of hbase:meta's log.
+    /// One buffer of hbase:meta's WAL.
     pub meta_log_buffer: u64,
-    /// All buffers of both logs.
+    /// All buffers of both WALs.
     pub logs: u64,
     /// Requests in flight.
     pub requests: u64,
     /// Replies that clients have not read.
     pub replies: u64,
-    /// Buffers of replies that are kept for reuse.
+    /// Reply buffers that are kept for reuse.
     pub buffer_pool: u64,
-    /// Open scanners of users' tables.
+    /// Open scanners of user tables.
     pub scanners: u64,
-    /// Open scanners of HBase's own tables.
+    /// Open scanners of system tables.
     pub system_scanners: u64,
     /// Watches, events and sessions of the ZooKeeper endpoint.
     pub zookeeper: u64,
@@ -136,7 +136,7 @@ pub struct MemoryPlan {
     pub reserve: u64,
 }
 
-/// Bytes that were set and so do not shrink; `None` where the default applies.
+/// Bytes that are set and so do not shrink; `None` for defaults.
 struct Fixed {
     l1_key: &'static str,
     l1: Option<u64>,
@@ -148,7 +148,8 @@ struct Fixed {
 }
 
 impl MemoryPlan {
-    /// The plan for a server of `memory` bytes. Makes defaults of `cache` and `server` fit.
+    /// Creates the plan for a server of `memory` bytes. Reduces defaults of `cache` and `server` so
+    /// that they fit.
     ///
     /// # Errors
     /// One line that names the settings and their bytes, if they do not fit.
@@ -212,7 +213,7 @@ impl MemoryPlan {
         self
     }
 
-    /// The sum of all parts, which is `memory`.
+    /// Returns the sum of all parts, which is `memory`.
     pub fn sum(&self) -> u64 {
         let before = [self.caches, self.cache_index, self.memstore, self.chunk_slack, self.background];
         let rest = [self.logs, self.requests, self.replies, self.buffer_pool, self.scanners, self.reserve];
@@ -220,13 +221,13 @@ impl MemoryPlan {
         before.iter().chain(&rest).chain(&small).sum()
     }
 
-    /// The limit of blocks outside of the caches ([`evenkeel_block_cache::heap_blocks`]). The other
-    /// half of the reserve is for entries that threads encode and for connections.
+    /// Returns the limit of blocks outside of the caches ([`evenkeel_block_cache::heap_blocks`]).
+    /// The other half of the reserve is for entries that threads encode and for connections.
     pub fn heap_blocks(&self) -> u64 {
         self.replies + self.scanners + self.system_scanners + self.background + self.reserve / 2
     }
 
-    /// The plan as one line for the log.
+    /// Formats the plan as one line for the log.
     pub fn line(&self) -> String {
         let parts = [
             ("blocks", self.caches),
@@ -270,7 +271,7 @@ impl Fixed {
         })
     }
 
-    /// Bytes of all that was set, with indexes and slack.
+    /// Returns the sum of everything that is set, with indexes and slack.
     fn bytes(&self) -> u64 {
         let memstore = self.memstore.unwrap_or(0);
         with_index(self.l1.unwrap_or(0).saturating_add(self.l2))
@@ -299,7 +300,7 @@ impl Fixed {
     }
 }
 
-/// Bytes of blocks with their index.
+/// Returns the bytes of blocks together with their index.
 fn with_index(blocks: u64) -> u64 {
     blocks.saturating_add(blocks / 32)
 }

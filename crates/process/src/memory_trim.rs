@@ -1,12 +1,12 @@
-//! [`MemoryTrim`]: memory that a quiet server no longer needs goes back to the system.
+//! [`MemoryTrim`]: returns memory that a quiet server does not need to the system.
 //!
-//! Every part of the memory keeps what it had at its peak, for it will most likely need it again:
-//! spare chunks of MemStores, buffers of replies, pages of the block cache whose blocks are gone,
-//! and what the allocator has free between what is in use. When the peak is over, as after tables
-//! were dropped, all of that is of no use to this process and missing elsewhere. So a thread of low
-//! priority looks every `evenkeel.memory.trim.period.ms`:
+//! Every part of the memory keeps what it used at its peak, because it will probably need it again:
+//! spare chunks of MemStores, reply buffers, pages of the block cache whose blocks were evicted,
+//! and free memory of the allocator between used memory. After the peak, for example after tables
+//! were dropped, this memory is useless to this process and missing elsewhere. So a thread of low
+//! priority checks every `evenkeel.memory.trim.period.ms`, and frees:
 //!
-//! - pages of the block cache: when no frame lay there at two checks in a row
+//! - pages of the block cache that had no frame at two consecutive checks
 //!   ([`evenkeel_block_cache::BlockCache::release_idle`])
 //! - spare chunks of MemStores: when none was taken between two checks; the ready ones stay
 //! - buffers of replies: all of them, at a check of a quiet server
@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 
 use evenkeel_regionserver::RegionServer;
 
-/// A server with fewer calls is quiet.
+/// A server with fewer calls per second is quiet.
 const QUIET_CALLS_PER_SECOND: u64 = 1000;
 /// The heap is trimmed at most once in this many checks.
 const HEAP_LOOKS: u32 = 3;
@@ -49,10 +49,10 @@ const EXCESS_DIVISOR: u64 = 8;
 const EXCESS_BYTES_MAX: u64 = 64 << 20;
 /// Spare chunks that are freed at once.
 const CHUNKS_AT_ONCE: usize = 4;
-/// Between two pieces.
+/// The pause between two pieces.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The thread; it ends when this is dropped.
+/// The thread that trims memory; it ends when this is dropped.
 pub struct MemoryTrim {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -108,14 +108,14 @@ struct Parts {
 struct Looks {
     calls: u64,
     since: Option<Instant>,
-    /// The heap may have something to give: something was freed, or many calls came.
+    /// True if the heap may have free memory: memory was freed, or many calls arrived.
     heap_is_due: bool,
-    /// Looks since it was trimmed.
+    /// The number of checks since the heap was trimmed.
     heap_looks: u32,
 }
 
 impl Looks {
-    /// Whether few calls came since the last look.
+    /// Returns true if few calls arrived since the last check.
     fn is_quiet(&mut self, calls: u64, now: Instant) -> bool {
         let seconds = self.since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
         let came = calls.saturating_sub(self.calls);
@@ -125,7 +125,7 @@ impl Looks {
         is_quiet
     }
 
-    /// Whether to trim the heap now.
+    /// Returns true if the heap must be trimmed now.
     fn trims_heap(&mut self, has_freed: bool, is_quiet: bool) -> bool {
         self.heap_is_due |= has_freed;
         self.heap_looks = self.heap_looks.saturating_add(1);

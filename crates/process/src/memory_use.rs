@@ -1,4 +1,4 @@
-//! [`MemoryUse`]: what each part of a [`MemoryPlan`] takes now.
+//! [`MemoryUse`]: the current memory use of each part of a [`MemoryPlan`].
 
 use std::sync::{Arc, Weak};
 
@@ -20,9 +20,9 @@ pub struct MemoryMeter {
     pub regionserver: Weak<RegionServer>,
     /// Its MemStores.
     pub chunks: Arc<ChunkPool>,
-    /// Its logs.
+    /// Its WALs.
     pub wals: Wals,
-    /// Its calls: any of its RPC servers, which share their budgets.
+    /// The monitor of any of its RPC servers, which share their budgets.
     pub rpc: RpcMonitor,
     /// Its ZooKeeper endpoint.
     pub znode_tree: Arc<ZnodeTree>,
@@ -31,7 +31,7 @@ pub struct MemoryMeter {
 }
 
 impl MemoryMeter {
-    /// What each part takes now. Not for frequent use: it takes the locks of the logs and of the
+    /// Returns the current use of each part. Expensive: it takes the locks of the WALs and of the
     /// caches.
     pub fn read(&self) -> MemoryUse {
         let (rpc, server) = (self.rpc.stats(), self.regionserver.upgrade());
@@ -83,22 +83,22 @@ const METRICS: [&str; 10] = [
 /// Bytes of each part now. Background work and the reserve are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Blocks and rows in memory, those that replies hold among them, and their index.
+    /// Blocks and rows in memory, including those that replies pin, and their index.
     pub caches: u64,
-    /// Chunks of MemStores, full or not, those that readers hold after their flush among them, and
-    /// spare ones.
+    /// Chunks of MemStores, full or not, including spare ones and those that readers pin after a
+    /// flush.
     pub chunks: u64,
-    /// Buffers of the logs.
+    /// Buffers of the WALs.
     pub logs: u64,
-    /// Requests in flight, with what lies idle in threads' shares.
+    /// Requests in flight, including the idle shares of threads.
     pub requests: u64,
     /// Replies that clients have not read.
     pub replies: u64,
-    /// Buffers of replies that are kept to be used again.
+    /// Reply buffers that are kept for reuse.
     pub buffer_pool: u64,
-    /// Open scanners of users' tables.
+    /// Open scanners of user tables.
     pub scanners: u64,
-    /// Open scanners of HBase's own tables.
+    /// Open scanners of system tables.
     pub system_scanners: u64,
     /// Watches, events and sessions of the ZooKeeper endpoint.
     pub zookeeper: u64,
@@ -107,7 +107,7 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// Each part by its name: what it takes, and what it may.
+    /// Returns the name of each part, its use and its limit.
     pub fn parts(&self, plan: &MemoryPlan) -> [(&'static str, u64, u64); 10] {
         [
             ("blocks", self.caches, plan.caches + plan.cache_index),
@@ -123,7 +123,7 @@ impl MemoryUse {
         ]
     }
 
-    /// All of them, which the plan's background work and reserve come on top of.
+    /// Returns the sum of all parts. Background work and the reserve of the plan are not in it.
     pub fn sum(&self) -> u64 {
         let of_data = self.caches + self.chunks + self.logs;
         let of_clients = self.scanners + self.system_scanners + self.zookeeper + self.nonces;

@@ -1,9 +1,9 @@
-//! The sinks of metrics that `hadoop-metrics2.properties` of the configuration directory asks for:
-//! files, Graphite, Ganglia.
+//! The metrics sinks in `hadoop-metrics2.properties` of the configuration directory: files,
+//! Graphite, Ganglia.
 //!
-//! As in HBase, a sink that cannot be started is named in the log and left out; the server starts
-//! and the other sinks write. Without a configuration directory, or without the file in it, there
-//! is no sink.
+//! As in HBase, a sink that cannot be started is logged and skipped; the server starts and the
+//! other sinks work. Without a configuration directory, or without the file in it, there are no
+//! sinks.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use evenkeel_metrics::sink::{PeriodicSinks, SinkSettings};
 /// Starts the sinks. They end when the result is dropped.
 ///
 /// # Errors
-/// When a thread cannot be started.
+/// I/O error if a thread cannot be started.
 pub fn start(
     conf: &Configuration,
     registry: &Arc<Registry>,

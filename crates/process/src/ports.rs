@@ -1,5 +1,5 @@
-//! [`RpcPort`]: an RPC port, taken before anything else is done; and [`Shared`]: what the
-//! connections of all ports together may take.
+//! [`RpcPort`]: an RPC port, bound early in the start; and [`Shared`]: the limits that the
+//! connections of all ports share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::bad;
 use crate::connections::{self, ConnectionLimits};
 use crate::settings::{self, Settings};
 
-/// What connections of all ports share.
+/// The limits that the connections of all ports share.
 pub struct Shared {
-    /// Bytes of requests and replies.
+    /// The budgets of requests and replies.
     pub budgets: ConnectionBudgets,
-    /// Connections of each port at most.
+    /// The maximum number of connections of each port.
     pub limits: ConnectionLimits,
-    /// Calls of all RPC ports: clients send those for the RegionServer to any.
+    /// The metrics of all RPC ports: clients send calls for the RegionServer to any of them.
     pub rpc_metrics: Arc<RpcMetrics>,
 }
 
@@ -30,8 +30,8 @@ impl Shared {
     /// One line that names the key, its value and what was expected.
     pub fn new(settings: &Settings, conf: &Configuration) -> Result<Self> {
         let memory = &settings.memory;
-        // An eighth is for what is counted late: small replies, and those that are made at the same
-        // time.
+        // An eighth is left for replies that are counted late: small ones, and those that are built
+        // concurrently.
         let replies = Budget::new(memory.replies / 8 * 7);
         let budgets = ConnectionBudgets {
             input: InputBudget::of(memory.requests),
@@ -44,25 +44,25 @@ impl Shared {
     }
 }
 
-/// An RPC port to take.
+/// An RPC port to bind.
 pub struct RpcPort {
-    /// What answers there, for messages.
+    /// The name of the server on it, for messages.
     pub what: &'static str,
-    /// Its number.
+    /// The port number.
     pub port: u16,
     /// The key that sets it.
     pub key: &'static str,
-    /// Threads of its connections.
+    /// The number of threads of its connections.
     pub threads: usize,
-    /// Connections at most.
+    /// The maximum number of connections.
     pub connections_max: usize,
 }
 
-/// The id of the cluster, which a client may ask for before all else; `None` while it is unknown.
+/// Returns the id of the cluster, which a client may request first; `None` while it is unknown.
 pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 impl RpcPort {
-    /// The RegionServer's: a thread for each core.
+    /// The RegionServer's port, with a connection thread for each core.
     pub fn of_regionserver(settings: &Settings, shared: &Shared) -> Self {
         Self {
             what: "RegionServer",
@@ -73,7 +73,7 @@ impl RpcPort {
         }
     }
 
-    /// Takes the port: it listens and does not answer yet.
+    /// Binds the port: it listens but does not answer yet.
     ///
     /// # Errors
     /// One line that names the port that is taken, and its key.
@@ -93,12 +93,12 @@ impl RpcPort {
     }
 }
 
-/// The error of a port that cannot be listened on.
+/// Returns the error for a port that cannot be bound.
 pub fn taken(what: &'static str, port: u16, key: &'static str) -> impl FnOnce(std::io::Error) -> HBaseError {
     move |e| HBaseError::io(format!("{what}: cannot listen on port {port} ({key}): {e}"))
 }
 
-/// What all RPC ports have in common.
+/// Returns the configuration that all RPC ports have in common.
 fn rpc_config(
     settings: &Settings,
     conf: &Configuration,
@@ -107,7 +107,7 @@ fn rpc_config(
 ) -> Result<RpcServerConfig> {
     let mut config = RpcServerConfig::at(SocketAddr::new(settings.bind_address, port));
     config.server_name = format!("{}:{port}", settings.host);
-    // A request that never finds room is refused for good.
+    // A request that can never fit into the input budget is rejected permanently.
     let found_bytes_max = InputBudget::max_of(settings.memory.requests);
     let request_bytes_max = conf.get_size_or("hbase.ipc.max.request.size", 256 << 20).map_err(bad)?;
     config.request_bytes_max = length::index(request_bytes_max.max(1).unsigned_abs().min(found_bytes_max));

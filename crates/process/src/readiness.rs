@@ -1,9 +1,10 @@
-//! [`Readiness`]: whether the process serves its clients, and if not, why: what `/ready` answers.
+//! [`Readiness`]: whether the process serves its clients, and if not, why. This is the answer of
+//! `/ready`.
 //!
-//! The info ports answer from the second step of the start to the last of the stop, so a line says
-//! how far either is. In between, not ready is what a client would notice and an operator can act
-//! on: regions that cannot be opened, changes of tables that cannot be finished, a log that cannot
-//! be written. All of it is known without a wait.
+//! The info ports answer from the second step of the start to the last of the stop, so a line shows
+//! the progress of either. While the server runs, it is not ready if there is a problem that
+//! clients notice and an operator can act on: regions that cannot be opened, changes of tables that
+//! cannot be finished, a WAL that cannot be written. All of this is known without blocking.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use crate::wals::Wals;
 use crate::{Failure, StopProgress};
 
-/// The most lines about regions and tables.
+/// The maximum number of lines about regions and tables.
 const LINES_MAX: usize = 100;
 
 /// See the module's documentation.
@@ -32,32 +33,32 @@ enum Stage {
     Stopping(StopProgress),
 }
 
-/// What may keep clients from being served.
+/// The sources of problems that may keep clients from being served.
 struct Served {
     wals: Wals,
     unfinished: Box<dyn Fn() -> Vec<String> + Send + Sync>,
 }
 
 impl Readiness {
-    /// A process whose start begins.
+    /// Creates the readiness of a process that begins to start.
     pub fn new(failure: &Failure) -> Arc<Self> {
         let stage = Mutex::new(Stage::Starting("reading the settings", clock::monotonic()));
         Arc::new(Self { stage, failure: Arc::clone(failure), served: OnceLock::new() })
     }
 
-    /// A step of the start begins.
+    /// Sets the current step of the start.
     pub fn starts(&self, step: &'static str) {
         *self.stage.lock() = Stage::Starting(step, clock::monotonic());
     }
 
-    /// Everything is served from now on, but for what `unfinished` tells without a wait: regions
-    /// that cannot be opened and the like, one line each.
+    /// Sets that all clients are served, except for the problems that `unfinished` returns: regions
+    /// that cannot be opened and similar ones, one line each. It must not block.
     pub fn serves(&self, wals: &Wals, unfinished: impl Fn() -> Vec<String> + Send + Sync + 'static) {
         drop(self.served.set(Served { wals: wals.clone(), unfinished: Box::new(unfinished) }));
         *self.stage.lock() = Stage::Serving;
     }
 
-    /// The stop begins.
+    /// Sets that the process is stopping.
     pub fn stops(&self, progress: &StopProgress) {
         *self.stage.lock() = Stage::Stopping(progress.clone());
     }

@@ -1,26 +1,27 @@
 //! [`RuntimeSettings`]: settings that operators change while the server runs, by the shell's
 //! `update_config` and `update_all_config` (`AdminService.UpdateConfiguration`).
 //!
-//! The settings are read again from where the start had them: `hbase-site.xml`, with the command
-//! line over it. Then, as HBase's ConfigurationManager does, each part takes what it can:
+//! The settings are reloaded from the sources of the start: `hbase-site.xml`, overridden by the
+//! command line. Then, as in HBase's ConfigurationManager, each part applies the settings that it
+//! can change:
 //!
-//! | settings | what takes them |
+//! | settings | when they apply |
 //! |---|---|
 //! | throughput of compactions and flushes, off-peak hours | the next round of the chore |
-//! | how long and how many edits stay unflushed | the same |
-//! | sizes at which regions flush and refuse writes | the next write of each region |
-//! | which files are compacted together, and when | the next choice of each store |
+//! | maximum age and number of unflushed edits | the next round of the chore |
+//! | sizes at which regions flush and reject writes | the next write of each region |
+//! | the selection of files for compactions | the next selection of each store |
 //! | retries of flushes, and which compactions are large | the next flush or compaction |
-//! | what is slow, what is large | calls that end from then on |
+//! | limits of slow and large calls | calls that end from then on |
 //! | log levels | the next event |
 //!
-//! A setting of a table or a family goes before the server's, as always.
+//! As always, a setting of a table or a family overrides the server's.
 //!
-//! **What changed and cannot be taken** is named in the log with the value that still holds, at
-//! each update until the server is started again. The reply to the operator has no place for it.
+//! **Changes that cannot be applied** are logged with the value that is still in force, at each
+//! update until the server restarts. The reply to the operator has no field for them.
 //!
-//! **All or nothing.** If a setting cannot be used, or a file cannot be read, nothing is changed
-//! and the operator gets the reason.
+//! **All or nothing.** If a setting is invalid, or a file cannot be read, no setting is changed and
+//! the operator gets the reason.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -36,12 +37,12 @@ use parking_lot::Mutex;
 
 use crate::{ConfigurationSource, Settings, bad};
 
-/// The levels of the log, which the process owns.
+/// The levels of the log, which belongs to the process.
 const LOG_LEVELS: &str = "evenkeel.log.levels";
-/// What regions flush at, and refuse writes at.
+/// The sizes at which regions flush and reject writes.
 const REGION_KEYS: [&str; 2] =
     ["hbase.hregion.memstore.flush.size", "hbase.hregion.memstore.block.multiplier"];
-/// What is slow, and what is large.
+/// The limits of slow and large calls.
 const SLOW_KEYS: [&str; 5] = [
     "evenkeel.slow.request.ms",
     "hbase.ipc.warn.response.time",
@@ -56,20 +57,20 @@ pub struct RuntimeSettings {
     log_levels: Arc<dyn LogLevels>,
     regions: Arc<ChangedConfig>,
     server: OnceLock<Weak<RegionServer>>,
-    /// What holds now: that of the start, with what was changed.
+    /// The settings in force: those of the start, with all changes.
     current: Mutex<Configuration>,
 }
 
-/// What an update did.
+/// The result of an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
-    /// Keys whose new values hold.
+    /// Keys whose new values are in force.
     pub changed: Vec<String>,
-    /// Keys that have new values, and keep their old ones until the next start.
+    /// Keys with new values that do not apply before the next start.
     pub kept: Vec<String>,
 }
 
-/// The keys that can be changed.
+/// Returns the keys that can be changed.
 fn changeable_keys() -> impl Iterator<Item = &'static str> {
     REGION_KEYS
         .into_iter()
@@ -81,7 +82,7 @@ fn changeable_keys() -> impl Iterator<Item = &'static str> {
 }
 
 impl RuntimeSettings {
-    /// The settings of a start.
+    /// Creates the settings of a start.
     pub fn new(
         conf: &Configuration,
         source: ConfigurationSource,
@@ -97,15 +98,15 @@ impl RuntimeSettings {
         })
     }
 
-    /// The server whose settings they are.
+    /// Sets the server whose settings are updated.
     pub fn serve(&self, server: &Arc<RegionServer>) {
         drop(self.server.set(Arc::downgrade(server)));
     }
 
-    /// Reads the settings again, and has the parts of the server take what they can.
+    /// Reloads the settings, and lets the parts of the server apply them.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` if they cannot be read, or one of them cannot be used. Nothing is
+    /// `DoNotRetryIOException` if they cannot be read, or one of them is invalid. No setting is
     /// changed then.
     pub fn update(&self) -> Result<Update> {
         self.try_update().map_err(|error| HBaseError::do_not_retry(error.message()))
@@ -117,7 +118,7 @@ impl RuntimeSettings {
         let update = compare(&current, &next);
         self.apply(&next, &update)?;
         for key in &update.changed {
-            // An empty value is none.
+            // An empty value counts as not set.
             current.set(key.clone(), value_of(&next, key).unwrap_or_default());
         }
         drop(current);
@@ -146,7 +147,7 @@ impl RuntimeSettings {
     }
 }
 
-/// The keys whose values differ.
+/// Returns the keys whose values differ.
 fn compare(current: &Configuration, next: &Configuration) -> Update {
     let keys = current.set_properties().into_iter().chain(next.set_properties());
     let keys: BTreeSet<&str> = keys.map(|(key, ..)| key).collect();
@@ -157,12 +158,12 @@ fn compare(current: &Configuration, next: &Configuration) -> Update {
     Update { changed: owned(changed), kept: owned(kept) }
 }
 
-/// The value of a key; `None` if it has none, or one that refers to itself.
+/// Returns the value of a key; `None` if it has none, or one that refers to itself.
 fn value_of(conf: &Configuration, key: &str) -> Option<String> {
     conf.get(key).ok().flatten().filter(|value| !value.trim().is_empty())
 }
 
-/// Names the keys in the log. Values may be secrets.
+/// Logs the keys without their values, which may be secrets.
 fn tell(update: &Update) {
     let Update { changed, kept } = update;
     tracing::info!(keys = changed.join(" "), "settings were read again: {} have changed", changed.len());

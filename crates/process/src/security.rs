@@ -1,16 +1,18 @@
-//! Security that is asked for and not there: a server told to be secure does not run open.
+//! Security settings that cannot be honored: a server that is configured to be secure must not run
+//! without security.
 //!
-//! Evenkeel has no authentication, no authorization and no encryption yet. Each setting that asks
-//! for one of them refuses the start, by one line with its name. A setting is refused only if its
-//! value asks for more than HBase does without it; `hbase.security.authentication=simple` starts.
+//! Evenkeel has no authentication, no authorization and no encryption yet. The server does not
+//! start if a setting requires one of them; the error is one line with its name. A setting is
+//! rejected only if its value requires more than HBase without security;
+//! `hbase.security.authentication=simple` is accepted.
 //!
-//! Classes that HBase implements security with (`AccessController`, `VisibilityController`, ...)
-//! are refused with all other coprocessor classes that are not built in, by
-//! [`Coprocessors`](evenkeel_regionserver::coprocessor::Coprocessors). A family with `ENCRYPTION`
-//! is refused by the master's checks of descriptors.
+//! HBase's coprocessor classes for security (`AccessController`, `VisibilityController`, ...) are
+//! rejected like all coprocessor classes that are not built in, by
+//! [`Coprocessors`](evenkeel_regionserver::coprocessor::Coprocessors). The master's checks of
+//! descriptors reject a family with `ENCRYPTION`.
 //!
-//! Without security, an address beyond loopback serves everyone who reaches it. That is the
-//! operator's choice, and [`exposure`] says it on the screen and in the log.
+//! Without security, a server on an address beyond loopback serves everyone who reaches it. The
+//! operator may choose that; [`exposure`] warns about it on the screen and in the log.
 
 use std::net::IpAddr;
 
@@ -18,7 +20,7 @@ use evenkeel_common::{Configuration, HBaseError, Result};
 
 use crate::bad;
 
-/// Settings that ask for security: the key, the values that do not, and what is missing.
+/// Settings that may require security: the key, the values that do not, and the missing feature.
 const REFUSED: [(&str, &[&str], &str); 18] = [
     ("hbase.security.authentication", &["simple"], KERBEROS),
     ("hadoop.security.authentication", &["simple"], KERBEROS),
@@ -44,10 +46,10 @@ const KERBEROS: &str = "there is no authentication and no protection of connecti
 const VISIBILITY: &str = "there are no visibility labels";
 const ENCRYPTION: &str = "files and logs are not encrypted";
 
-/// Refuses a configuration that asks for security which is not there.
+/// Rejects a configuration that requires missing security features.
 ///
 /// # Errors
-/// One line that names the first such key, its value and what is missing.
+/// One line that names the first such key, its value and the missing feature.
 pub fn refuse_what_is_missing(conf: &Configuration) -> Result<()> {
     for (key, open, missing) in REFUSED {
         if !conf.is_set(key) {
@@ -63,7 +65,7 @@ pub fn refuse_what_is_missing(conf: &Configuration) -> Result<()> {
     Ok(())
 }
 
-/// What to say of an address that others than this machine reach; `None` for loopback.
+/// Returns the warning for an address that other machines can reach; `None` for loopback.
 pub fn exposure(address: IpAddr) -> Option<String> {
     let open = "anyone who reaches it can read, change and delete everything: clients are not authenticated";
     (!address.is_loopback()).then(|| format!("open to the network at {address}; {open}"))

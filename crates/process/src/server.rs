@@ -1,4 +1,5 @@
-//! [`Process`] and [`Storage`]: what every step of a start needs, and what regions are opened with.
+//! [`Process`] and [`Storage`]: the context of all steps of a start, and the environment of
+//! regions.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,28 +25,28 @@ use crate::runtime_settings::RuntimeSettings;
 use crate::wals::{Online, WalEvents, Wals};
 use crate::{Failure, Settings, StopRequest, bad, security};
 
-/// What every step of a start needs.
+/// The context of all steps of a start.
 pub struct Process {
-    /// Where everything is stored.
+    /// The file system that stores all data.
     pub fs: Arc<dyn FileSystem>,
     /// All settings.
     pub conf: Arc<Configuration>,
-    /// Those that a process reads at its start.
+    /// The settings that a process reads at its start.
     pub settings: Settings,
-    /// Wall-clock time.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Asks this process to stop.
+    /// Requests that this process stops.
     pub stop: StopRequest,
-    /// Why the server cannot go on, once it cannot.
+    /// Why the server must stop, if it must.
     pub failure: Failure,
-    /// Ends the server when one of its threads has died.
+    /// Stops the server when one of its threads dies.
     pub supervisor: Supervisor,
     /// Whether clients are served, and why not.
     pub readiness: Arc<Readiness>,
 }
 
 impl Process {
-    /// Reads the settings and refuses those that ask for what there is not.
+    /// Reads the settings and rejects those that require missing features.
     ///
     /// # Errors
     /// One line that names the setting, its value and what was expected.
@@ -65,7 +66,7 @@ impl Process {
         Ok(Self { fs, conf: Arc::new(conf), settings, clock, stop, failure, supervisor, readiness })
     }
 
-    /// The nonces of a server that has none yet.
+    /// Creates an empty nonce manager.
     pub fn nonces(&self) -> Arc<NonceManager> {
         let settings = &self.settings;
         let nonces = NonceManager::new(Arc::clone(&self.clock), settings.nonce_grace_ms);
@@ -73,7 +74,7 @@ impl Process {
     }
 }
 
-/// Ends the server when one of its threads has died.
+/// Creates the supervisor, which stops the server when one of its threads dies.
 fn supervisor(failure: &Failure, stop: &StopRequest) -> Supervisor {
     let (failure, stop) = (Arc::clone(failure), Arc::clone(stop));
     Supervisor::new(move |death| {
@@ -82,27 +83,27 @@ fn supervisor(failure: &Failure, stop: &StopRequest) -> Supervisor {
     })
 }
 
-/// What regions are opened with.
+/// The environment that regions are opened with.
 pub struct Storage {
-    /// The write-ahead logs of this life.
+    /// The WALs of this run.
     pub wals: Wals,
     /// Flush and compaction threads.
     pub background: Arc<Background>,
-    /// What stores share.
+    /// The environment that all stores share.
     pub stores: StoreEnv,
-    /// What regions of tables are opened with.
+    /// The environment of all regions except hbase:meta.
     pub user_env: Arc<RegionEnv>,
-    /// What hbase:meta is opened with.
+    /// The environment of hbase:meta.
     pub meta_env: Arc<RegionEnv>,
-    /// The RegionServer, once there is one.
+    /// The RegionServer, once it exists.
     pub online: Online,
 }
 
 impl Storage {
-    /// Opens logs and caches for a server of this name, and starts the background threads.
+    /// Opens WALs and caches for a server of this name, and starts the background threads.
     ///
     /// # Errors
-    /// `IOException` from the file system; one line about a setting that cannot be used.
+    /// `IOException` from the file system; one line about an invalid setting.
     pub fn open(process: &Process, name: &ServerName, nonces: &Arc<NonceManager>) -> Result<Self> {
         let Process { fs, conf, settings, clock, .. } = process;
         let background = BackgroundConfig::from(conf).map_err(bad)?;
@@ -143,11 +144,11 @@ impl Storage {
     }
 }
 
-/// What operators ask of a process, as far as it is the same for all of them.
+/// The operations that operators request of a process, as far as all processes share them.
 pub struct Hooks {
-    /// The logs that are rolled.
+    /// The WALs to roll.
     pub wals: Wals,
-    /// Asks this process to stop.
+    /// Requests that this process stops.
     pub stop: StopRequest,
     /// The settings that may be changed.
     pub settings: Arc<RuntimeSettings>,
@@ -169,7 +170,7 @@ impl ServerHooks for Hooks {
     }
 }
 
-/// What answers calls.
+/// The parts that answer calls.
 #[derive(Clone, Copy)]
 pub struct Answering<'a> {
     /// The RegionServer's port.
@@ -178,7 +179,7 @@ pub struct Answering<'a> {
     pub executor: &'a Arc<Executor>,
 }
 
-/// The sources of metrics of a process; none before its RegionServer answers.
+/// Returns the metrics sources of a process; none before its RegionServer answers.
 pub fn registry(
     process: &Process,
     storage: &Storage,
@@ -203,7 +204,7 @@ pub fn registry(
     registry
 }
 
-/// The handlers of a server's calls.
+/// Returns the configuration of a server's handlers.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.

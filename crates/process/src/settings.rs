@@ -22,21 +22,21 @@ use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
 use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
 
-/// Where data goes when `hbase.rootdir` says nothing.
+/// The default of `hbase.rootdir`.
 const ROOT_DEFAULT: &str = "./evenkeel-data";
-/// Slow requests that are kept at most: 2 KiB each, some MiB.
+/// The maximum number of slow requests that are kept: 2 KiB each, some MiB.
 const LEDGER_KEPT_MAX: u64 = 4096;
-/// What the server may use when the machine does not tell its memory.
+/// The assumed memory of the server if the machine does not report its memory.
 const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 
-/// What a standalone server reads at start.
+/// The settings that a standalone server reads at start.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `hbase.rootdir`.
     pub root: PathBuf,
-    /// `hbase.regionserver.ipc.address`: 127.0.0.1 unless told otherwise.
+    /// `hbase.regionserver.ipc.address`; the default is 127.0.0.1.
     pub bind_address: IpAddr,
-    /// The name clients are told: `hbase.unsafe.regionserver.hostname`, or the address.
+    /// The host name that clients get: `hbase.unsafe.regionserver.hostname`, or the address.
     pub host: String,
     /// `hbase.zookeeper.property.clientPort`.
     pub zookeeper_port: u16,
@@ -44,28 +44,28 @@ pub struct Settings {
     pub master_port: u16,
     /// `hbase.regionserver.port`.
     pub regionserver_port: u16,
-    /// The block caches; shares are of the memory.
+    /// The block caches; their shares are shares of the memory.
     pub block_cache: CacheConfig,
-    /// Where MemStores have their memory from.
+    /// The pool of chunks for MemStores.
     pub chunks: ChunkPoolConfig,
-    /// What each part of the server may take.
+    /// The limit of each part of the server's memory.
     pub memory: MemoryPlan,
     /// `hbase.server.hashNonce.gracePeriod`.
     pub nonce_grace_ms: i64,
-    /// `evenkeel.memory.trim.period.ms`: how often memory that is of no use any more is looked for;
-    /// 0: never.
+    /// `evenkeel.memory.trim.period.ms`: how often unneeded memory is returned to the system; 0:
+    /// never.
     pub memory_trim_period: Duration,
-    /// `evenkeel.rootdir.lock.wait.ms`: how long a start waits for the process that has the
-    /// directory to end.
+    /// `evenkeel.rootdir.lock.wait.ms`: how long a start waits for another process that has locked
+    /// the directory.
     pub lock_wait: Duration,
-    /// `evenkeel.shutdown.timeout.ms`: how long a stop may take before the process ends with it
-    /// unfinished.
+    /// `evenkeel.shutdown.timeout.ms`: the time limit of a stop, after which the process ends with
+    /// the stop unfinished.
     pub shutdown_timeout: Duration,
-    /// `hbase.client.operation.timeout`: how long a client repeats an operation, so how long its
-    /// nonce is kept in any case.
+    /// `hbase.client.operation.timeout`: how long a client retries an operation, which is the
+    /// minimum time that its nonce is kept.
     pub nonce_kept_ms: i64,
-    /// Which slow requests are kept: `evenkeel.slow.request.ms`, and as many as
-    /// `hbase.regionserver.slowlog.ringbuffer.size` says.
+    /// Which slow requests are kept: the threshold `evenkeel.slow.request.ms`, and the number
+    /// `hbase.regionserver.slowlog.ringbuffer.size`.
     pub ledger: LedgerConfig,
     /// HBase's log of slow and large responses: `hbase.ipc.warn.response.*` and
     /// `hbase.regionserver.slowlog.*`.
@@ -77,7 +77,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the keys.
+    /// Reads the settings.
     ///
     /// # Errors
     /// One line that names the key, its value and what was expected.
@@ -122,13 +122,13 @@ impl Settings {
 }
 
 impl Settings {
-    /// Bytes that nonces may take.
+    /// Returns the maximum memory of nonces in bytes.
     pub fn nonce_bytes_max(&self) -> u64 {
         self.memory.memstore / NONCE_PART
     }
 }
 
-/// `hbase.regionserver.ipc.address` when it is set; HBase's default, all addresses, is not ours.
+/// Returns `hbase.regionserver.ipc.address`. The default is loopback; HBase's is all addresses.
 fn bind_address(conf: &Configuration) -> Result<IpAddr> {
     const KEY: &str = "hbase.regionserver.ipc.address";
     let set = if conf.is_set(KEY) { conf.get_trimmed(KEY).map_err(bad)? } else { None };
@@ -138,7 +138,7 @@ fn bind_address(conf: &Configuration) -> Result<IpAddr> {
     }
 }
 
-/// `hbase.rootdir` as a local path; a `file:` URI is one too.
+/// Returns `hbase.rootdir` as a local path; it may be a `file:` URI.
 fn root_dir(conf: &Configuration) -> Result<PathBuf> {
     const KEY: &str = "hbase.rootdir";
     if !conf.is_set(KEY) {
@@ -147,7 +147,7 @@ fn root_dir(conf: &Configuration) -> Result<PathBuf> {
     local_dir(conf, &conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(bad)?)
 }
 
-/// `hbase.rootdir` with this value as a local path; `conf` names it in the error.
+/// Converts a value of `hbase.rootdir` to a local path; the error names its source in `conf`.
 ///
 /// # Errors
 /// One line about a value that is no local directory.
@@ -163,8 +163,8 @@ pub fn local_dir(conf: &Configuration, text: &str) -> Result<PathBuf> {
     if path.is_empty() { Err(bad(conf.unusable(KEY, "a local directory"))) } else { Ok(PathBuf::from(path)) }
 }
 
-/// What the server may use in all: `evenkeel.memory.size`, or half of the machine's memory. Stands
-/// where HBase takes shares of its heap.
+/// Returns the total memory that the server may use: `evenkeel.memory.size`, or half of the
+/// machine's memory. It corresponds to HBase's heap size.
 fn memory_bytes(conf: &Configuration) -> Result<u64> {
     const KEY: &str = "evenkeel.memory.size";
     let half = machine_memory_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
@@ -172,8 +172,8 @@ fn memory_bytes(conf: &Configuration) -> Result<u64> {
     if bytes < 64 << 20 { Err(bad(conf.unusable(KEY, "at least 64m"))) } else { Ok(bytes as u64) }
 }
 
-/// `evenkeel.hstore.write.behind.size`: the pieces in which store files are on their way to the
-/// disk while they are written; 0 for none.
+/// Returns `evenkeel.hstore.write.behind.size`: store files are written back to the disk in pieces
+/// of this size while they are written; 0 for no write-behind.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
@@ -183,9 +183,9 @@ pub fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
     u64::try_from(bytes).map_err(|_| bad(conf.unusable(KEY, "0 or more")))
 }
 
-/// `evenkeel.shutdown.timeout.ms`. A minute by default: longer than flushes take on a disk that
-/// works, and less than systemd's 90 s (`DefaultTimeoutStopSec`), so that the process itself says
-/// what did not finish.
+/// Returns `evenkeel.shutdown.timeout.ms`. The default is a minute: longer than flushes take on a
+/// working disk, and less than systemd's 90 s (`DefaultTimeoutStopSec`), so that the process can
+/// report what did not finish.
 fn shutdown_timeout(conf: &Configuration) -> Result<Duration> {
     const KEY: &str = "evenkeel.shutdown.timeout.ms";
     let ms = conf.get_u64_or(KEY, 60_000).map_err(bad)?;
@@ -207,8 +207,8 @@ fn slow_requests_kept(conf: &Configuration) -> Result<usize> {
 }
 
 fn slow_log_config(conf: &Configuration) -> Result<SlowLogConfig> {
-    // As in HBase, scans have the limit of other calls unless they have their own, and a negative
-    // one is none.
+    // As in HBase, the limit of scans defaults to that of other calls, and a negative limit means
+    // none.
     let limit = |key: &str, key_of_scans: &str, default: i64| -> Result<WarnLimit> {
         let calls = conf.get_i64_or(key, default).map_err(bad)?;
         let scans = conf.get_i64_or(key_of_scans, calls).map_err(bad)?;
@@ -247,7 +247,7 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
     })
 }
 
-/// What HBase's keys say of the sockets of an RPC server, and of its calls' time.
+/// Applies the settings of an RPC server's sockets, and of its calls' timeouts.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
@@ -261,7 +261,7 @@ pub fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result
     Ok(())
 }
 
-/// Settings of the WALs of a server whose MemStores may take `memstore` bytes.
+/// Returns the WAL settings of a server whose MemStores may take `memstore_bytes`.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.
@@ -283,8 +283,8 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
     let threshold =
         conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(bad)?;
     let roll_bytes = length::whole((block as f64 * times).max(1.0));
-    // As HBase's AbstractFSWAL: what is in memory, and as much again that was flushed between it,
-    // may be in logs.
+    // As in HBase's AbstractFSWAL: WALs may hold the edits in memory, and as many edits that were
+    // flushed between them.
     let logs_max = (memstore_bytes.saturating_mul(2) / roll_bytes).max(LOGS_MAX_LEAST);
     Ok(WalConfig {
         slow_sync: Duration::from_millis(slow_sync),
@@ -305,8 +305,8 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
     })
 }
 
-/// How WAL entries are compressed. Encryption is refused: a server that was told to encrypt must
-/// not write in the clear.
+/// Returns the compression of WAL entries. Encryption is rejected: a server that is configured to
+/// encrypt must not write plain text.
 fn wal_compression(conf: &Configuration) -> Result<Option<WalCompression>> {
     let on = |key: &str, default| conf.get_bool_or(key, default).map_err(bad);
     if on(WAL_ENCRYPTION, false)? {
@@ -330,7 +330,7 @@ fn wal_compression(conf: &Configuration) -> Result<Option<WalCompression>> {
     }))
 }
 
-/// So many closed logs may wait for flushes, however small the memory is.
+/// The minimum limit of closed WALs that wait for flushes, however small the memory is.
 const LOGS_MAX_LEAST: u64 = 32;
 
 const WAL_ENCRYPTION: &str = "hbase.regionserver.wal.encryption";

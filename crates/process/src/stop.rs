@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 pub struct StopProgress(Arc<Mutex<String>>);
 
 impl StopProgress {
-    /// What is under way; empty before the first step and after the last.
+    /// Returns the step that is under way; empty before the first step and after the last.
     pub fn step(&self) -> String {
         self.0.lock().clone()
     }
 
-    /// Notes what begins; empty after the last step.
+    /// Sets the step that begins; empty after the last step.
     pub fn begin(&self, step: impl Into<String>) {
         *self.0.lock() = step.into();
     }

@@ -1,4 +1,4 @@
-//! [`Wals`]: the write-ahead logs of this process, and the reaction to their failure.
+//! [`Wals`]: the WALs of this process, and the reaction to their failure.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,19 +14,19 @@ use evenkeel_wal::{Wal, WalConfig, WalListener, WalOptions};
 use crate::settings::{self, Settings};
 use crate::{Failure, StopRequest};
 
-/// The two logs: hbase:meta has its own, so that it can be recovered first.
+/// The two WALs: hbase:meta has a separate one, so that it can be recovered first.
 #[derive(Clone)]
 pub struct Wals {
-    /// That of all regions but hbase:meta.
+    /// The WAL of all regions except hbase:meta.
     pub user: Arc<Wal>,
-    /// That of hbase:meta.
+    /// The WAL of hbase:meta.
     pub meta: Arc<Wal>,
     /// The directory of both.
     pub dir: PathBuf,
 }
 
 impl Wals {
-    /// Makes this life's directory and opens both.
+    /// Creates the directory of this run and opens both.
     ///
     /// # Errors
     /// `IOException` from the file system.
@@ -57,23 +57,23 @@ impl Wals {
         let (plan, names) =
             (&settings.memory, (evenkeel_wal::names::prefix(name), evenkeel_wal::names::meta_prefix(name)));
         let user = open(names.0, "", plan.log_buffer, false)?;
-        // A write to hbase:meta survives a power cut, whatever asked for it: directories are made
-        // and removed by it.
+        // Writes to hbase:meta are synced to the disk whatever their durability, because
+        // directories of regions are created and deleted according to them.
         let meta = open(names.1, evenkeel_wal::names::META_SUFFIX, plan.meta_log_buffer, true)?;
         Ok(Self { user, meta, dir })
     }
 }
 
-/// The RegionServer, once there is one: the WALs are opened before it.
+/// The RegionServer, once it exists: the WALs are opened before it.
 pub type Online = Arc<OnceLock<Weak<RegionServer>>>;
 
 /// Reacts to events of the WALs.
 pub struct WalEvents {
-    /// The RegionServer, once there is one.
+    /// The RegionServer, once it exists.
     pub online: Online,
-    /// Where the reason of a failure goes.
+    /// Receives the reason of a failure.
     pub failure: Failure,
-    /// Asks this process to stop.
+    /// Requests that this process stops.
     pub stop: StopRequest,
 }
 

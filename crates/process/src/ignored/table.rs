@@ -1,41 +1,42 @@
-//! The settings without an effect, by subject, and the known keys that are no settings of a
-//! standalone server.
+//! The settings without an effect, by subject, and the known keys that do not concern a standalone
+//! server.
 
 use super::Ignored;
 
 const ALL_FAMILIES: &str =
-    "a flush writes all families of a region; hbase.hregion.memstore.flush.size is how much that is";
+    "a flush writes all families of a region; hbase.hregion.memstore.flush.size is the size that triggers it";
 const ONE_LOG: &str =
     "all regions write one log and hbase:meta another, in HBase's format, whatever the provider";
-const BEATS: &str = "the limit is kept every 64 KiB";
-const LIMITS_OF_WRITERS: &str = "answers of writers are held instead, from half of a region's limit and hbase.hstore.blockingStoreFiles on";
+const BEATS: &str = "the limit is enforced every 64 KiB";
+const LIMITS_OF_WRITERS: &str = "replies to writes are held instead, from half of a region's limit and hbase.hstore.blockingStoreFiles on";
 const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one process";
-const ONE_ADDRESS: &str = "all ports are of hbase.regionserver.ipc.address";
-const IN_MEMORY_TREE: &str = "the tree of the ZooKeeper endpoint is in memory, and of one server";
-const FILE_RIGHTS: &str = "files and directories have the permissions that the process gives to new ones";
+const ONE_ADDRESS: &str = "all ports listen on hbase.regionserver.ipc.address";
+const IN_MEMORY_TREE: &str = "the ZooKeeper endpoint is one server, with its tree in memory";
+const FILE_RIGHTS: &str = "files and directories are created with the default permissions of the process";
 const ONE_LINE: &str = "general calls, those of priority, scans and writes that wait each have one line, first come, first served; \
     hbase.ipc.server.max.callqueue.length is how long it is";
-const THREADS: &str = "these calls have no threads of their own; hbase.regionserver.handler.count and \
-    hbase.regionserver.metahandler.count are how many there are";
-const SLOW_IS_A_SECOND: &str = "slow operations are counted from one second on";
+const THREADS: &str = "these calls have no separate threads; hbase.regionserver.handler.count and \
+    hbase.regionserver.metahandler.count are the numbers of handlers";
+const SLOW_IS_A_SECOND: &str = "operations count as slow from one second on";
 const NO_SLOW_TABLE: &str = "slow calls are not written to hbase:slowlog";
-const NO_RESERVOIR: &str = "requests and replies have a part of the memory instead of a reservoir; evenkeel.memory.size is all of it";
+const NO_RESERVOIR: &str = "requests and replies have a part of the memory instead of a reservoir; evenkeel.memory.size is the total";
 const FIXED_PARTS: &str = "the parts of the memory are set at start and are not tuned";
 const MINUTES: &str =
-    "counters are since start; evenkeel.blockcache.statistics.period is how often the log has them";
-const ONE_BY_ONE: &str = "room is made for one block at a time, when it is needed";
-const OTHER_POLICY: &str = "of a policy of the block cache that is not here";
+    "counters count from the start; evenkeel.blockcache.statistics.period is how often they are logged";
+const ONE_BY_ONE: &str = "space is freed for one block at a time, when it is needed";
+const OTHER_POLICY: &str = "for a block cache policy that is not supported";
 const INDEX_ON_DISK: &str =
-    "the index of a bucket cache in a file is always in it, and blocks are checked one by one";
-const NO_TIERING: &str = "blocks are kept by use, whatever the age of their cells";
+    "the index of a bucket cache in a file is always in that file, and blocks are verified individually";
+const NO_TIERING: &str = "blocks are evicted by use, whatever the age of their cells";
 const PREFETCH: &str =
-    "one thread reads files into the cache, in the order of opening, hbase.hfile.prefetch.delay after it";
-const KERNELS_PAGES: &str = "the page cache is the kernel's alone";
+    "one thread prefetches files into the cache, in the order of opening, after hbase.hfile.prefetch.delay";
+const KERNELS_PAGES: &str = "only the kernel manages the page cache";
 const BY_POSITION: &str = "all reads of store files are by position";
-const ON_REQUEST: &str = "regions are split when a user asks for it, never by their size";
+const ON_REQUEST: &str = "regions are split when a user requests it, never by size";
 const DISCHARGE: &str =
-    "compacted files that readers still had are archived every two minutes, by one thread";
-const SPLIT_HERE: &str = "logs of an earlier life are split at start, one after the other, with 128 MiB of edits in memory at most";
+    "compacted files that readers still used are archived every two minutes, by one thread";
+const SPLIT_HERE: &str =
+    "WALs of earlier runs are split at start, in turn, with at most 128 MiB of edits in memory";
 
 /// Every setting without an effect.
 pub(super) const IGNORED: &[Ignored] = &[
@@ -54,18 +55,18 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.mirror.table.state.to.zookeeper"],
         &["true"],
-        "states of tables are always told to the ZooKeeper endpoint",
+        "states of tables are always mirrored to the ZooKeeper endpoint",
     ),
     Ignored::new(&["hbase.master.ipc.address"], &[], ONE_ADDRESS),
     Ignored::new(
         &["hbase.status.published"],
         &["false"],
-        "the state of the cluster is told to who asks, by no multicast",
+        "clients request the cluster's state; it is not published by multicast",
     ),
     Ignored::new(
         &["hbase.regionserver.handler.abort.on.error.percent"],
         &["-1"],
-        "a handler that fails answers its call and goes on; the server does not stop for it",
+        "a handler that fails answers its call and continues; the server does not stop",
     ),
     Ignored::new(&["hbase.rootdir.perms", "hbase.wal.dir.perms"], &[], FILE_RIGHTS),
     Ignored::new(&["hbase.data.umask.enable"], &["false"], FILE_RIGHTS),
@@ -74,7 +75,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.cells.scanned.per.heartbeat.check"],
         &[],
-        "the time of a scan is looked at every 1000 cells or 32 rows",
+        "the time of a scan is checked every 1000 cells or 32 rows",
     ),
     Ignored::new(&["hbase.storescanner.use.pread"], &["true"], BY_POSITION),
     Ignored::new(&["hbase.storescanner.pread.max.bytes"], &[], BY_POSITION),
@@ -86,18 +87,14 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.hregion.keyvalue.timestamp.slop.millisecs"],
         &[],
-        "timestamps of clients are taken, however far ahead they are",
+        "timestamps of clients are accepted, however far in the future",
     ),
-    Ignored::new(
-        &["hbase.busy.wait.duration"],
-        &[],
-        "a call waits for a region's lock as long as that is held",
-    ),
-    Ignored::new(&["hbase.meta.versions"], &["3"], "hbase:meta keeps 3 versions of what it says of regions"),
+    Ignored::new(&["hbase.busy.wait.duration"], &[], "a call waits for a region's lock without limit"),
+    Ignored::new(&["hbase.meta.versions"], &["3"], "hbase:meta keeps 3 versions of its data about regions"),
     Ignored::new(
         &["hbase.meta.blocksize"],
         &["8192"],
-        "blocks of what hbase:meta says of regions have 8 KiB",
+        "hbase:meta has blocks of 8 KiB for its data about regions",
     ),
     Ignored::new(&["hbase.quota.enabled"], &["false"], "there are no quotas"),
     // RPC server.
@@ -146,7 +143,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.server.netty.writable.watermark.low"],
         &[],
-        "a connection is read from again below hbase.server.netty.writable.watermark.high",
+        "reading from a connection resumes below hbase.server.netty.writable.watermark.high",
     ),
     // Parts of the memory.
     Ignored::new(
@@ -165,7 +162,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.regionserver.global.memstore.lowerLimit"],
         &[],
-        "hbase.regionserver.global.memstore.size.lower.limit is read",
+        "hbase.regionserver.global.memstore.size.lower.limit is used",
     ),
     Ignored::new(
         &["hbase.regionserver.offheap.global.memstore.size"],
@@ -175,12 +172,12 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.hregion.memstore.mslab.enabled"],
         &["true"],
-        "cells of a MemStore always lie in chunks",
+        "cells of a MemStore are always stored in chunks",
     ),
     Ignored::new(
         &["hbase.hregion.memstore.mslab.indexchunksize.percent"],
         &[],
-        "a MemStore's index lies in the chunks of its cells",
+        "a MemStore's index is stored in the chunks of its cells",
     ),
     // Block cache.
     Ignored::new(&["hbase.blockcache.use.external"], &["false"], "there is no external cache"),
@@ -213,7 +210,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.bucketcache.queue.addition.waittime"],
         &["0"],
-        "who reads a block writes it; there is no queue to be full",
+        "the thread that reads a block caches it; there is no queue",
     ),
     Ignored::new(
         &[
@@ -227,12 +224,12 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.bucketcache.block.orphan.evictgraceperiod.seconds"],
         &[],
-        "blocks of files that no region has go as others do, when room is needed",
+        "blocks of files that no region has are evicted like others, when space is needed",
     ),
     Ignored::new(
         &["hbase.bucketcache.ioengine.errors.tolerated.duration"],
         &[],
-        "64 failed reads or writes with no good read between them end the filling of that part of the cache",
+        "after 64 failed reads or writes without a successful read, that part of the cache is not filled any more",
     ),
     Ignored::new(&["hbase.regionserver.datatiering.enable"], &["false"], NO_TIERING),
     Ignored::new(&["hbase.hstore.datatiering.type"], &["NONE"], NO_TIERING),
@@ -240,7 +237,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.rs.evictblocksonsplit"],
         &["false"],
-        "the halves of a split region read their parent's blocks, which stay",
+        "the daughters of a split region read their parent's blocks, which stay cached",
     ),
     Ignored::new(&["hbase.hfile.thread.prefetch"], &["1"], PREFETCH),
     Ignored::new(&["hbase.hfile.prefetch.delay.variation"], &["0"], PREFETCH),
@@ -266,23 +263,23 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.regionserver.flush.throughput.controller"],
         &["NoLimitThroughputController", "PressureAwareFlushThroughputController"],
-        "flushes have no limit; PressureAwareFlushThroughputController has one",
+        "flushes have no throughput limit; PressureAwareFlushThroughputController sets one",
     ),
     Ignored::new(&["hbase.hstore.flush.throughput.control.check.interval"], &[], BEATS),
     Ignored::new(
         &["hbase.hstore.flush.throughput.tune.period"],
         &[],
-        "the limit follows unflushed bytes five times a second",
+        "the limit is adjusted to the unflushed bytes five times per second",
     ),
     Ignored::new(
         &["hbase.hstore.blockingWaitTime"],
         &[],
-        "flushes never wait for compactions; from hbase.hstore.blockingStoreFiles on, answers of writers are held, by a second at most",
+        "flushes never wait for compactions; from hbase.hstore.blockingStoreFiles on, replies to writes are held for at most a second",
     ),
     Ignored::new(
         &["hbase.hregion.preclose.flush.size"],
         &[],
-        "a region that closes flushes before it refuses writes, whatever its size",
+        "a closing region flushes before it rejects writes, whatever its size",
     ),
     Ignored::new(&["hbase.region.store.parallel.put.limit"], &["0"], LIMITS_OF_WRITERS),
     Ignored::new(
@@ -297,7 +294,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.regionserver.checksum.verify"],
         &["true"],
-        "every block that is read is held against its HBase checksums",
+        "every block that is read is verified by its HBase checksums",
     ),
     Ignored::new(&["hfile.format.version"], &["3"], "new files have version 3"),
     Ignored::new(
@@ -313,7 +310,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.enable.historical.compaction.files"],
         &["false"],
-        "old versions lie in the same files as the latest",
+        "old versions are in the same files as the latest",
     ),
     // WAL.
     Ignored::new(
@@ -321,41 +318,41 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["asyncfs", "filesystem", "defaultProvider"],
         ONE_LOG,
     ),
-    Ignored::new(&["hbase.wal.dir"], &[], "logs are below hbase.rootdir"),
+    Ignored::new(&["hbase.wal.dir"], &[], "WALs are below hbase.rootdir"),
     Ignored::new(
         &["hbase.regionserver.logroll.errors.tolerated"],
         &[],
-        "any number is: a roll that failed is tried again after a second, in the old file until then",
+        "any number is tolerated: a failed roll is retried after a second, and the old file is used until then",
     ),
-    Ignored::new(&["hbase.regionserver.wal.codec"], &["WALCellCodec"], "logs are written with WALCellCodec"),
+    Ignored::new(&["hbase.regionserver.wal.codec"], &["WALCellCodec"], "WALs are written with WALCellCodec"),
     Ignored::new(
         &["hbase.wal.split.to.hfile", "hbase.split.wal.zk.coordinated"],
         &["false"],
-        "logs of an earlier life are split into recovered.edits, by this process, at start",
+        "WALs of earlier runs are split into recovered.edits by this process, at start",
     ),
     Ignored::new(&["hbase.regionserver.hlog.splitlog.buffersize"], &[], SPLIT_HERE),
     Ignored::new(
         &["hbase.separate.oldlogdir.by.regionserver"],
         &["false"],
-        "logs that are not needed go to oldWALs itself",
+        "WALs that are no longer needed go directly to oldWALs",
     ),
     // Compaction and split.
     Ignored::new(
         &["hbase.regionserver.throughput.controller"],
         &["NoLimitThroughputController", "PressureAwareCompactionThroughputController"],
-        "compactions have the limit of PressureAwareCompactionThroughputController; NoLimitThroughputController has none",
+        "compactions have the limit of PressureAwareCompactionThroughputController; NoLimitThroughputController removes it",
     ),
     Ignored::new(
         &["hbase.hstore.compaction.throughput.control.check.interval"],
         &[],
-        "the limit is kept after every row, or every 256 cells of one",
+        "the limit is enforced after every row, or every 256 cells of a row",
     ),
-    Ignored::new(&["hbase.hstore.compaction.kv.max"], &[], "compactions take up to 256 cells at a time"),
+    Ignored::new(&["hbase.hstore.compaction.kv.max"], &[], "compactions read up to 256 cells at a time"),
     Ignored::new(&["hbase.hstore.min.locality.to.skip.major.compact"], &["0"], "all files are local"),
     Ignored::new(
         &["hbase.hstore.compaction.date.tiered.storage.policy.enable"],
         &["false"],
-        "files of all windows are stored alike",
+        "files of all windows have the same storage policy",
     ),
     Ignored::new(&["hbase.hfile.compaction.discharger.interval"], &["120000"], DISCHARGE),
     Ignored::new(&["hbase.hfile.compaction.discharger.thread.count"], &["1"], DISCHARGE),
@@ -376,11 +373,11 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.regionserver.enable.table.latencies"],
         &["false"],
-        "times of calls are not counted by table",
+        "times of calls are always measured per table",
     ),
 ];
 
-/// Known keys that neither are read nor have a line above, by why: to set them asks nothing of a
+/// Known keys that are neither read nor listed above, by reason: setting them requests nothing of a
 /// standalone server.
 #[cfg(test)]
 pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
@@ -429,8 +426,7 @@ pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
     ("of readers of snapshots outside a RegionServer", &["hfile.onheap.block.cache.fixed.size"]),
 ];
 
-/// Keys that are read by a name that is put together: how it begins in the code, and how it goes
-/// on.
+/// Keys whose names the code composes: the prefix in the code, and the suffixes.
 #[cfg(test)]
 pub(super) const COMPOSED_KEYS: &[(&str, &[&str])] = &[
     ("hbase.lru.blockcache.", &["single.percentage", "multi.percentage", "memory.percentage"]),

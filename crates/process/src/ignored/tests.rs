@@ -1,4 +1,4 @@
-//! Every known key is in its place, and what is set without an effect is named.
+//! Every known key is in its place, and settings without an effect are named.
 
 use std::collections::BTreeSet;
 use std::path::Path;
