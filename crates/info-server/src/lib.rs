@@ -1,5 +1,5 @@
-//! HBase's InfoServer: the pages of a process for operators and monitoring, over HTTP. Knows no
-//! region and no RPC; who starts it adds the pages of those.
+//! HBase's InfoServer: the pages of a process for operators and monitoring, over HTTP. It does not
+//! depend on regions or RPC; its owner adds the pages for those.
 //!
 //! | module | contents |
 //! |---|---|
@@ -15,16 +15,16 @@
 //! ```
 //!
 //! # Threads
-//! All of it is on one thread, `info`: a page holds up other pages, never a request of a client of
-//! HBase. So a page must not wait, neither for a lock that is held long nor for a disk or a peer.
+//! Everything runs on one thread, `info`. A slow page delays other pages, but no request of HBase's
+//! clients. So a page must not block, neither on a lock that is held long nor on a disk or a peer.
 //!
 //! # Bounds
-//! [`Limits`] has the limits of a connection, and [`server`] says how they are kept: whatever a
-//! peer sends or does not take, it holds one of a limited number of connections for a limited time,
-//! and a limited part of the memory.
+//! [`Limits`] has the limits of a connection, and [`server`] describes how they are enforced:
+//! whatever a peer sends or does not read, it holds one of a limited number of connections for a
+//! limited time, and a limited part of the memory.
 //!
 //! # Security
-//! Pages are for everybody who reaches the port, as in HBase without authentication of its UI.
+//! Everyone who reaches the port can read the pages, as in HBase without authentication of its UI.
 //! Values of `/conf` that look like secrets are masked.
 
 #![forbid(unsafe_code)]

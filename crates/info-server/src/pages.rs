@@ -2,7 +2,7 @@
 //!
 //! | path | contents |
 //! |---|---|
-//! | `/` | sends the browser to the home page |
+//! | `/` | redirects the browser to the home page |
 //! | `/conf` | the configuration, secrets masked |
 //! | `/dump`, `/stacks` | the threads of the process |
 //! | `/health` | `OK` while the process can answer |
@@ -10,8 +10,8 @@
 //! | `/jmx`, `/prometheus` | the metrics, unless `hbase.http.metrics.servlets` leaves them out |
 //! | `/logLevel` | shows and sets levels of loggers |
 //!
-//! HBase has `/metrics` in its list of servlets too; Hadoop 3 has no such servlet, so nothing
-//! answers that path.
+//! HBase lists `/metrics` as a servlet, too. Hadoop 3 has no such servlet, so that path has no
+//! page.
 //!
 //! | module | contents |
 //! |---|---|
@@ -38,12 +38,12 @@ pub use self::conf::{Property, properties};
 pub use self::log_level::LogLevels;
 pub use self::threads::{ThreadState, thread_dump, threads};
 
-/// The key that lists the servlets of metrics.
+/// The setting that lists the servlets of metrics.
 const SERVLETS: &str = "hbase.http.metrics.servlets";
 
-/// Tells whether the process serves its clients.
+/// Reports whether the process serves its clients.
 pub trait Readiness: Send + Sync {
-    /// Why it does not, one line for each reason; empty if it does. Must not wait.
+    /// Returns why it does not, one line per reason; empty if it does. Must not block.
     fn reasons(&self) -> Vec<String>;
 }
 
@@ -53,27 +53,27 @@ impl<F: Fn() -> Vec<String> + Send + Sync> Readiness for F {
     }
 }
 
-/// What the pages show.
+/// The contents of the pages.
 pub struct StandardPages {
     /// The sources of metrics.
     pub registry: Arc<Registry>,
-    /// The name of this machine, a tag of every record.
+    /// The name of this machine, which is a tag of every record.
     pub hostname: String,
     /// The configuration of the process.
     pub configuration: Configuration,
     /// The loggers.
     pub log_levels: Arc<dyn LogLevels>,
-    /// Whether the process serves.
+    /// Reports whether the process serves its clients.
     pub readiness: Arc<dyn Readiness>,
     /// The path of the home page: `/rs-status`.
     pub home: String,
 }
 
 impl StandardPages {
-    /// The routes of all pages. The caller may add others and replace these.
+    /// Returns the routes of all pages. The caller may add others and replace these.
     pub fn routes(self) -> Routes {
         let Self { registry, hostname, configuration, log_levels, readiness, home } = self;
-        // A list that cannot be resolved is as good as none: metrics are off.
+        // A list that cannot be resolved counts as empty: metrics are off.
         let servlets = configuration.get_list(SERVLETS).unwrap_or_default();
         let mut routes = Routes::new();
         if servlets.iter().any(|servlet| servlet == "jmx") {

@@ -1,5 +1,5 @@
 //! [`PlatformBeans`]: the beans of the Java platform that tools read from every Java server, as far
-//! as they mean something here: `java.lang:type=` Runtime, OperatingSystem, Memory and Threading.
+//! as they apply here: `java.lang:type=` Runtime, OperatingSystem, Memory and Threading.
 //!
 //! Numbers come from `/proc/self` (proc(5)). The heap is the resident memory of the process; its
 //! maximum is the memory of the machine.
@@ -19,7 +19,7 @@ pub struct PlatformBeans {
 }
 
 impl PlatformBeans {
-    /// Beans of a process that starts now.
+    /// Creates the beans of a process that starts now.
     pub fn new(clock: Arc<dyn Clock>, hostname: impl Into<String>) -> Self {
         let start_ms = clock.now_ms();
         Self { clock, hostname: hostname.into(), start_ms }
@@ -86,7 +86,7 @@ fn threading(status: &KilobyteFields) -> Record {
     bean
 }
 
-/// The memory of the process in RAM, in bytes.
+/// Returns the resident memory of the process, in bytes.
 pub fn resident_bytes() -> u64 {
     KilobyteFields::read("/proc/self/status").bytes("VmRSS")
 }
@@ -101,7 +101,7 @@ pub fn machine_bytes() -> u64 {
     KilobyteFields::read("/proc/meminfo").bytes("MemTotal")
 }
 
-/// The CPU time of the process, in nanoseconds.
+/// Returns the CPU time of the process, in nanoseconds.
 pub fn cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -113,7 +113,7 @@ fn load_average() -> f64 {
     text.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(-1.0)
 }
 
-/// A file with lines `Name: number kB`. A name that is not there is 0.
+/// A file with lines `Name: number kB`. A missing name counts as 0.
 struct KilobyteFields(String);
 
 impl KilobyteFields {

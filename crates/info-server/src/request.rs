@@ -1,40 +1,40 @@
-//! [`Request`]: what a page is asked, decoded.
+//! [`Request`]: a decoded request for a page.
 
 use percent_encoding::percent_decode_str;
 
-/// More parameters than this are not taken.
+/// The maximum number of parameters.
 const PARAMETERS_MAX: usize = 256;
 
-/// What is asked for.
+/// The HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// To show something. HEAD is the same to a page.
+    /// Shows a page. Pages treat HEAD the same.
     Get,
-    /// To do something.
+    /// Performs an action.
     Post,
 }
 
 /// A request for a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for.
+    /// The method.
     pub method: Method,
     /// The path, decoded: `/jmx`.
     pub path: String,
-    /// The parameters of the query, then those of a form, decoded, in their order.
+    /// The decoded parameters of the query, then those of a form, in order.
     pub parameters: Vec<(String, String)>,
 }
 
 impl Request {
-    /// A request to show `path`, which is not decoded, with the text of the query after `?`. `None`
-    /// if one is not UTF-8 or there are too many parameters.
+    /// Creates a GET request for `path`, which is encoded, with the query text after `?`. Returns
+    /// `None` if one of them is not UTF-8 or there are too many parameters.
     pub fn get(path: &str, query: &str) -> Option<Self> {
         let mut request = Self { method: Method::Get, path: decode(path)?, parameters: Vec::new() };
         request.add_parameters(query)?;
         Some(request)
     }
 
-    /// The first parameter with this name.
+    /// Returns the first parameter with this name.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }

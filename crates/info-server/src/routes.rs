@@ -1,4 +1,4 @@
-//! [`Routes`]: which page answers which path.
+//! [`Routes`]: the pages by path.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::request::Request;
 use crate::response::Response;
 
-/// Answers requests. Called on the thread `info`, so it must not wait.
+/// Answers requests. Called on the thread `info`, so it must not block.
 pub trait Page: Send + Sync {
-    /// The answer. If this panics, the answer is an error with status 500.
+    /// Returns the response. If this panics, the response is an error with status 500.
     fn respond(&self, request: &Request) -> Response;
 
     /// Returns true if the page answers POST, with the parameters of a form.
@@ -31,27 +31,27 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// No pages.
+    /// Creates routes without pages.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the page of one path, or replaces it.
+    /// Adds or replaces the page of a path.
     #[must_use]
     pub fn page(mut self, path: &str, page: Arc<dyn Page>) -> Self {
         self.pages.insert(path.to_owned(), page);
         self
     }
 
-    /// Adds the page of every path that begins with `prefix` and has no page of its own. The
-    /// longest prefix wins.
+    /// Adds a page for every path that begins with `prefix` and has no other page. The longest
+    /// prefix wins.
     #[must_use]
     pub fn prefix(mut self, prefix: &str, page: Arc<dyn Page>) -> Self {
         self.prefixes.push((prefix.to_owned(), page));
         self
     }
 
-    /// The page of a path.
+    /// Returns the page of a path.
     pub fn find(&self, path: &str) -> Option<&Arc<dyn Page>> {
         let prefixed = || {
             let matching = self.prefixes.iter().filter(|(prefix, _)| path.starts_with(prefix.as_str()));

@@ -1,28 +1,29 @@
 //! [`InfoServer`]: the port, the thread `info`, and the limits of its connections.
 //!
 //! # Limits
-//! | what a peer does | what happens |
+//! | a peer | effect |
 //! |---|---|
-//! | opens more than [`Limits::connections`] | the next ones wait in the system's queue |
-//! | sends nothing, or a header slowly | closed after [`Limits::header_time`] |
+//! | opens more than [`Limits::connections`] | the next ones wait in the kernel's queue |
+//! | sends no header, or one slowly | closed after [`Limits::header_time`] |
 //! | sends a header of more than [`HEAD_BYTES_MAX`] | status 431, closed |
 //! | sends the body of a POST slowly | status 408 after [`Limits::body_time`] |
 //! | sends a body of more than [`BODY_BYTES_MAX`] | status 413, closed |
-//! | stays connected, or takes an answer slowly | see below |
-//! | asks for large answers and takes none | status 503 beyond [`UNSENT_BYTES_MAX`] |
+//! | stays connected, or reads a response slowly | see below |
+//! | requests large responses and reads none | status 503 beyond [`UNSENT_BYTES_MAX`] |
 //!
-//! A connection takes no more requests when it is [`Limits::life`] old, and then has as long again
-//! to take its last answer. So no way to be slow holds a connection for longer than twice that.
+//! A connection accepts no more requests after [`Limits::life`], and then has the same time again
+//! to read its last response. So no slow peer can hold a connection for longer than twice that
+//! time.
 //!
 //! # Memory
-//! An answer of more than [`SMALL_BYTES`] counts until it is sent or its connection is closed.
-//! Together such answers hold [`UNSENT_BYTES_MAX`], or one that is larger. Beyond that they are
-//! dropped; small ones, such as `/health`, are always sent.
+//! A response of more than [`SMALL_BYTES`] counts until it is sent or its connection is closed.
+//! Together these responses may hold [`UNSENT_BYTES_MAX`], or be a single larger one. Beyond that
+//! they are dropped. Small responses, such as `/health`, are always sent.
 //!
 //! # Failures
-//! A page that panics is an answer with status 500. Where the system has no descriptor for a new
-//! connection, the server pauses and tries again. If the thread ends otherwise, the supervisor is
-//! told.
+//! The response of a page that panics has status 500. If the system has no descriptor for a new
+//! connection, the server pauses and retries. If the thread ends for another reason, the supervisor
+//! is notified.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -48,22 +49,22 @@ use crate::request::{Method, Request};
 use crate::response::Response;
 use crate::routes::{Page, Routes};
 
-/// The most bytes of a request's line and headers.
+/// The maximum size of a request's line and headers.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
-/// The most headers of a request.
+/// The maximum number of headers of a request.
 const HEADERS_MAX: usize = 100;
-/// The most bytes of a request's body.
+/// The maximum size of a request's body.
 pub const BODY_BYTES_MAX: usize = 64 << 10;
-/// Answers up to this size do not count as unsent.
+/// Responses up to this size do not count as unsent.
 pub const SMALL_BYTES: usize = 64 << 10;
-/// The most bytes of answers that peers have not taken yet.
+/// The maximum bytes of responses that peers have not read yet.
 pub const UNSENT_BYTES_MAX: usize = 64 << 20;
-/// Unsent bytes are counted in units of this.
+/// Unsent bytes are counted in this unit.
 const UNSENT_UNIT: usize = 1 << 10;
-/// The pause after the system had no connection to give.
+/// The pause after the system could not accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What every answer of HBase has besides its content.
+/// The headers that every response of HBase has.
 const HEADERS: [(&str, &str); 3] = [
     ("x-content-type-options", "nosniff"),
     ("x-xss-protection", "1; mode=block"),
@@ -73,13 +74,13 @@ const HEADERS: [(&str, &str); 3] = [
 /// The limits of connections. See the module's documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most connections at a time.
+    /// The maximum number of concurrent connections.
     pub connections: usize,
-    /// The limit for a request's header, from the connection or the last answer on.
+    /// The time limit of a request's header, from the connection or the last response on.
     pub header_time: Duration,
-    /// The limit for a request's body.
+    /// The time limit of a request's body.
     pub body_time: Duration,
-    /// The age at which a connection takes no more requests.
+    /// The age at which a connection accepts no more requests.
     pub life: Duration,
 }
 
@@ -94,7 +95,7 @@ impl Default for Limits {
     }
 }
 
-/// A port that nobody serves yet: connections wait.
+/// A bound port that is not served yet: connections wait.
 #[derive(Debug)]
 pub struct InfoServer {
     listener: TcpListener,
@@ -102,7 +103,7 @@ pub struct InfoServer {
     limits: Limits,
 }
 
-/// A server that runs. It ends when this is dropped, with its connections.
+/// A running server. Dropping it ends it and its connections.
 #[derive(Debug)]
 pub struct InfoServerHandle {
     address: SocketAddr,
@@ -111,7 +112,7 @@ pub struct InfoServerHandle {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The routes that hold now.
+/// The current routes.
 #[derive(Debug)]
 struct CurrentRoutes(RwLock<Arc<Routes>>);
 
@@ -121,14 +122,14 @@ impl CurrentRoutes {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     routes: Arc<CurrentRoutes>,
     limits: Limits,
     unsent: Arc<Semaphore>,
 }
 
-/// The body of a large answer, which counts while it exists.
+/// The body of a large response, which counts as unsent while it exists.
 struct CountedBody {
     body: Vec<u8>,
     _unsent: OwnedSemaphorePermit,
@@ -141,10 +142,10 @@ impl AsRef<[u8]> for CountedBody {
 }
 
 impl InfoServer {
-    /// Opens a port; 0 takes a free one.
+    /// Binds a port; 0 binds a free one.
     ///
     /// # Errors
-    /// When the address is not of this machine or the port is taken.
+    /// I/O error if the address does not belong to this machine or the port is taken.
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -152,12 +153,12 @@ impl InfoServer {
         Ok(Self { listener, address, limits: Limits::default() })
     }
 
-    /// The address with the port.
+    /// Returns the address with the port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same port with other limits.
+    /// Changes the limits.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
@@ -166,7 +167,7 @@ impl InfoServer {
     /// Serves these pages until the handle is dropped.
     ///
     /// # Errors
-    /// When the thread or its runtime cannot be started.
+    /// I/O error if the thread or its runtime cannot be started.
     pub fn serve(self, routes: Routes, supervisor: &Supervisor) -> io::Result<InfoServerHandle> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
@@ -195,12 +196,12 @@ impl InfoServer {
 }
 
 impl InfoServerHandle {
-    /// The address with the port.
+    /// Returns the address with the port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves other pages from the next request on.
+    /// Replaces the pages from the next request on.
     pub fn set_routes(&self, routes: Routes) {
         *self.routes.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes);
     }
@@ -228,7 +229,7 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "the info port has no connection to give");
+                tracing::debug!(%error, "the info port cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -266,8 +267,10 @@ impl Shared {
         self.http_response(response)
     }
 
+    /// Returns the page's response.
+    ///
     /// # Errors
-    /// The answer to a request that no page sees.
+    /// The response to a request that reaches no page.
     async fn response(&self, request: hyper::Request<Incoming>) -> Result<Response, Response> {
         let (head, body) = request.into_parts();
         let decoded = Request::get(head.uri.path(), head.uri.query().unwrap_or_default());
@@ -335,7 +338,7 @@ impl Shared {
         answer
     }
 
-    /// The body as bytes that count while they exist; `None` if there is no room for them.
+    /// Returns the body, counted as unsent while it exists; `None` if that exceeds the limit.
     fn counted(&self, body: Vec<u8>) -> Option<Bytes> {
         if body.len() <= SMALL_BYTES {
             return Some(body.into());

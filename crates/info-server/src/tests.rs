@@ -1,4 +1,4 @@
-//! Servers on loopback, and clients that speak to them by hand.
+//! Servers on loopback, and clients that speak raw HTTP to them.
 
 mod limits;
 mod pages;
@@ -12,7 +12,7 @@ use evenkeel_common::thread::Supervisor;
 use crate::routes::Routes;
 use crate::server::{InfoServer, InfoServerHandle, Limits};
 
-/// Beyond this a test has failed.
+/// A test that waits longer has failed.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 fn serve(routes: Routes, limits: Limits) -> InfoServerHandle {
@@ -27,15 +27,15 @@ fn connect(server: &InfoServerHandle) -> TcpStream {
     stream
 }
 
-/// All that the server sends to these bytes until it closes the connection.
+/// Returns everything that the server sends in reply to these bytes until it closes the connection.
 fn exchange(server: &InfoServerHandle, request: &[u8]) -> String {
     let mut stream = connect(server);
-    // The server may close before it has taken all.
+    // The server may close before it has read everything.
     let _cut_off = stream.write_all(request);
     read_all(&mut stream)
 }
 
-/// What is left to read. A reset of the connection ends it as a close does.
+/// Reads the rest. A reset of the connection ends it like a close.
 fn read_all(stream: &mut TcpStream) -> String {
     let (mut all, mut part) = (Vec::new(), [0; 4096]);
     loop {

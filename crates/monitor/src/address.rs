@@ -1,4 +1,4 @@
-//! [`Address`]: where a server's info port is.
+//! [`Address`]: the address of a server's info port.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use clap::Args;
 /// HBase's default of `hbase.regionserver.info.port`.
 const PORT: u16 = 16030;
 
-/// The option that every command has.
+/// The option that all commands have.
 #[derive(Args, Clone, Debug)]
 pub struct AddressArgs {
     /// The info port of a RegionServer: HOST, HOST:PORT or a URL
@@ -15,7 +15,7 @@ pub struct AddressArgs {
     pub address: String,
 }
 
-/// Where a server's info port is.
+/// The address of a server's info port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     host: String,
@@ -44,7 +44,7 @@ impl Address {
         }
     }
 
-    /// The host and the port, to connect to.
+    /// Returns the host and the port to connect to.
     pub fn to_socket(&self) -> (String, u16) {
         (self.host.clone(), self.port)
     }

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::Failure;
 
-/// What every bean of a RegionServer begins with.
+/// The prefix of the names of a RegionServer's beans.
 const PREFIX: &str = "Hadoop:service=HBase,name=";
 
-/// The beans of a server by the rest of their names: `RegionServer,sub=Server`.
+/// The beans of a server, by names without the prefix: `RegionServer,sub=Server`.
 #[derive(Clone, Debug, Default)]
 pub struct Beans(HashMap<String, Bean>);
 
@@ -18,10 +18,10 @@ pub struct Beans(HashMap<String, Bean>);
 pub struct Bean(serde_json::Map<String, Value>);
 
 impl Beans {
-    /// Reads the document of `/jmx`.
+    /// Parses the document of `/jmx`.
     ///
     /// # Errors
-    /// If it is no such document.
+    /// If it is not such a document.
     pub fn parse(document: &[u8]) -> Result<Self, Failure> {
         let mut document: Value =
             serde_json::from_slice(document).map_err(|error| format!("/jmx is no JSON: {error}"))?;
@@ -38,34 +38,34 @@ impl Beans {
         Ok(Self(named.collect()))
     }
 
-    /// A bean of the RegionServer, by its `sub`; empty if the server has none.
+    /// Returns a bean of the RegionServer by its `sub`; an empty one if the server has none.
     pub fn sub(&self, sub: &str) -> Bean {
         self.0.get(&format!("RegionServer,sub={sub}")).cloned().unwrap_or_default()
     }
 
-    /// The bean of the process.
+    /// Returns the bean of the process.
     pub fn process(&self) -> Bean {
         self.0.get("JvmMetrics").cloned().unwrap_or_default()
     }
 
-    /// Returns true if there are none, as while a server starts.
+    /// Returns true if there are no beans, as while a server starts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Bean {
-    /// A number; 0 if there is none of this name.
+    /// Returns a number; 0 if there is none with this name.
     pub fn number(&self, name: &str) -> f64 {
         self.0.get(name).and_then(Value::as_f64).unwrap_or_default()
     }
 
-    /// A text; empty if there is none of this name.
+    /// Returns a text; empty if there is none with this name.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The numbers, by name.
+    /// Returns all numbers, by name.
     pub fn numbers(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)))
     }

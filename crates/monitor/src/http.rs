@@ -1,4 +1,4 @@
-//! [`Client`]: pages fetched over HTTP/1.1, one connection each, within limits of time and bytes.
+//! [`Client`]: fetches pages over HTTP/1.1, one connection each, with limits on time and bytes.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use tokio::time::timeout;
 use crate::Failure;
 use crate::address::Address;
 
-/// The limit for a page, from the connection to its last byte.
+/// The time limit of a page, from connecting to the last byte.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// The most bytes of a page: `/jmx` of a server with 100,000 regions has about as much.
+/// The maximum size of a page: about that of `/jmx` of a server with 100,000 regions.
 const BODY_BYTES_MAX: usize = 512 << 20;
 
 /// A page.
@@ -36,16 +36,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has not connected yet.
+    /// Creates a client that has not connected yet.
     ///
     /// # Errors
-    /// If the system gives it no events.
+    /// If the system does not provide an event queue.
     pub fn new(address: Address) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
         Ok(Self { address, runtime })
     }
 
-    /// Where the server is.
+    /// Returns the server's address.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -53,7 +53,7 @@ impl Client {
     /// Fetches a page, whatever its status.
     ///
     /// # Errors
-    /// One line that names the address: nothing listens there, or the answer is late, no HTTP, or
+    /// One line with the address: no process listens there, or the response is late, not HTTP, or
     /// too long.
     pub fn get(&self, path: &str) -> Result<Page, Failure> {
         let fetched = self.runtime.block_on(async { timeout(TIME_MAX, self.fetch(path)).await });
@@ -62,7 +62,7 @@ impl Client {
         page.map_err(|error| format!("http://{}{path}: {error}", self.address))
     }
 
-    /// Fetches a page that has to be there.
+    /// Fetches a page that must exist.
     ///
     /// # Errors
     /// As [`Client::get`], and for another status than 200.
@@ -92,7 +92,7 @@ impl Client {
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             page = &mut answer => page,
-            // The connection may end as soon as the answer is here.
+            // The connection may end when the response has arrived.
             ended = &mut connection => match ended {
                 Ok(()) => answer.await,
                 Err(error) => Err(error.to_string()),
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers one connection with these bytes.
+    /// Returns a client of a server that answers one connection with these bytes.
     fn answers(bytes: &'static str) -> Client {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();

@@ -1,26 +1,25 @@
-//! A server in a terminal: `evenkeel status`, `evenkeel slow` and `evenkeel top`.
+//! Terminal views of a server: `evenkeel status`, `evenkeel slow` and `evenkeel top`.
 //!
-//! All of them read the pages of a RegionServer's info port, `/ready`, `/jmx` and `/slow.json`, and
-//! know nothing else of the server. So they work from any machine that reaches the port, and cost
-//! the server what a scrape costs.
+//! All of them only read pages of a RegionServer's info port: `/ready`, `/jmx` and `/slow.json`. So
+//! they work from any machine that reaches the port, and cost the server as much as a scrape.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`address`] | where the server is |
-//! | [`http`] | a page fetched, within limits |
+//! | [`address`] | the server's address |
+//! | [`http`] | fetches pages, within limits |
 //! | [`beans`] | the numbers of `/jmx` by bean and name |
-//! | [`snapshot`] | what the server said at one moment |
-//! | [`rates`] | what happened between two snapshots |
-//! | [`text`] | numbers as people read them |
+//! | [`snapshot`] | the state of the server at one moment |
+//! | [`rates`] | the rates between two snapshots |
+//! | [`text`] | numbers in readable form |
 //! | [`status`] | `evenkeel status` |
 //! | [`slow`] | `evenkeel slow` |
 //! | [`top`] | `evenkeel top` |
 //!
 //! # Rates
-//! Every rate is the difference of two counters that only grow, by the time between the two
-//! snapshots. A counter that is smaller than before belongs to a server that was started again, or
-//! to a region that was opened again; its rate is counted from 0. Percentiles are the server's own,
-//! of its last whole interval of 10 s.
+//! Every rate is the difference of two counters that only grow, divided by the time between the two
+//! snapshots. A counter that has become smaller belongs to a server that was restarted, or to a
+//! region that was reopened; its rate is counted from 0. Percentiles are computed by the server,
+//! for its last complete interval of 10 s.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -40,5 +39,5 @@ pub mod top;
 #[cfg(test)]
 mod testing;
 
-/// Why a command could not do its task, for standard error.
+/// Why a command failed, for standard error.
 pub type Failure = String;

@@ -1,4 +1,4 @@
-//! [`Rates`]: what happened between two snapshots of a server.
+//! [`Rates`]: the rates between two snapshots of a server.
 
 use crate::snapshot::{OPERATIONS, RegionFigures, ServerFigures, Snapshot, TableFigures};
 
@@ -22,15 +22,15 @@ pub struct ServerRates {
     pub reads: f64,
     /// Write requests.
     pub writes: f64,
-    /// The part of lookups in the block caches that hit; `None` without lookups.
+    /// The fraction of block cache lookups that hit; `None` without lookups.
     pub cache_hits: Option<f64>,
-    /// Blocks that left the caches.
+    /// Blocks that were evicted.
     pub evictions: f64,
     /// Bytes that flushes wrote.
     pub flushed_bytes: f64,
     /// Bytes that compactions wrote.
     pub compacted_bytes: f64,
-    /// The part of the time in which writes were held or refused.
+    /// The fraction of the time in which writes were held or rejected.
     pub blocked: f64,
     /// Slow requests.
     pub slow: f64,
@@ -45,9 +45,9 @@ pub struct TableRates {
     pub reads: f64,
     /// Write requests.
     pub writes: f64,
-    /// Of each of [`OPERATIONS`], whether there were any.
+    /// For each of [`OPERATIONS`], whether there were any.
     pub has: [bool; OPERATIONS.len()],
-    /// What it has now.
+    /// The current figures of the table.
     pub now: TableFigures,
 }
 
@@ -60,13 +60,13 @@ pub struct RegionRates {
     pub reads: f64,
     /// Write requests.
     pub writes: f64,
-    /// What it has now.
+    /// The current figures of the region.
     pub now: RegionFigures,
 }
 
 impl Rates {
-    /// The rates between a snapshot and a later one. If the server was started again in between,
-    /// counters are taken to have begun at 0.
+    /// Computes the rates between a snapshot and a later one. If the server was restarted between
+    /// them, its counters count from 0.
     pub fn between(before: &Snapshot, now: &Snapshot) -> Self {
         let seconds = now.at.saturating_duration_since(before.at).as_secs_f64().max(1e-3);
         let name = |snapshot: &Snapshot| snapshot.server.as_ref().map(|server| server.name.clone());
@@ -136,7 +136,7 @@ impl ServerRates {
     }
 }
 
-/// How much a counter grew. One that is smaller than before has begun again.
+/// Returns how much a counter grew. A counter that has become smaller has restarted at 0.
 fn growth(before: f64, now: f64) -> f64 {
     if now >= before { now - before } else { now }
 }

@@ -1,5 +1,4 @@
-//! `evenkeel slow`: the ledger of slow requests, each with what its time went to, from
-//! `/slow.json`.
+//! `evenkeel slow`: the ledger of slow requests with the causes of their times, from `/slow.json`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -41,44 +40,44 @@ pub struct SlowRequest {
     pub region: String,
     /// The beginning of the row, escaped.
     pub row: String,
-    /// What else there is to say.
+    /// Further details.
     pub detail: String,
     /// The client and its user.
     pub client: String,
     /// The Java class of its error, or empty.
     pub error: String,
-    /// What the time went to, in milliseconds, the longest first.
+    /// The causes of its time, in milliseconds, the longest first.
     pub causes: Vec<(String, f64)>,
-    /// What the server did meanwhile: the activity, of what, and how long they ran side by side.
+    /// Background activities during the request: the activity, its subject, and the overlap in ms.
     pub server: Vec<(String, String, f64)>,
 }
 
 /// The ledger of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlowRequests {
-    /// What is slow, in milliseconds.
+    /// The threshold of slow requests, in milliseconds.
     pub threshold_ms: f64,
-    /// Requests above it since the start.
+    /// The number of requests above it since the start.
     pub total: u64,
-    /// Those above the threshold that are kept, the newest first.
+    /// The kept requests above the threshold, the newest first.
     pub slow: Vec<SlowRequest>,
     /// The slowest of each minute.
     pub slowest: Vec<SlowRequest>,
 }
 
 impl SlowRequests {
-    /// Asks a server.
+    /// Fetches the ledger of a server.
     ///
     /// # Errors
-    /// As [`Client::get_ok`], and if the answer is no such document.
+    /// As [`Client::get_ok`], and if the response is not such a document.
     pub fn fetch(client: &Client) -> Result<Self, Failure> {
         Self::parse(&client.get_ok(PAGE)?)
     }
 
-    /// Reads the document.
+    /// Parses the document.
     ///
     /// # Errors
-    /// If it is no JSON.
+    /// If it is not JSON.
     pub fn parse(document: &[u8]) -> Result<Self, Failure> {
         let document: Value =
             serde_json::from_slice(document).map_err(|error| format!("{PAGE} is no JSON: {error}"))?;
@@ -110,20 +109,20 @@ impl SlowRequest {
         }
     }
 
-    /// What the time went to: `logSync 120.4 ms, computing 0.2 ms`.
+    /// Returns the causes of its time: `logSync 120.4 ms, computing 0.2 ms`.
     pub fn causes_line(&self) -> String {
         let parts: Vec<_> = self.causes.iter().map(|(cause, ms)| format!("{cause} {ms:.1} ms")).collect();
         parts.join(", ")
     }
 
-    /// What it was for: `Get t,,1.ab. row r1`.
+    /// Returns what it was for: `Get t,,1.ab. row r1`.
     pub fn subject(&self) -> String {
         let row = if self.row.is_empty() { String::new() } else { format!("row {}", self.row) };
         let words = [self.method.as_str(), &self.region, &row, &self.detail, &self.error];
         words.iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(" ")
     }
 
-    /// What the server did meanwhile; empty if nothing.
+    /// Returns the server's activities during the request; empty if there were none.
     pub fn server_line(&self) -> String {
         let parts = self.server.iter().map(|(activity, of, ms)| format!("{activity} of {of} for {ms:.1} ms"));
         parts.collect::<Vec<_>>().join(", ")
@@ -138,7 +137,7 @@ fn number(of: &Value, name: &str) -> f64 {
     of.get(name).and_then(Value::as_f64).unwrap_or_default()
 }
 
-/// A text without control characters: rows and regions are what clients made them.
+/// Returns a text without control characters: clients choose rows and names of regions.
 fn text(of: &Value, name: &str) -> String {
     let text = of.get(name).and_then(Value::as_str).unwrap_or_default();
     text.chars().filter(|c| !c.is_control()).collect()
@@ -147,7 +146,7 @@ fn text(of: &Value, name: &str) -> String {
 /// Prints the ledger of a server.
 ///
 /// # Errors
-/// If nothing answers, or what answers has no ledger.
+/// If no server answers, or it has no ledger.
 pub fn run(args: &SlowArgs) -> Result<ExitCode, Failure> {
     let client = Client::new(Address::parse(&args.address.address)?)?;
     let ledger = SlowRequests::fetch(&client)?;
@@ -156,7 +155,7 @@ pub fn run(args: &SlowArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The requests as text: a line for what each was, and one for what its time went to.
+/// Formats the requests: one line for the subject of each, and one for the causes of its time.
 pub fn render(ledger: &SlowRequests, slowest: bool, count: usize) -> String {
     let kept = if slowest { &ledger.slowest } else { &ledger.slow };
     let what = if slowest { "the slowest of each minute" } else { "the newest first" };
@@ -185,7 +184,7 @@ pub fn render(ledger: &SlowRequests, slowest: bool, count: usize) -> String {
     lines
 }
 
-/// The time of day here, with milliseconds.
+/// Returns the local time of day, with milliseconds.
 fn time_of(ms: i64) -> String {
     let time = DateTime::from_timestamp_millis(ms).unwrap_or_default();
     time.with_timezone(&Local).format("%H:%M:%S%.3f").to_string()
@@ -195,7 +194,7 @@ fn time_of(ms: i64) -> String {
 mod tests {
     use super::*;
 
-    /// A document in the form of the server's.
+    /// A document in the server's format.
     const DOCUMENT: &str = r#"{"thresholdMs": 100.000, "slowRequests": 12, "leftOut": 0, "causes": [],
         "slow": [{"method": "Get", "received": 1700000000123, "totalMs": 250.250, "queueMs": 0.250,
             "client": "10.0.0.7:4711", "user": "ann", "region": "t,,1.ab.", "row": "r1\u001b[2J", "detail": "",

@@ -1,4 +1,4 @@
-//! [`Snapshot`]: what a server said at one moment.
+//! [`Snapshot`]: the state of a server at one moment.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,9 +12,9 @@ use crate::http::Client;
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// When the answer was here.
+    /// When the response arrived.
     pub at: Instant,
-    /// Why it does not serve, as `/ready` says; empty if it does.
+    /// The reasons of `/ready` why the server does not serve; empty if it does.
     pub not_ready: Vec<String>,
     /// The server as a whole; `None` while it starts.
     pub server: Option<ServerFigures>,
@@ -43,7 +43,7 @@ pub struct ServerFigures {
     pub p99_queue_ms: f64,
     /// Connections of clients.
     pub connections: f64,
-    /// Handler threads that work.
+    /// Busy handler threads.
     pub active_handlers: f64,
     /// Calls that wait for a handler.
     pub queued_calls: f64,
@@ -51,7 +51,7 @@ pub struct ServerFigures {
     pub memstore_bytes: f64,
     /// Resident memory of the process.
     pub resident_bytes: f64,
-    /// What the process may take.
+    /// The memory limit of the process.
     pub memory_bytes_max: f64,
     /// The block caches.
     pub cache: CacheFigures,
@@ -63,9 +63,9 @@ pub struct ServerFigures {
     pub flushed_bytes: f64,
     /// Counter: bytes that compactions wrote.
     pub compacted_bytes: f64,
-    /// Counter: milliseconds in which writes were held or refused.
+    /// Counter: milliseconds in which writes were held or rejected.
     pub blocked_ms: f64,
-    /// Files of the write-ahead logs.
+    /// Files of the WALs.
     pub log_files: f64,
     /// Their bytes.
     pub log_bytes: f64,
@@ -80,13 +80,13 @@ pub struct ServerFigures {
 pub struct CacheFigures {
     /// Bytes of blocks.
     pub bytes: f64,
-    /// Bytes for more.
+    /// Unused bytes.
     pub free_bytes: f64,
     /// Counter: lookups that found their block.
     pub hits: f64,
     /// Counter: lookups that did not.
     pub misses: f64,
-    /// Counter: blocks that left for others.
+    /// Counter: blocks that were evicted.
     pub evictions: f64,
 }
 
@@ -117,7 +117,7 @@ pub const OPERATIONS: [(&str, &str); 3] = [("getTime", "get"), ("putTime", "put"
 pub struct OperationFigures {
     /// Counter: operations.
     pub count: f64,
-    /// The 99th percentile, in whole milliseconds as HBase tells it.
+    /// The 99th percentile, in whole milliseconds as in HBase.
     pub p99_ms: f64,
 }
 
@@ -141,23 +141,23 @@ pub struct RegionFigures {
 }
 
 impl Snapshot {
-    /// Asks a server.
+    /// Fetches a snapshot from a server.
     ///
     /// # Errors
-    /// As [`Client::get`], and if what answers is no RegionServer.
+    /// As [`Client::get`], and if the server is not a RegionServer.
     pub fn fetch(client: &Client) -> Result<Self, Failure> {
         let ready = client.get("/ready")?;
         let not_ready = match ready.status {
             200 => Vec::new(),
             503 => String::from_utf8_lossy(&ready.body).lines().map(str::to_owned).collect(),
-            // Stock HBase has no such page.
+            // Stock HBase does not have this page.
             _ => Vec::new(),
         };
         let beans = Beans::parse(&client.get_ok("/jmx")?)?;
         Ok(Self::of(&beans, not_ready, clock::monotonic()))
     }
 
-    /// What beans say.
+    /// Extracts a snapshot from beans.
     pub fn of(beans: &Beans, not_ready: Vec<String>, at: Instant) -> Self {
         let mut tables = BTreeMap::<String, TableFigures>::new();
         for (name, value) in beans.sub("Tables").numbers() {
@@ -188,7 +188,7 @@ impl Snapshot {
     }
 }
 
-/// The table of `Namespace_ns_table_qualifier`, as HBase writes it.
+/// Returns the table of `Namespace_ns_table_qualifier`, HBase's prefix of metrics.
 fn table_of(prefix: &str) -> Option<String> {
     let (namespace, qualifier) = prefix.strip_prefix("Namespace_")?.split_once("_table_")?;
     Some(if namespace == "default" { qualifier.to_owned() } else { format!("{namespace}:{qualifier}") })

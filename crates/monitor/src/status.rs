@@ -1,10 +1,10 @@
-//! `evenkeel status`: whether a server serves, and what it does, on one screen.
+//! `evenkeel status`: whether a server serves its clients, and its load, on one screen.
 //!
 //! | exit status | |
 //! |---|---|
 //! | 0 | it serves |
 //! | 1 | it does not; the reasons are printed |
-//! | 2 | nothing answers, or no RegionServer (the caller's status for a failure) |
+//! | 2 | no RegionServer answers (the caller's status for a failure) |
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use crate::{Failure, text};
 
 /// The exit status of a server that does not serve.
 const NOT_READY: u8 = 1;
-/// How long rates are measured.
+/// The period over which rates are measured.
 const MEASURED: Duration = Duration::from_secs(1);
 
 /// The arguments of `evenkeel status`.
@@ -35,7 +35,7 @@ pub struct StatusArgs {
 /// Prints the status of a server.
 ///
 /// # Errors
-/// If nothing answers, or no RegionServer.
+/// If no RegionServer answers.
 pub fn run(args: &StatusArgs) -> Result<ExitCode, Failure> {
     let client = Client::new(Address::parse(&args.address.address)?)?;
     let before = Snapshot::fetch(&client)?;
@@ -49,7 +49,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode, Failure> {
     Ok(if now.not_ready.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_READY) })
 }
 
-/// The screen, for a server at an address and the time in milliseconds since 1970.
+/// Formats the screen, for a server at an address and the time in milliseconds since 1970.
 pub fn render(address: &str, before: &Snapshot, now: &Snapshot, now_ms: i64) -> String {
     let mut lines = Lines::default();
     match now.not_ready.split_first() {
@@ -70,7 +70,7 @@ pub fn render(address: &str, before: &Snapshot, now: &Snapshot, now_ms: i64) -> 
     lines.0
 }
 
-/// Named lines.
+/// Lines with names.
 #[derive(Default)]
 struct Lines(String);
 

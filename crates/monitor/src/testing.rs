@@ -7,7 +7,8 @@ use evenkeel_common::clock;
 use crate::beans::Beans;
 use crate::snapshot::Snapshot;
 
-/// What a server says after this number of requests, `ms` milliseconds after the first snapshot.
+/// Returns the snapshot of a server after this number of requests, `ms` milliseconds after the
+/// first one.
 pub fn snapshot(requests: u64, ms: u64) -> Snapshot {
     static BEGAN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     let began = *BEGAN.get_or_init(clock::monotonic);
@@ -15,7 +16,7 @@ pub fn snapshot(requests: u64, ms: u64) -> Snapshot {
     Snapshot::of(&beans, Vec::new(), began + Duration::from_millis(ms))
 }
 
-/// The document of `/jmx` after this number of requests.
+/// Returns the document of `/jmx` after this number of requests.
 pub fn document(requests: u64) -> String {
     let bean = |name: &str, attributes: &str| {
         format!(r#"{{"name": "Hadoop:service=HBase,name={name}", "modelerType": "x", {attributes}}}"#)

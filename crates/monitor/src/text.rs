@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formats numbers in readable form.
 
 /// A count or a rate: `7`, `1,234`, `56.7k`, `8.9M`.
 pub fn count(value: f64) -> String {
@@ -32,17 +32,17 @@ pub fn bytes(value: f64) -> String {
     format!("{value:.1} {named}")
 }
 
-/// Whole milliseconds of a percentile; what is less than one is shown so.
+/// Formats a percentile in whole milliseconds; less than one is `<1 ms`.
 pub fn millis(value: f64) -> String {
     if value < 1.0 { "<1 ms".to_owned() } else { format!("{value:.0} ms") }
 }
 
-/// A part of a whole.
+/// Formats a fraction as a percentage.
 pub fn percent(part: f64) -> String {
     format!("{:.1}%", part * 100.0)
 }
 
-/// A time span by its two largest units: `3 d 4 h`, `12 s`.
+/// Formats a time span by its two largest units: `3 d 4 h`, `12 s`.
 pub fn span(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

@@ -1,16 +1,16 @@
 //! `evenkeel top`: a live view of a server in the terminal.
 //!
-//! Every two seconds, or as told, the server is asked, and what happened since the time before is
-//! shown: rates and percentiles of each table, rates of each region, the caches, the logs, flushes
-//! and compactions, and the newest slow requests. While a server does not answer, the last numbers
-//! stay with the reason above them.
+//! Every two seconds, or at a given interval, it fetches a snapshot and shows the rates since the
+//! one before: rates and percentiles of each table, rates of each region, the caches, the WALs,
+//! flushes and compactions, and the newest slow requests. While a server does not answer, the last
+//! numbers stay, with the reason above them.
 //!
-//! If standard output is no terminal, one view is printed as text: `evenkeel top | head`.
+//! If standard output is not a terminal, one view is printed as text: `evenkeel top | head`.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`view`] | what is shown, and what keys change of it |
-//! | [`render`] | a view as cells of a terminal, which tests compare |
+//! | [`view`] | the content of the view, and how keys change it |
+//! | [`render`] | draws a view as cells of a terminal, which tests compare |
 
 pub mod render;
 pub mod view;
@@ -41,12 +41,12 @@ const TEXT_SIZE: (u16, u16) = (120, 60);
 pub struct TopArgs {
     #[command(flatten)]
     address: AddressArgs,
-    /// Seconds between two looks at the server
+    /// Seconds between two snapshots of the server
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 2.0)]
     delay: f64,
 }
 
-/// What a key asks for.
+/// The command of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     Quit,
@@ -56,7 +56,7 @@ enum Command {
 /// Shows a server until the user quits.
 ///
 /// # Errors
-/// If nothing answers at first, what answers is no RegionServer, or the terminal cannot be used.
+/// If no RegionServer answers at first, or the terminal cannot be used.
 pub fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let client = Client::new(Address::parse(&args.address.address)?)?;
     let delay = Duration::try_from_secs_f64(args.delay.clamp(0.2, 3600.0)).map_err(|e| e.to_string())?;
@@ -73,7 +73,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     shown.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
 }
 
-/// Draws, waits for keys, and looks again after `delay`.
+/// Draws, waits for keys, and refreshes after `delay`.
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
     client: &Client,
@@ -97,19 +97,19 @@ fn show(
     }
 }
 
-/// Asks the server.
+/// Fetches a snapshot and the slow requests.
 fn look(client: &Client, view: &mut View) {
     match Snapshot::fetch(client) {
         Ok(now) => view.advance(now),
         Err(error) => view.error = Some(error),
     }
-    // An older server has no such page.
+    // An older server does not have this page.
     if let Ok(ledger) = SlowRequests::fetch(client) {
         view.slow = ledger.slow;
     }
 }
 
-/// Does what a key asks for.
+/// Runs the command of a key.
 fn command(view: &mut View, key: KeyEvent) -> Command {
     let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     if key.kind == KeyEventKind::Release {
@@ -128,7 +128,7 @@ fn command(view: &mut View, key: KeyEvent) -> Command {
     Command::Show
 }
 
-/// A view as lines of text, without those at the end that are empty.
+/// Formats a view as lines of text, without empty lines at the end.
 fn as_text(view: &View) -> Result<String, Failure> {
     let (columns, rows) = TEXT_SIZE;
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).map_err(|e| e.to_string())?;
@@ -140,7 +140,7 @@ fn as_text(view: &View) -> Result<String, Failure> {
     Ok(lines.into_iter().take(used).map(|line| line + "\n").collect())
 }
 
-/// The text of each row, without spaces at its end.
+/// Returns the text of each row, without trailing spaces.
 pub fn lines_of(buffer: &Buffer) -> Vec<String> {
     let area = buffer.area;
     let cell = |x, y| buffer.cell((x, y)).map_or(" ", |cell| cell.symbol());

@@ -140,7 +140,7 @@ impl Looks {
 impl Parts {
     fn run(&self, period: Duration, stopped: &Receiver<()>) {
         if let Err(error) = priority::lower(BACKGROUND_NICE) {
-            tracing::debug!(%error, "memory is given back at the priority of everything else");
+            tracing::debug!(%error, "cannot lower the priority of memory trimming");
         }
         while matches!(stopped.recv_timeout(period), Err(RecvTimeoutError::Timeout)) {
             self.look(stopped);

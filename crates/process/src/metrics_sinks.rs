@@ -36,7 +36,7 @@ fn settings(conf: &Configuration) -> Vec<SinkSettings> {
     match Properties::load(directory) {
         Ok(properties) => {
             let (sinks, problems) = properties.sinks();
-            problems.iter().for_each(|problem| tracing::warn!(problem, "a metrics sink is left out"));
+            problems.iter().for_each(|problem| tracing::warn!(problem, "skipped a metrics sink"));
             sinks
         }
         Err(error) => {

@@ -166,7 +166,7 @@ fn value_of(conf: &Configuration, key: &str) -> Option<String> {
 /// Logs the keys without their values, which may be secrets.
 fn tell(update: &Update) {
     let Update { changed, kept } = update;
-    tracing::info!(keys = changed.join(" "), "settings were read again: {} have changed", changed.len());
+    tracing::info!(keys = changed.join(" "), "settings reloaded: {} have changed", changed.len());
     if !kept.is_empty() {
         tracing::warn!(
             keys = kept.join(" "),

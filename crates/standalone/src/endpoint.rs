@@ -19,7 +19,7 @@ impl ZooKeeperThread {
     /// Serves the tree until [`ZooKeeperThread::stop`].
     ///
     /// # Errors
-    /// When the thread or its runtime cannot be started.
+    /// I/O error if the thread or its runtime cannot be started.
     pub(crate) fn start(
         listener: TcpListener,
         tree: Arc<ZnodeTree>,

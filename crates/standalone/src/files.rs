@@ -1,5 +1,5 @@
-//! `hbase.version` and `hbase.id` in the root directory: PBUF and a message each (`FSUtils`,
-//! `ClusterId`).
+//! `hbase.version` and `hbase.id` in the root directory: each is PBUF followed by a message
+//! (`FSUtils`, `ClusterId`).
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const VERSION_FILE: &str = "hbase.version";
 const ID_FILE: &str = "hbase.id";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Makes or checks both files; gives the cluster's id.
+/// Creates or checks both files. Returns the cluster's id.
 ///
 /// # Errors
 /// `IOException` for another layout version or for files that cannot be read.
@@ -45,7 +45,7 @@ fn cluster_id(fs: &dyn FileSystem, path: &Path) -> Result<String> {
         return Ok(id.cluster_id);
     }
     let bytes = fs.read_all(path, FILE_BYTES_MAX)?;
-    // Very old clusters wrote the bare text.
+    // Very old clusters wrote plain text.
     if !bytes.starts_with(PB_MAGIC) {
         return String::from_utf8(bytes)
             .map_err(|_| HBaseError::io(format!("{}: not a cluster id", path.display())));

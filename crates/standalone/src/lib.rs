@@ -1,24 +1,24 @@
 //! A whole HBase in one process: RegionServer, embedded master and the ZooKeeper endpoint, over one
 //! directory.
 //!
-//! **Start** is nine steps, see `start`.
+//! **Start** has nine steps, see `start`.
 //!
-//! **A thread that dies** ([`evenkeel_common::thread`]) asks the process to stop, as a log that
-//! fails does; [`Standalone::stop_with`] then gives the reason as its error.
+//! **Death of a thread** ([`evenkeel_common::thread`]) or failure of a WAL stops the process.
+//! [`Standalone::stop_with`] then returns the reason as its error.
 //!
-//! **Stop**: refuse calls, end changes under way, flush and close regions (hbase:meta last), close
-//! the WALs, remove their directory.
+//! **Stop**: reject calls, finish changes under way, flush and close regions (hbase:meta last),
+//! close the WALs, remove their directory.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `endpoint` | the ZooKeeper endpoint's thread |
 //! | `files` | `hbase.version`, `hbase.id` |
-//! | `master_store` | what a stock master needs to take the directory over |
+//! | `master_store` | what a stock master needs to take over the directory |
 //! | `ports` | the three ports |
 //! | `start` | the nine steps of a start |
-//! | `status` | what the status pages read, and their history |
+//! | `status` | the sources of the status pages, and their history |
 //!
-//! The parts that a RegionServer of a cluster has, too, are in [`evenkeel_process`].
+//! The parts shared with a RegionServer of a cluster are in [`evenkeel_process`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -57,7 +57,7 @@ use evenkeel_status_pages::Sampler;
 
 use self::endpoint::ZooKeeperThread;
 
-/// How long calls under way may take once the server stops.
+/// The time limit for calls under way when the server stops.
 const CALLS_GRACE: Duration = Duration::from_secs(5);
 
 /// A running server.
@@ -76,10 +76,10 @@ pub struct Standalone {
     zookeeper: ZooKeeperThread,
     recovered: recovery::Recovered,
     started_in: Duration,
-    /// Why the server cannot go on, once it cannot.
+    /// Why the server must stop, if it must.
     failure: Failure,
     info: InfoServers,
-    /// Keeps the history of the status pages.
+    /// Maintains the history of the status pages.
     sampler: Sampler,
     readiness: Arc<Readiness>,
     _lock: DirLock,
@@ -89,14 +89,14 @@ impl Standalone {
     /// Starts a server and returns when it answers.
     ///
     /// # Errors
-    /// One line that names the obstacle.
+    /// One line that gives the reason.
     pub fn start(conf: Configuration, stop: StopRequest) -> Result<Self> {
         let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?);
         Self::start_on(Arc::new(fs), conf, stop)
     }
 
-    /// As [`Standalone::start`], on a file system that stands for the local one: `hbase.rootdir` is
-    /// a directory of both.
+    /// As [`Standalone::start`], on a given file system. `hbase.rootdir` must be a directory of
+    /// this and of the local file system.
     ///
     /// # Errors
     /// As [`Standalone::start`].
@@ -114,18 +114,18 @@ impl Standalone {
         start::start(Arc::new(fs), conf, process)
     }
 
-    /// Where the info pages are.
+    /// Returns the addresses of the info ports.
     pub fn info_addresses(&self) -> Vec<SocketAddr> {
         self.info.addresses().collect()
     }
 
-    /// What was started, in one line.
+    /// Returns one line about the started server.
     pub fn summary(&self) -> String {
         let regions = self.regionserver.regions().len();
         format!("serves {regions} regions of {} as {}", self.settings.root.display(), self.name)
     }
 
-    /// The text shown to the operator after a start.
+    /// Returns the text that is shown to the operator after a start.
     pub fn screen(&self) -> String {
         let s = &self.settings;
         let regions = self.regionserver.regions().len();
@@ -165,18 +165,18 @@ impl Standalone {
         self.info.addresses().map(|at| format!("\x20 pages                http://{at}/\n")).collect()
     }
 
-    /// This server's name.
+    /// Returns the server's name.
     pub fn name(&self) -> &ServerName {
         &self.name
     }
 
-    /// What each part may take of the memory.
+    /// Returns the limits of each part of the memory.
     pub fn memory_plan(&self) -> &MemoryPlan {
         &self.settings.memory
     }
 
-    /// What each part takes now. Not for frequent use: it takes the locks of the logs and of the
-    /// caches.
+    /// Returns the current memory use of each part. Expensive: it takes the locks of the WALs and
+    /// of the caches.
     pub fn memory_use(&self) -> MemoryUse {
         self.memory.read()
     }
@@ -189,13 +189,13 @@ impl Standalone {
         self.stop_with(&StopProgress::default())
     }
 
-    /// Stops: everything acknowledged is in store files when this returns. It takes as long as the
-    /// disk does, forever if a sync never returns: a caller that cannot wait ends the process, and
-    /// the next start replays the WAL.
+    /// Stops the server. All acknowledged writes are in store files when this returns. It takes as
+    /// long as the disk does, forever if a sync never returns. A caller that cannot wait ends the
+    /// process, and the next start replays the WAL.
     ///
     /// # Errors
-    /// What flushing or closing says; what could not be flushed is in the WAL. The reason, where
-    /// the server stops because it could not go on.
+    /// Errors of flushing or closing regions; cells that were not flushed are in the WAL. If the
+    /// server stops because of a failure, the reason.
     pub fn stop_with(self, progress: &StopProgress) -> Result<()> {
         tracing::info!("stopping");
         self.readiness.stops(progress);
@@ -227,14 +227,14 @@ impl Standalone {
         self.failure.get().map_or(Ok(()), |reason| Err(HBaseError::io(reason)))
     }
 
-    /// How long a stop may take (`evenkeel.shutdown.timeout.ms`).
+    /// Returns the time limit of a stop (`evenkeel.shutdown.timeout.ms`).
     pub fn shutdown_timeout(&self) -> Duration {
         self.settings.shutdown_timeout
     }
 }
 
-/// Closes user regions, then hbase's own, hbase:meta last. Goes on at an error and tells of the
-/// first.
+/// Closes user regions, then system regions, hbase:meta last. Continues after an error, and returns
+/// the first one.
 fn close_regions(regionserver: &RegionServer, progress: &StopProgress) -> Result<()> {
     let rank = |region: &Arc<Region>| (region.info().table().is_system(), region.info().is_meta());
     let mut regions = regionserver.regions().all();

@@ -1,20 +1,19 @@
-//! `MasterData`: what a stock HBase master would need to take this directory over.
+//! `MasterData`: the state that a stock HBase master needs to take over this directory.
 //!
-//! A stock master keeps a region of its own, `master:store`, below `<root>/MasterData`. Evenkeel
-//! reads nothing from it. But a stock master that finds no hbase:meta in it takes the directory for
-//! a new one and refuses to start over hbase:meta's files; one that finds an old place there would
-//! recover the wrong server, and lose the newest edits of hbase:meta. So at start, before
-//! hbase:meta is opened, it is made to say the truth:
+//! A stock master has a private region, `master:store`, below `<root>/MasterData`. Evenkeel does
+//! not use its content. But a stock master that finds no hbase:meta in it treats the directory as
+//! new and refuses to start over hbase:meta's files. A stock master that finds an outdated location
+//! of hbase:meta recovers the wrong server, and loses the newest edits of hbase:meta. So at start,
+//! before hbase:meta is opened, the region is updated:
 //!
-//! - `info`, row `hbase:meta,,1`; hbase:meta is open on this server (columns as
-//!   hbase:meta's own)
-//! - `rs`: each row a server name; `state` = `ONLINE`: this server alone, to be recovered
-//!   when it is found dead
-//! - `proc`: procedures of a stock master, dropped: they are about regions as they
-//!   were
-//! - `state`: switches of a stock master, left as they are
+//! - `info`, row `hbase:meta,,1`: hbase:meta is open on this server (the columns are those of
+//!   hbase:meta)
+//! - `rs`: each row is a server name; `state` = `ONLINE`: only this server, which a stock master
+//!   recovers when it finds it dead
+//! - `proc`: procedures of a stock master, removed: they refer to regions as they were
+//! - `state`: switches of a stock master, unchanged
 //!
-//! The region is open for this only, with a WAL of its own that is gone before the next step.
+//! The region is open only for this update. Its separate WAL is deleted before the next step.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,19 +37,18 @@ use evenkeel_master::recovery;
 const DIR: &str = "MasterData";
 /// The id of the region of `master:store` (`MasterRegion.REGION_ID`).
 const REGION_ID: i64 = 1;
-/// Says that the region was made whole (`MasterRegion.INITIALIZED_FLAG`), a directory.
+/// A directory that marks the region as initialized (`MasterRegion.INITIALIZED_FLAG`).
 const INITIALIZED_FLAG: &str = ".initialized";
-/// WALs that a stock master was about to replay when it died (`MasterRegion.REPLAY_EDITS_DIR`).
+/// WALs that a stock master was replaying when it died (`MasterRegion.REPLAY_EDITS_DIR`).
 const REPLAY_DIR: &str = "recovered.wals";
-/// What a row says that does not know at which sequence number a region was opened
-/// (`HConstants.NO_SEQNUM`).
+/// The value of a row with an unknown open sequence number (`HConstants.NO_SEQNUM`).
 const NO_SEQ_NUM: u64 = u64::MAX;
 const SERVERS: &[u8] = b"rs";
 const PROCEDURES: &[u8] = b"proc";
 const SWITCHES: &[u8] = b"state";
 
-/// Writes down that hbase:meta is on this server, and that no other server is alive. `env` is the
-/// one that regions of this server get; its WAL is not written to.
+/// Records that hbase:meta is on this server, and that no other server is alive. `env` is the
+/// environment of this server's regions; its WAL is not written to.
 ///
 /// # Errors
 /// `IOException` from the file system.
@@ -80,7 +78,7 @@ pub fn take_over(env: &RegionEnv) -> Result<()> {
     drop_wals(&**fs, &root)
 }
 
-/// Puts WALs that were being replayed back among the others.
+/// Moves WALs that were being replayed back to the other WALs.
 fn gather_wals(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<()> {
     let replayed = layout::region_dir(root, info).join(REPLAY_DIR);
     if !fs.exists(&replayed)? {
@@ -127,7 +125,7 @@ fn open_wal(env: &RegionEnv, root: &Path) -> Result<Arc<Wal>> {
         old_dir: root.join(layout::OLD_WALS_DIR),
         prefix: evenkeel_wal::names::prefix(&env.server),
         suffix: String::new(),
-        // As HBase's (`hbase.master.store.region.wal.hsync`).
+        // As in HBase (`hbase.master.store.region.wal.hsync`).
         config: WalConfig { hsync: true, ..WalConfig::default() },
         clock: Arc::clone(&env.stores.clock),
         listener: Arc::new(NoListener),
@@ -150,7 +148,7 @@ fn online(server: &ServerName, now_ms: i64) -> Mutation {
     Mutation::new(MutationKind::Put, row, vec![cell])
 }
 
-/// Every row that has something in one of the families.
+/// Returns every row that has cells in one of the families.
 fn rows(region: &Arc<Region>, families: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
     let mut scanner = region.scanner(Scan::default())?;
     let (mut row, mut all) = (CellBuffer::new(), Vec::new());
@@ -165,7 +163,7 @@ fn rows(region: &Arc<Region>, families: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
     }
 }
 
-/// Removes logs: all that they say is in store files.
+/// Deletes the WALs, whose edits are all in store files.
 fn drop_wals(fs: &dyn FileSystem, root: &Path) -> Result<()> {
     for dir in [layout::WALS_DIR, layout::OLD_WALS_DIR] {
         for entry in fs.list(&root.join(dir))? {

@@ -1,4 +1,4 @@
-//! [`Ports`]: the three ports, taken before anything else is done.
+//! [`Ports`]: the three ports, bound early in the start.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ pub(crate) struct Ports {
     pub master: RpcServer,
     pub regionserver: RpcServer,
     pub info: InfoPortNumbers,
-    /// What connections of all ports share.
+    /// The limits that the connections of all ports share.
     pub shared: Shared,
 }
 
 impl Ports {
-    /// Takes all three, and the info ports.
+    /// Binds all three, and the info ports.
     ///
     /// # Errors
     /// One line that names the port that is taken, and its key.

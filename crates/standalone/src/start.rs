@@ -1,26 +1,26 @@
 //! The start: nine steps in this order, each safe to repeat after a crash.
 //!
-//! - 1: function: `claim_directory`; what is there then: the directory is this process's; it has
+//! - 1: function: `claim_directory`; result: this process has locked the directory, which has
 //!   `hbase.version` and `hbase.id`
-//! - 2: function: [`Ports::take`]; what is there then: the three ports listen, and the info ports
-//!   answer: `/ready` says which step is under way
-//! - 3: function: `recover_wals`; what is there then: the WALs of every earlier life are split into
+//! - 2: function: [`Ports::take`]; result: the three ports listen, and the info ports answer:
+//!   `/ready` reports the current step
+//! - 3: function: `recover_wals`; result: the WALs of every earlier run are split into
 //!   `recovered.edits` and moved to `oldWALs`
-//! - 4: function: [`Storage::open`]; what is there then: the WALs of this life, caches, background
-//!   threads: what regions are opened with
-//! - 5: function: `open_meta`; what is there then: `MasterData` says where hbase:meta is, for a
-//!   stock master that takes over later; hbase:meta is open, made if the directory is new
-//! - 6: function: `reconcile_tables`; what is there then: directories and hbase:meta agree
-//!   ([`reconcile`]); hbase:namespace is open
-//! - 7: function: `open_regions`; what is there then: every region of every enabled table is open;
-//!   one write to hbase:meta says where all are
-//! - 8: function: `start_master`; what is there then: the znodes and the master; the RegionServer
-//!   is registered with it
-//! - 9: function: `serve`; what is there then: the ports answer, the chores run
+//! - 4: function: [`Storage::open`]; result: the WALs of this run, caches, background threads: the
+//!   environment of regions
+//! - 5: function: `open_meta`; result: `MasterData` has the location of hbase:meta, for a stock
+//!   master that takes over later; hbase:meta is open, or created if the directory is new
+//! - 6: function: `reconcile_tables`; result: directories and hbase:meta agree ([`reconcile`]);
+//!   hbase:namespace is open
+//! - 7: function: `open_regions`; result: every region of every enabled table is open; one write to
+//!   hbase:meta records the locations of all
+//! - 8: function: `start_master`; result: the znodes and the master; the RegionServer is registered
+//!   with it
+//! - 9: function: `serve`; result: the ports answer, the chores run
 //!
-//! A directory that is locked, a port that is taken or a setting that cannot be used ends the start
-//! with one line. Each step takes what the steps before made; nothing is undone by hand when one
-//! fails, as every part ends when it is dropped.
+//! A locked directory, a taken port or an invalid setting ends the start with one line. Each step
+//! uses the results of earlier steps. A failed step needs no explicit cleanup, because every part
+//! ends when it is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -136,11 +136,11 @@ fn claim_directory(process: &Process) -> Result<(DirLock, String)> {
     Ok((lock, cluster_id))
 }
 
-/// What the WALs of earlier lives had, and who this life is.
+/// The state recovered from the WALs of earlier runs, and the name of this run.
 struct Recovery {
     nonces: Arc<NonceManager>,
     recovered: recovery::Recovered,
-    /// Its start code is later than every edit that was recovered.
+    /// Its start code is later than every recovered edit.
     name: ServerName,
 }
 
@@ -217,7 +217,7 @@ impl Identity {
     }
 }
 
-/// Step 7. Returns the RegionServer, and its connection to the master that is not there yet.
+/// Step 7. Returns the RegionServer, and its connection to the master, which does not exist yet.
 fn open_regions(
     process: &Process,
     storage: &Storage,
@@ -288,7 +288,7 @@ fn start_master(
     Ok(master)
 }
 
-/// Makes the nodes at which clients begin.
+/// Creates the znodes that clients read first.
 fn make_znodes(
     process: &Process,
     identity: &Identity,
@@ -313,7 +313,7 @@ fn make_znodes(
     Ok(znodes)
 }
 
-/// What answers and what runs beside it.
+/// The parts that answer calls, and the threads beside them.
 struct Serving {
     rpc: Vec<RpcServerHandle>,
     executor: Arc<Executor>,
@@ -325,7 +325,7 @@ struct Serving {
     memory: MemoryMeter,
 }
 
-/// What the info ports show before anything is served.
+/// Returns the contents of the info ports before clients are served.
 fn info_parts(
     process: &Process,
     log_levels: &Arc<dyn LogLevels>,
@@ -341,7 +341,7 @@ fn info_parts(
     }
 }
 
-/// What the steps before the last have made.
+/// The results of the steps before the last.
 type Parts<'a> = (&'a Storage, &'a Recovery, &'a Identity, (&'a Arc<Master>, &'a Arc<RegionServer>));
 
 /// Step 9.
@@ -410,7 +410,7 @@ fn serve(
     Ok(Serving { rpc, executor, chore, master_chore, memory_trim, zookeeper, sampler, memory })
 }
 
-/// Adds the metrics of the master, whose port is the first.
+/// Registers the metrics of the master, whose port is the first.
 fn register_master(
     registry: &Registry,
     master: &Arc<Master>,
@@ -430,8 +430,8 @@ fn janitor_period(conf: &Configuration) -> Result<Duration> {
     Ok(Duration::from_millis(ms.map_err(bad)?.max(1).unsigned_abs()))
 }
 
-/// The master's server, then the RegionServer's. The master's port answers what the RegionServer's
-/// does, too: clients ask either for the registry.
+/// Serves the master's port, then the RegionServer's. The master's port also answers the
+/// RegionServer's calls, because clients use either port for the registry.
 fn serve_rpc(
     (master_port, regionserver_port): (RpcServer, RpcServer),
     master: &Arc<Master>,

@@ -1,4 +1,4 @@
-//! The status pages of this process: what they read, and the thread that keeps their history.
+//! The status pages of this process: their sources, and the thread that maintains their history.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use evenkeel_process::wals::Wals;
 use evenkeel_process::{MemoryPlan, ignored};
 use evenkeel_status_pages::{History, IgnoredSetting, MemoryPart, NamedWal, Sampler, Sources, StatusPages};
 
-/// The pages, and their history as long as this exists.
+/// The pages, with the sampler that maintains their history.
 pub(crate) struct Status {
     pages: StatusPages,
     sampler: Sampler,
 }
 
 impl Status {
-    /// Starts to keep the history.
+    /// Starts to maintain the history.
     ///
     /// # Errors
-    /// When its thread cannot be started.
+    /// I/O error if its thread cannot be started.
     pub(crate) fn start(sources: Sources) -> Result<Self> {
         let (sources, history) = (Arc::new(sources), Arc::new(History::default()));
         let sampler = Sampler::start(&sources, &history)?;
@@ -31,25 +31,25 @@ impl Status {
         self.pages.add_to(routes)
     }
 
-    /// The thread of the history, which the caller keeps as long as the pages answer.
+    /// Returns the history's thread, which the caller keeps as long as the pages answer.
     pub(crate) fn into_sampler(self) -> Sampler {
         self.sampler
     }
 }
 
-/// The logs by what is in them.
+/// Returns the WALs, named by their contents.
 pub(crate) fn named(wals: &Wals) -> Vec<NamedWal> {
     let named = |name, log| NamedWal { name, log: Arc::clone(log) };
     vec![named("regions of users", &wals.user), named("hbase:meta", &wals.meta)]
 }
 
-/// The settings that have no effect.
+/// Returns the settings that have no effect.
 pub(crate) fn ignored_settings(conf: &Configuration) -> Vec<IgnoredSetting> {
     let setting = |(key, value, instead)| IgnoredSetting { key, value, instead };
     ignored::lines(conf).into_iter().map(setting).collect()
 }
 
-/// What each part of the memory takes and may take.
+/// Returns the use and the limit of each part of the memory.
 pub(crate) fn memory(meter: MemoryMeter, plan: MemoryPlan) -> Arc<dyn Fn() -> Vec<MemoryPart> + Send + Sync> {
     Arc::new(move || {
         let parts = meter.read().parts(&plan);

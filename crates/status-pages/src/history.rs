@@ -205,7 +205,7 @@ impl Drop for Sampler {
 
 fn sample_until(stopped: &Receiver<()>, sources: &Sources, history: &History) {
     if let Err(error) = priority::lower(REDUCED_NICE) {
-        tracing::debug!(%error, "the history of the status pages is taken at the priority of everything else");
+        tracing::debug!(%error, "cannot lower the priority of the status pages' history");
     }
     let mut before = Totals::read(sources);
     let mut rounds: u32 = 0;

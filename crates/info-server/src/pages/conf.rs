@@ -1,11 +1,11 @@
 //! `/conf`: the configuration, as HBase's ConfServlet writes it.
 //!
-//! `format` is `xml`, which is the default, or `json`. `name` selects one key, as in Hadoop's own
-//! servlet. Built-in defaults are included; values have their `${x}` replaced.
+//! `format` is `xml`, which is the default, or `json`. `name` selects one key, as in Hadoop's
+//! servlet. Built-in defaults are included; `${x}` in values is replaced.
 //!
 //! # Secrets
-//! The value is masked if the key looks like that of a secret, or if the value refers to such a
-//! key. The mask is HBase's; the words are HBase's and three more.
+//! A value is masked if the key looks like that of a secret, or if the value refers to such a key.
+//! The mask is HBase's. The words are HBase's and three more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,13 @@ use crate::response::{Response, escape_html};
 use crate::routes::Page;
 
 const MASKED: &str = "<masked>";
-/// A key with one of these is that of a secret. `pass` counts after `ssl` only.
+/// A key that contains one of these words is secret. `pass` counts only after `ssl`.
 const SECRET_WORDS: [&str; 5] = ["password", "secret", "superuser", "credential", "passphrase"];
 
 /// HBase's ConfServlet.
 pub(super) struct Conf(pub(super) Configuration);
 
-/// One property as it is shown.
+/// One property, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
     /// Its key.
@@ -33,11 +33,12 @@ pub struct Property {
     pub value: String,
     /// Whether no later file may change it.
     pub is_final: bool,
-    /// The file or the place where it is set, or `built-in default`.
+    /// The file or other source that sets it, or `built-in default`.
     pub source: String,
 }
 
-/// The properties of a configuration and the built-in defaults, by key, secrets masked.
+/// Returns the properties of a configuration and the built-in defaults, by key, with secrets
+/// masked.
 pub fn properties(configuration: &Configuration) -> Vec<Property> {
     Conf(configuration.clone()).properties()
 }
@@ -66,7 +67,7 @@ impl Conf {
         keys.into_iter().filter_map(|key| self.property(key, &raw)).collect()
     }
 
-    /// The keys that are set, with their values before `${x}` is replaced.
+    /// Returns the keys that are set, with their values before `${x}` is replaced.
     fn raw_values(&self) -> BTreeMap<&str, &str> {
         self.0.set_properties().into_iter().map(|(key, value, _)| (key, value)).collect()
     }
@@ -77,7 +78,7 @@ impl Conf {
         let value = if is_secret(key) || refers_to_secret {
             MASKED.to_owned()
         } else {
-            // What cannot be replaced is shown as the error says it.
+            // If a value cannot be resolved, the error is shown instead.
             self.0.get(key).unwrap_or_else(|error| Some(error.to_string()))?
         };
         Some(Property { key: key.to_owned(), value, is_final: self.0.is_final(key), source })
@@ -103,7 +104,7 @@ fn xml(properties: &[Property], _is_one: bool) -> Response {
     Response::ok("text/xml;charset=utf-8", text)
 }
 
-/// Escaped, and without the control characters that XML cannot have.
+/// Returns the text escaped, without the control characters that XML does not allow.
 fn xml_text(text: &str) -> String {
     let legal = |c: &char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
     escape_html(&text.chars().filter(legal).collect::<String>())

@@ -2,8 +2,8 @@
 //!
 //! `log` names the logger and `level` the level to set. HBase's command `hbase loglevel` reads the
 //! lines that begin with [`MARKER`], without their tags. `hbase.master.ui.readonly` forbids the
-//! page, and `hbase.ui.logLevels.readonly.loggers` lists beginnings of loggers that stay as they
-//! are.
+//! page, and `hbase.ui.logLevels.readonly.loggers` lists prefixes of loggers whose levels cannot be
+//! changed.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const MARKER: &str = "<!-- OUTPUT -->";
 const READONLY: &str = "hbase.master.ui.readonly";
 const READONLY_LOGGERS: &str = "hbase.ui.logLevels.readonly.loggers";
 
-/// The style sheet is that of the status pages, where there are any.
+/// Uses the style sheet of the status pages, if the process has them.
 const FORMS: &str = "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Log Level</title>\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
     <link rel=\"stylesheet\" href=\"/static/evenkeel.css\"></head><body class=\"plain\"><main>\
@@ -28,9 +28,9 @@ const FORMS: &str = "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-
     <form class=\"search\"><label>Logger <input name=\"log\" size=\"40\" required></label> \
     <label>level <input name=\"level\" size=\"8\" required></label> <button>Set</button></form>\n";
 
-/// The loggers of the process. Must not wait.
+/// The loggers of the process. Must not block.
 pub trait LogLevels: Send + Sync {
-    /// The level that holds for a logger, `INFO`.
+    /// Returns the effective level of a logger, `INFO`.
     fn level_of(&self, logger: &str) -> String;
 
     /// Sets the level of a logger and of those below it.
@@ -55,7 +55,7 @@ pub(super) struct LogLevel {
 
 impl LogLevel {
     pub(super) fn new(configuration: &Configuration, loggers: Arc<dyn LogLevels>) -> Self {
-        // A value that cannot be read forbids, which is the safe side.
+        // A value that cannot be parsed forbids the page, to be safe.
         let is_readonly = configuration.get_bool_or(READONLY, false).unwrap_or(true);
         let readonly_loggers = configuration.get_list(READONLY_LOGGERS).unwrap_or_default();
         Self { loggers, is_readonly, readonly_loggers }

@@ -52,7 +52,7 @@ impl Page for Prometheus {
     }
 }
 
-/// Another name could be a script; HBase answers 500 to it.
+/// Any other name could be a script; HBase answers 500 to it.
 fn is_callback(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

@@ -1,7 +1,8 @@
 //! `/dump` and `/stacks`: the threads of this process, from `/proc/self/task` (proc(5)).
 //!
-//! A thread's stack is not shown: no thread can read another's without a debugger. Name, state, CPU
-//! time and the place in the kernel where it waits say which thread is busy and which is stuck.
+//! Stacks are not shown, because a thread cannot read another's stack without a debugger. Name,
+//! state, CPU time and the place in the kernel where it waits show which thread is busy and which
+//! is stuck.
 
 use std::fs;
 use std::path::Path;
@@ -9,21 +10,22 @@ use std::path::Path;
 /// One thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadState {
-    /// Its number in the system.
+    /// Its thread id in the system.
     pub id: u64,
     /// Its name.
     pub name: String,
     /// `RUNNING`, `SLEEPING` and others.
     pub state: &'static str,
-    /// CPU time in the program, in clock ticks.
+    /// CPU time in user mode, in clock ticks.
     user: u64,
-    /// CPU time in the kernel, in clock ticks.
+    /// CPU time in kernel mode, in clock ticks.
     system: u64,
-    /// The function of the kernel where it waits, if the kernel tells.
+    /// The kernel function in which it waits, if the kernel reports it.
     pub waits_in: String,
 }
 
-/// The threads of this process by id, as text. Threads that end meanwhile are left out.
+/// Returns the threads of this process by id, as text. Threads that end during the call are left
+/// out.
 pub fn thread_dump() -> String {
     let mut threads = threads();
     threads.sort_by_key(|thread| thread.id);
@@ -32,14 +34,14 @@ pub fn thread_dump() -> String {
     text
 }
 
-/// The threads of this process, in no order. Threads that end meanwhile are left out.
+/// Returns the threads of this process, unordered. Threads that end during the call are left out.
 pub fn threads() -> Vec<ThreadState> {
     let Ok(entries) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     entries.flatten().filter_map(|entry| ThreadState::read(&entry.path())).collect()
 }
 
 impl ThreadState {
-    /// CPU time since it started, in the program and in the kernel, in seconds.
+    /// Returns the CPU time since the start, in user and in kernel mode, in seconds.
     pub fn cpu_seconds(&self) -> (f64, f64) {
         (seconds(self.user), seconds(self.system))
     }
@@ -50,12 +52,12 @@ impl ThreadState {
         Self::parse(&stat, waits_in.trim_matches(['0', '\n']))
     }
 
-    /// Parses `id (name) state ...`. The name may have anything in it, so the last `)` ends it.
+    /// Parses `id (name) state ...`. The name may contain any character; the last `)` ends it.
     fn parse(stat: &str, waits_in: &str) -> Option<Self> {
         let (start, rest) = stat.rsplit_once(") ")?;
         let (id, name) = start.split_once(" (")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        // proc(5) counts fields from 1; the state is the third.
+        // proc(5) counts fields from 1; the state is field 3.
         let field = |number: usize| fields.get(number - 3).copied();
         Some(Self {
             id: id.parse().ok()?,
@@ -113,7 +115,7 @@ mod tests {
         let builder = std::thread::Builder::new().name("seen-by-name".to_owned());
         let thread = builder.spawn(move || wait.recv().is_err()).expect("a thread");
         let text = loop {
-            // The thread names itself after it has started.
+            // The thread sets its name after it has started.
             let text = thread_dump();
             if text.contains("seen-by-name") {
                 break text;

@@ -1,4 +1,4 @@
-//! Peers that are slow, garbled or endless: each costs a bounded time, and the others are served.
+//! Peers that are slow, garbled or endless: each takes a bounded time, and the others are served.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::response::Response;
 use crate::routes::{Page, Routes};
 use crate::server::{BODY_BYTES_MAX, HEAD_BYTES_MAX, InfoServer, InfoServerHandle, Limits, UNSENT_BYTES_MAX};
 
-/// A page that answers forms with their parameters.
+/// A page that returns the parameters of forms.
 struct Form;
 
 impl Page for Form {
@@ -154,7 +154,7 @@ fn an_endless_header_ends_with_its_limit() {
     let many = "a: b\r\n".repeat(1_000);
     let many = exchange(&server, format!("GET /ok HTTP/1.1\r\n{many}\r\n").as_bytes());
     assert_eq!(status_of(&many), "431");
-    // Without an end: the server closes while the peer still sends.
+    // Endless input: the server closes while the peer still sends.
     let mut stream = connect(&server);
     let _start = stream.write_all(b"GET /ok HTTP/1.1\r\nx: ");
     let sent = (0..10_000).take_while(|_| stream.write_all(&[b'a'; 1 << 12]).is_ok()).count();
@@ -174,8 +174,8 @@ fn an_endless_body_is_not_taken() {
     assert_serves(&server);
 }
 
-/// Connections that say nothing, and ones that send a byte now and then, hold all places. They are
-/// closed after the limit of a header, and the next client is served.
+/// Silent connections, and connections that send a byte now and then, use up the limit. They are
+/// closed after the time limit of a header, and the next client is served.
 #[test]
 fn slow_headers_do_not_hold_the_server() {
     let server = server();
@@ -189,7 +189,7 @@ fn slow_headers_do_not_hold_the_server() {
     assert!(drip.join().expect("ended") < WAIT_MAX / 3);
 }
 
-/// Sends a byte of a header every 20 ms; returns how long the server took that.
+/// Sends a byte of a header every 20 ms. Returns how long the server accepted that.
 fn drip_header(mut stream: TcpStream) -> Duration {
     let begun = Instant::now();
     while begun.elapsed() < WAIT_MAX && stream.write_all(b"G").is_ok() {
@@ -208,7 +208,7 @@ fn an_idle_connection_is_closed_after_its_last_answer() {
     assert!((short().header_time..WAIT_MAX / 3).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
-/// Requests that keep coming do not keep a connection for ever.
+/// A connection ends even if requests keep coming.
 #[test]
 fn a_busy_connection_ends_with_its_life() {
     let server = server();
@@ -225,7 +225,7 @@ fn a_busy_connection_ends_with_its_life() {
     assert_serves(&server);
 }
 
-/// Readers that take nothing hold a limited part of the memory, and only for a limited time.
+/// Readers that do not read hold a limited part of the memory for a limited time.
 #[test]
 fn answers_that_nobody_takes_are_bounded() {
     let server = serve(routes(), Limits { connections: 8, life: Duration::from_secs(4), ..short() });
@@ -233,7 +233,7 @@ fn answers_that_nobody_takes_are_bounded() {
     let mut readers: Vec<TcpStream> = (0..4).map(|_| connect(&server)).collect();
     for reader in &mut readers {
         reader.write_all(request).expect("sent");
-        // The first byte of the answer: it is counted now.
+        // The first byte of the response: it is counted from here on.
         reader.read_exact(&mut [0]).expect("an answer");
     }
     assert_eq!(status_of(&get(&server, "/large")), "503");

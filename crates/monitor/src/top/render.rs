@@ -1,4 +1,4 @@
-//! A view as cells of a terminal. The whole view is a function of [`View`] and the size.
+//! Draws a view as cells of a terminal. The result depends only on the [`View`] and the size.
 //!
 //! ```text
 //! the server: state, requests, memory, caches, logs, background work      8 rows
@@ -22,7 +22,7 @@ use crate::text::{bytes, count, millis, percent, span};
 
 /// Rows of the server.
 const SERVER_ROWS: u16 = 8;
-/// The most rows of slow requests, with their heading.
+/// The maximum number of rows of slow requests, including their heading.
 const SLOW_ROWS: u16 = 6;
 
 /// Draws a view.
@@ -30,7 +30,7 @@ pub fn render(view: &View, area: Rect, buffer: &mut Buffer) {
     let slow = u16::try_from(view.slow.len()).unwrap_or(u16::MAX);
     let slow = if slow == 0 { 0 } else { slow.saturating_add(1).min(SLOW_ROWS) };
     let rest = area.height.saturating_sub(SERVER_ROWS + slow + 1);
-    // The heading, and an empty row behind the last.
+    // The heading, and an empty row after the last.
     let tables =
         u16::try_from(view.rates.tables.len()).unwrap_or(u16::MAX).saturating_add(2).min(rest / 3 + 2);
     let parts = [SERVER_ROWS, tables].map(Constraint::Length).into_iter();
@@ -52,7 +52,7 @@ fn render_server(view: &View, area: Rect, buffer: &mut Buffer) {
     Paragraph::new(lines).render(area, buffer);
 }
 
-/// The server's name, and whether it serves.
+/// Returns the server's name, and whether it serves.
 fn state_line(view: &View) -> Line<'static> {
     let bad = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     if let Some(error) = &view.error {
@@ -119,7 +119,7 @@ fn server_lines(view: &View, server: &ServerFigures) -> impl Iterator<Item = Str
     .into_iter()
 }
 
-/// Cells that are right-aligned behind a first one that is not.
+/// Returns a row of right-aligned cells after a left-aligned first one.
 fn row(first: String, rest: impl IntoIterator<Item = String>) -> Row<'static> {
     let rest = rest.into_iter().map(|text| Cell::from(Line::from(text).right_aligned()));
     Row::new(std::iter::once(Cell::from(first)).chain(rest))

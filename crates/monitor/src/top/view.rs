@@ -1,4 +1,4 @@
-//! [`View`]: what is shown, and what keys change of it.
+//! [`View`]: the content of the view, and how keys change it.
 
 use crate::rates::{Rates, RegionRates};
 use crate::slow::SlowRequest;
@@ -7,36 +7,36 @@ use crate::snapshot::Snapshot;
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Where the server is.
+    /// The server's address.
     pub address: String,
-    /// What the server said last.
+    /// The last snapshot of the server.
     pub now: Snapshot,
-    /// What happened since the time before; nothing at first.
+    /// The rates since the snapshot before; zero at first.
     pub rates: Rates,
-    /// Why the server did not answer last time.
+    /// Why the last request to the server failed.
     pub error: Option<String>,
     /// Slow requests, the newest first.
     pub slow: Vec<SlowRequest>,
     /// The order of regions.
     pub order: Order,
-    /// The first region that is shown.
+    /// The index of the first region that is shown.
     pub first_region: usize,
 }
 
-/// An order of regions.
+/// The order of regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Those with the most requests first.
+    /// The regions with the most requests first.
     #[default]
     Requests,
-    /// The largest first.
+    /// The largest regions first.
     Size,
     /// By table and name.
     Name,
 }
 
 impl Order {
-    /// The order that comes after this one.
+    /// Returns the next order.
     #[must_use]
     pub fn next(self) -> Self {
         match self {
@@ -46,7 +46,7 @@ impl Order {
         }
     }
 
-    /// What it is by.
+    /// Returns the name of the order.
     pub fn name(self) -> &'static str {
         match self {
             Self::Requests => "requests",
@@ -57,7 +57,7 @@ impl Order {
 }
 
 impl View {
-    /// A server's first snapshot.
+    /// Creates the view of a server's first snapshot.
     pub fn new(address: &str, now: Snapshot) -> Self {
         let rates = Rates::between(&now, &now);
         Self {
@@ -71,7 +71,7 @@ impl View {
         }
     }
 
-    /// Goes on to a later snapshot.
+    /// Advances to a later snapshot.
     pub fn advance(&mut self, now: Snapshot) {
         self.rates = Rates::between(&self.now, &now);
         self.now = now;
@@ -79,17 +79,17 @@ impl View {
         self.scroll(0);
     }
 
-    /// Shows other regions.
+    /// Scrolls by a number of regions.
     pub fn scroll(&mut self, by: isize) {
         let last = self.rates.regions.len().saturating_sub(1);
         self.first_region = self.first_region.saturating_add_signed(by).min(last);
     }
 
-    /// The regions from the first that is shown on.
+    /// Returns the regions, from the first one that is shown.
     pub fn regions(&self) -> Vec<&RegionRates> {
         let mut regions: Vec<_> = self.rates.regions.iter().collect();
         match self.order {
-            // As they are.
+            // Already in this order.
             Order::Requests => {}
             Order::Size => regions.sort_by(|a, b| b.now.file_bytes.total_cmp(&a.now.file_bytes)),
             Order::Name => regions.sort_by(|a, b| (&a.now.table, &a.name).cmp(&(&b.now.table, &b.name))),

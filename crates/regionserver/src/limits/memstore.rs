@@ -71,8 +71,8 @@
 //! occupy memory, but no region is flushed if flushes would free next to nothing.
 //!
 //! # Nonces
-//! The nonces that the server keeps of Increments and Appends count as unflushed bytes, too, because
-//! they grow with writes and expire by time. Their separate bound is far below the limit
+//! The nonces that the server keeps of Increments and Appends count as unflushed bytes, too: they
+//! grow with writes and expire by time. Their separate bound is far below the limit
 //! (`evenkeel_region::region::nonce`).
 //!
 //! # When bytes are counted
