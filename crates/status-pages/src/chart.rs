@@ -1,21 +1,21 @@
 //! Charts as SVG: lines over time, and dots and bars over time.
 //!
-//! A plot stretches to any width, so nothing in it is text, strokes do not scale, and the labels
+//! A plot stretches to any width. So it contains no text, and its strokes do not scale; the labels
 //! are HTML around it, equally spaced. Colours are classes of the style sheet, which has two sets
-//! of them. The values of a line chart are also in an attribute, from which the script shows those
-//! under the pointer, and under the arrow keys.
+//! of them. The values of a line chart are also in an attribute, from which the script shows the
+//! values under the pointer, or selected with the arrow keys.
 
 use maud::{Markup, html};
 
 use crate::format::Quantity;
 
-/// The height and the width of a plot, in its own units.
+/// The height and the width of a plot, in its coordinates.
 const HEIGHT: f64 = 100.0;
 const WIDTH: f64 = 1000.0;
-/// Lines of the grid between bottom and top.
+/// The number of grid intervals from bottom to top.
 const STEPS: usize = 4;
 
-/// A time span that a chart shows, in milliseconds since 1970.
+/// The time span of a chart, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The left end.
@@ -25,23 +25,23 @@ pub struct Span {
 }
 
 impl Span {
-    /// The last while.
+    /// Creates the span of the last `ms` milliseconds.
     pub fn last(now_ms: i64, ms: i64) -> Self {
         Self { from_ms: now_ms - ms, to_ms: now_ms }
     }
 
-    /// Where a moment lies.
+    /// Returns the x coordinate of a moment.
     pub fn x(self, at_ms: i64) -> f64 {
         let part = (at_ms - self.from_ms) as f64 / (self.to_ms - self.from_ms).max(1) as f64;
         part.clamp(0.0, 1.0) * WIDTH
     }
 
-    /// Whether a moment is shown.
+    /// Returns true if the span contains a moment.
     pub fn contains(self, at_ms: i64) -> bool {
         (self.from_ms..=self.to_ms).contains(&at_ms)
     }
 
-    /// How long ago the moments are that divide it into five.
+    /// Returns labels with the ages of the moments that divide the span into five parts.
     pub fn labels(self) -> Markup {
         let ago = |part: i64| (self.to_ms - self.from_ms) * (5 - part) / 5;
         let label = |ms: i64| match ms / 1_000 {
@@ -55,34 +55,34 @@ impl Span {
 
 /// A line of a chart.
 pub struct Series {
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
     /// The name of its metric.
     pub metric: &'static str,
     /// Its colour: a class of the style sheet.
     pub class: &'static str,
-    /// Its values, one for each moment of the chart; `None` where there is none.
+    /// Its values, one for each moment of the chart; `None` if there is none.
     pub values: Vec<Option<f64>>,
 }
 
-/// How values become heights.
+/// How values map to heights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// From 0 to a round number that is no less than this.
+    /// From 0 to a round number that is at least this.
     Linear(f64),
     /// From one power of ten to another.
     Log(i32, i32),
 }
 
 impl Scale {
-    /// The linear scale that holds all values of some lines.
+    /// Returns the linear scale that covers all values of some lines.
     pub fn linear(series: &[Series], at_least: f64) -> Self {
         let values = series.iter().flat_map(|series| series.values.iter().flatten());
         Self::Linear(round_up(values.copied().fold(at_least, f64::max)))
     }
 
-    /// The logarithmic scale that holds all values, of [`STEPS`] powers of ten at least. A value
-    /// below the bottom is drawn there.
+    /// Returns the logarithmic scale that covers all values, with at least [`STEPS_LOG`] powers of
+    /// ten. A value below the bottom is drawn at the bottom.
     pub fn log(values: impl Iterator<Item = f64>) -> Self {
         let (least, greatest) = values
             .filter(|value| *value > 0.0)
@@ -96,7 +96,7 @@ impl Scale {
         Self::Log(low, high.max(low + STEPS_LOG))
     }
 
-    /// The height of a value, from the bottom, 0 to 1.
+    /// Returns the height of a value above the bottom, 0 to 1.
     pub fn part(self, value: f64) -> f64 {
         let part = match self {
             Self::Linear(max) => value / max,
@@ -107,12 +107,12 @@ impl Scale {
         part.clamp(0.0, 1.0)
     }
 
-    /// Where a value lies in a plot.
+    /// Returns the y coordinate of a value.
     pub fn y(self, value: f64) -> f64 {
         HEIGHT - self.part(value) * (HEIGHT - 2.0) - 1.0
     }
 
-    /// The values at the lines of the grid, the greatest first.
+    /// Returns the values at the grid lines, the greatest first.
     pub fn ticks(self) -> Vec<f64> {
         match self {
             Self::Linear(max) => (0..=STEPS).rev().map(|step| max * step as f64 / STEPS as f64).collect(),
@@ -121,10 +121,10 @@ impl Scale {
     }
 }
 
-/// Powers of ten that a logarithmic scale has at least.
+/// The minimum number of powers of ten in a logarithmic scale.
 const STEPS_LOG: i32 = 3;
 
-/// The next of 1, 2, 4, 8, 10, 20, ... whose quarters are short.
+/// Rounds up to one of 1, 2, 4, 6, 8, 10, 20, ..., whose quarters have few digits.
 fn round_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -136,24 +136,24 @@ fn round_up(value: f64) -> f64 {
 
 /// Lines over time.
 pub struct LineChart<'a> {
-    /// A name that is its own on the page.
+    /// An id that is unique on the page.
     pub id: &'a str,
-    /// What is shown, for those who do not see it.
+    /// A description for users who do not see the chart.
     pub label: &'a str,
     /// The moments, in milliseconds since 1970, ascending.
     pub moments: &'a [i64],
-    /// The time shown.
+    /// The time span shown.
     pub span: Span,
     /// The lines, the last drawn on top.
     pub series: &'a [Series],
     /// The scale.
     pub scale: Scale,
-    /// How a value is written.
+    /// Formats a value.
     pub quantity: fn(f64) -> Quantity,
 }
 
 impl LineChart<'_> {
-    /// The chart with its legend.
+    /// Renders the chart with its legend.
     pub fn show(&self) -> Markup {
         let last = |series: &Series| series.values.iter().rev().flatten().next().copied();
         html! {
@@ -197,8 +197,8 @@ impl LineChart<'_> {
         path
     }
 
-    /// For the script: one line for each moment, `place|text of the moment|text of each value`,
-    /// under a line with the names.
+    /// Returns the data for the script: one line for each moment, `place|text of the moment|text of
+    /// each value`, below a line with the names.
     fn data(&self) -> String {
         let names: Vec<&str> = self.series.iter().map(|series| series.name).collect();
         let mut data = format!("|UTC|{}", names.join("|"));
@@ -220,12 +220,12 @@ impl LineChart<'_> {
     }
 }
 
-/// The labels of a scale, beside the plot.
+/// Renders the labels of a scale, beside the plot.
 pub fn y_labels(scale: Scale, quantity: fn(f64) -> Quantity) -> Markup {
     html! { div.ys aria-hidden="true" { @for tick in scale.ticks() { span { (quantity(tick).text()) } } } }
 }
 
-/// The lines of a grid, equally spaced.
+/// Renders the lines of a grid, equally spaced.
 pub fn grid(lines: usize) -> Markup {
     let y = |line: usize| 1.0 + (HEIGHT - 2.0) * line as f64 / (lines.max(2) - 1) as f64;
     html! { @for line in 0..lines { line.grid x1="0" x2=(WIDTH) y1=(y(line)) y2=(y(line)) {} } }

@@ -1,7 +1,6 @@
-//! Numbers as people read them: a value, its unit, and the name of the metric that it is.
+//! Formats numbers in readable form: a value, its unit, and the name of its metric.
 //!
-//! Every number on a page is made here, so none is without a unit, and each says by which name
-//! `/jmx` has it.
+//! Every number on a page is formatted here, so that each has a unit and shows its name in `/jmx`.
 
 use maud::{Markup, html};
 
@@ -19,12 +18,12 @@ impl Quantity {
         Self { digits, unit }
     }
 
-    /// Digits and unit, as a tooltip or a JSON text has them.
+    /// Returns digits and unit as plain text, as for a tooltip or JSON.
     pub fn text(&self) -> String {
         format!("{} {}", self.digits, self.unit)
     }
 
-    /// The number as HTML, with the metric's name and what it is in a tooltip.
+    /// Renders the number as HTML, with the metric's name and its description in a tooltip.
     pub fn show(&self, metric: &str, what: &str) -> Markup {
         let tip = match (metric.is_empty(), what.is_empty()) {
             (true, _) => what.to_owned(),
@@ -35,7 +34,7 @@ impl Quantity {
     }
 }
 
-/// Three digits of a number that is no larger than a few thousand.
+/// Formats a number up to a few thousand with three digits.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -46,7 +45,8 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The first unit in which a value is below `base`, where each unit is `base` of the one before.
+/// Scales a value to the first unit in which it is below `base`. Each unit is `base` of the one
+/// before.
 fn scaled(value: f64, base: f64, units: &[&'static str]) -> Quantity {
     let (mut value, mut unit) = (value, units.first().copied().unwrap_or_default());
     for next in units.iter().skip(1) {
@@ -58,17 +58,17 @@ fn scaled(value: f64, base: f64, units: &[&'static str]) -> Quantity {
     Quantity::new(short(value), unit)
 }
 
-/// Bytes, in powers of 1024.
+/// Formats bytes, in powers of 1024.
 pub fn bytes(bytes: u64) -> Quantity {
     scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// Bytes a second.
+/// Formats bytes per second.
 pub fn byte_rate(bytes_per_second: f64) -> Quantity {
     scaled(bytes_per_second, 1024.0, &["B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s"])
 }
 
-/// A number of things, whole, its digits in groups of three.
+/// Formats a whole number, with its digits in groups of three.
 pub fn count(count: u64, unit: &'static str) -> Quantity {
     let digits = count.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -81,7 +81,7 @@ pub fn count(count: u64, unit: &'static str) -> Quantity {
     Quantity::new(grouped, unit)
 }
 
-/// Things a second.
+/// Formats a number per second.
 pub fn rate(per_second: f64, unit: &'static str) -> Quantity {
     match per_second {
         of if of >= 9_999_500.0 => Quantity::new(format!("{} M", short(of / 1e6)), unit),
@@ -90,7 +90,7 @@ pub fn rate(per_second: f64, unit: &'static str) -> Quantity {
     }
 }
 
-/// A time in microseconds.
+/// Formats a time in microseconds.
 pub fn micros(us: f64) -> Quantity {
     match us {
         us if us < 1_000.0 => Quantity::new(short(us), "µs"),
@@ -99,17 +99,17 @@ pub fn micros(us: f64) -> Quantity {
     }
 }
 
-/// A part of a whole, from 0 to 1, in percent.
+/// Formats a fraction from 0 to 1 in percent.
 pub fn percent(part: f64) -> Quantity {
     Quantity::new(short(100.0 * part), "%")
 }
 
-/// A part of two counts, in percent; 0 of nothing.
+/// Formats the ratio of two counts in percent; 0 if `whole` is 0.
 pub fn share(part: u64, whole: u64) -> Quantity {
     percent(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
 }
 
-/// An age, of two units at most: `3 h 20 min`.
+/// Formats an age with at most two units: `3 h 20 min`.
 pub fn age(ms: i64) -> Quantity {
     let seconds = ms.max(0) / 1_000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
@@ -121,21 +121,21 @@ pub fn age(ms: i64) -> Quantity {
     }
 }
 
-/// A moment, `2026-01-04 10:20:30` in UTC.
+/// Formats a moment as `2026-01-04 10:20:30` in UTC.
 pub fn moment(ms: i64) -> String {
     let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1_000);
     let (year, month, day) = civil(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// The time of day of a moment, with milliseconds, in UTC.
+/// Formats the time of day of a moment, with milliseconds, in UTC.
 pub fn time_of_day(ms: i64) -> String {
     let second = ms.rem_euclid(86_400_000) / 1_000;
     let (hour, minute) = (second / 3_600, second / 60 % 60);
     format!("{hour:02}:{minute:02}:{:02}.{:03}", second % 60, ms.rem_euclid(1_000))
 }
 
-/// Year, month and day of a number of days since 1970, by the Gregorian calendar: Howard Hinnant's
+/// Converts days since 1970 to year, month and day in the Gregorian calendar: Howard Hinnant's
 /// `civil_from_days`, whose years begin in March.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;

@@ -1,18 +1,18 @@
 //! [`History`]: the last minutes of a server, in bounded memory.
 //!
-//! | what | how often | how many | bytes at most |
+//! | what | interval | number | bytes at most |
 //! |---|---|---|---|
 //! | [`Sample`]: rates, percentiles of all calls | 1 s | [`SAMPLES`] | 80 KiB |
 //! | [`Column`](heat::Column): requests of each region | 5 s | [`heat::COLUMNS`] | 1.5 MiB |
 //! | [`CacheLook`](cached::CacheLook): cached bytes of files | 10 s, on demand | 1 | 300 a file |
-//! | [`Pause`]: moments in which the process stood still | | [`PAUSES`] | 2 KiB |
+//! | [`Pause`]: times when the process did not run | | [`PAUSES`] | 2 KiB |
 //!
-//! The thread `status-history` takes them. It reads counters and nothing that it could wait for,
-//! except the list of regions, and has the priority of background work. It takes that list only
-//! for a column of a time with requests, and for a look at the cache: a second of an idle server
-//! costs the same with one region and with 10,000. A second without a sample,
-//! because the thread did not get to run, is a gap in the charts, and is noted as a pause: a
-//! process that was stopped or starved shows it where its slow requests are.
+//! The thread `status-history` takes them. It reads counters, and blocks on nothing except the list
+//! of regions. It has the priority of background work. It takes that list only for a column of a
+//! time with requests, and for a check of the cache: a second of an idle server costs the same with
+//! one region and with 10,000. If the thread did not run for a second, the missing sample is a gap
+//! in the charts, and is recorded as a pause. So the pauses of a process that was stopped or
+//! starved are shown beside its slow requests.
 
 pub mod cached;
 pub mod heat;
@@ -36,38 +36,38 @@ use self::cached::CachedFiles;
 use self::heat::{HeatMap, Stamp};
 use crate::sources::Sources;
 
-/// Samples that are kept: a little more than ten minutes.
+/// The number of samples that are kept: a little more than ten minutes.
 pub const SAMPLES: usize = 640;
-/// Pauses that are kept.
+/// The number of pauses that are kept.
 pub const PAUSES: usize = 64;
 const PERIOD: Duration = Duration::from_secs(1);
-/// The heat map gets a column once in this number of periods.
+/// The heat map gets a column once per this number of periods.
 const HEAT_PERIODS: u32 = 5;
-/// A sample that is late by so much tells of a pause.
+/// A sample that is late by at least this much indicates a pause.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
-/// Microseconds in a unit of time of a histogram.
+/// Microseconds per unit of a histogram of times.
 const US_PER_UNIT: f64 = 0.128;
 
-/// What happened in about a second.
+/// The measurements of about one second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// When it ended, in milliseconds since 1970.
     pub at_ms: i64,
-    /// Requests a second by kind, in the order of [`KINDS`].
+    /// Requests per second by kind, in the order of [`KINDS`].
     pub requests: [f64; KINDS.len()],
-    /// Requests a second that took longer than the ledger's threshold.
+    /// Requests per second that took longer than the ledger's threshold.
     pub slow: f64,
-    /// Times of calls, from arrival to reply, in microseconds; `None` if there was none.
+    /// Times of calls, from arrival to reply, in microseconds; `None` if there were none.
     pub times: Option<Percentiles>,
-    /// The longest commit of the logs, in microseconds; `None` if there was none.
+    /// The longest group commit of the WALs, in microseconds; `None` if there was none.
     pub wal_sync_max_us: Option<f64>,
-    /// CPU time of the process in each second.
+    /// CPU seconds of the process per second.
     pub cpu: f64,
-    /// Bytes a second that came in and went out over RPC.
+    /// Bytes per second that were received and sent over RPC.
     pub bytes: [f64; 2],
 }
 
-/// The kinds of requests that are told apart.
+/// The kinds of requests that are counted separately.
 pub const KINDS: [(RequestKind, &str, &str); 5] = [
     (RequestKind::Get, "Get", "rpcGetRequestCount"),
     (RequestKind::Mutate, "Mutate", "rpcMutateRequestCount"),
@@ -77,7 +77,7 @@ pub const KINDS: [(RequestKind, &str, &str); 5] = [
 ];
 
 impl Sample {
-    /// All requests a second.
+    /// Returns all requests per second.
     pub fn total(&self) -> f64 {
         self.requests.iter().sum()
     }
@@ -86,18 +86,18 @@ impl Sample {
 /// Percentiles of times, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Percentiles {
-    /// Half of the calls took no longer.
+    /// 50 % of the calls took no longer.
     pub p50: f64,
-    /// 99 of 100.
+    /// 99 % of the calls.
     pub p99: f64,
-    /// 999 of 1000.
+    /// 99.9 % of the calls.
     pub p999: f64,
-    /// All of them.
+    /// All calls.
     pub max: f64,
 }
 
 impl Percentiles {
-    /// Those of a histogram of times; `None` if it is empty.
+    /// Computes the percentiles of a histogram of times; `None` if it is empty.
     pub fn of(times: &HistogramSnapshot) -> Option<Self> {
         let us = |units: u64| units as f64 * US_PER_UNIT;
         (times.count() > 0).then(|| Self {
@@ -109,16 +109,16 @@ impl Percentiles {
     }
 }
 
-/// A while in which this process did not run.
+/// A period in which this process did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// When it was over, in milliseconds since 1970.
+    /// When it ended, in milliseconds since 1970.
     pub ended_ms: i64,
-    /// How long it was, as far as it is known, in milliseconds.
+    /// Its known length, in milliseconds.
     pub ms: i64,
 }
 
-/// What is kept.
+/// The samples and pauses that are kept.
 #[derive(Debug, Default)]
 struct Kept {
     samples: VecDeque<Sample>,
@@ -134,17 +134,17 @@ pub struct History {
 }
 
 impl History {
-    /// The samples, the oldest first.
+    /// Returns the samples, the oldest first.
     pub fn samples(&self) -> Vec<Sample> {
         self.kept.lock().samples.iter().cloned().collect()
     }
 
-    /// The newest sample.
+    /// Returns the newest sample.
     pub fn last(&self) -> Sample {
         self.kept.lock().samples.back().cloned().unwrap_or_default()
     }
 
-    /// The pauses, the oldest first.
+    /// Returns the pauses, the oldest first.
     pub fn pauses(&self) -> Vec<Pause> {
         self.kept.lock().pauses.iter().copied().collect()
     }
@@ -154,7 +154,7 @@ impl History {
         read(&self.heat.lock())
     }
 
-    /// How much of each store file is cached.
+    /// Returns the cached part of each store file.
     pub fn cached_files(&self) -> &CachedFiles {
         &self.cached
     }
@@ -168,7 +168,7 @@ impl History {
     }
 }
 
-/// Appends to a ring.
+/// Appends to a ring of at most `kept` items.
 fn push<T>(ring: &mut VecDeque<T>, item: T, kept: usize) {
     if ring.len() >= kept {
         ring.pop_front();
@@ -176,7 +176,7 @@ fn push<T>(ring: &mut VecDeque<T>, item: T, kept: usize) {
     ring.push_back(item);
 }
 
-/// The thread that samples; it ends when this is dropped.
+/// The thread that takes samples; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Sampler {
     stop: Option<Sender<()>>,
@@ -187,7 +187,7 @@ impl Sampler {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// I/O error if it cannot be started.
     pub fn start(sources: &Arc<Sources>, history: &Arc<History>) -> io::Result<Self> {
         let (stop, stopped) = bounded(0);
         let (sources, history) = (Arc::clone(sources), Arc::clone(history));
@@ -227,7 +227,7 @@ fn sample_until(stopped: &Receiver<()>, sources: &Sources, history: &History) {
     }
 }
 
-/// What has been counted up to a moment.
+/// The counters at one moment.
 struct Totals {
     at: Instant,
     requests: [u64; KINDS.len()],

@@ -1,23 +1,23 @@
-//! [`Frame`]: what all pages have around their content, and how they are sent.
+//! [`Frame`]: the parts that all pages have around their content, and their response.
 //!
-//! A part of a page that changes has the attribute `data-live` and an id. The script asks for the
-//! page again, once in [`Frame::refresh_ms`], and puts the new content of these parts in the place
-//! of the old. So everything is rendered here, once, and a page without its script is complete and
-//! only stands still. Order, search and page of a table are in the address for the same reason.
+//! A part of a page that changes has the attribute `data-live` and an id. The script fetches the
+//! page again every [`Frame::refresh_ms`], and replaces these parts by their new content. So
+//! everything is rendered here, once, and a page without its script is complete but static. For the
+//! same reason, order, search and page of a table are in the URL.
 //!
 //! # Injection
-//! Names and row keys are clients' bytes. maud escapes all text and attributes; nothing here is
-//! pre-escaped. If something got through nevertheless, the policy of [`CONTENT_SECURITY_POLICY`]
-//! forbids every script and style that is not one of the two files of this crate.
+//! Names and row keys are bytes from clients. maud escapes all text and attributes; nothing here is
+//! pre-escaped. As a second defence, the policy [`CONTENT_SECURITY_POLICY`] forbids every script
+//! and style that is not one of the two files of this crate.
 
 use evenkeel_info_server::{Request, Response};
 use maud::{DOCTYPE, Markup, html};
 
-/// Scripts, styles and requests of this server only, nothing inline, no frames, no other forms.
+/// Scripts, styles and requests of this server only; no inline code, no frames, no other forms.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// A page of the menu: its path, its name, and the key that leads there after `g`.
+/// A page of the menu: its path, its name, and the key that opens it after `g`.
 type MenuEntry = (&'static str, &'static str, char);
 
 /// The pages in the order of the menu, by group.
@@ -53,22 +53,22 @@ const MENU: [(&str, &[MenuEntry]); 4] = [
     ),
 ];
 
-/// What surrounds the content of a page.
+/// The parts around the content of a page.
 pub struct Frame<'a> {
     /// The path, `/regions`.
     pub path: &'a str,
     /// The name of the page.
     pub title: &'a str,
-    /// What is on it, one sentence.
+    /// A description of the page in one sentence.
     pub about: &'a str,
     /// The server, `host,port,startcode`.
     pub server: &'a str,
-    /// How often its live parts are asked for, in milliseconds; 0 for never.
+    /// How often its live parts are refreshed, in milliseconds; 0 for never.
     pub refresh_ms: u32,
 }
 
 impl Frame<'_> {
-    /// The whole page.
+    /// Renders the whole page.
     pub fn page(&self, content: &Markup) -> Response {
         let page = html! {
             (DOCTYPE)
@@ -147,7 +147,7 @@ fn footer() -> Markup {
     }
 }
 
-/// A page of HTML with its policy.
+/// Creates the response of a page of HTML, with its policy.
 pub fn html_response(page: Markup) -> Response {
     let mut response = Response::html(page.into_string());
     response.headers.push(("content-security-policy", CONTENT_SECURITY_POLICY.to_owned()));
@@ -155,12 +155,12 @@ pub fn html_response(page: Markup) -> Response {
     response
 }
 
-/// A part of a page that is kept up to date.
+/// Renders a part of a page that is refreshed.
 pub fn live(id: &str, content: &Markup) -> Markup {
     html! { div id=(id) data-live { (content) } }
 }
 
-/// A part of a page with a heading.
+/// Renders a part of a page with a heading.
 pub fn card(title: &str, hint: &str, content: &Markup) -> Markup {
     html! {
         section.card {
@@ -170,12 +170,12 @@ pub fn card(title: &str, hint: &str, content: &Markup) -> Markup {
     }
 }
 
-/// One number, large, with its name above it.
+/// Renders one large number, with its name above it.
 pub fn tile(name: &str, value: &Markup, below: &Markup) -> Markup {
     html! { div.tile { span.name { (name) } span.value { (value) } span.below { (below) } } }
 }
 
-/// How full something is.
+/// Renders how full something is.
 pub fn bar(used: u64, limit: u64, name: &str) -> Markup {
     let level = if limit == 0 { 0.0 } else { used as f64 / limit as f64 };
     let class = match level {
@@ -187,49 +187,49 @@ pub fn bar(used: u64, limit: u64, name: &str) -> Markup {
     html! { progress class=(class) max=(limit.max(1)) value=(used.min(limit.max(1))) aria-label=(name) { } }
 }
 
-/// The column by which a table is ordered, the search, and the page, as the address has them.
+/// The order, search and page of a table, as the URL has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableView {
     path: &'static str,
     /// The column's key.
     pub sort: String,
-    /// Whether the greatest comes first.
+    /// True if the greatest comes first.
     pub descending: bool,
-    /// What names must contain, in lower case.
+    /// The text that names must contain, in lower case.
     pub search: String,
-    /// The first row, a multiple of [`TableView::ROWS`].
+    /// The index of the first row, a multiple of [`TableView::ROWS`].
     pub first: usize,
 }
 
 /// A column of a table that can be ordered.
 pub struct Column {
-    /// Its key in the address.
+    /// Its key in the URL.
     pub key: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// What it is; the metric's name if it is one.
+    /// Its description, or the metric's name.
     pub tip: &'static str,
-    /// Whether it holds numbers: it is aligned right, and the greatest comes first.
+    /// True if it holds numbers: it is aligned right, and the greatest comes first.
     pub is_number: bool,
 }
 
 impl Column {
-    /// A column of text.
+    /// Creates a column of text.
     pub const fn text(key: &'static str, name: &'static str, tip: &'static str) -> Self {
         Self { key, name, tip, is_number: false }
     }
 
-    /// A column of numbers.
+    /// Creates a column of numbers.
     pub const fn number(key: &'static str, name: &'static str, tip: &'static str) -> Self {
         Self { key, name, tip, is_number: true }
     }
 }
 
 impl TableView {
-    /// Rows of a page: what a browser refreshes with ease, and what an answer may hold.
+    /// Rows per page: few enough for a browser to refresh and for the size of a response.
     pub const ROWS: usize = 200;
 
-    /// The view that a request asks for, by default that of the first column.
+    /// Returns the view that a request selects; by default, ordered by the first column.
     pub fn of(request: &Request, path: &'static str, columns: &[Column]) -> Self {
         let asked = request.parameter("sort").and_then(|key| columns.iter().find(|column| column.key == key));
         let column = asked.or(columns.first());
@@ -247,12 +247,12 @@ impl TableView {
         }
     }
 
-    /// Whether a row is one of those searched for.
+    /// Returns true if a row matches the search.
     pub fn matches(&self, names: &[&str]) -> bool {
         self.search.is_empty() || names.iter().any(|name| name.to_lowercase().contains(&self.search))
     }
 
-    /// Puts rows into order by a key, and keeps those of the page. Returns how many there were.
+    /// Sorts rows by a key, and keeps those of the page. Returns the number of all rows.
     pub fn cut<T, K: PartialOrd>(&self, rows: &mut Vec<T>, key: impl Fn(&T) -> K) -> usize {
         rows.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
         if self.descending {
@@ -276,7 +276,7 @@ impl TableView {
         address
     }
 
-    /// The heads of the columns: links that change the order.
+    /// Renders the heads of the columns: links that change the order.
     pub fn heads(&self, columns: &[Column]) -> Markup {
         html! {
             tr {
@@ -292,7 +292,7 @@ impl TableView {
         }
     }
 
-    /// The field to search in.
+    /// Renders the search field.
     pub fn search_form(&self, label: &str) -> Markup {
         html! {
             form.search role="search" action=(self.path) data-search {
@@ -304,7 +304,7 @@ impl TableView {
         }
     }
 
-    /// How many rows there are, and links to the other pages.
+    /// Renders the number of rows, and links to the other pages.
     pub fn pages(&self, all: usize, unit: &str) -> Markup {
         let (here, pages) = (self.first / Self::ROWS, all.div_ceil(Self::ROWS));
         let link = |page: usize, name: &str| {
@@ -321,7 +321,7 @@ impl TableView {
     }
 }
 
-/// Text as a parameter of an address.
+/// Encodes text as a parameter of a URL.
 pub fn encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! [`StatusPages`]: the pages, and the files that they need.
+//! [`StatusPages`]: the pages, and their static files.
 //!
 //! | module | path |
 //! |---|---|
@@ -53,7 +53,7 @@ const STYLE: &str = include_str!("assets/evenkeel.css");
 const SCRIPT: &str = include_str!("assets/evenkeel.js");
 const ICON: &str = include_str!("assets/evenkeel.svg");
 
-/// What a page is made from.
+/// The pages, with the data that they are rendered from.
 #[derive(Clone)]
 pub struct StatusPages {
     sources: Arc<Sources>,
@@ -61,7 +61,7 @@ pub struct StatusPages {
     thread_times: Arc<LastTimes>,
 }
 
-/// A page: its name, what is on it, how often it changes, and its content.
+/// A page: its name, its description, its refresh interval, and its content.
 struct Description {
     path: &'static str,
     title: &'static str,
@@ -89,7 +89,7 @@ const PAGES: &[Description] = &[
 ];
 
 impl StatusPages {
-    /// Pages of the numbers of now and of the last minutes.
+    /// Creates the pages of the current numbers and of the last minutes.
     pub fn new(sources: Arc<Sources>, history: Arc<History>) -> Self {
         Self { sources, history, thread_times: Arc::default() }
     }

@@ -1,4 +1,4 @@
-//! [`Sources`]: where the pages have their numbers from.
+//! [`Sources`]: the sources of the pages' numbers.
 
 use std::sync::{Arc, Weak};
 
@@ -12,14 +12,14 @@ use evenkeel_regionserver::RegionServer;
 use evenkeel_rpc::{Executor, RpcMonitor};
 use evenkeel_wal::Wal;
 
-/// A part of the memory, and what it may take.
+/// A part of the memory, with its use and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPart {
-    /// What it holds.
+    /// Its name.
     pub name: &'static str,
-    /// Bytes now.
+    /// Current bytes.
     pub used: u64,
-    /// Bytes at most.
+    /// The limit in bytes.
     pub limit: u64,
 }
 
@@ -30,48 +30,48 @@ pub struct IgnoredSetting {
     pub key: &'static str,
     /// Its value.
     pub value: String,
-    /// What is done instead.
+    /// What the server does instead.
     pub instead: &'static str,
 }
 
-/// A log of the server.
+/// A WAL of the server.
 #[derive(Clone)]
 pub struct NamedWal {
     /// What is logged in it.
     pub name: &'static str,
-    /// The log.
+    /// The WAL.
     pub log: Arc<Wal>,
 }
 
 /// See the module's documentation.
 pub struct Sources {
-    /// The RegionServer, as long as it runs.
+    /// The RegionServer; the pages do not keep it alive.
     pub regionserver: Weak<RegionServer>,
-    /// The master of this process, if it has one and as long as it runs.
+    /// The master of this process, if it has one; the pages do not keep it alive.
     pub master: Weak<Master>,
     /// The RegionServer's name: `host,port,startcode`.
     pub server_name: String,
     /// The cluster's id.
     pub cluster_id: String,
-    /// Where clients begin, `host:port`.
+    /// The ZooKeeper address that clients use, `host:port`.
     pub zookeeper_quorum: String,
     /// When the process started, in milliseconds since 1970.
     pub started_ms: i64,
-    /// What user regions are opened with.
+    /// The environment that user regions are opened with.
     pub env: Arc<RegionEnv>,
-    /// How the block caches are set up.
+    /// The configuration of the block caches.
     pub block_cache: CacheConfig,
-    /// The logs.
+    /// The WALs.
     pub wals: Vec<NamedWal>,
-    /// The calls.
+    /// The monitor of calls.
     pub rpc: RpcMonitor,
-    /// The handlers.
+    /// The handler threads.
     pub executor: Arc<Executor>,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// What each part of the memory takes and may take.
+    /// Returns the use and the limit of each part of the memory.
     pub memory: Arc<dyn Fn() -> Vec<MemoryPart> + Send + Sync>,
-    /// What all of the process may take, in bytes.
+    /// The memory limit of the process, in bytes.
     pub memory_bytes_max: u64,
     /// The settings.
     pub configuration: Arc<Configuration>,
@@ -82,12 +82,12 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The RegionServer, unless it has ended.
+    /// Returns the RegionServer, unless it has ended.
     pub fn server(&self) -> Option<Arc<RegionServer>> {
         self.regionserver.upgrade()
     }
 
-    /// The time now, in milliseconds since 1970.
+    /// Returns the current time, in milliseconds since 1970.
     pub fn now_ms(&self) -> i64 {
         self.clock.now_ms()
     }

@@ -1,8 +1,7 @@
-//! [`CachedFiles`]: how much of each store file is in the block cache.
+//! [`CachedFiles`]: the cached part of each store file.
 //!
-//! To know that is to look at every block of the cache, a shard at a time. So it is done by the
-//! thread of the history, at most every [`PERIOD_MS`], and only as long as somebody looks at a page
-//! that shows it.
+//! Computing it requires a walk over every block of the cache, a shard at a time. So the history's
+//! thread computes it, at most every [`PERIOD_MS`], and only while a page that shows it is open.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,9 +11,9 @@ use evenkeel_block_cache::BlockCache;
 use evenkeel_region::region::Region;
 use parking_lot::Mutex;
 
-/// The least time between two looks.
+/// The minimum time between two walks.
 pub const PERIOD_MS: i64 = 10_000;
-/// Looks end so long after a page was last made.
+/// Walks stop this long after a page was last rendered.
 const WANTED_MS: i64 = 30_000;
 
 /// A store file.
@@ -28,7 +27,7 @@ pub struct CachedFile {
     pub family: String,
     /// The file's name.
     pub name: String,
-    /// Bytes that may be cached.
+    /// Bytes that can be cached.
     pub bytes: u64,
     /// Bytes that are cached.
     pub cached_bytes: u64,
@@ -38,17 +37,17 @@ pub struct CachedFile {
     pub written_ms: i64,
 }
 
-/// A look at the cache.
+/// The result of a walk over the cache.
 #[derive(Clone, Debug, Default)]
 pub struct CacheLook {
-    /// When it was taken, in milliseconds since 1970; 0 for none yet.
+    /// When the walk was done, in milliseconds since 1970; 0 if there was none yet.
     pub at_ms: i64,
     /// Every store file.
     pub files: Vec<CachedFile>,
 }
 
 impl CacheLook {
-    /// For each region by its encoded name: bytes that are cached, and that may be.
+    /// Returns for each region, by its encoded name: bytes that are cached, and that can be.
     pub fn by_region(&self) -> HashMap<&str, (u64, u64)> {
         let mut regions = HashMap::<&str, (u64, u64)>::new();
         for file in &self.files {
@@ -67,19 +66,19 @@ pub struct CachedFiles {
 }
 
 impl CachedFiles {
-    /// The last look. Asks for more of them.
+    /// Returns the last result, and requests further walks.
     pub fn read(&self, now_ms: i64) -> Arc<CacheLook> {
         self.wanted_ms.store(now_ms, Relaxed);
         Arc::clone(&self.look.lock())
     }
 
-    /// Whether to look again.
+    /// Returns true if a walk is due.
     pub(super) fn is_due(&self, now_ms: i64) -> bool {
         let (wanted_ms, at_ms) = (self.wanted_ms.load(Relaxed), self.look.lock().at_ms);
         wanted_ms > 0 && now_ms - wanted_ms < WANTED_MS && now_ms - at_ms >= PERIOD_MS
     }
 
-    /// Looks at the cache.
+    /// Walks over the cache.
     pub(super) fn look(&self, now_ms: i64, cache: &dyn BlockCache, regions: &[Arc<Region>]) {
         let (mut files, mut ids) = (Vec::new(), Vec::new());
         for region in regions {

@@ -1,12 +1,12 @@
-//! [`HeatMap`]: how many requests each region had, over time.
+//! [`HeatMap`]: the requests of each region over time.
 //!
-//! A column is what each region had in a while: reads and writes a second. Only regions that had
-//! any are in it, at most [`REGIONS_MAX`], the busiest. A region that was split or moved keeps its
-//! place by its start key as long as a column knows it.
+//! A column has the reads and writes per second of each region in one period. It contains only
+//! regions that had any, at most [`REGIONS_MAX`], the busiest. A region that was split or moved
+//! keeps its place, by its start key, as long as a column contains it.
 //!
-//! The regions are looked at while the server has requests, and once after the last of them. Reads
-//! and writes without a request, which the server makes of its own, are in the next column that
-//! looks.
+//! The regions are read while the server has requests, and once after the last of them. Reads and
+//! writes without a request, which the server makes internally, are in the next column for which
+//! regions are read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use evenkeel_region::region::{Region, RegionCount};
 
 use super::push;
 
-/// Columns that are kept: ten minutes.
+/// The number of columns that are kept: ten minutes.
 pub const COLUMNS: usize = 120;
-/// Regions of a column.
+/// The maximum number of regions in a column.
 pub const REGIONS_MAX: usize = 512;
 
-/// A region, as the map names it.
+/// A region of the map.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RegionKey {
     /// The table's name.
     pub table: String,
-    /// The first row.
+    /// Its start key.
     pub start: Vec<u8>,
-    /// The row before which it ends; empty for the last.
+    /// Its end key (exclusive); empty for the last region.
     pub end: Vec<u8>,
     /// The encoded name.
     pub encoded: String,
 }
 
-/// What a region had in a while.
+/// The rates of a region in one period.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// The region.
     pub region: Arc<RegionKey>,
-    /// Reads a second.
+    /// Reads per second.
     pub reads: f64,
-    /// Writes a second.
+    /// Writes per second.
     pub writes: f64,
 }
 
-/// A while.
+/// The rates of all regions in one period.
 #[derive(Clone, Debug, Default)]
 pub struct Column {
     /// When it ended, in milliseconds since 1970.
@@ -53,7 +53,7 @@ pub struct Column {
     pub cells: Vec<Cell>,
 }
 
-/// A region's counts when it was last looked at.
+/// A region's counters when they were last read.
 #[derive(Debug)]
 struct Seen {
     region: Arc<RegionKey>,
@@ -69,27 +69,27 @@ pub struct HeatMap {
     seen: HashMap<String, Seen>,
     last_ms: Option<i64>,
     round: u64,
-    /// What the last column was taken with.
+    /// The stamp of the last column.
     stamp: Option<Stamp>,
 }
 
-/// What tells whether regions can have had requests: while it stays, they are not looked at.
+/// A summary of the server's counters: while it is unchanged, the regions are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Requests of the server since its start.
     pub requests: u64,
-    /// How often a region has come or gone.
+    /// How often a region was added or removed.
     pub regions: u64,
 }
 
 impl HeatMap {
-    /// The columns, the oldest first.
+    /// Returns the columns, the oldest first.
     pub fn columns(&self) -> impl ExactSizeIterator<Item = &Column> {
         self.columns.iter()
     }
 
-    /// Adds a column of what the regions had since the last one. `regions` is asked for them only
-    /// if there can be anything to add.
+    /// Adds a column with the rates since the last one. `regions` is called only if there may be
+    /// any requests.
     pub fn add(&mut self, now_ms: i64, stamp: Stamp, regions: impl FnOnce() -> Vec<Arc<Region>>) {
         if self.is_quiet(stamp) {
             return self.push(now_ms, Vec::new());
@@ -111,8 +111,8 @@ impl HeatMap {
         self.add_counts(now_ms, counts);
     }
 
-    /// True if no request has begun since the last column and no region has come or gone, and none
-    /// of the requests before them was still counted then.
+    /// Returns true if no request has begun and no region was added or removed since the last
+    /// column, and that column was empty, so that no earlier request was still being counted.
     fn is_quiet(&mut self, stamp: Stamp) -> bool {
         let is_same = self.stamp.replace(stamp) == Some(stamp);
         is_same && self.columns.back().is_some_and(|column| column.cells.is_empty())

@@ -1,5 +1,5 @@
-//! `/block-cache`: L1 and L2 as HBase's tab shows them: deploy, policy and sizes; hits by kind of
-//! block; what is cached by file and by age of the file.
+//! `/block-cache`: L1 and L2 as in HBase's tab: deploy, policy and sizes; hits by kind of block;
+//! cached bytes by file and by age of the file.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) const PAGE: Description = Description {
     content,
 };
 
-/// The part of a cache's bytes that holds no block when it is full, at most
+/// The maximum fraction of a full cache's bytes that holds no block
 /// (docs/operating/block-cache.md).
 const SLOP: f64 = 0.03;
 
@@ -53,7 +53,7 @@ fn config<'a>(pages: &'a StatusPages, level: &str) -> Option<&'a BucketCacheConf
     }
 }
 
-/// Which of HBase's deploys it is, in words.
+/// Describes the HBase deploy that it corresponds to.
 fn deploy(pages: &StatusPages, level: &str) -> String {
     let blocks = match (level, &pages.sources.block_cache.data) {
         ("L1", DataBlocks::InL1) => "LruBlockCache: all blocks",
@@ -143,7 +143,7 @@ fn settings(pages: &StatusPages, level: &str) -> Markup {
     }
 }
 
-/// Ages of files that are told apart, in milliseconds.
+/// The age groups of files, in milliseconds.
 const AGES: [(&str, i64); 6] = [
     ("up to a minute", 60_000),
     ("up to an hour", 3_600_000),

@@ -1,4 +1,4 @@
-//! `/dump`: everything at once, as text, in the parts of HBase's RSDumpServlet.
+//! `/dump`: everything in one text, in the sections of HBase's RSDumpServlet.
 
 use std::fmt::Write;
 

@@ -21,13 +21,13 @@ pub(super) const PAGE: Description = Description {
     content,
 };
 
-/// Rows that are drawn; with more regions, neighbours share one.
+/// The maximum number of rows; with more regions, neighbours share a row.
 const ROWS_MAX: usize = 60;
-/// Steps of colour above none.
+/// The number of colours above zero.
 const STEPS: u8 = 9;
 const SHOWN_MS: i64 = 600_000;
 
-/// What is counted.
+/// The kind of requests that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     Reads,
@@ -51,11 +51,11 @@ impl Of {
     }
 }
 
-/// The map as it is drawn.
+/// The rendered map.
 struct Grid {
     /// The regions of each row, in the order of their keys.
     rows: Vec<Vec<Arc<RegionKey>>>,
-    /// For each column, when it ended and the requests a second of each row.
+    /// For each column, when it ended, and the requests per second of each row.
     columns: Vec<(i64, Vec<f64>)>,
     max: f64,
 }
@@ -130,8 +130,8 @@ impl Grid {
     }
 }
 
-/// The colour of a rate: equal steps of its logarithm, so that a quiet region is told from one
-/// without requests.
+/// Returns the colour of a rate, in equal steps of its logarithm, so that a quiet region differs
+/// from one without requests.
 fn step(rate: f64, max: f64) -> u8 {
     if rate <= 0.0 || max <= 0.0 {
         return 0;

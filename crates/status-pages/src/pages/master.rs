@@ -1,4 +1,4 @@
-//! `/master-status`: tables, servers and what the cluster is doing.
+//! `/master-status`: tables, servers and the activities of the cluster.
 
 use std::sync::Arc;
 

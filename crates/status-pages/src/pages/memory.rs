@@ -1,4 +1,4 @@
-//! `/memory`: each part of the memory with its limit, and the process as the system sees it.
+//! `/memory`: each part of the memory with its limit, and the process as the kernel sees it.
 
 use evenkeel_info_server::Request;
 use evenkeel_info_server::platform;

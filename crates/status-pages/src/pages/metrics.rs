@@ -1,4 +1,4 @@
-//! `/metrics-list`: all metrics, as `/jmx` has them, to search in.
+//! `/metrics-list`: all metrics, as in `/jmx`, with a search.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn number(value: Value) -> f64 {
     }
 }
 
-/// The value with a unit, as far as the metric's name tells one.
+/// Renders the value with a unit, if the metric's name implies one.
 fn show(row: &Row) -> Markup {
     let name = row.name.as_str();
     let is_bytes =

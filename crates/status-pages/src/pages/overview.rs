@@ -1,4 +1,4 @@
-//! `/rs-status`: how the server is now, and the last ten minutes.
+//! `/rs-status`: the current state of the server, and the last ten minutes.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ pub(super) const PAGE: Description = Description {
     content,
 };
 
-/// The time that charts show.
+/// The time span of charts.
 pub(super) const SHOWN_MS: i64 = 600_000;
-/// Requests that ended in this time are those of the last minute.
+/// Requests that ended within this time count as the last minute's.
 const MINUTE_MS: i64 = 60_000;
-/// Points of a line; each is the greatest of its samples.
+/// The number of points of a line; each is the maximum of its samples.
 const POINTS: usize = 200;
 
 fn content(pages: &StatusPages, _: &Request) -> Markup {
@@ -101,13 +101,13 @@ fn tiles(pages: &StatusPages, samples: &[Sample], now_ms: i64) -> Markup {
     }
 }
 
-/// A number that is not known.
+/// An unknown number.
 pub(super) fn none() -> Quantity {
     Quantity { digits: "–".to_owned(), unit: "" }
 }
 
-/// The times of the last ten seconds, each percentile the greatest of its seconds, which is no less
-/// than that of all together.
+/// Returns the percentiles of the last ten seconds: each is the maximum over its seconds, which is
+/// at least the percentile over all of them.
 fn recent_times(samples: &[Sample]) -> Option<Percentiles> {
     let recent = samples.iter().rev().take(10).filter_map(|sample| sample.times);
     recent.reduce(|a, b| Percentiles {
@@ -118,7 +118,7 @@ fn recent_times(samples: &[Sample]) -> Option<Percentiles> {
     })
 }
 
-/// Samples joined so that a chart has no more points than it can show.
+/// Samples grouped into at most as many points as a chart can show.
 struct Points {
     moments: Vec<i64>,
     chunks: Vec<Vec<Sample>>,
@@ -126,7 +126,8 @@ struct Points {
 
 impl Points {
     fn of(samples: &[Sample]) -> Self {
-        // The boundaries are those of the clock, so that a point does not change as time goes on.
+        // The boundaries are fixed times of the clock, so that a point does not change as time
+        // passes.
         let step_ms = SHOWN_MS / i64::try_from(POINTS).unwrap_or(i64::MAX);
         let mut points = Self { moments: Vec::new(), chunks: Vec::new() };
         for sample in samples {
@@ -232,8 +233,8 @@ fn log_and_cpu(samples: &[Sample], now_ms: i64) -> Markup {
     }
 }
 
-/// The slow requests of the last minute, or if there were none the slowest; and whether they are
-/// slow.
+/// Returns the slow requests of the last minute, or if there were none, the slowest ones; and
+/// whether they are slow.
 pub(super) fn of_last_minute(pages: &StatusPages, now_ms: i64) -> (Vec<SlowRequest>, bool) {
     let ledger = &pages.sources.rpc.metrics().ledger;
     let is_recent = |request: &SlowRequest| ended_ms(request) > now_ms - MINUTE_MS;
@@ -244,7 +245,7 @@ pub(super) fn of_last_minute(pages: &StatusPages, now_ms: i64) -> (Vec<SlowReque
     (ledger.slowest_requests().into_iter().filter(is_recent).collect(), false)
 }
 
-/// When a request's reply was ready, in milliseconds since 1970.
+/// Returns when a request's reply was ready, in milliseconds since 1970.
 pub(super) fn ended_ms(request: &SlowRequest) -> i64 {
     let took = i64::try_from(request.total_time().as_millis()).unwrap_or(i64::MAX);
     request.received_ms.saturating_add(took)
@@ -272,7 +273,7 @@ fn causes(pages: &StatusPages, now_ms: i64) -> Markup {
     }
 }
 
-/// Times of causes as bars, the longest first.
+/// Renders times of causes as bars, the longest first.
 pub(super) fn cause_bars(waits: &Waits) -> Markup {
     let sum = waits.sum();
     html! {
@@ -293,12 +294,12 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A time as a number with a unit.
+/// Formats a time as a number with a unit.
 pub(super) fn micros_of(time: Duration) -> Quantity {
     format::micros(time.as_secs_f64() * 1e6)
 }
 
-/// The name of a cause as words: `earlier writes`.
+/// Returns the name of a cause as words: `earlier writes`.
 pub(super) fn cause_name(cause: Cause) -> String {
     let mut words = String::new();
     for c in cause.name().chars() {
@@ -310,7 +311,7 @@ pub(super) fn cause_name(cause: Cause) -> String {
     words
 }
 
-/// The colour of a cause: a class of the style sheet.
+/// Returns the colour of a cause: a class of the style sheet.
 pub(super) fn cause_class(cause: Cause) -> &'static str {
     const CLASSES: [&str; 8] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
     if cause == Cause::Unexplained {

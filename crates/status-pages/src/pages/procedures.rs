@@ -1,4 +1,4 @@
-//! `/procedures`: the master's changes that are under way, wait, or have ended.
+//! `/procedures`: the master's procedures that run, wait, or have ended.
 
 use evenkeel_info_server::Request;
 use evenkeel_master::procedures::ProcedureState;
@@ -62,7 +62,7 @@ fn took_ms(procedure: &ProcedureState, now_ms: i64) -> i64 {
     end_ms.saturating_sub(procedure.submitted_ms)
 }
 
-/// The class of a procedure's state, and its name.
+/// Returns the class of a procedure's state, and its name.
 fn state(procedure: &ProcedureState) -> (&'static str, &'static str) {
     match (&procedure.outcome, procedure.has_begun) {
         (Some(Ok(_)), _) => ("tag dim", "done"),

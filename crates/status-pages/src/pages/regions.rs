@@ -1,4 +1,4 @@
-//! `/regions`: each region that is served here.
+//! `/regions`: all regions that are online here.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ struct Row {
     table: String,
     load: RegionLoad,
     rate: f64,
-    /// The part of its files' bytes that is cached, 0 to 1.
+    /// The cached fraction of its files' bytes, 0 to 1.
     cached: f64,
     compactions: usize,
 }

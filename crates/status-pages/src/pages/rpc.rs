@@ -1,4 +1,4 @@
-//! `/rpc`: queues, handlers, connections, and errors that clients got.
+//! `/rpc`: queues, handlers, connections, and errors returned to clients.
 
 use evenkeel_common::ErrorKind;
 use evenkeel_info_server::Request;
@@ -60,7 +60,7 @@ fn tiles(pages: &StatusPages) -> Markup {
     }
 }
 
-/// The classes of handlers: what runs there, the metrics of calls that wait and that run.
+/// The classes of handlers: their work, and the metrics of waiting and of running calls.
 const CLASSES: [(CallClass, &str, &str, &str); 6] = [
     (CallClass::General, "reads that wait for a disk", "numCallsInGeneralQueue", "numActiveGeneralHandler"),
     (CallClass::Write, "writes that wait", "numCallsInWriteQueue", "numActiveWriteHandler"),

@@ -1,4 +1,4 @@
-//! `/settings`: every setting with its value, where it comes from, and whether it has an effect.
+//! `/settings`: every setting with its value, its source, and whether it has an effect.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `/slow`: the ledger of slow requests, with a timeline that has them above the background work.
+//! `/slow`: the ledger of slow requests, with a timeline of them above the background work.
 
 use evenkeel_common::Binary;
 use evenkeel_info_server::Request;
@@ -50,7 +50,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     }
 }
 
-/// The slow requests, and those of the slowest that are not slow.
+/// Joins the slow requests with those of the slowest that are not slow.
 fn joined(mut slow: Vec<SlowRequest>, slowest: Vec<SlowRequest>) -> Vec<SlowRequest> {
     let is_same = |a: &SlowRequest, b: &SlowRequest| {
         a.received_ms == b.received_ms && a.total_time() == b.total_time() && a.client == b.client
@@ -61,7 +61,7 @@ fn joined(mut slow: Vec<SlowRequest>, slowest: Vec<SlowRequest>) -> Vec<SlowRequ
     slow
 }
 
-/// What most of a request's time went to.
+/// Returns the cause that took most of a request's time.
 pub(super) fn main_cause(request: &SlowRequest) -> Cause {
     request.waits.by_length().first().map_or(Cause::Unexplained, |(cause, _)| *cause)
 }
@@ -139,7 +139,7 @@ fn row(request: &SlowRequest) -> Markup {
     }
 }
 
-/// What a request was and waited for, as lines.
+/// Describes a request and its waits, as lines.
 pub(super) fn tip(request: &SlowRequest) -> String {
     let took = micros_of(request.total_time()).text();
     let mut tip =
@@ -153,7 +153,7 @@ pub(super) fn tip(request: &SlowRequest) -> String {
     tip
 }
 
-/// The table of a region by its name, `table,start,id.encoded.`; empty of none.
+/// Returns the table of a region name, `table,start,id.encoded.`; empty for an empty name.
 fn table_of(region: &str) -> &str {
     region.split(',').next().unwrap_or_default()
 }

@@ -97,7 +97,7 @@ impl Row {
     }
 }
 
-/// What is special about a table.
+/// Returns the special properties of a table.
 fn flags(region: &Region) -> Vec<&'static str> {
     let table = region.table();
     let all = [

@@ -1,4 +1,4 @@
-//! Tasks: work that goes on, as HBase's TaskMonitor tells of it. The shell's `processlist` asks for
+//! Tasks: work in progress, as HBase's TaskMonitor reports it. The shell's `processlist` fetches
 //! `/rs-status?format=json`.
 
 use evenkeel_info_server::Response;
@@ -6,19 +6,19 @@ use evenkeel_metrics::sink::json::quote;
 
 use super::StatusPages;
 
-/// One piece of work (`MonitoredTask`).
+/// One task (`MonitoredTask`).
 pub(super) struct Task {
-    /// What it does.
+    /// Its description.
     pub description: String,
-    /// How far it is.
+    /// Its progress.
     pub status: String,
     /// HBase's name of its state: `RUNNING`.
     pub state: &'static str,
-    /// When it began, as far as it is known, in milliseconds since 1970.
+    /// When it began, if known, in milliseconds since 1970.
     pub started_ms: i64,
 }
 
-/// The flushes and compactions that go on.
+/// Returns the running flushes and compactions.
 pub(super) fn of(pages: &StatusPages) -> Vec<Task> {
     let (now_ms, mut tasks) = (pages.sources.now_ms(), Vec::new());
     let Some(server) = pages.sources.server() else { return tasks };
@@ -38,8 +38,8 @@ pub(super) fn of(pages: &StatusPages) -> Vec<Task> {
     tasks
 }
 
-/// The tasks as `MonitoredTaskImpl.toJSON` writes them. A filter that asks for calls (`handler`,
-/// `rpc`, `operation`) gets none: calls are no tasks here.
+/// Returns the tasks as `MonitoredTaskImpl.toJSON` writes them. A filter that selects calls
+/// (`handler`, `rpc`, `operation`) matches none: calls are not tasks here.
 pub(super) fn respond(pages: &StatusPages, filter: &str) -> Response {
     let mut text = "[".to_owned();
     let tasks = if matches!(filter, "" | "all" | "general") { of(pages) } else { Vec::new() };

@@ -1,5 +1,4 @@
-//! `/threads`: each thread of the process: what it is for, what it does now, and the processor time
-//! that it takes.
+//! `/threads`: each thread of the process: its purpose, its current state, and its CPU time.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -31,7 +30,7 @@ const COLUMNS: [Column; 6] = [
     Column::text("waits", "Waits in", "The function of the kernel where it waits"),
 ];
 
-/// What threads are for, by the beginnings of their names (`evenkeel_common::thread`).
+/// The purposes of threads, by the prefixes of their names (`evenkeel_common::thread`).
 const PURPOSES: [(&str, &str); 27] = [
     ("rpc-conn", "reads requests of connections, runs most of them, sends replies"),
     ("rpc-accept", "takes new connections"),
@@ -62,11 +61,11 @@ const PURPOSES: [(&str, &str); 27] = [
     ("log", "writes the log of the process"),
 ];
 
-/// The CPU times of threads when they were last read, by number.
+/// The CPU times of threads when they were last read, by thread id.
 #[derive(Debug, Default)]
 pub(super) struct LastTimes(Mutex<(Option<Instant>, HashMap<u64, f64>)>);
 
-/// A thread and the CPU time that it takes of each second.
+/// A thread and its CPU seconds per second.
 struct Row {
     thread: ThreadState,
     cpu: f64,

@@ -1,6 +1,6 @@
-//! The timeline: slow requests as dots over the background work as bars, in one span of time.
+//! The timeline: slow requests as dots above the background work as bars, over the same time span.
 //!
-//! The eye sees what lines up: a row of dots over a flush, a compaction or a pause of the process.
+//! It shows coincidences: a row of dots above a flush, a compaction or a pause of the process.
 
 use evenkeel_metrics::SlowRequest;
 use maud::{Markup, html};
@@ -11,26 +11,26 @@ use super::slow::{main_cause, tip};
 use crate::chart::{Scale, Span, grid, y_labels};
 use crate::format;
 
-/// Work that went on for a while.
+/// A piece of work with a duration.
 pub(super) struct Bar {
-    /// What kind of work it was: one lane each.
+    /// The kind of work; each kind has a lane.
     pub lane: &'static str,
     /// The colour: a class of the style sheet.
     pub class: &'static str,
     /// When it began and ended, in milliseconds since 1970.
     pub from_ms: i64,
     pub to_ms: i64,
-    /// What it was, as lines.
+    /// A description, as lines.
     pub tip: String,
 }
 
-/// The least width of a bar, of the thousand units of a plot: what is short is seen, too.
+/// The minimum width of a bar, of the thousand units of a plot, so that short work is visible.
 const WIDTH_MIN: f64 = 2.0;
-/// The height of a lane, and that of a bar.
+/// The height of a lane, and of a bar.
 const LANE: f64 = 20.0;
 const BAR: f64 = 12.0;
 
-/// The two plots with their legend.
+/// Renders the two plots with their legend.
 pub(super) fn show(pages: &StatusPages, requests: &[SlowRequest], span: Span) -> Markup {
     let bars = bars(pages, span);
     html! {
@@ -42,7 +42,7 @@ pub(super) fn show(pages: &StatusPages, requests: &[SlowRequest], span: Span) ->
     }
 }
 
-/// The causes that any of the requests has as its main one.
+/// Renders the main causes of all requests.
 fn legend(requests: &[SlowRequest], span: Span) -> Markup {
     let shown: Vec<_> =
         requests.iter().filter(|request| span.contains(ended_ms(request))).map(main_cause).collect();
@@ -114,10 +114,10 @@ fn width(bar: &Bar, span: Span) -> f64 {
 }
 
 const PAUSES: &str = "pauses";
-/// Lanes that are there always, in this order.
+/// Lanes that are always present, in this order.
 const LANES: [&str; 3] = ["flushes", "compactions", PAUSES];
 
-/// All work of the span.
+/// Returns all work of the span.
 fn bars(pages: &StatusPages, span: Span) -> Vec<Bar> {
     let mut bars = super::work::bars(pages);
     bars.extend(pages.history.pauses().into_iter().map(|pause| Bar {

@@ -1,4 +1,4 @@
-//! `/wal`: the write-ahead logs: files, syncs, rolls and what waits for them.
+//! `/wal`: the WALs: files, syncs, rolls and waits for them.
 
 use evenkeel_info_server::Request;
 use maud::{Markup, html};
@@ -81,10 +81,10 @@ fn log(wal: &NamedWal) -> Markup {
     }
 }
 
-/// Why files were rolled, in the order of [`evenkeel_wal::RollReason`].
+/// The reasons for rolls, in the order of [`evenkeel_wal::RollReason`].
 const REASONS: [&str; evenkeel_wal::RollReason::COUNT] = ["size", "slow syncs", "an error"];
 
-/// The reasons for which files were rolled, with how often.
+/// Returns the reasons for which files were rolled, with the number of rolls.
 fn reasons(requests: &[u64]) -> impl Iterator<Item = (&'static str, u64)> {
     REASONS.into_iter().zip(requests.iter().copied()).filter(|(_, count)| *count > 0)
 }

@@ -1,4 +1,4 @@
-//! `/work`: flushes and compactions that go on, wait, or have ended.
+//! `/work`: flushes and compactions that run, wait, or have ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -123,7 +123,7 @@ fn waiting(pages: &StatusPages) -> Markup {
     }
 }
 
-/// The work of the last minutes, for the timeline.
+/// Returns the work of the last minutes, for the timeline.
 pub(super) fn bars(pages: &StatusPages) -> Vec<Bar> {
     let (now, now_ms) = (clock::monotonic(), pages.sources.now_ms());
     let at_ms = |at: Instant| {
