@@ -4,18 +4,17 @@
 //! puts it into a queue. A region is in a queue at most once, so the queues are bounded by the
 //! number of regions, and by a fixed length.
 //!
-//! Flushes and compactions have threads of their own: a long compaction must not delay a flush,
-//! which is what frees memory. In-memory flushes, which need no disk, have their own threads as
-//! well, and so have large and small compactions: if a small compaction waits behind an hour's
-//! work, files pile up and reads become slow. One compaction of a region runs at a time, and no
-//! thread waits for its end: requests for that region are deferred meanwhile, and queued again when
-//! it ends.
+//! Flushes and compactions have separate threads: a long compaction must not delay a flush, because
+//! only flushes free memory. In-memory flushes, which need no disk, have separate threads as well,
+//! and so have large and small compactions: if a small compaction waits behind an hour's work, files
+//! pile up and reads become slow. One compaction of a region runs at a time, and no thread waits for
+//! its end: requests for that region are deferred, and queued again when it ends.
 //!
 //! # Priorities
 //! Compactions yield to everything else: the disk by their pace, the processors by the priority of
 //! the threads that write them ([`BackgroundPriority`], [`priority`]). They yield less when files
 //! pile up: from a quarter of the way to `hbase.hstore.blockingStoreFiles` on, in any region, they
-//! get a third of what a thread of requests gets.
+//! get a third of the CPU time of a request thread.
 //!
 //! Flushes yield the processors to requests in the same way, but not the disk, and not when memory
 //! is short: they are urgent as long as the server's unflushed bytes are above the urgency

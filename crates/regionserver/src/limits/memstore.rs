@@ -3,8 +3,8 @@
 //! ```text
 //! 0 .......... flush .................... urgency ........... throttle ......... limit
 //!              watermark                  watermark           watermark
-//! no call      every flusher has work,    flushes yield       replies to        writes are
-//! waits        largest regions first      to nothing          writes are held   refused
+//! no call      every flusher has work,    flushes never       replies to        writes are
+//! waits        largest regions first      yield               writes are held   rejected
 //! ```
 //!
 //! - The limit is `hbase.regionserver.global.memstore.size`.
@@ -35,9 +35,10 @@
 //!
 //! `F` is the speed of a thread that does not yield, because no flush yields above the urgency
 //! watermark ([`background`](crate::background)). The bound depends neither on the memory, nor on
-//! the regions, nor on the rate that writers would have without a throttle. No write is refused as
-//! long as a flusher writes, in the time `H`, four times the bytes that all calls in flight carry.
-//! If callers have more bytes in flight, they reach the limit, and writes are refused as in HBase.
+//! the regions, nor on the rate that writers would have without a throttle. No write is rejected
+//! as long as a flusher writes, in the time `H`, four times the bytes that all calls in flight carry.
+//! If callers have more bytes in flight, they reach the limit, and writes are rejected as in
+//! HBase.
 //! It cannot happen that all writers wait and no region is flushed: the flush watermark is never
 //! above the throttle watermark, and above the flush watermark some region is flushed, however
 //! small it is.
@@ -57,7 +58,7 @@
 //! alike (at `R = 0.4`); for a factor of 100, 2.1 times. `u/A` grows by the fourth root of that
 //! factor, which is a third. An arithmetic mean would not bound it: one batch among a thousand
 //! times its bytes in single rows would still dominate the mean. At the limit every call bears the
-//! whole hold, and so does a call that is refused.
+//! whole hold, and so does a call that is rejected.
 //!
 //! The approach of a region's own limits is not divided in this way, because a region may have
 //! small callers only.
@@ -78,10 +79,10 @@
 //! # When bytes are counted
 //! The chore measures the regions in every period, when a flush has ended, and when the flush
 //! watermark is passed ([`MemStoreGauge::note`] reports that). Between two measurements, the bytes
-//! of a write are added before its hold is computed, so that a call as large as the approach feels
-//! its own bytes. Otherwise the limit could be exceeded many times over within one period. The
-//! limit is checked before the bytes are added, and the bytes of a write refused there are not
-//! added. If a region refuses a write later, its bytes are dropped at the next measurement.
+//! of a write are added before its hold is computed, so that the hold of a call as large as the
+//! approach depends on its own bytes. Otherwise the limit could be exceeded many times over within one period. The
+//! limit is checked before the bytes are added, and the bytes of a write rejected there are not
+//! added. If a region rejects a write later, its bytes are dropped at the next measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -266,7 +267,7 @@ impl MemStoreGauge {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns true if writes are refused.
+    /// Returns true if writes are rejected.
     pub fn is_full(&self) -> bool {
         self.bytes() >= self.limit
     }

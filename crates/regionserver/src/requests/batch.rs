@@ -48,7 +48,7 @@ pub struct Write {
     pub request: pb::MutateRequest,
     /// The region that the message names, or why it was not found.
     pub region: Result<Arc<Region>>,
-    /// Where the outcome goes.
+    /// Sends the outcome.
     pub reply: DetachedResponder,
 }
 

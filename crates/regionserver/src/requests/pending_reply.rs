@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            the region takes          it is durable           the write throttle
-//!            the write                 and visible             lets go
+//!            the write                 and visible             releases it
 //!   decoded ----------------> begun ----------------> ended ---------------------> sent
 //!      |                   (`PendingWrite` in region)   |                            ^
 //!      +-- refused: busy, malformed, not served here ---+------ not held back -------+
@@ -25,7 +25,7 @@ use crate::background::Background;
 use crate::requests::caller::{Reply, answer_detailed};
 use crate::requests::subject::Subject;
 
-/// Where a reply goes.
+/// The recipient of a reply.
 enum Recipient<M> {
     /// To a client. The charge is what the decoded request takes from the request budget until the
     /// reply is sent.
