@@ -1,5 +1,4 @@
-//! The RPC services of a RegionServer: they decode and answer calls. No layer below depends on RPC
-//! services.
+//! The RPC services of a RegionServer: they decode and answer calls, and are the boundary to `rpc`.
 //!
 //! | module | contents |
 //! |---|---|

@@ -134,7 +134,7 @@ impl TestServer {
         Self::over(Arc::new(MemoryFileSystem::new()), config, WalConfig::default())
     }
 
-    /// The same over a file system, with a log of its own kind.
+    /// As [`TestServer::new`], over a file system and with a WAL configuration.
     pub fn over(fs: Arc<dyn FileSystem>, config: RegionServerConfig, wal: WalConfig) -> Self {
         Self::of(fs, config, wal, (Arc::new(NoCache), ChunkPool::new(2)))
     }

@@ -51,8 +51,8 @@ fn keys_without_an_effect_are_known_and_listed_once() {
     assert_eq!(conf.set_properties().len(), keys.len());
 }
 
-/// What stands in quotes in the code of all crates and looks like a key, but for tests, the list of
-/// defaults and the tables here.
+/// Returns the quoted strings in the code of all crates that look like keys, without tests, the
+/// list of defaults and the tables here.
 fn quoted_in_the_code() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut quoted = BTreeSet::new();
@@ -81,7 +81,7 @@ fn collect(dir: &Path, quoted: &mut BTreeSet<String>) {
     }
 }
 
-/// What a quotation mark begins and one ends; for a name that is put together, what stands before
+/// Returns the quoted strings of a line that look like keys; for a composed name, the part before
 /// the first brace.
 fn keys_of(line: &str) -> impl Iterator<Item = &str> {
     let is_of_keys = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);

@@ -35,33 +35,31 @@
 //!
 //! `F` is the speed of a thread that does not yield, because no flush yields above the urgency
 //! watermark ([`background`](crate::background)). The bound depends neither on the memory, nor on
-//! the regions, nor on the rate that writers would have without a throttle. No write is rejected
-//! as long as a flusher writes, in the time `H`, four times the bytes that all calls in flight carry.
-//! If callers have more bytes in flight, they reach the limit, and writes are rejected as in
-//! HBase.
-//! It cannot happen that all writers wait and no region is flushed: the flush watermark is never
-//! above the throttle watermark, and above the flush watermark some region is flushed, however
-//! small it is.
+//! the regions, nor on the rate that writers would have without a throttle. No write is rejected as
+//! long as a flusher writes, in the time `H`, four times the bytes that all calls in flight carry.
+//! If callers have more bytes in flight, they reach the limit, and writes are rejected as in HBase.
+//! Writers cannot all wait while no region is flushed: the flush watermark is never above the
+//! throttle watermark, and above the flush watermark some region is flushed, however small it is.
 //!
 //! # Small calls beside large ones
-//! Memory is filled by bytes, and one caller with batches brings as many bytes as a thousand
-//! callers with single rows. If all were held alike, the many would wait for the few, although
-//! nothing would be lost without their wait. So a call of `b` bytes bears `b/B` of the hold, at
-//! most all of it. `B` is the size of the call that a typical recent byte came in
-//! ([`TypicalCall`]): the geometric mean of the sizes of calls, weighted by their bytes.
+//! Memory is filled by bytes, and one caller with batches writes as many bytes as a thousand
+//! callers with single rows. If all were held alike, many callers would wait for a few, without a
+//! benefit. So a call of `b` bytes bears `b/B` of the hold, at most all of it. `B` is the size of
+//! the call that a typical recent byte came in ([`TypicalCall`]): the geometric mean of the sizes
+//! of calls, weighted by their bytes.
 //!
-//! Small callers then write as if each of their calls had `B` bytes, which must stay bounded. Their
-//! part `f` of all bytes grows, and `B` sinks towards their size as `f` grows. With two sizes `s`
-//! and `l`, `B = s^f l^(1-f)`. If small callers would write `R` times the bytes of large callers
-//! when all are held alike, they settle at `f/(1-f) = R (l/s)^(1-f)`. For sizes that differ by a
-//! factor of 10,000, all callers together write at most 3.1 times what they would write when held
-//! alike (at `R = 0.4`); for a factor of 100, 2.1 times. `u/A` grows by the fourth root of that
-//! factor, which is a third. An arithmetic mean would not bound it: one batch among a thousand
-//! times its bytes in single rows would still dominate the mean. At the limit every call bears the
-//! whole hold, and so does a call that is rejected.
+//! Small callers then write as if each of their calls had `B` bytes. This must stay bounded. As
+//! their fraction `f` of all bytes grows, `B` sinks towards their size. With two sizes `s` and `l`,
+//! `B = s^f l^(1-f)`. If small callers would write `R` times the bytes of large callers when all
+//! are held alike, they settle at `f/(1-f) = R (l/s)^(1-f)`. For sizes that differ by a factor of
+//! 10,000, all callers together write at most 3.1 times as much as when held alike (at `R = 0.4`);
+//! for a factor of 100, 2.1 times. `u/A` grows by the fourth root of that factor, which is a third.
+//! An arithmetic mean would not bound it: one batch among a thousand times its bytes in single rows
+//! would still dominate the mean. At the limit every call bears the whole hold, and so does a call
+//! that is rejected.
 //!
-//! The approach of a region's own limits is not divided in this way, because a region may have
-//! small callers only.
+//! The approach of a region's limits is not divided in this way, because a region may have only
+//! small callers.
 //!
 //! # Cells and chunks
 //! Cells are stored in chunks, which round their bytes up: a region with one cell occupies a chunk.
@@ -78,11 +76,12 @@
 //!
 //! # When bytes are counted
 //! The chore measures the regions in every period, when a flush has ended, and when the flush
-//! watermark is passed ([`MemStoreGauge::note`] reports that). Between two measurements, the bytes
-//! of a write are added before its hold is computed, so that the hold of a call as large as the
-//! approach depends on its own bytes. Otherwise the limit could be exceeded many times over within one period. The
-//! limit is checked before the bytes are added, and the bytes of a write rejected there are not
-//! added. If a region rejects a write later, its bytes are dropped at the next measurement.
+//! watermark is exceeded ([`MemStoreGauge::note`] reports that). Between two measurements, the
+//! bytes of a write are added before its hold is computed, so that the hold of a call as large as
+//! the approach depends on its own bytes. Otherwise the limit could be exceeded many times over
+//! within one period. The limit is checked before the bytes are added, and the bytes of a write
+//! that is rejected there are not added. If a region rejects a write later, its bytes are dropped
+//! at the next measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
