@@ -6,9 +6,9 @@
 //!
 //! Flushes and compactions have separate threads: a long compaction must not delay a flush, because
 //! only flushes free memory. In-memory flushes, which need no disk, have separate threads as well,
-//! and so have large and small compactions: if a small compaction waits behind an hour's work, files
-//! pile up and reads become slow. One compaction of a region runs at a time, and no thread waits for
-//! its end: requests for that region are deferred, and queued again when it ends.
+//! and so have large and small compactions: if a small compaction waits behind an hour's work,
+//! files pile up and reads become slow. One compaction of a region runs at a time, and no thread
+//! waits for its end: requests for that region are deferred, and queued again when it ends.
 //!
 //! # Priorities
 //! Compactions yield to everything else: the disk by their pace, the processors by the priority of
