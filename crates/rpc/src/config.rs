@@ -1,4 +1,4 @@
-//! Settings of the RPC server, each with the HBase key it comes from.
+//! Configuration of the RPC server, with the HBase keys.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,94 +11,95 @@ use evenkeel_common::thread::Supervisor;
 use crate::connection::InputBudget;
 use crate::metrics::RpcMetrics;
 
-/// Answers the cluster id for the registry preamble; `None` while it is not known yet.
+/// Returns the cluster id for the registry preamble; `None` while it is unknown.
 pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Limits and addresses of one RPC server. Every limit is finite; [`RpcServerConfig::check`]
-/// refuses a set of limits under which no call could run.
+/// refuses limits under which no call could run.
 #[derive(Clone)]
 pub struct RpcServerConfig {
-    /// Where to listen; port 0 takes any free port.
+    /// The address to listen on; port 0 takes any free port.
     pub address: SocketAddr,
-    /// How this server calls itself in messages to clients, `host:port` usually.
+    /// The name of this server in messages to clients, usually `host:port`.
     pub server_name: String,
-    /// Threads that own connections; default: one for each core.
+    /// Threads that own connections; default: one per core.
     pub connection_threads: usize,
-    /// Longest request frame: `hbase.ipc.max.request.size`.
+    /// Size limit of a request frame: `hbase.ipc.max.request.size`.
     pub request_bytes_max: usize,
-    /// Bytes of requests being received or running, of all connections:
-    /// `hbase.ipc.server.max.callqueue.size`. Beyond it calls are answered with
+    /// Limit of the bytes of requests that are being received or run, over all connections:
+    /// `hbase.ipc.server.max.callqueue.size`. Above it calls are answered with
     /// CallQueueTooBigException.
     pub inflight_bytes_max: u64,
-    /// Where these bytes are counted; servers that share it have its limit together. One of
-    /// `inflight_bytes_max` when `None`.
+    /// The budget for these bytes, which servers may share. `None`: a budget of
+    /// `inflight_bytes_max`.
     pub inflight: Option<Arc<Budget>>,
-    /// Where input is counted that is no whole request yet; servers that share it have its limit
-    /// together. One of `inflight_bytes_max` when `None`.
+    /// The budget for incomplete requests, which servers may share. `None`: that of
+    /// `inflight_bytes_max`.
     pub input: Option<Arc<InputBudget>>,
-    /// Calls running or queued, of all connections. Beyond it: CallQueueTooBigException.
+    /// Limit of running or queued calls, over all connections; above it: CallQueueTooBigException.
     pub inflight_calls_max: u64,
-    /// Calls of one connection that run at the same time; then its requests wait in the socket.
+    /// Limit of running calls of one connection; above it, its requests wait in the socket.
     pub connection_calls_max: usize,
-    /// Request bytes of one connection that are in flight before its further requests wait in the
+    /// Limit of request bytes in flight of one connection; above it, its requests wait in the
     /// socket.
     pub connection_inflight_bytes_max: usize,
-    /// Replies of one connection not yet taken by its client; then its requests wait in the socket:
+    /// Limit of unsent reply bytes of one connection; above it, its requests wait in the socket:
     /// `hbase.server.netty.writable.watermark.high`.
     pub connection_unsent_bytes_max: usize,
-    /// Replies of one connection not yet taken by its client; beyond it the connection is closed.
-    /// It can pass the limit above only by calls that were running already:
-    /// `hbase.server.netty.writable.watermark.fatal`.
+    /// Unsent reply bytes of one connection above which it is closed:
+    /// `hbase.server.netty.writable.watermark.fatal`. Only calls that are already running can raise
+    /// it above the previous limit.
     pub connection_unsent_bytes_fatal: usize,
-    /// Replies not yet taken by clients, of all connections; servers may share one. A connection
-    /// whose client does not take its replies may hold an eighth of what the others leave, and one
-    /// reply more; a reply that finds no room becomes a CallQueueTooBigException. So however many
-    /// such clients there are, there is room for small replies to others.
+    /// Budget of unsent replies, over all connections; servers may share one. A connection whose
+    /// client does not take its replies may hold an eighth of the free part, plus one reply. A
+    /// reply that does not fit becomes a CallQueueTooBigException. So small replies to other
+    /// clients fit, however many such clients there are.
     pub unsent: Arc<Budget>,
-    /// Small replies find room beyond that, and so do some that are made at the same time. A
-    /// connection whose client does not take a reply that brings all of them beyond this is closed.
+    /// Small replies, and some replies that are made at the same time, can exceed `unsent`. If the
+    /// total exceeds this value, the connection with the reply that its client does not take is
+    /// closed.
     pub unsent_bytes_fatal: u64,
-    /// When less than a quarter of `unsent` is free, a connection whose client has not taken a byte
-    /// of its replies for so long is closed.
+    /// If less than a quarter of `unsent` is free, a connection is closed when its client has not
+    /// taken a byte of its replies for this long.
     pub unsent_stall_max: Duration,
-    /// Open connections; further ones are closed on arrival. Idle ones are closed before that, the
-    /// longest idle first, once all but a 16th of these are open.
+    /// Limit of open connections; further ones are closed on arrival. Once all but a 16th of the
+    /// places are taken, idle connections are closed, those that are idle longest first.
     pub connections_max: usize,
-    /// When connections that nobody uses are closed.
+    /// When idle connections are closed.
     pub idle: IdleConfig,
-    /// A client's timeout is raised to this: `hbase.ipc.min.client.request.timeout`.
+    /// Lower bound of a client's timeout: `hbase.ipc.min.client.request.timeout`.
     pub client_timeout_min: Duration,
-    /// How long a connection may take until its ConnectionHeader is there.
+    /// Time limit for the ConnectionHeader to arrive.
     pub handshake_timeout: Duration,
-    /// How long a request may take from its first byte to its last, beside what its bytes take at
-    /// 64 KiB a second.
+    /// Time limit from the first to the last byte of a request, plus the transfer time of its bytes
+    /// at 64 KiB a second.
     pub receive_timeout: Duration,
-    /// Connections waiting to be accepted: `hbase.ipc.server.listen.queue.size`.
+    /// Connections that wait to be accepted: `hbase.ipc.server.listen.queue.size`.
     pub listen_backlog: u32,
     /// `hbase.ipc.server.tcpnodelay`.
     pub tcp_no_delay: bool,
     /// `hbase.ipc.server.tcpkeepalive`.
     pub tcp_keep_alive: bool,
-    /// The cluster id, for clients that ask before they authenticate.
+    /// The cluster id, for clients that request it before they authenticate.
     pub cluster_id: ClusterId,
-    /// Where calls are counted; servers may share one.
+    /// The metrics that count calls; servers may share them.
     pub metrics: Arc<RpcMetrics>,
-    /// Hears of the death of the server's threads.
+    /// Is notified when a thread of the server dies.
     pub supervisor: Supervisor,
 }
 
-/// When connections are closed that nobody uses: without a call, an unfinished request, an unread
-/// reply or an open scanner. Nothing is closed as long as few are open. HBase's keys, those of its
-/// SimpleRpcServer.
+/// When idle connections are closed. A connection is idle if it has no call, incomplete request,
+/// unread reply or open scanner. No connection is closed while few are open. The keys are those of
+/// HBase's SimpleRpcServer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleConfig {
-    /// Fewer open connections are left alone: `hbase.ipc.client.idlethreshold`.
+    /// With fewer open connections none is closed: `hbase.ipc.client.idlethreshold`.
     pub threshold: usize,
-    /// How long one may be idle: twice `hbase.ipc.client.connection.maxidletime`.
+    /// How long a connection may be idle: twice `hbase.ipc.client.connection.maxidletime`.
     pub time_max: Duration,
-    /// Connections closed in one scan at most: `hbase.ipc.client.kill.max`.
+    /// Limit of connections closed in one scan: `hbase.ipc.client.kill.max`.
     pub closed_max: usize,
-    /// Time between scans: `hbase.ipc.client.connection.idle-scan-interval.ms`.
+    /// Interval between scans: `hbase.ipc.client.connection.idle-scan-interval.ms`.
     pub scan_interval: Duration,
 }
 
@@ -114,7 +115,7 @@ impl Default for IdleConfig {
 }
 
 impl RpcServerConfig {
-    /// HBase's defaults, listening at `address`.
+    /// HBase's defaults, listening on `address`.
     pub fn at(address: SocketAddr) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         RpcServerConfig {
@@ -147,7 +148,7 @@ impl RpcServerConfig {
         }
     }
 
-    /// Refuses limits under which nothing could run, or that contradict each other.
+    /// Refuses limits that contradict each other or under which no call could run.
     pub fn check(&self) -> Result<(), String> {
         let positive = [
             ("connection_threads", self.connection_threads as u64),

@@ -1,20 +1,20 @@
-//! One connection: handshake, then calls in and answers out, all on the thread that owns it.
+//! One connection: the handshake, then requests and answers, all on the thread that owns it.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`frame`] | the length-prefixed frames in the read buffer |
-//! | [`input`] | what is held of input that is no whole request yet |
-//! | [`handshake`] | preamble and ConnectionHeader, with everything that can be refused there |
-//! | [`batch`] | [`CallBatch`]: the calls of a turn, as their service takes them |
+//! | [`input`] | budgets and timeouts of incomplete requests |
+//! | [`handshake`] | preamble and ConnectionHeader, and all refusals at that stage |
+//! | [`batch`] | [`CallBatch`]: the calls of a turn, as the service takes them |
 //! | [`serve`] | the loop: read, run the calls of a turn, write their answers at once |
 //!
 //! [`Outgoing`] is the part that responders share: the outbox and the counts of calls in flight.
-//! [`Inbox`] is where other threads leave answers.
+//! [`Inbox`] receives answers from other threads.
 //!
-//! Bounds: the read buffer holds one frame at most plus one read; running calls, their request
-//! bytes and unsent answers are limited for each connection and for the server (see
-//! [`crate::RpcServerConfig`]). A connection over a limit is not read from, so its client feels it
-//! as back-pressure. An idle connection has no read buffer.
+//! Bounds: the read buffer holds at most one frame plus one read. Running calls, their request
+//! bytes and unsent answers are limited per connection and per server (see
+//! [`crate::RpcServerConfig`]). The server does not read from a connection that is over a limit,
+//! which is backpressure for its client. An idle connection has no read buffer.
 
 mod batch;
 pub(crate) mod frame;
@@ -40,12 +40,12 @@ use crate::metrics::RpcMetrics;
 use crate::report::{ConnectionReport, user_text};
 use crate::worker::Worker;
 
-/// Answers counted late: an outbox, or an answer in the inbox, takes from the budget when it holds
-/// so much. Small answers leave in the turn that made them, and touch no shared count.
+/// An outbox, or an answer in the inbox, is counted against the budget only above this size. Small
+/// answers leave in the turn that made them, and touch no shared counter.
 const UNCOUNTED_BYTES_MAX: usize = 64 * 1024;
 
-/// Answers of detached calls on their way to the connection's thread. As many as there are calls in
-/// flight, at most.
+/// Answers of detached calls on their way to the connection's thread; at most one per call in
+/// flight.
 pub(crate) struct Inbox {
     state: Mutex<InboxState>,
     unsent: Arc<Budget>,
@@ -55,7 +55,7 @@ pub(crate) struct Inbox {
 /// The answer of a detached call.
 pub(crate) struct Answer {
     bytes: Gather,
-    /// Bytes of the request.
+    /// Size of the request.
     frame_bytes: usize,
     method: &'static str,
 }
@@ -71,23 +71,24 @@ impl Inbox {
         Arc::new(Inbox { state: Mutex::default(), unsent, metrics })
     }
 
-    /// Where calls that have their reply are counted.
+    /// The metrics that count answered calls.
     pub fn metrics(&self) -> &RpcMetrics {
         &self.metrics
     }
 
-    /// The longest answer there is room for.
+    /// Returns the size limit of an answer.
     pub fn answer_bytes_max(&self) -> u64 {
         self.unsent.free().max(UNCOUNTED_BYTES_MAX as u64)
     }
 
-    /// Takes room for an answer that will be [left](Inbox::push) here, if there is room.
+    /// Charges the budget for an answer that will be [pushed](Inbox::push). Returns false if it
+    /// does not fit.
     pub fn has_taken_room(&self, answer: &Gather) -> bool {
         answer.len() <= UNCOUNTED_BYTES_MAX || self.unsent.take(answer.len() as u64)
     }
 
-    /// Leaves the answer of one call (empty if it needs none), for which room was taken, and wakes
-    /// the connection.
+    /// Passes the answer of one call (empty if it needs none), already charged to the budget, to
+    /// the connection and wakes it.
     pub fn push(&self, bytes: Gather, frame_bytes: usize, method: &'static str) {
         let waker = {
             let mut state = self.state.lock();
@@ -99,14 +100,14 @@ impl Inbox {
         }
     }
 
-    /// What is taken out is the outbox's to count.
+    /// Releases the answer's budget; the outbox counts it from here on.
     fn uncount(&self, answer: &Gather) {
         if answer.len() > UNCOUNTED_BYTES_MAX {
             self.unsent.give(answer.len() as u64);
         }
     }
 
-    /// Takes what is there; leaves `waker` to be woken by the next answer if there is nothing.
+    /// Takes all answers. If there are none, returns false, and the next answer wakes `waker`.
     fn take(&self, waker: &Waker, into: &mut Vec<Answer>) -> bool {
         let mut state = self.state.lock();
         if state.answers.is_empty() {
@@ -120,57 +121,57 @@ impl Inbox {
     }
 }
 
-/// What the watch may want of a connection, each more than the one before.
+/// What the watch wants of a connection; each value includes the ones before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wanted {
     Nothing,
-    /// Its empty read buffer given up.
+    /// Release the empty read buffer.
     Buffer,
-    /// Its end, if nobody uses it, and so that the client reads all that was sent.
+    /// Close the connection if it is idle, after the client has read everything that was sent.
     IdleEnd,
-    /// Its place, if nobody uses it.
+    /// Close the connection immediately if it is idle.
     IdlePlace,
-    /// Its end, whatever it does.
+    /// Close the connection in any case.
     Gone,
 }
 
-/// The connection's side that faces its calls. Lives on the connection's thread.
+/// The part of a connection that its calls use. Lives on the connection's thread.
 pub(crate) struct Outgoing {
     info: Arc<ConnectionInfo>,
     worker: Rc<Worker>,
     inbox: Arc<Inbox>,
     outbox: RefCell<Gather>,
-    /// Bytes of the outbox that were taken from the budget.
+    /// Bytes of the outbox that are charged to the budget.
     counted_bytes: Cell<usize>,
-    /// When the client last took bytes and left some.
+    /// When the client last took bytes but not all of them.
     stalled_at: Cell<Instant>,
-    /// Since when the client does not take all that there is.
+    /// Since when the client has not taken all answers.
     blocked_at: Cell<Option<Instant>>,
     /// The method of the last large reply.
     large_reply: Cell<&'static str>,
     /// What the watch wants of the connection's task.
     wanted: Cell<Wanted>,
-    /// When bytes last came.
+    /// When bytes last arrived.
     read_at: Cell<Instant>,
     /// When the watch last found the connection in use.
     busy_at: Cell<Instant>,
-    /// How input goes on that is no whole request yet, or that waits.
+    /// Progress of an incomplete or waiting request.
     input: Cell<Option<Progress>>,
-    /// Whether the connection is read from: it is below its limits.
+    /// Whether the server reads from the connection: it is below its limits.
     reads: Cell<bool>,
-    /// Whether bytes came since the read buffer was last given back.
+    /// Whether bytes have arrived since the read buffer was last released.
     has_buffer: Cell<bool>,
-    /// What its ConnectionHeader takes beyond the usual.
+    /// Budget of its ConnectionHeader beyond the uncounted size.
     header_bytes: Cell<usize>,
-    /// Calls started and not ended.
+    /// Calls that have started and not ended.
     calls: Cell<usize>,
-    /// Those of them that were detached.
+    /// How many of them are detached.
     detached: Cell<usize>,
     /// Request bytes of the calls.
     call_bytes: Cell<usize>,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
-    /// Set while the connection's own task runs: it needs no waking then.
+    /// Set while the connection's task runs and needs no wake-up.
     running: Cell<bool>,
 }
 
@@ -213,7 +214,7 @@ impl Outgoing {
         &self.inbox
     }
 
-    /// Counts a call whose share of the budgets was taken before.
+    /// Counts a call that is already charged to the budgets.
     pub fn call_started(&self, frame_bytes: usize) {
         self.calls.set(self.calls.get() + 1);
         self.call_bytes.set(self.call_bytes.get() + frame_bytes);
@@ -221,12 +222,11 @@ impl Outgoing {
 
     pub fn call_detached(&self) {
         self.detached.set(self.detached.get() + 1);
-        // The task must look at the inbox once to be woken by it.
+        // The task must poll the inbox once to register its waker.
         self.wake();
     }
 
-    /// Gives the call's share of the budgets back, and wakes the connection if it may be waiting
-    /// for that.
+    /// Releases the call's budgets, and wakes the connection, which may be waiting for that.
     pub fn call_ended(&self, frame_bytes: usize) {
         self.calls.set(self.calls.get().saturating_sub(1));
         self.call_bytes.set(self.call_bytes.get().saturating_sub(frame_bytes));
@@ -234,7 +234,7 @@ impl Outgoing {
         self.wake();
     }
 
-    /// Appends an answer to the outbox, unless the socket is gone. Returns its bytes.
+    /// Appends an answer to the outbox, unless the socket is closed. Returns the bytes appended.
     pub fn answer(&self, write: impl FnOnce(&mut Gather)) -> usize {
         if self.info.is_closed() {
             return 0;
@@ -248,7 +248,7 @@ impl Outgoing {
         unsent.saturating_sub(before)
     }
 
-    /// Remembers the method of a reply that may fill the socket, for the ledger.
+    /// Records the method of a large reply, which may fill the socket, for the ledger.
     #[inline]
     pub fn note_large_reply(&self, method: &'static str, bytes: usize) {
         if bytes > UNCOUNTED_BYTES_MAX {
@@ -256,8 +256,8 @@ impl Outgoing {
         }
     }
 
-    /// Notes whether the client has taken all that there was, and tells the ledger how long it took
-    /// if it did not at once.
+    /// Records whether the client has taken all answers, and reports the duration to the ledger if
+    /// it did not at once.
     #[inline]
     fn note_flushed(&self, unsent: usize) {
         match self.blocked_at.get() {
@@ -274,7 +274,7 @@ impl Outgoing {
         self.worker.metrics().record_slow_reader(self.large_reply.get(), &self.info, since);
     }
 
-    /// Makes the server's budget know what the outbox holds.
+    /// Charges the size of the outbox to the server's budget.
     fn count_unsent(&self, unsent: usize) {
         let before = self.counted_bytes.replace(unsent);
         if unsent > before {
@@ -284,8 +284,8 @@ impl Outgoing {
         }
     }
 
-    /// Ends the connection when its client has not taken a byte since `before`. Returns the bytes
-    /// that frees, soon.
+    /// Closes the connection if its client has not taken a byte since `before`. Returns the number
+    /// of bytes that this will free.
     pub fn abandon_if_stalled(&self, before: Instant) -> u64 {
         let counted = self.counted_bytes.get();
         if counted == 0 || self.wanted.get() == Wanted::Gone || self.stalled_at.get() > before {
@@ -295,7 +295,7 @@ impl Outgoing {
         counted as u64
     }
 
-    /// Asks the connection's task for something, unless more was asked for already.
+    /// Requests something of the connection's task, unless more is already requested.
     pub fn want(&self, wanted: Wanted) {
         if wanted > self.wanted.get() {
             self.wanted.set(wanted);
@@ -303,15 +303,15 @@ impl Outgoing {
         }
     }
 
-    /// Notes input that is no whole request yet, or that waits, and how long it is.
+    /// Records the length of an incomplete or waiting request.
     pub fn note_input(&self, bytes: usize, now: Instant) {
         let timeout = self.worker.config().receive_timeout;
         let progress = self.input.get().unwrap_or_else(|| Progress::begin(now, timeout));
         self.input.set(Some(progress.with(bytes, now, timeout)));
     }
 
-    /// Whether the input noted takes too long. Time in which the connection is not read from is not
-    /// the client's.
+    /// Returns true if the recorded input takes too long. Time in which the server does not read
+    /// from the connection does not count.
     pub fn has_late_input(&self, now: Instant, timeout: Duration, allowed: Duration) -> bool {
         let Some(progress) = self.input.get() else { return false };
         if !self.reads.get() {
@@ -321,9 +321,9 @@ impl Outgoing {
         progress.is_late(now, timeout, allowed)
     }
 
-    /// Since when nobody uses the connection; `None` if somebody does: a call runs, a reply or a
-    /// request is under way, a scanner is open. To be asked now and then, for it notes when that
-    /// was so.
+    /// Returns since when the connection is idle, or `None` if it is in use: a call runs, a reply
+    /// or a request is in flight, or a scanner is open. Call this regularly, because it records
+    /// when the connection was last in use.
     pub fn idle_since(&self, now: Instant) -> Option<Instant> {
         let is_busy = self.calls.get() > 0
             || self.unsent_bytes() > 0
@@ -336,12 +336,12 @@ impl Outgoing {
         Some(self.read_at.get().max(self.busy_at.get()))
     }
 
-    /// What its ConnectionHeader takes of the budget for input.
+    /// Bytes of the input budget that its ConnectionHeader takes.
     pub fn header_bytes(&self) -> usize {
         self.header_bytes.get()
     }
 
-    /// The connection as an operator sees it.
+    /// A report of the connection for operators.
     pub fn report(&self, now: Instant) -> ConnectionReport {
         ConnectionReport {
             peer: self.info.peer,
@@ -355,17 +355,17 @@ impl Outgoing {
         }
     }
 
-    /// Time since bytes last came.
+    /// Time since bytes last arrived.
     pub fn silence(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.read_at.get())
     }
 
-    /// Whether there may be a read buffer that is not in use.
+    /// Whether there may be an unused read buffer.
     pub fn has_buffer(&self) -> bool {
         self.has_buffer.get()
     }
 
-    /// Makes the connection's task run, if it does not already.
+    /// Makes the connection's task run, unless it is running.
     pub fn wake(&self) {
         if self.running.get() {
             return;

@@ -1,16 +1,17 @@
 //! Handler threads for calls that cannot be answered on the connection's thread.
 //!
-//! Six classes with their own threads and queues, so that one kind of load cannot starve another:
-//! above all, user load must not stand before hbase:meta, nor admin calls that wait for a disk, and
-//! reads not behind writes that wait for a lock or the log. Queues are bounded; a full one is
-//! answered with CallQueueTooBigException. Calls whose client has given up are dropped when they
-//! reach the front. Scans, long writes and writes that wait take turns, so that they do not take
-//! the cores from the threads of connections and of the log: see [`queue`]. Reads that wait for a
-//! disk (General) do not: with turns, more replies are in the making at once.
+//! There are six classes, each with its own threads and queue, so that one kind of load cannot
+//! starve another. Above all, user load must not delay calls to hbase:meta, nor admin calls that
+//! wait for a disk, and reads must not queue behind writes that wait for a lock or the log. Queues
+//! are bounded: if one is full, the call is answered with CallQueueTooBigException. Calls whose
+//! client has timed out are dropped when they reach the front. Scans, long writes and writes that
+//! wait take turns, so that they do not take the cores from the connection threads and the log's
+//! threads: see [`queue`]. Reads that wait for a disk (General) take no turns: with turns, more
+//! replies would be in the making at once.
 //!
-//! The rest of a call that began elsewhere is a [job](Executor::run_rest). It waits in the same
-//! queue as calls, and is never refused: it is of a call in flight, of which there are as many as
-//! the connections' budgets allow.
+//! The rest of a call that started elsewhere is a [job](Executor::run_rest). It waits in the same
+//! queue as calls, and is never refused: the call is already in flight, and the connections'
+//! budgets limit the number of those.
 
 mod queue;
 
@@ -27,28 +28,28 @@ use crate::call::Call;
 use crate::responder::{DetachedResponder, Respond, Responder};
 use queue::{Queue, QueuedCall};
 
-/// Which threads run a call.
+/// The class of a call, which selects its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallClass {
     /// Ordinary reads that wait for a disk.
     General,
-    /// System tables (`hbase:*`), admin calls that do not wait: priority above 10.
+    /// Calls to system tables (`hbase:*`) and admin calls that do not wait: priority above 10.
     Priority,
-    /// Admin calls that wait: for a disk, or for the lock of a table.
+    /// Admin calls that wait for a disk or for a table lock.
     Admin,
-    /// Scans, and what else computes for long: large requests and replies, costly filters. As a
-    /// rule it waits for nothing but a disk that it reads.
+    /// Scans and other long computations: large requests and replies, costly filters. As a rule
+    /// they wait only for disk reads.
     Scan,
-    /// Writes too long to be decoded on a connection's thread. It waits for nothing.
+    /// Writes too long to be decoded on a connection's thread. They do not wait.
     Decode,
-    /// Writes that wait: for a row's lock, for earlier writes to be durable, for room in the log.
+    /// Writes that wait: for a row lock, for earlier writes to be durable, for space in the log.
     Write,
 }
 
 /// Threads and queue lengths.
 #[derive(Debug, Clone)]
 pub struct ExecutorConfig {
-    /// How this server calls itself in messages.
+    /// The name of this server in messages.
     pub server_name: String,
     /// `hbase.regionserver.handler.count`.
     pub general_handlers: usize,
@@ -62,18 +63,18 @@ pub struct ExecutorConfig {
     pub admin_handlers: usize,
     /// Threads for long writes.
     pub decode_handlers: usize,
-    /// Calls of a class that compute at once, where the class takes turns. The others wait in line,
-    /// for a disk or for a lock. As many as there are cores.
+    /// Limit of calls that compute at once, for each class with turns; the others wait, in the
+    /// queue, for a disk or for a lock. Default: the number of cores.
     pub computing_at_once: usize,
-    /// How long such a call computes before others that wait go first.
+    /// How long such a call computes before it yields to waiting calls.
     pub turn: Duration,
-    /// How long a write that waited for a lock or the log waits for a turn before it goes on
+    /// How long a write waits for a turn after it waited for a lock or the log; then it continues
     /// without one.
     pub resume_wait_max: Duration,
-    /// Calls waiting for each class: `hbase.ipc.server.max.callqueue.length`; 0: ten for each of
-    /// its handlers.
+    /// Queue capacity of each class: `hbase.ipc.server.max.callqueue.length`; 0: ten calls per
+    /// handler.
     pub queue_calls_max: usize,
-    /// Hears of the death of a handler thread.
+    /// Is notified when a handler thread dies.
     pub supervisor: Supervisor,
 }
 
@@ -96,7 +97,8 @@ impl Default for ExecutorConfig {
     }
 }
 
-/// See the module's documentation. Dropping it stops the threads after their running calls.
+/// The executor; see the module's documentation. Dropping it stops the threads after their running
+/// calls.
 pub struct Executor {
     server_name: String,
     queues: [Arc<Queue>; 6],
@@ -107,7 +109,7 @@ impl Executor {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When a thread cannot be started, or a class would have none (`InvalidInput`).
+    /// Returns `InvalidInput` if a class would have no thread; I/O errors of starting a thread.
     pub fn start(config: &ExecutorConfig) -> io::Result<Executor> {
         let handlers = [
             config.general_handlers,
@@ -144,8 +146,8 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Runs `job` on a thread of `class`, or answers CallQueueTooBigException now if its queue is
-    /// full.
+    /// Runs `job` on a thread of `class`, or answers CallQueueTooBigException immediately if its
+    /// queue is full.
     pub fn submit<F>(&self, class: CallClass, mut call: Call, reply: Responder, job: F)
     where
         F: FnOnce(Call, DetachedResponder) + Send + 'static,
@@ -159,9 +161,9 @@ impl Executor {
         queue.push(QueuedCall { call, reply: reply.detach(), job: Box::new(job) });
     }
 
-    /// Runs the rest of a call that began elsewhere, on a thread of `class`. Never refuses it. One
-    /// that panics, or that is dropped because the executor stops, answers as its responder is
-    /// dropped.
+    /// Runs the rest of a call that started elsewhere on a thread of `class`. Never refuses it. If
+    /// the job panics, or is dropped because the executor stops, its responder is dropped, which
+    /// answers.
     pub fn run_rest(&self, class: CallClass, job: impl FnOnce() + Send + 'static) {
         self.queue(class).push_job(Box::new(job));
     }
@@ -171,12 +173,12 @@ impl Executor {
         self.queue(class).waiting()
     }
 
-    /// Threads of `class` that run a call, those whose call waits for its turn included.
+    /// Threads of `class` that run a call, including those whose call waits for its turn.
     pub fn active(&self, class: CallClass) -> usize {
         self.queue(class).active()
     }
 
-    /// Takes no more calls, ends those that run, answers those that wait with
+    /// Accepts no more calls, waits for running calls to end, and answers queued calls with
     /// `RegionServerStoppedException`.
     pub fn shutdown(&self) {
         for queue in &self.queues {

@@ -1,8 +1,8 @@
-//! A byte sequence made of copied bytes and of shared segments: what a gathered write needs.
+//! A byte sequence of copied bytes and shared segments, for vectored writes.
 //!
-//! Small things (lengths, headers, keys, small values) are copied one after the other into
-//! `copied`; a large value or a large cell block is inserted as a [`Bytes`] at its place, without a
-//! copy, and stays pinned until it has left.
+//! Small parts (lengths, headers, keys, small values) are copied in order into `copied`. A large
+//! value or cell block is inserted as a [`Bytes`] at its position, without a copy, and stays pinned
+//! until it is sent.
 //!
 //! ```text
 //! copied:   |---- head ----|------ k1 ------|--------- k2 ---------|
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Invariants: `inserts` is ordered by `at`, each `at` lies in `head..=copied.len()`, no insert is
-//! empty, `head` counts the copied bytes that were consumed already. Memory: buffers come from a
+//! empty, `head` is the number of copied bytes that were consumed. Memory: buffers come from a
 //! per-thread pool bounded by [`POOL_BYTES_MAX`]; large ones go to the [pages] that all threads
 //! share.
 
@@ -22,15 +22,15 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 use evenkeel_common::buffer_pool::{self, POOLED_BYTES_MIN};
 
-/// From this size on, a segment is gathered instead of copied.
+/// Size from which a segment is inserted instead of copied.
 pub const GATHER_BYTES_MIN: usize = 16 * 1024;
-/// Most slices handed to one vectored write (Linux takes at most 1024).
+/// Limit of slices per vectored write (Linux accepts at most 1024).
 pub const SLICES_MAX: usize = 64;
-/// Copied bytes already sent are given up in place once they are this many.
+/// Number of consumed copied bytes at which they are removed in place.
 const COMPACT_BYTES_MIN: usize = 64 * 1024;
-/// A drained sequence keeps at most this much: there is one for each connection.
+/// Limit of the buffer that a drained sequence keeps; each connection has one.
 const KEPT_BYTES_MAX: usize = 128 * 1024;
-/// All buffers one thread keeps for reuse are at most this large together.
+/// Limit of the total size of the buffers that a thread keeps for reuse.
 const POOL_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
 }
 
-/// An empty buffer, reused if this thread has one.
+/// Returns an empty buffer, a reused one if this thread has any.
 fn pooled_buffer() -> Vec<u8> {
     let take = |pool: &RefCell<Pool>| {
         let mut pool = pool.borrow_mut();
@@ -54,7 +54,7 @@ fn pooled_buffer() -> Vec<u8> {
     POOL.try_with(take).ok().flatten().unwrap_or_default()
 }
 
-/// Keeps `buffer` for reuse, within bounds: by this thread, or, if it is large, by any.
+/// Keeps `buffer` for reuse, within the limits: by this thread, or by all threads if it is large.
 fn recycle(mut buffer: Vec<u8>) {
     buffer.clear();
     let capacity = buffer.capacity();
@@ -64,7 +64,7 @@ fn recycle(mut buffer: Vec<u8>) {
     if capacity >= POOLED_BYTES_MIN {
         return buffer_pool::release(buffer);
     }
-    // The pool is gone while a thread ends: the buffer is then simply freed.
+    // The pool does not exist while the thread ends; the buffer is freed then.
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
         if pool.bytes + capacity <= POOL_BYTES_MAX {
@@ -74,7 +74,7 @@ fn recycle(mut buffer: Vec<u8>) {
     });
 }
 
-/// Lends a pooled buffer to [`Bytes`] and takes it back when the last view is gone.
+/// Lends a pooled buffer to [`Bytes`] and recycles it when the last view is dropped.
 struct PooledOwner(Vec<u8>);
 
 impl AsRef<[u8]> for PooledOwner {
@@ -90,12 +90,12 @@ impl Drop for PooledOwner {
 }
 
 struct Insert {
-    /// Offset in `copied` before which the segment stands.
+    /// Offset in `copied` before which the segment is inserted.
     at: usize,
     bytes: Bytes,
 }
 
-/// See the module's documentation.
+/// The sequence; see the module's documentation.
 #[derive(Default)]
 pub struct Gather {
     copied: Vec<u8>,
@@ -110,8 +110,8 @@ impl Gather {
         Gather { copied: pooled_buffer(), head: 0, inserts: VecDeque::new(), inserted_bytes: 0 }
     }
 
-    /// A sequence of copied bytes and of segments, each with the offset in `copied` before which it
-    /// stands, ascending.
+    /// Returns a sequence of copied bytes and of segments, each with its insertion offset in
+    /// `copied`, ascending.
     pub fn from_parts(copied: Vec<u8>, segments: Vec<(usize, Bytes)>) -> Self {
         let segments = segments.into_iter().filter(|(_, bytes)| !bytes.is_empty());
         let inserts: VecDeque<_> =
@@ -126,7 +126,7 @@ impl Gather {
         self.copied.len() - self.head + self.inserted_bytes
     }
 
-    /// Whether everything was consumed.
+    /// Returns true if everything was consumed.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -138,12 +138,12 @@ impl Gather {
         &mut self.copied
     }
 
-    /// The bytes as one slice, unless a shared segment interrupts them.
+    /// The bytes as one slice; `None` if there are shared segments.
     pub fn as_contiguous(&self) -> Option<&[u8]> {
         if self.inserts.is_empty() { self.copied.get(self.head..) } else { None }
     }
 
-    /// Appends `bytes` without copying them, or by copy if they are small.
+    /// Appends `bytes` without copying them, or copies them if they are small.
     pub fn push_shared(&mut self, bytes: Bytes) {
         if bytes.len() < GATHER_BYTES_MIN {
             return self.copied.extend_from_slice(&bytes);
@@ -152,7 +152,7 @@ impl Gather {
         self.inserts.push_back(Insert { at: self.copied.len(), bytes });
     }
 
-    /// Appends all of `other`: small parts by copy, large ones as segments.
+    /// Appends all of `other`: copies small parts and shares large ones.
     pub fn append(&mut self, mut other: Gather) {
         if other.copied.len() >= GATHER_BYTES_MIN {
             return self.append_segments(other);
@@ -180,7 +180,7 @@ impl Gather {
         other.inserted_bytes = 0;
     }
 
-    /// Points `slices` at the first bytes not consumed; returns how many slices were filled.
+    /// Points `slices` to the first unconsumed bytes. Returns the number of slices filled.
     pub fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         let mut filled = 0;
         let mut from = self.head;
@@ -201,7 +201,7 @@ impl Gather {
         filled
     }
 
-    /// Drops the first `count` bytes: they were written to the socket.
+    /// Drops the first `count` bytes, which were written to the socket.
     pub fn consume(&mut self, mut count: usize) {
         while let Some(insert) = self.inserts.front_mut() {
             let before = insert.at - self.head;
@@ -223,7 +223,7 @@ impl Gather {
         self.reclaim();
     }
 
-    /// Frees copied bytes that were consumed, once that is cheap.
+    /// Frees consumed copied bytes when that is cheap.
     fn reclaim(&mut self) {
         if self.is_empty() {
             self.head = 0;
@@ -238,7 +238,7 @@ impl Gather {
         }
     }
 
-    /// A copy of all bytes, in order; for tests and for the rare reader that needs one slice.
+    /// Returns a copy of all bytes in order, for tests and for rare readers that need one slice.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         let mut from = self.head;

@@ -1,25 +1,26 @@
-//! The watch of one connection thread: ends connections that hold what others need, and nothing
-//! else.
+//! The watch of one connection thread. It closes only connections that hold resources that others
+//! need.
 //!
-//! | what | is ended |
+//! | connection | is closed |
 //! |---|---|
 //! | no ConnectionHeader | after `handshake_timeout`; under pressure after [`PLACE_AGE`] |
-//! | a request that stops arriving | after `receive_timeout`; with little input room after 1 s |
-//! | an unused connection | by HBase's settings; under pressure after [`PLACE_AGE`] |
+//! | a request that stops arriving | after `receive_timeout`; under input pressure after 1 s |
+//! | idle | by HBase's settings; under pressure after [`PLACE_AGE`] |
 //!
-//! *Pressure*: places or room for input are short. An unused connection gives room for input only
-//! if its ConnectionHeader takes some. The settings are in [`IdleConfig`](super::IdleConfig), what
-//! counts as arriving in [`Progress`](super::Progress).
+//! *Pressure*: places or the input budget are short. Closing an idle connection helps the input
+//! budget only if its ConnectionHeader is charged to it. The settings are in
+//! [`IdleConfig`](super::IdleConfig); [`Progress`](super::Progress) defines what counts as
+//! arriving.
 //!
-//! Places are short when all but a 16th of `connections_max` are taken. Those go first that have no
-//! ConnectionHeader, then those that are idle for longest.
+//! Places are short when all but a 16th of `connections_max` are taken. Connections without a
+//! ConnectionHeader are closed first, then those that are idle longest.
 //!
-//! A connection that ends because nobody uses it is asked to: its own task looks once more whether
-//! bytes have come, so no request that arrived is thrown away. One that arrives later is not run;
-//! its client sees the connection closed, and sends it again on another.
+//! An idle connection is not closed directly: its task first checks again for received bytes, so no
+//! request that arrived is lost. A request that arrives later is not run; its client sees the
+//! closed connection and sends the request again on another one.
 //!
-//! A connection to which nothing comes gives back what is free of its read buffer after
-//! [`BUFFER_AGE`].
+//! A connection that receives nothing for [`BUFFER_AGE`] releases the unused part of its read
+//! buffer.
 
 use std::cmp::Reverse;
 use std::rc::{Rc, Weak};
@@ -33,16 +34,16 @@ use crate::connection::{Outgoing, Wanted};
 use crate::report::REPORTED_MAX;
 use crate::worker::Worker;
 
-/// Time between two looks at all connections of the thread; less where timeouts are short.
+/// Interval between checks of all connections of the thread; shorter if timeouts are short.
 const LOOK: Duration = Duration::from_millis(250);
-/// A connection keeps the room of its read buffer for so long without a byte.
+/// A connection releases its read buffer after this time without a byte.
 const BUFFER_AGE: Duration = Duration::from_secs(1);
-/// A connection that nobody uses may be ended for its place after this time.
+/// An idle connection may be closed for its place after this time.
 const PLACE_AGE: Duration = Duration::from_secs(1);
 /// One place in this number is kept free as long as there are idle connections.
 const PLACES_SPARE: usize = 16;
 
-/// A connection whose ConnectionHeader is not there yet.
+/// A connection whose ConnectionHeader has not arrived.
 pub(crate) struct Newcomer {
     since: Instant,
     end: Notify,
@@ -60,7 +61,7 @@ impl Newcomer {
 }
 
 impl Worker {
-    /// See the module. Runs until it is dropped.
+    /// The watch; see the module's documentation. Runs until it is dropped.
     pub async fn watch_connections(&self) {
         let idle = self.config().idle;
         let look = LOOK.min(self.config().receive_timeout / 4).max(Duration::from_millis(5));
@@ -87,7 +88,7 @@ impl Worker {
         connections.values().filter_map(Weak::upgrade).for_each(|connection| look(&connection));
     }
 
-    /// Lists the connections for those who ask, and forgets the list when nobody does.
+    /// Lists the connections if reports are requested; otherwise clears the list.
     fn report_connections(&self, now: Instant) {
         let mut reports = Vec::new();
         if self.reports().are_wanted(now) {
@@ -118,8 +119,8 @@ impl Worker {
         }
     }
 
-    /// Connections that nobody uses, each with since when, the longest unused last. Buffers to
-    /// which nothing comes are asked back.
+    /// Returns the idle connections, each with its idle time's start, the longest idle last. Also
+    /// requests the release of unused read buffers.
     fn unused(&self, now: Instant) -> Vec<(Reverse<Instant>, Rc<Outgoing>)> {
         let mut unused = Vec::new();
         let is_pressed = self.input().is_pressed();
@@ -140,7 +141,7 @@ impl Worker {
         unused
     }
 
-    /// This thread's part of `count`.
+    /// Returns this thread's share of `count`.
     fn part_of(&self, count: usize) -> usize {
         count.div_ceil(self.config().connection_threads.max(1))
     }
@@ -149,7 +150,7 @@ impl Worker {
         usize::try_from(self.shared.open_connections.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// Ends connections until there are places again; those ended are taken off `unused`.
+    /// Closes connections until places are free again, and removes them from `unused`.
     fn end_for_places(&self, now: Instant, unused: &mut Vec<(Reverse<Instant>, Rc<Outgoing>)>) {
         let places_max = self.config().connections_max;
         let wanted = (self.open_connections() + 1).saturating_sub(places_max - places_max / PLACES_SPARE);
@@ -168,8 +169,8 @@ impl Worker {
         }
     }
 
-    /// Ends as many as `count` connections that have had time for a ConnectionHeader; returns their
-    /// number.
+    /// Closes up to `count` connections that have had time to send a ConnectionHeader. Returns
+    /// their number.
     fn end_newcomers(&self, now: Instant, count: usize) -> usize {
         let newcomers = self.newcomers.borrow();
         let is_old = |newcomer: &&Rc<Newcomer>| now.saturating_duration_since(newcomer.since) >= PLACE_AGE;
@@ -177,7 +178,7 @@ impl Worker {
         old.map(|newcomer| newcomer.end.notify_one()).count()
     }
 
-    /// HBase's scan for idle connections.
+    /// Closes idle connections by HBase's settings.
     fn end_idle(&self, now: Instant, unused: &[(Reverse<Instant>, Rc<Outgoing>)]) {
         let idle = self.config().idle;
         if self.open_connections() < idle.threshold {

@@ -1,4 +1,4 @@
-//! One connection thread: its runtime, its share of the budgets, its connections and counters.
+//! One connection thread: its runtime, budgets, connections and counters.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ use crate::report::{ConnectionReport, Reports};
 use crate::service::{BatchRunner, ServiceEntry, Services};
 use crate::watch::Newcomer;
 
-/// How often answers that are not taken are looked for.
+/// Bounds of the interval between checks for answers that are not taken.
 const WATCH_MIN: Duration = Duration::from_millis(10);
 const WATCH_MAX: Duration = Duration::from_secs(1);
 
-/// Time between two lines of the log about clients that were not let in.
+/// Minimum interval between log lines about refused clients.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lines of the log about clients that were not let in: one a second at most, whatever clients do.
+/// Log lines about refused clients, at most one a second whatever the clients do.
 #[derive(Default)]
 pub(crate) struct Complaints {
     count: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Complaints {
 }
 
 impl Complaints {
-    /// Logs the reason, if the last line is old enough.
+    /// Logs the reason, unless the last line is too recent.
     pub fn add(&mut self, reason: &str) {
         self.count += 1;
         if self.last.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
@@ -46,10 +46,10 @@ impl Complaints {
     }
 }
 
-/// Connections of a thread that may keep a large read buffer while they wait.
+/// Connections of a thread that may keep a large read buffer while idle.
 const LARGE_BUFFERS_MAX: usize = 32;
 
-/// Counters of one thread. Only that thread writes them; anyone may read.
+/// Counters of one thread. Only that thread writes them; any thread may read them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub connections_opened: AtomicU64,
@@ -59,17 +59,17 @@ pub(crate) struct Counters {
     pub received_bytes: AtomicU64,
     pub sent_bytes: AtomicU64,
     pub writes: AtomicU64,
-    /// The thread's connections when they were last listed.
+    /// The thread's connections at the last report.
     pub reports: Mutex<Vec<ConnectionReport>>,
 }
 
-/// Adds to a counter that only this thread writes: no locked instruction is needed.
+/// Adds to a counter that only this thread writes, so no locked instruction is needed.
 #[inline]
 pub(crate) fn count(counter: &AtomicU64, units: u64) {
     counter.store(counter.load(Ordering::Relaxed) + units, Ordering::Relaxed);
 }
 
-/// What all connections of the server share.
+/// State shared by all connections of the server.
 pub(crate) struct Shared {
     pub config: RpcServerConfig,
     pub services: Services,
@@ -96,10 +96,10 @@ impl Shared {
     }
 }
 
-/// What a thread runs the batches of one service with.
+/// A thread's runner for the batches of one service.
 pub(crate) type Runner = Rc<RefCell<Box<dyn BatchRunner>>>;
 
-/// What the connections of one thread share.
+/// State shared by the connections of one thread.
 pub(crate) struct Worker {
     pub shared: Arc<Shared>,
     pub counters: Arc<Counters>,
@@ -108,22 +108,22 @@ pub(crate) struct Worker {
     draining: Cell<bool>,
     drain: Notify,
     pub(crate) connections: RefCell<HashMap<u64, Weak<Outgoing>>>,
-    /// Connections whose ConnectionHeader is not there yet.
+    /// Connections whose ConnectionHeader has not arrived.
     pub(crate) newcomers: RefCell<HashMap<u64, Rc<Newcomer>>>,
-    /// Held by the connection whose ConnectionHeader is decoded.
+    /// Held by the connection whose ConnectionHeader is being decoded.
     pub handshakes: Semaphore,
     complaints: RefCell<Complaints>,
-    /// What this thread runs batches with, for each service that a connection came for.
+    /// This thread's runners, for each service with a connection.
     runners: RefCell<Vec<(&'static str, Runner)>>,
     next_connection: Cell<u64>,
-    /// The clock when the thread's last call had its reply or left the thread: the next one
-    /// begins then.
+    /// When the thread's last call was answered or left the thread, which is when the next one
+    /// begins.
     call_began_at: Cell<Ticks>,
     open: Cell<usize>,
     last_closed: Notify,
 }
 
-/// Counts one connection for as long as it lives.
+/// Counts one connection while it is open.
 pub(crate) struct OpenConnection(Rc<Worker>);
 
 impl OpenConnection {
@@ -147,7 +147,7 @@ impl Drop for OpenConnection {
 }
 
 impl Worker {
-    /// What this thread runs the batches of a service with.
+    /// Returns this thread's runner for the batches of a service.
     pub fn runner(&self, service: &ServiceEntry) -> Runner {
         let name = service.service.name();
         let mut runners = self.runners.borrow_mut();
@@ -180,12 +180,12 @@ impl Worker {
         })
     }
 
-    /// When the call that this thread runs began.
+    /// When the current call of this thread began.
     pub fn call_began_at(&self) -> Ticks {
         self.call_began_at.get()
     }
 
-    /// The next call of this thread begins.
+    /// Records that the next call of this thread begins.
     pub fn next_call_begins(&self, now: Ticks) {
         self.call_began_at.set(now);
     }
@@ -202,7 +202,8 @@ impl Worker {
         &self.shared.config
     }
 
-    /// Takes what a call of `frame_bytes` costs; says which limit stands against it.
+    /// Charges a call of `frame_bytes` to the budgets. Returns the key of the exceeded limit as
+    /// error.
     #[inline]
     pub fn take_call(&self, frame_bytes: usize) -> Result<(), &'static str> {
         if !self.bytes.take(frame_bytes as u64) {
@@ -215,24 +216,24 @@ impl Worker {
         Ok(())
     }
 
-    /// Gives back what a call took.
+    /// Returns a call's budgets.
     #[inline]
     pub fn give_call(&self, frame_bytes: usize) {
         self.bytes.give(frame_bytes as u64);
         self.calls.give(1);
     }
 
-    /// What is taken for input that is no whole request yet.
+    /// The budget of incomplete requests.
     pub fn input(&self) -> &InputBudget {
         &self.shared.input
     }
 
-    /// Takes bytes for a frame that is still being received.
+    /// Takes bytes for a frame that is being received.
     pub fn take_bytes(&self, bytes: usize) -> bool {
         self.bytes.take(bytes as u64)
     }
 
-    /// Gives them back.
+    /// Returns these bytes.
     pub fn give_bytes(&self, bytes: usize) {
         self.bytes.give(bytes as u64);
     }
@@ -242,7 +243,7 @@ impl Worker {
         self.complaints.borrow_mut().add(&format!("connection header of {peer} refused: {reason}"));
     }
 
-    /// Whether too many connections are open for idle ones to keep large read buffers.
+    /// Returns true if too many connections are open for idle ones to keep large read buffers.
     pub fn has_many_connections(&self) -> bool {
         self.open.get() > LARGE_BUFFERS_MAX
     }
@@ -268,7 +269,7 @@ impl Worker {
         }
     }
 
-    /// Resolves when this thread has no connection left.
+    /// Resolves when this thread has no connections.
     pub async fn all_closed(&self) {
         let notified = self.last_closed.notified();
         if self.open.get() > 0 {
@@ -276,8 +277,8 @@ impl Worker {
         }
     }
 
-    /// Ends connections whose clients do not take their answers, as long as the room of those is
-    /// needed. Runs until it is dropped.
+    /// Closes connections whose clients do not take their answers, while the budget for answers is
+    /// short. Runs until it is dropped.
     pub async fn watch_unsent(&self) {
         let config = self.config();
         let stall_max = config.unsent_stall_max;
@@ -307,7 +308,7 @@ impl Worker {
         id
     }
 
-    /// Registers a connection whose ConnectionHeader is not there yet.
+    /// Registers a connection whose ConnectionHeader has not arrived.
     pub fn register_newcomer(&self) -> (u64, Rc<Newcomer>) {
         let (id, newcomer) = (self.new_id(), Newcomer::now());
         self.newcomers.borrow_mut().insert(id, newcomer.clone());
@@ -318,7 +319,7 @@ impl Worker {
         self.newcomers.borrow_mut().remove(&id);
     }
 
-    /// Registers a connection so that stopping wakes it.
+    /// Registers a connection, so that draining wakes it.
     pub fn register(&self, connection: &Rc<Outgoing>) -> u64 {
         let id = self.new_id();
         self.connections.borrow_mut().insert(id, Rc::downgrade(connection));

@@ -1,10 +1,10 @@
-//! [`CallBatch`]: the calls that lie in a connection's read buffer, as its service takes them.
+//! [`CallBatch`]: the calls in a connection's read buffer, as the service takes them.
 //!
 //! A frame becomes a call when the service asks for the next one, so the connection's limits hold
-//! between any two calls: a batch ends when the buffer has no whole frame, when it was the turn of
-//! the thread's other connections, when the connection has as many calls or unsent bytes as it may,
-//! or when the answers of the batch should be on their way. Frames that are left are the next
-//! batch. A request that is refused is answered here and not part of the batch.
+//! between any two calls. A batch ends when the buffer has no whole frame, when the thread's other
+//! connections have waited for a turn, when the connection reaches its limit of calls or unsent
+//! bytes, or when the batch's answers should be sent. The remaining frames form the next batch. A
+//! refused request is answered here and is not part of the batch.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -21,17 +21,17 @@ use crate::request::{RequestHead, split_body, split_header};
 use crate::responder::{Respond, Responder};
 use crate::worker::count;
 
-/// Answers that end a batch early: they should be on their way.
+/// A batch ends when it has this many bytes of answers, so that they are sent.
 const BATCH_ANSWER_BYTES_MAX: usize = 256 * 1024;
-/// Longest header looked for in a frame that is refused for its length.
+/// Longest header that is parsed in a frame that is refused for its length.
 const REFUSED_HEADER_BYTES_MAX: usize = 1024 * 1024;
 
 /// The calls of one turn of a connection. See the module's documentation.
 pub struct CallBatch<'a> {
     connection: &'a mut Connection,
-    /// Unsent bytes of the connection beyond which the batch ends.
+    /// Unsent bytes of the connection at which the batch ends.
     unsent_bytes_max: usize,
-    /// `Some` once the batch has ended; `Err` when the connection must end with it.
+    /// `Some` once the batch has ended; `Err` if the connection must be closed.
     ended: Option<Result<(), Fatal>>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> CallBatch<'a> {
         Self { connection, unsent_bytes_max, ended: None }
     }
 
-    /// The next call, and where its answer goes; `None` at the end of the batch.
+    /// Returns the next call and its responder; `None` at the end of the batch.
     pub fn next_call(&mut self) -> Option<(Call, Responder)> {
         while self.ended.is_none() {
             match self.next_frame() {
@@ -54,20 +54,20 @@ impl<'a> CallBatch<'a> {
         None
     }
 
-    /// How the batch ended. Frames that were not asked for are the next batch.
+    /// Returns how the batch ended. The remaining frames form the next batch.
     pub(super) fn end(self) -> Result<(), Fatal> {
         self.ended.unwrap_or(Ok(()))
     }
 
-    /// Takes a frame, or ends the batch. `None` when there is no call of it.
+    /// Takes a frame, or ends the batch. Returns `None` if the frame yields no call.
     fn next_frame(&mut self) -> Result<Option<(Call, Responder)>, Fatal> {
         let connection = &mut *self.connection;
         if connection.is_others_turn() {
             self.ended = Some(Ok(()));
             return Ok(None);
         }
-        // Before the answers are looked at: a connection that accepts no call has no turn soon, and
-        // what it has read must be counted.
+        // Before the check of the answers: a connection that accepts no calls may have no turn
+        // soon, so its buffered input must be counted here.
         if !connection.accepts() {
             self.ended = Some(connection.hold_waiting());
             return Ok(None);
@@ -102,7 +102,7 @@ impl Connection {
         self.calls_in_row += 1;
     }
 
-    /// Counts what has arrived and waits; false when there is no room for it.
+    /// Charges buffered input to the budget. Returns false if it does not fit.
     fn hold(&mut self) -> bool {
         let bytes = self.frames.buffered().len();
         if bytes == 0 {
@@ -112,13 +112,13 @@ impl Connection {
         self.held.grow_to(bytes)
     }
 
-    /// Counts what has arrived of a frame, and refuses it once there is no room for more.
+    /// Charges an incomplete frame to the budget, and refuses the request if it does not fit.
     fn hold_partial(&mut self) -> Result<(), Fatal> {
         if self.hold() {
             return Ok(());
         }
         let Some(call_id) = self.partial_call_id()? else {
-            // It is refused when its header is there.
+            // It is refused when its header has arrived.
             let is_short = self.frames.buffered().len() <= HEADER_BYTES_UNCOUNTED;
             return if is_short {
                 Ok(())
@@ -133,18 +133,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts requests that wait until the connection is below its limits.
+    /// Charges requests that wait until the connection is below its limits.
     fn hold_waiting(&mut self) -> Result<(), Fatal> {
         if self.hold() { Ok(()) } else { Err(Fatal("there is no room for requests that wait")) }
     }
 
-    /// Gives back what was held: a request is whole, or dropped.
+    /// Releases the held budget: a request is complete, or dropped.
     pub(super) fn release_held(&mut self) {
         self.held.clear();
         self.outgoing.input.set(None);
     }
 
-    /// The call id of the frame at the front, once its header has arrived.
+    /// Returns the call id of the frame at the front, if its header has arrived.
     fn partial_call_id(&self) -> Result<Option<u32>, Fatal> {
         let mut rest = self.frames.partial_frame();
         let Ok(header_bytes) = crate::wire::take_varint(&mut rest) else { return Ok(None) };
@@ -157,7 +157,8 @@ impl Connection {
         }
     }
 
-    /// Answers a frame over the limit as soon as its header is there, then ends the connection.
+    /// Answers a frame above the size limit when its header has arrived, then closes the
+    /// connection.
     fn refuse_too_long(&mut self, bytes: u32) -> Result<(), Fatal> {
         let Some(call_id) = self.partial_call_id()? else { return self.hold_waiting() };
         let info = self.outgoing.info();
@@ -185,7 +186,7 @@ impl Connection {
         self.answer_error(call_id, &HBaseError::new(ErrorKind::CallQueueTooBig, message));
     }
 
-    /// The call of a frame; `None` when it was answered here.
+    /// Returns the call of a frame; `None` if it was answered here.
     fn request(&mut self, mut frame: Bytes) -> Result<Option<(Call, Responder)>, Fatal> {
         if self.outgoing.input.get().is_some() {
             self.release_held();

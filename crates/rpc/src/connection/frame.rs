@@ -4,44 +4,45 @@
 //! frame := u32 length | length bytes
 //! ```
 //!
-//! The read buffer grows with what arrives, never by what a length claims: at most to twice the
-//! bytes received, so a client that announces 256 MiB and sends nothing costs nothing. A reader has
-//! no buffer before its first byte, nor after it was [released](FrameReader::release): an idle
+//! The read buffer grows with the bytes that arrive, never by an announced length: at most to twice
+//! the bytes received. A client that announces 256 MiB and sends nothing costs nothing. A reader
+//! has no buffer before its first byte and after its [release](FrameReader::release), so an idle
 //! connection holds none.
 
 use bytes::{Buf, Bytes, BytesMut};
 use evenkeel_common::length;
 
-/// A new connection's first read buffer; it grows while reads fill it.
+/// The first read buffer of a connection; it grows while reads fill it.
 const READ_BYTES_MIN: usize = 8 * 1024;
-/// Most bytes asked for in one read while no long frame is being received.
+/// Limit of one read while no long frame is being received.
 const READ_BYTES_MAX: usize = 64 * 1024;
-/// Room made at once for a frame of known length; a longer frame's room grows with what arrives.
+/// Bytes reserved at once for a frame of known length; beyond that, the buffer grows with what
+/// arrives.
 const RESERVE_BYTES_MAX: usize = 1024 * 1024;
-/// A larger buffer is given up as soon as nothing is in it: it is counted no more.
+/// A larger buffer is released when it is empty, because it is not charged to a budget then.
 const KEPT_BYTES_MAX: usize = 128 * 1024;
 const LENGTH_BYTES: usize = 4;
 
-/// What the buffer begins with.
+/// The content at the start of the buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A whole frame, taken out of the buffer.
     Whole(Bytes),
-    /// Part of a frame of this many bytes, or of its length (then `None`).
+    /// An incomplete frame of this many bytes; `None` if its length is incomplete.
     Partial(Option<usize>),
-    /// A frame longer than the limit; it stays in the buffer.
+    /// A frame above the size limit; it stays in the buffer.
     TooLong(u32),
 }
 
-/// The bytes received and not yet used.
+/// The bytes received and not yet consumed.
 #[derive(Debug)]
 pub struct FrameReader {
     buffer: BytesMut,
     frame_bytes_max: usize,
     read_bytes: usize,
-    /// The buffer's memory, with that of frames which were taken out of it.
+    /// Capacity of the buffer, including frames that were split off it.
     allocated: usize,
-    /// Bytes of a refused frame that are still to come.
+    /// Bytes of a refused frame that are still to arrive.
     skip: usize,
 }
 
@@ -57,24 +58,24 @@ impl FrameReader {
         }
     }
 
-    /// Sets the longest frame taken from here on.
+    /// Sets the size limit of the following frames.
     pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         self.frame_bytes_max = frame_bytes_max;
     }
 
-    /// Whether the buffer is larger than small requests need, and nothing is in it.
+    /// Returns true if the buffer is larger than small requests need, and is empty.
     #[inline]
     pub fn has_large_buffer(&self) -> bool {
         self.allocated > 2 * READ_BYTES_MIN && self.buffer.is_empty()
     }
 
-    /// Whether there is a buffer.
+    /// Returns true if there is a buffer.
     #[inline]
     pub fn has_buffer(&self) -> bool {
         self.allocated > 0
     }
 
-    /// Gives memory back that nothing is in.
+    /// Releases unused memory.
     pub fn release(&mut self) {
         if self.buffer.len() < self.allocated / 2 {
             self.buffer = BytesMut::from(&self.buffer[..]);
@@ -83,22 +84,22 @@ impl FrameReader {
         }
     }
 
-    /// Bytes received and not yet used.
+    /// The bytes received and not yet consumed.
     pub fn buffered(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Takes `count` bytes, if they are there.
+    /// Takes `count` bytes, if they have arrived.
     pub fn take(&mut self, count: usize) -> Option<Bytes> {
         (self.buffer.len() >= count).then(|| self.buffer.split_to(count).freeze())
     }
 
-    /// The buffer with room for the next read, to be appended to.
+    /// Returns the buffer with capacity for the next read, which appends to it.
     pub fn room(&mut self) -> &mut BytesMut {
         let expected = self.announced().filter(|len| *len <= self.frame_bytes_max).unwrap_or(0);
         let missing = (expected + LENGTH_BYTES).saturating_sub(self.buffer.len());
         if self.buffer.is_empty() && self.allocated > KEPT_BYTES_MAX {
-            // A long frame has passed, or was refused.
+            // A long frame was taken or refused.
             self.release();
         }
         let before = self.buffer.as_ptr();
@@ -113,7 +114,7 @@ impl FrameReader {
         &mut self.buffer
     }
 
-    /// Tells how much the last read brought: reads that fill their room are given more.
+    /// Must be called with the size of each read: reads that fill their capacity get a larger one.
     pub fn received(&mut self, count: usize) {
         if count >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
@@ -127,7 +128,7 @@ impl FrameReader {
         self.buffer.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_be_bytes(*length) as usize)
     }
 
-    /// Takes the next frame if it is whole.
+    /// Takes the next frame if it is complete.
     pub fn next_frame(&mut self) -> Frame {
         let Some(len) = self.announced() else { return Frame::Partial(None) };
         if len > self.frame_bytes_max {
@@ -140,12 +141,12 @@ impl FrameReader {
         Frame::Whole(self.buffer.split_to(len).freeze())
     }
 
-    /// What has arrived of the frame at the front, without its length.
+    /// The part of the frame at the front that has arrived, without its length.
     pub fn partial_frame(&self) -> &[u8] {
         self.buffer.get(LENGTH_BYTES..).unwrap_or_default()
     }
 
-    /// Drops the frame at the front: what has arrived of it now, the rest as it arrives.
+    /// Drops the frame at the front: the bytes that have arrived, and the rest as it arrives.
     pub fn skip_frame(&mut self) {
         self.skip = self.announced().unwrap_or(0) + LENGTH_BYTES;
         self.received(0);

@@ -1,4 +1,4 @@
-//! What a connection says before its first call.
+//! The handshake: everything before a connection's first call.
 //!
 //! ```text
 //! client: "HBas" | u8 version = 0 | u8 authentication       (or a question: "Regist", "Securi")
@@ -7,12 +7,12 @@
 //!
 //! | the client sends | the server |
 //! |---|---|
-//! | `Regist` | answers the cluster id and closes; while it knows none, refuses it |
+//! | `Regist` | answers the cluster id and closes; refuses while it has none |
 //! | `Securi` | answers SecurityNotEnabledException and waits for another preamble |
 //! | other magic, version or authentication | answers the exception with call id -1 and closes |
 //! | Kerberos or token | answers "switch to simple" (0, -88), drops its first token |
-//! | a ConnectionHeader it cannot serve | closes without an answer, as HBase does |
-//! | more than fits into `CONNECTION_HEADER_BYTES_MAX` at a time, or finds no room | closes |
+//! | a ConnectionHeader that cannot be served | closes without an answer, as HBase does |
+//! | more than `CONNECTION_HEADER_BYTES_MAX` at a time, or more than the budget | closes |
 
 use std::io;
 use std::net::SocketAddr;
@@ -47,22 +47,23 @@ const RPC_VERSION: u8 = 0;
 const AUTH_SIMPLE: u8 = 80;
 const AUTH_KERBEROS: u8 = 81;
 const AUTH_DIGEST: u8 = 82;
-/// SASL status SUCCESS, then -88: the server does without SASL, go on as a simple client.
+/// SASL status SUCCESS, then -88: the server uses no SASL; the client continues with simple
+/// authentication.
 const SWITCH_TO_SIMPLE: [u8; 8] = [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xa8];
-/// Fields of a ConnectionHeader, of which each attribute is one.
+/// Limit of the fields of a ConnectionHeader; each attribute is one field.
 const HEADER_FIELDS_MAX: usize = 1000;
-/// A client that was refused has this long to read why and to close.
+/// How long a refused client has to read the answer and to close.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// A connection that may call.
+/// A connection that has completed its handshake.
 pub(crate) struct Established {
     pub info: Arc<ConnectionInfo>,
     pub service: Arc<ServiceEntry>,
-    /// What the ConnectionHeader takes as long as the connection lives.
+    /// Budget of the ConnectionHeader, held for the life of the connection.
     pub header: HeldInput,
 }
 
-/// Leads a new connection to its first call; `None` if it was refused or went away.
+/// Performs the handshake of a new connection; `None` if it was refused or closed.
 pub(crate) async fn handshake(
     stream: &mut TcpStream,
     frames: &mut FrameReader,
@@ -76,8 +77,8 @@ pub(crate) async fn handshake(
     }
     let header = next_frame(stream, frames, &mut held).await?;
     let established = {
-        // One header a turn: however many come at once, calls of other connections run between
-        // them.
+        // One header per turn, so that calls of other connections run between any number of
+        // handshakes.
         let _turn = worker.handshakes.acquire().await.ok()?;
         tokio::task::yield_now().await;
         established(header, held, worker, peer)
@@ -100,15 +101,15 @@ fn established(
     Ok(Established { info: Arc::new(info), service, header: held })
 }
 
-/// What is kept of a ConnectionHeader.
+/// Returns the bytes of a ConnectionHeader that stay in memory.
 fn header_bytes(info: &ConnectionInfo) -> usize {
     let names = [&info.user, &info.real_user].into_iter().flatten().map(String::len).sum::<usize>();
     let attributes = info.attributes.iter().map(|(name, value)| name.len() + value.len());
     names + attributes.sum::<usize>() + std::mem::size_of_val(info.attributes.as_slice())
 }
 
-/// Reads preambles until one opens the connection; tells whether the client's first frame is a SASL
-/// token.
+/// Reads preambles until one opens the connection. Returns true if the client's first frame is a
+/// SASL token.
 async fn preamble(
     stream: &mut TcpStream,
     frames: &mut FrameReader,
@@ -135,7 +136,7 @@ async fn preamble(
     }
 }
 
-/// What a preamble leads to; answers are whole frames.
+/// The reaction to a preamble; answers are whole frames.
 #[derive(Debug, PartialEq, Eq)]
 enum Preamble {
     Simple,
@@ -165,7 +166,7 @@ fn judge(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>
         }
         _ => {
             let magic = bytes.get(..MAGIC.len()).unwrap_or(bytes).escape_ascii();
-            // Clients tell servers older than a question of theirs by exactly this beginning.
+            // Clients recognize servers older than their question by exactly this prefix.
             let message = format!("Expected HEADER=HBas, but {peer} sent {magic}");
             Preamble::AnswerAndClose(refusal(&HBaseError::new(ErrorKind::FatalConnection, message)))
         }
@@ -194,8 +195,8 @@ fn registry_answer(cluster_id: String) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Closes so that the client can read the last answer: a socket closed over unread bytes would be
-/// reset, and the answer lost with it. Bounded in time and in memory.
+/// Closes so that the client can read the last answer. Closing a socket with unread bytes resets
+/// it, and the answer is lost. Bounded in time and memory.
 pub(crate) async fn linger(stream: &mut TcpStream) {
     let drain = async {
         let _ = stream.shutdown().await;
@@ -204,8 +205,8 @@ pub(crate) async fn linger(stream: &mut TcpStream) {
     let _ = tokio::time::timeout(LINGER, drain).await;
 }
 
-/// Throws away what has come; false at the end of it. The buffer is on the stack, not in the
-/// connection's task.
+/// Discards received bytes; returns false at the end of the stream. The buffer is on the stack, not
+/// in the connection's task.
 fn sink(stream: &TcpStream) -> bool {
     let mut bytes = [0; 4096];
     match stream.try_read(&mut bytes) {
@@ -214,7 +215,8 @@ fn sink(stream: &TcpStream) -> bool {
     }
 }
 
-/// Reads once, after it has counted what is waited with. A buffer is made when bytes are there.
+/// Charges the buffered bytes to the budget, then reads once. The buffer is allocated only when
+/// bytes have arrived.
 async fn receive(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut HeldInput) -> Option<()> {
     if !held.grow_to(frames.buffered().len()) {
         return None;
@@ -284,7 +286,7 @@ fn connection_info(
         attributes: header
             .attribute
             .into_iter()
-            // A value as it was decoded would keep the whole read buffer.
+            // A slice of the decoded message would keep the whole read buffer alive.
             .map(|pair| (pair.name, Bytes::copy_from_slice(&pair.value.unwrap_or_default())))
             .collect(),
         peer,
@@ -296,7 +298,7 @@ fn connection_info(
     Ok((info, service))
 }
 
-/// Number of a message's own fields, counted before anything is made of them.
+/// Counts the top-level fields of a message, before it is decoded.
 fn fields(mut message: &[u8]) -> Option<usize> {
     let mut count = 0;
     while !message.is_empty() {
@@ -307,7 +309,7 @@ fn fields(mut message: &[u8]) -> Option<usize> {
     Some(count)
 }
 
-/// Codec and compressor by their class names; a compressor without a codec has nothing to compress.
+/// Finds the codec and the compressor by class name; a compressor is ignored without a codec.
 fn cell_block_classes(
     header: &pb::ConnectionHeader,
 ) -> Result<(Option<CellCodec>, Option<Compressor>), String> {
@@ -322,7 +324,7 @@ fn cell_block_classes(
     Ok((Some(codec), Some(compressor)))
 }
 
-/// Major and minor as the client says them, or as its version text begins.
+/// Returns major and minor version from their fields, or else from the start of the version string.
 fn client_version(info: &pb::VersionInfo) -> Option<(u32, u32)> {
     if let Some(major) = info.version_major {
         return Some((major, info.version_minor.unwrap_or(0)));

@@ -1,20 +1,19 @@
-//! What connections hold of input that is no whole request yet, and the watch on those that hold it
-//! for long.
+//! Budgets and timeouts of incomplete requests.
 //!
-//! Every such byte is taken from two budgets, from the first byte after accept on: that of all
-//! requests, so that they and it share one part of the memory; and [`InputBudget`], a part of that,
-//! so that however many clients begin requests and do not end them, whole requests of others find
-//! room. Input that finds no room is refused. The read buffer's room for more is given back when
-//! nothing comes for a while (`watch.rs`).
+//! Every byte of incomplete input, from the first after accept, is charged to two budgets: that of
+//! all requests, so that both share one part of the memory; and [`InputBudget`], a fraction of
+//! that, so that whole requests of other clients still fit, however many clients begin requests
+//! without finishing them. Input that does not fit is refused. Unused capacity of the read buffer
+//! is released when no bytes arrive for a while (`watch.rs`).
 //!
-//! | input | beyond its limit |
+//! | input | when the limit is exceeded |
 //! |---|---|
 //! | preamble, token, header: [`CONNECTION_HEADER_BYTES_MAX`] | the connection is closed |
-//! | a header in use, beyond [`HEADER_BYTES_UNCOUNTED`] | the connection is closed |
-//! | a request being received | CallQueueTooBigException, or before its header is there: closed |
+//! | a decoded header, above [`HEADER_BYTES_UNCOUNTED`] | the connection is closed |
+//! | a request being received | CallQueueTooBigException; before its header has arrived: closed |
 //! | whole requests that wait because their connection has too many | the connection is closed |
 //!
-//! A request that has begun must go on: [`Progress`] says when its connection is closed for that.
+//! A request that has begun must make progress: [`Progress`] decides when its connection is closed.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,32 +23,32 @@ use std::time::{Duration, Instant};
 use crate::worker::Worker;
 use evenkeel_common::{Budget, clock};
 
-/// Longest preamble, SASL token or ConnectionHeader. Those of HBase's clients have some hundred
+/// Limit of a preamble, SASL token or ConnectionHeader. Those of HBase's clients have some hundred
 /// bytes.
 pub(crate) const CONNECTION_HEADER_BYTES_MAX: usize = 64 << 10;
-/// What of a ConnectionHeader, or of a request whose header is not there, belongs to the cost of
-/// every connection.
+/// Bytes of a ConnectionHeader, or of a request whose header is incomplete, that are not counted:
+/// they belong to the fixed cost of a connection.
 pub(crate) const HEADER_BYTES_UNCOUNTED: usize = 1 << 10;
-/// A request that arrives no slower than this is never late.
+/// A request that arrives at this rate or faster is never late.
 const RATE_BYTES_PER_SECOND: f64 = 65_536.0;
-/// While room is short, a request that has begun has this long.
+/// Timeout of a request that has begun, while the budget is short.
 const PRESSED_TIMEOUT: Duration = Duration::from_secs(1);
-/// Room is short for this long after some input found none.
+/// How long the budget counts as short after input did not fit.
 const PRESSED_FOR_MS: u64 = 5000;
 
-/// Room for input that is no whole request yet: 13/16 of that for requests. One of 256 MiB and more
-/// has so room for the largest cell by default; what is left is more than lies idle in the threads'
-/// shares (an eighth).
+/// Budget of incomplete requests: 13/16 of the budget of all requests. With a budget of 256 MiB or
+/// more, the largest cell of the default configuration fits. The remainder is more than the idle
+/// chunks of the threads, which are at most an eighth.
 #[derive(Debug)]
 pub struct InputBudget {
     bytes: Arc<Budget>,
     made_at: Instant,
-    /// When input last found no room, in milliseconds after `made_at`, and one more; 0 for never.
+    /// When input last did not fit, in milliseconds after `made_at` plus one; 0 for never.
     refused_ms: AtomicU64,
 }
 
 impl InputBudget {
-    /// The part of `requests` bytes.
+    /// Returns the input budget for a budget of `requests` bytes.
     pub fn of(requests: u64) -> Arc<Self> {
         Arc::new(InputBudget {
             bytes: Budget::new(Self::max_of(requests)),
@@ -58,17 +57,17 @@ impl InputBudget {
         })
     }
 
-    /// Bytes of that part; no request can be longer.
+    /// Returns the size of that budget, which is also the limit of a request.
     pub fn max_of(requests: u64) -> u64 {
         (requests / 16 * 13).max(1)
     }
 
-    /// Bytes taken.
+    /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.bytes.used()
     }
 
-    /// Takes `bytes` if they are there; else room is short for a while.
+    /// Takes `bytes` if they fit; otherwise the budget counts as short for a while.
     pub fn take(&self, bytes: u64) -> bool {
         let taken = self.bytes.take(bytes);
         if !taken {
@@ -77,19 +76,20 @@ impl InputBudget {
         taken
     }
 
-    /// Gives back what was taken.
+    /// Returns bytes to the budget.
     pub fn give(&self, bytes: u64) {
         self.bytes.give(bytes);
     }
 
-    /// Whether room is short: some input found none a moment ago, or less than a quarter is left.
+    /// Returns true if the budget is short: input did not fit recently, or less than a quarter is
+    /// free.
     pub fn is_pressed(&self) -> bool {
         let refused_ms = self.refused_ms.load(Ordering::Relaxed);
         let was_pressed = refused_ms > 0 && self.now_ms() < refused_ms + PRESSED_FOR_MS;
         was_pressed || self.bytes.free() < self.bytes.max() / 4
     }
 
-    /// How long input may take that has `timeout` while there is room.
+    /// Returns the timeout of input: `timeout`, or less while the budget is short.
     pub fn timeout(&self, timeout: Duration) -> Duration {
         if self.is_pressed() { timeout.min(PRESSED_TIMEOUT) } else { timeout }
     }
@@ -99,10 +99,10 @@ impl InputBudget {
     }
 }
 
-/// The time that a client has to end what it has begun. It has a timeout, from which the time is
-/// taken that its bytes do not earn: each is worth what it takes at 64 KiB a second, and none earns
-/// more than the timeout. So a steady stream is never late; one byte a second is after little more
-/// than the timeout, however much came before.
+/// The deadline for an incomplete request. It starts at the timeout, and each byte that arrives
+/// extends it by its transfer time at 64 KiB a second, up to the full timeout from then on. A
+/// steady stream is therefore never late, and a client that sends one byte a second is late after
+/// little more than the timeout, however much it sent before.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     due: Instant,
@@ -110,25 +110,26 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Input that begins at `now`.
+    /// Returns the progress of input that begins at `now`.
     pub fn begin(now: Instant, timeout: Duration) -> Self {
         Progress { due: now + timeout, bytes: 0 }
     }
 
-    /// As it is with `bytes` there, at `now`.
+    /// Returns the progress with a total of `bytes` at `now`.
     pub fn with(self, bytes: usize, now: Instant, timeout: Duration) -> Self {
         let more = bytes.saturating_sub(self.bytes);
         let earned = Duration::from_secs_f64(more as f64 / RATE_BYTES_PER_SECOND);
         Progress { due: (self.due + earned).min(now + timeout), bytes }
     }
 
-    /// Whether it is late at `now`, when only `allowed` of the `timeout` may be used up.
+    /// Returns true if the input is late at `now`, where only `allowed` of the `timeout` may be
+    /// used.
     pub fn is_late(self, now: Instant, timeout: Duration, allowed: Duration) -> bool {
         now + timeout.saturating_sub(allowed) > self.due
     }
 }
 
-/// Input bytes that one connection has taken from the budgets. Gives them back when dropped.
+/// Input bytes that one connection has taken from the budgets. Dropping it returns them.
 pub(crate) struct HeldInput {
     worker: Rc<Worker>,
     bytes: usize,
@@ -143,7 +144,8 @@ impl HeldInput {
         self.bytes
     }
 
-    /// Holds `bytes` at least; false, and as before, when there is no room for them.
+    /// Raises the held bytes to at least `bytes`. Returns false, without a change, if they do not
+    /// fit.
     pub fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
@@ -161,7 +163,7 @@ impl HeldInput {
         true
     }
 
-    /// Gives all of them back.
+    /// Returns all held bytes.
     pub fn clear(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         self.worker.give_bytes(bytes);

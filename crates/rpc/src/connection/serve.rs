@@ -1,10 +1,11 @@
 //! The loop of an established connection.
 //!
-//! One turn: the service runs the calls of the read buffer as one [`CallBatch`] (at most
+//! In one turn, the service runs the calls of the read buffer as one [`CallBatch`] (at most
 //! [`CALLS_PER_TURN`]), then all answers are written at once, then the loop reads. A call whose
-//! data is in memory is answered inside its turn; others leave answers later, which wake the loop.
-//! After [`CALLS_PER_TURN`] calls, or [`TURN_NS_MAX`], the thread's other connections get theirs: a
-//! client of large batches must not hold up one of small reads, however fast it sends the next.
+//! data is in memory is answered within its turn; other calls answer later, which wakes the loop.
+//! After [`CALLS_PER_TURN`] calls, or [`TURN_NS_MAX`], the thread's other connections have their
+//! turns: a client with large batches must not delay a client with small reads, however fast it
+//! sends.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -34,13 +35,13 @@ use crate::worker::{OpenConnection, Runner, Worker, count};
 
 /// Calls run before their answers are written and the thread's other connections get a turn.
 const CALLS_PER_TURN: usize = 128;
-/// After this number of nanoseconds the thread's other connections get a turn, whatever the calls
+/// Duration of a turn, after which the thread's other connections have theirs, whatever the calls
 /// were.
 const TURN_NS_MAX: u64 = 1_000_000;
-/// Bytes written before the thread's other connections get a turn: a client that takes them as they
-/// come could go on for long.
+/// Bytes written before the thread's other connections have a turn. A client that reads as fast as
+/// the server writes could keep the thread busy for long.
 const FLUSH_BYTES_MAX: usize = 1024 * 1024;
-/// A connection with answers that its client does not take may hold this fraction of what is free.
+/// A connection whose client does not take its answers may hold this fraction of the free budget.
 const UNSENT_SHARE: u64 = 8;
 
 /// Serves one connection from its first byte until its last call has ended.
@@ -67,19 +68,19 @@ pub(crate) async fn run(mut stream: TcpStream, peer: SocketAddr, worker: Rc<Work
     worker.unregister(id);
 }
 
-/// Why the loop goes on.
+/// The reason for the next iteration of the loop.
 enum Event {
-    /// Frames may be run.
+    /// There may be frames to run.
     Turn,
     /// The read brought this many bytes.
     Read(usize),
-    /// Everything that had to be said was said.
+    /// All answers were sent.
     Done,
-    /// The socket is gone.
+    /// The socket is closed.
     Gone,
 }
 
-/// The connection must end without further ado.
+/// The connection must be closed immediately.
 pub(super) struct Fatal(pub &'static str);
 
 impl From<Malformed> for Fatal {
@@ -95,29 +96,29 @@ pub(super) struct Connection {
     pub(super) outgoing: Rc<Outgoing>,
     pub(super) worker: Rc<Worker>,
     pub(super) service: Arc<ServiceEntry>,
-    /// What this thread runs the service's batches with.
+    /// This thread's runner for the service's batches.
     runner: Runner,
     /// When the last read returned.
     pub(super) read_at: Instant,
-    /// The same.
+    /// The same in ticks.
     pub(super) read_ticks: Ticks,
     /// When the current turn began.
     pub(super) turn_at: Instant,
-    /// The same.
+    /// The same in ticks.
     pub(super) turn_ticks: Ticks,
-    /// What is held of requests that are not whole, or wait.
+    /// Budget of incomplete or waiting requests.
     pub(super) held: HeldInput,
-    /// What the ConnectionHeader takes.
+    /// Budget of the ConnectionHeader.
     _header: HeldInput,
-    /// The last turn ended before the read buffer did.
+    /// Whether the last turn ended before the read buffer was empty.
     pub(super) unfinished: bool,
-    /// Calls run since other connections had a turn.
+    /// Calls run since other connections last had a turn.
     pub(super) calls_in_row: usize,
     /// When the first of them began.
     pub(super) row_began_at: Ticks,
-    /// Nothing more is read; the connection ends once its answers are out.
+    /// Whether reading has ended; the connection is closed once its answers are sent.
     pub(super) closing: bool,
-    /// Swapped with the inbox's.
+    /// Swapped with the inbox's list.
     answers: Vec<Answer>,
 }
 
@@ -144,7 +145,7 @@ impl Connection {
             read_ticks: ticks,
             turn_at: now,
             turn_ticks: ticks,
-            // The handshake's last read may have brought calls already.
+            // The handshake's last read may already have brought calls.
             unfinished: true,
             calls_in_row: 0,
             row_began_at: ticks,
@@ -188,22 +189,22 @@ impl Connection {
         self.worker.next_call_begins(now);
     }
 
-    /// Sends the answers there are and lets the thread's other connections run.
+    /// Sends the available answers and lets the thread's other connections run.
     async fn write_and_yield(&mut self) {
         self.calls_in_row = 0;
-        // A failed write is found again, and acted on, by the next event.
+        // The next event finds a failed write again and handles it.
         let _ = poll_fn(|cx| Poll::Ready(self.poll_flush(cx))).await;
         tokio::task::yield_now().await;
     }
 
-    /// Whether calls were run for so long that others should be.
+    /// Returns true if the thread's other connections must have a turn.
     pub(super) fn is_others_turn(&self) -> bool {
         self.calls_in_row >= CALLS_PER_TURN
             || (self.calls_in_row > 0
                 && self.worker.call_began_at().ns_since(self.row_began_at) >= TURN_NS_MAX)
     }
 
-    /// Whether another call may run.
+    /// Returns true if another call may run.
     pub(super) fn accepts(&self) -> bool {
         let config = self.worker.config();
         let unsent = self.outgoing.unsent_bytes();
@@ -215,7 +216,7 @@ impl Connection {
             && (unsent == 0 || (unsent as u64) < config.unsent.free() / UNSENT_SHARE)
     }
 
-    /// Has the service run the calls of the read buffer.
+    /// Lets the service run the calls of the read buffer.
     fn turn(&mut self) -> Result<(), Fatal> {
         self.outgoing.running.set(true);
         let runner = self.runner.clone();
@@ -268,8 +269,8 @@ impl Connection {
         }
     }
 
-    /// Does what the watch wants, if it can still be done; returns how the connection ends, if it
-    /// does.
+    /// Does what the watch wants, if that is still possible. Returns how the connection ends, or
+    /// `None` if it goes on.
     fn answer_watch(&mut self) -> Option<Event> {
         let wanted = self.outgoing.wanted.replace(Wanted::Nothing);
         let is_unused = self.outgoing.idle_since(clock::monotonic()).is_some()
@@ -286,12 +287,12 @@ impl Connection {
         None
     }
 
-    /// Whether the socket has bytes, or its end, that were not read.
+    /// Returns true if the socket has unread bytes or its end of stream.
     fn has_unread(&self) -> bool {
         SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit(); 1]).is_ok()
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket accepts.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let mut outbox = self.outgoing.outbox.borrow_mut();
         let before = outbox.len();
@@ -315,7 +316,7 @@ impl Connection {
         }
         let unsent = outbox.len();
         drop(outbox);
-        // An outbox that was not counted has only just filled.
+        // An outbox that was not counted before has filled just now.
         if unsent > 0 && (unsent < before || self.outgoing.counted_bytes.get() == 0) {
             self.outgoing.stalled_at.set(clock::monotonic());
         }
@@ -330,8 +331,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the socket and waits for the calls that still run, for their share of the budgets is
-    /// theirs until then.
+    /// Closes the socket and waits for running calls, which hold their budgets until they end.
     async fn close(mut self) {
         self.outgoing.info().closed.store(true, Ordering::Relaxed);
         self.release_held();
@@ -348,7 +348,8 @@ impl Connection {
     }
 }
 
-/// Moves the answers of detached calls into the outbox, and makes later ones wake this task.
+/// Moves the answers of detached calls into the outbox, and registers this task to be woken by
+/// later ones.
 fn take_answers(outgoing: &Outgoing, answers: &mut Vec<Answer>, cx: &mut Context<'_>) {
     if !outgoing.waker.borrow().as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
         outgoing.waker.replace(Some(cx.waker().clone()));

@@ -1,21 +1,23 @@
-//! One class of calls: a bounded line, and the threads that serve it.
+//! One class of calls: a bounded queue, and the threads that serve it.
 //!
-//! A class may have *turns*: a limited number of its calls compute at once, one a core, in the
-//! order in which they came. Then a call that takes two milliseconds waits for those before it and
-//! no longer; with a thread for each, all would be in the kernel's hands, and some of them late by
-//! a hundred. Four rules:
+//! A class may have *turns*: a limited number of its calls, one per core, compute at once, in order
+//! of arrival. A call of two milliseconds then waits only for the calls before it. With one
+//! runnable thread per call, the kernel would interleave them all, and some replies would be late
+//! by a hundred milliseconds. Four rules:
 //!
-//! * A thread takes a call from the line when a turn is free, and the next when that one has ended:
-//!   as long as no call waits for a disk, one thread a core does all the work, and nobody is woken.
-//! * A call that waits for a disk lends its turn, and goes on at once when it has waited, although
-//!   there may be one too many then for a while: it may hold what others wait for.
-//! * A call that waited for what many wait for, a row's lock or a commit of the log, lines up for a
-//!   turn, before all who are in the line ([`Queue::with_line_after_waits`]). All going on at once,
-//!   they would take the cores from the threads of connections and of the log. It may hold what
-//!   those wait for who compute, so after a bounded wait it goes on without a turn.
-//! * A call that has computed for a whole turn, or that is one too many, goes to the end of the
-//!   line when others wait, at a place where it holds no lock. Its thread sleeps until it is its
-//!   turn again.
+//! * A thread takes a call from the queue when a turn is free, and the next call when that one
+//!   ends. As long as no call waits for a disk, one thread per core does all the work, without
+//!   wake-ups.
+//! * A call that waits for a disk lends its turn, and continues immediately after the wait, even if
+//!   this exceeds the limit for a while: it may hold a lock that other calls wait for.
+//! * A call that waited for something that many calls wait for (a row lock, a commit of the log)
+//!   waits for a turn, ahead of the whole queue ([`Queue::with_line_after_waits`]). If all these
+//!   calls continued at once, they would take the cores from the connection threads and the log's
+//!   threads. The call may hold a lock that the computing calls wait for, so after a bounded wait
+//!   it continues without a turn.
+//! * A call that has computed for a whole turn, or that exceeds the limit, goes to the end of the
+//!   queue if other calls wait, at a point where it holds no lock. Its thread sleeps until the call
+//!   has its next turn.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -35,35 +37,35 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::call::Call;
 use crate::responder::{DetachedResponder, Respond};
 
-/// Calls waiting for each handler thread when no queue length is configured.
+/// Queue capacity per handler thread when no queue length is configured.
 const CALLS_FOR_EACH_HANDLER: usize = 10;
 
-/// A call that no thread has begun.
+/// A call that has not started.
 pub(super) struct QueuedCall {
     pub call: Call,
     pub reply: DetachedResponder,
     pub job: Box<dyn FnOnce(Call, DetachedResponder) + Send>,
 }
 
-/// The rest of a call.
+/// The continuation of a call that started elsewhere.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// What a thread runs.
+/// Work for a handler thread.
 enum Work {
     Call(Box<QueuedCall>),
     Job(Job),
 }
 
-/// An entry of the line.
+/// An entry of the queue.
 enum Next {
     Call(Box<QueuedCall>),
-    /// Counts against no limit.
+    /// Does not count towards the capacity.
     Job(Job),
-    /// A thread with a call that let others go first.
+    /// A thread whose call yielded.
     Thread(Arc<Sleeper>),
 }
 
-/// A thread that waits for its call's next turn.
+/// A thread that waits for the next turn of its call.
 struct Sleeper {
     thread: Thread,
     is_woken: AtomicBool,
@@ -81,7 +83,7 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps for `time` at most; whether it was woken.
+    /// Sleeps for `time` at most. Returns true if it was woken.
     fn sleep_for(&self, time: Duration) -> bool {
         let deadline = clock::monotonic() + time;
         loop {
@@ -100,9 +102,9 @@ impl Sleeper {
 #[derive(Default)]
 struct State {
     line: VecDeque<Next>,
-    /// Threads whose calls have waited and wait for a turn: before the line.
+    /// Threads whose calls wait for a turn after another wait. They go ahead of `line`.
     resuming: VecDeque<Arc<Sleeper>>,
-    /// Calls in the line that no thread has begun.
+    /// Calls in `line` that have not started.
     calls: usize,
     idle_handlers: usize,
     /// Calls that compute.
@@ -111,30 +113,30 @@ struct State {
 }
 
 impl State {
-    /// Whether the next turn goes to a thread whose call has begun.
+    /// Returns true if the next turn goes to a thread whose call has started.
     fn next_is_thread(&self) -> bool {
         !self.resuming.is_empty() || matches!(self.line.front(), Some(Next::Thread(_)))
     }
 }
 
-/// See the module.
+/// A queue and its turns; see the module's documentation.
 pub(super) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
     calls_max: usize,
     handlers: usize,
-    /// Calls that compute at once.
+    /// Limit of calls that compute at once.
     running_max: usize,
     turn: Duration,
-    /// How long a call lines up for a turn after a wait; `None`: it goes on at once.
+    /// How long a call waits for a turn after another wait; `None`: it continues immediately.
     resume_wait_max: Option<Duration>,
-    /// Whether anybody is in the line; a hint, so that a call may look at it often.
+    /// Whether anything is queued; a hint, so that a call can check it often without the lock.
     has_line: AtomicBool,
 }
 
 impl Queue {
-    /// A queue for `handlers` threads, each of which will run [`Queue::handle_calls`]; `calls_max`
-    /// of 0: ten calls for each.
+    /// Returns a queue for `handlers` threads, each of which must run [`Queue::handle_calls`]. A
+    /// `calls_max` of 0 stands for ten calls per thread.
     pub fn new(handlers: usize, calls_max: usize) -> Self {
         let calls_max = if calls_max > 0 { calls_max } else { handlers * CALLS_FOR_EACH_HANDLER };
         Queue {
@@ -149,13 +151,13 @@ impl Queue {
         }
     }
 
-    /// Lets `at_once` calls compute at once, for `turn` each when others wait.
+    /// Limits the calls that compute at once to `at_once`. Each yields after `turn` if others wait.
     pub fn with_turns(self, at_once: usize, turn: Duration) -> Self {
         Queue { running_max: at_once, turn, ..self }
     }
 
-    /// Calls that waited for what many wait for line up for a turn, and go on without one after so
-    /// long.
+    /// Makes a call wait for a turn after a wait that many calls share, for `resume_wait_max` at
+    /// most; then it continues without a turn.
     pub fn with_line_after_waits(self, resume_wait_max: Duration) -> Self {
         Queue { resume_wait_max: Some(resume_wait_max), ..self }
     }
@@ -164,12 +166,12 @@ impl Queue {
         self.handlers
     }
 
-    /// Calls that no thread has begun.
+    /// Calls that have not started.
     pub fn waiting(&self) -> usize {
         self.state.lock().calls
     }
 
-    /// Threads with a call.
+    /// Threads that run a call.
     pub fn active(&self) -> usize {
         self.handlers.saturating_sub(self.state.lock().idle_handlers)
     }
@@ -179,12 +181,12 @@ impl Queue {
         state.stopped || state.calls >= self.calls_max
     }
 
-    /// Appends a call. Several connection threads may have seen the last free place: each passes
-    /// the limit by one call at most.
+    /// Appends a call. The capacity is checked before ([`Queue::is_full`]), without the lock in
+    /// between, so each connection thread can exceed it by one call at most.
     pub fn push(&self, waiting: QueuedCall) {
         let mut state = self.state.lock();
         if state.stopped {
-            // Stopped since it was looked at: dropping the responder answers, outside the lock.
+            // Stopped after the caller's check. Dropping the responder answers, outside the lock.
             drop(state);
             return drop(waiting);
         }
@@ -193,7 +195,7 @@ impl Queue {
         self.wake_next(state);
     }
 
-    /// Appends the rest of a call. Dropped when stopped.
+    /// Appends the rest of a call, or drops it if the queue is stopped.
     pub fn push_job(&self, job: Job) {
         let mut state = self.state.lock();
         if state.stopped {
@@ -204,7 +206,7 @@ impl Queue {
         self.wake_next(state);
     }
 
-    /// Takes no more calls; those that no thread has begun are answered, all others end without
+    /// Accepts no more calls and answers those that have not started. All others finish without
     /// turns.
     pub fn stop(&self, server_name: &str) {
         let (resuming, line) = {
@@ -229,7 +231,7 @@ impl Queue {
         }
     }
 
-    /// Runs calls until the queue is stopped: the life of a handler thread.
+    /// Runs calls until the queue is stopped. This is the main function of a handler thread.
     pub fn handle_calls(self: Arc<Self>) {
         let turns =
             Rc::new(HandlerTurns { queue: Arc::clone(&self), began_at: Cell::new(clock::monotonic()) });
@@ -250,7 +252,7 @@ impl Queue {
         }
     }
 
-    /// The next call; `None` once stopped.
+    /// Waits for the next call; `None` if the queue is stopped.
     fn next(&self, mut state: MutexGuard<'_, State>) -> Option<Work> {
         loop {
             if state.stopped {
@@ -269,7 +271,7 @@ impl Queue {
         }
     }
 
-    /// Takes the next entry if a turn is free. The entry has the turn then.
+    /// Takes the next entry, with a turn, if a turn is free.
     fn take(&self, state: &mut State) -> Option<Next> {
         if state.running >= self.running_max {
             return None;
@@ -293,8 +295,8 @@ impl Queue {
         self.has_line.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for a turn, and goes on without one when that takes too long. The turn is counted when
-    /// this returns.
+    /// Waits for a turn for `wait_max` at most, then continues without one. On return the call is
+    /// counted in `running`.
     fn resume(&self, wait_max: Duration) {
         let mut state = self.state.lock();
         if state.stopped || state.running < self.running_max {
@@ -307,7 +309,7 @@ impl Queue {
         drop(state);
         if !sleeper.sleep_for(wait_max) {
             let mut state = self.state.lock();
-            // The thread that took it out of the list meanwhile has counted it.
+            // If the entry is not in the list, the thread that took it out has counted it.
             if let Some(at) = state.resuming.iter().position(|other| Arc::ptr_eq(other, &sleeper)) {
                 state.resuming.remove(at);
                 state.running += 1;
@@ -316,7 +318,7 @@ impl Queue {
         }
     }
 
-    /// Sees to it that somebody is awake for who is first in the line, when a turn is free.
+    /// If a turn is free, makes sure that a thread is awake for the first entry.
     fn wake_next(&self, mut state: MutexGuard<'_, State>) {
         if state.running >= self.running_max {
             return;
@@ -342,14 +344,14 @@ fn run(QueuedCall { call, mut reply, job }: QueuedCall, now: Instant) {
         return reply.silently_dropped();
     }
     let method = call.method;
-    // A job that panics drops its responder, which answers.
+    // If the job panics, its responder is dropped, which answers.
     if catch_unwind(AssertUnwindSafe(|| job(call, reply))).is_err() {
         tracing::error!(method, "a handler panicked");
     }
 }
 
 fn run_job(job: Job) {
-    // What it answers with is dropped, and answers.
+    // If the job panics, its responder is dropped, which answers.
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a handler panicked");
     }
@@ -358,7 +360,7 @@ fn run_job(job: Job) {
 /// The turns of one handler thread.
 struct HandlerTurns {
     queue: Arc<Queue>,
-    /// When the turn at hand began.
+    /// When the current turn began.
     began_at: Cell<Instant>,
 }
 
@@ -370,8 +372,8 @@ impl Turns for HandlerTurns {
         }
         let mut state = queue.state.lock();
         let is_due = state.running > queue.running_max || self.began_at.get().elapsed() >= queue.turn;
-        // A call at the front needs a thread to run it: when none is idle, it waits for the next
-        // that is.
+        // A call at the front needs an idle thread; without one it waits for the next thread that
+        // finishes.
         let has_heir = state.next_is_thread() || (!state.line.is_empty() && state.idle_handlers > 0);
         if !is_due || !has_heir {
             return;
