@@ -1,16 +1,16 @@
 //! [`CoreBudget`]: a thread's access to a [`Budget`].
 //!
 //! A budget is one number shared by all connection threads. Each thread takes from it in chunks
-//! through its own [`CoreBudget`], so that an ordinary call touches no shared cache line. At most
-//! two chunks lie idle on each thread; a chunk is chosen so that all of them together are at most
-//! an eighth of the whole.
+//! through its own [`CoreBudget`], so that an ordinary call touches no shared cache line. Each
+//! thread holds at most two idle chunks; the chunk size is chosen so that all of them together are
+//! at most an eighth of the budget.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use evenkeel_common::Budget;
 
-/// Largest chunk a thread takes at once.
+/// Largest chunk that a thread takes at once.
 const CHUNK_MAX: u64 = 256 * 1024;
 
 /// One thread's access to a [`Budget`].
@@ -28,7 +28,7 @@ impl CoreBudget {
         CoreBudget { whole, chunk, idle: Cell::new(0) }
     }
 
-    /// Takes `units` if they are there.
+    /// Takes `units` if they are free.
     #[inline]
     pub fn take(&self, units: u64) -> bool {
         let idle = self.idle.get();
@@ -52,7 +52,7 @@ impl CoreBudget {
         taken
     }
 
-    /// Gives back what was taken.
+    /// Returns `units` to the budget.
     #[inline]
     pub fn give(&self, units: u64) {
         let idle = self.idle.get() + units;

@@ -1,4 +1,4 @@
-//! A call as a service sees it, and the connection it came on.
+//! A call as the service sees it, and its connection.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -13,30 +13,29 @@ use prost::Message;
 
 use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor, DecompressError};
 
-/// Calls that wait are copied out of the connection's read buffer when they are at most this long:
-/// a few bytes must not pin a whole buffer.
+/// Size up to which a waiting call is copied out of the connection's read buffer, so that a few
+/// bytes do not pin a whole buffer.
 pub const COMPACT_BYTES_MAX: usize = 16 * 1024;
-/// What a request may become in memory before it takes from the budget; and by how much it takes
-/// then.
+/// Decoded bytes of a request that are not charged to the budget; above that, they are charged in
+/// steps of [`DECODED_BYTES_STEP`].
 const DECODED_BYTES_FREE: u64 = 64 * 1024;
 const DECODED_BYTES_STEP: u64 = 256 * 1024;
 
-/// What a client told about itself in its ConnectionHeader. One for each connection, shared by its
-/// calls.
+/// The client's ConnectionHeader. One per connection, shared by its calls.
 #[derive(Debug)]
 pub struct ConnectionInfo {
-    /// The user to act as; `None` when the client named none.
+    /// The user to act as; `None` if the client named none.
     pub user: Option<String>,
-    /// The user who authenticated, when acting for another.
+    /// The authenticated user, if it acts for another one.
     pub real_user: Option<String>,
-    /// The service all calls of this connection go to.
+    /// The service that all calls of this connection go to.
     pub service: &'static str,
-    /// The layout of cells in cell blocks; `None`: cells travel inside messages.
+    /// The codec of cell blocks; `None`: cells are part of the messages.
     pub codec: Option<CellCodec>,
     /// The compression of cell blocks.
     pub compressor: Option<Compressor>,
-    /// The client's version as major and minor; `None` for clients that do not say, which count as
-    /// old.
+    /// The client's version as major and minor; `None` for clients that do not send it, which count
+    /// as old.
     pub client_version: Option<(u32, u32)>,
     /// Attributes of the connection.
     pub attributes: Vec<(String, Bytes)>,
@@ -44,14 +43,14 @@ pub struct ConnectionInfo {
     pub peer: SocketAddr,
     pub(crate) closed: AtomicBool,
     pub(crate) leases: AtomicUsize,
-    /// Where the bytes of requests are counted, and what they become.
+    /// The budget of requests and of their decoded forms.
     pub(crate) inflight: Arc<Budget>,
-    /// The longest cell block, decompressed.
+    /// Size limit of a decompressed cell block.
     pub(crate) cell_block_bytes_max: usize,
 }
 
-/// Something that a client holds on the server between its calls, an open scanner: its connection
-/// does not count as idle.
+/// A resource that a client holds on the server between its calls, such as an open scanner. Its
+/// connection does not count as idle.
 #[derive(Debug)]
 pub struct ConnectionLease(Arc<ConnectionInfo>);
 
@@ -62,12 +61,12 @@ impl Drop for ConnectionLease {
 }
 
 impl ConnectionInfo {
-    /// Whether the client is at least of this version; a client that told none is not.
+    /// Returns true if the client has at least this version; false if its version is unknown.
     pub fn has_version(&self, major: u32, minor: u32) -> bool {
         self.client_version.is_some_and(|version| version >= (major, minor))
     }
 
-    /// Whether the connection is gone, so that no answer can reach the client.
+    /// Returns true if the connection is closed, so that no answer can reach the client.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -82,7 +81,7 @@ impl ConnectionInfo {
         self.leases.load(Ordering::Relaxed) > 0
     }
 
-    /// A writer of cell blocks as this client reads them; `None` when it wants cells inside
+    /// Returns a writer of cell blocks in the client's codec; `None` if cells are part of the
     /// messages.
     pub fn cell_block_writer(&self) -> Option<CellBlockWriter> {
         self.codec.map(|codec| CellBlockWriter::new(codec, self.compressor))
@@ -91,37 +90,38 @@ impl ConnectionInfo {
 
 /// One request.
 ///
-/// `param` and `cells` are slices of the connection's read buffer: whoever keeps a call for long
+/// `param` and `cells` are slices of the connection's read buffer: code that keeps a call for long
 /// should [`compact`](Call::compact) it, as [`crate::Executor`] does.
 ///
-/// Reading the parameter and the cells takes time and memory by their length, and more: a
-/// compressed block expands, a message of small parts becomes many structs. So both are read when
-/// they are asked for, on the thread that may take so long; and what they become beyond the frame
-/// is taken from the same budget as the frame, until the call is dropped ([`Call::take_charge`]).
+/// Decoding the parameter and the cells takes time and memory in proportion to their length, and
+/// possibly more: a compressed block expands, and a message of small parts becomes many structs. So
+/// both are decoded on demand, on a thread that may take that time. The decoded bytes beyond the
+/// frame are charged to the same budget as the frame, until the call is dropped
+/// ([`Call::take_charge`]).
 #[derive(Debug)]
 pub struct Call {
     /// The caller's connection.
     pub connection: Arc<ConnectionInfo>,
-    /// The client's number for the call.
+    /// The call id, which the client chose.
     pub id: u32,
     /// The method, one of [`crate::Service::methods`].
     pub method: &'static str,
-    /// Its place in [`crate::Service::methods`].
+    /// Its index in [`crate::Service::methods`].
     pub method_index: usize,
     /// The encoded parameter message.
     pub param: Bytes,
-    /// The cell block as it came.
+    /// The cell block as received.
     pub(crate) cells: Option<Bytes>,
-    /// The priority the client asked for.
+    /// The priority that the client requested.
     pub priority: Option<u32>,
-    /// When the request's last byte had been read.
+    /// When the last byte of the request was read.
     pub received_at: Instant,
-    /// After this the client no longer waits.
+    /// When the client stops waiting.
     pub deadline: Option<Instant>,
-    /// Bytes of the request frame: what it counts for in the budgets.
+    /// Size of the request frame, which is what the budgets count.
     pub frame_bytes: usize,
     pub(crate) header: Bytes,
-    /// What the parameter has become beyond the frame.
+    /// Charge for the decoded parameter beyond the frame.
     pub(crate) decoded: RefCell<Option<Charge>>,
 }
 
@@ -129,13 +129,14 @@ impl Call {
     /// The parameter message; its `bytes` fields are slices of the request.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when it does not parse, `CallQueueTooBigException` when the budget
-    /// of requests has no room for what it becomes, `RequestTooBigException` when it never has.
+    /// Returns `DoNotRetryIOException` if the message does not parse, `CallQueueTooBigException` if
+    /// the decoded message does not fit into the free budget of requests, `RequestTooBigException`
+    /// if it cannot fit at all.
     pub fn decode<M: Message + Default>(&self) -> Result<M> {
         self.decode_by(evenkeel_protocol::decode)
     }
 
-    /// As [`Call::decode`], by a decoder of the service's own.
+    /// As [`Call::decode`], with a decoder of the service.
     ///
     /// # Errors
     /// As [`Call::decode`].
@@ -160,8 +161,8 @@ impl Call {
         charge.take(DECODED_BYTES_STEP)
     }
 
-    /// The error of a request that becomes more than there is room for: what is free now may be
-    /// more later, the whole is not.
+    /// Returns the error for a request whose decoded form does not fit: retryable if it could fit
+    /// into the whole budget.
     fn too_large(&self) -> HBaseError {
         let had = self.decoded.borrow().as_ref().map_or(0, Charge::units);
         let is_hopeless = had + self.frame_bytes as u64 > self.connection.inflight.max() / 8 * 7;
@@ -173,30 +174,30 @@ impl Call {
         HBaseError::new(kind, message)
     }
 
-    /// What decoding took of the budget. It is kept as long as the decoded request, even if the
-    /// call is dropped before.
+    /// Takes the budget charge of decoding. It is kept as long as the decoded request, even if the
+    /// call is dropped earlier.
     pub fn take_charge(&self) -> Option<Charge> {
         self.decoded.take()
     }
 
-    /// Bytes of the cell block as it came; how many it has when it is not
+    /// Bytes of the cell block as received, which are its raw bytes unless it is
     /// [compressed](Call::is_compressed).
     pub fn cell_block_bytes(&self) -> usize {
         self.cells.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Whether there is a cell block, and it is compressed: reading it takes time by what it
-    /// expands to.
+    /// Returns true if there is a compressed cell block, whose reading time depends on its
+    /// decompressed size.
     pub fn is_compressed(&self) -> bool {
         self.cells.is_some() && self.connection.compressor.is_some()
     }
 
-    /// The cells of the request's block; none when there is no block. Decompresses it.
+    /// Returns the cells of the request's block, none if there is no block. Decompresses the block.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` for a block that the connection named no codec for, that is damaged
-    /// or expands to more than a request may have; `CallQueueTooBigException` where there is no
-    /// room for what it expands to.
+    /// Returns `DoNotRetryIOException` if the connection named no codec, or if the block is damaged
+    /// or expands beyond the size limit of a request; `CallQueueTooBigException` if the
+    /// decompressed block does not fit into the budget.
     pub fn cell_reader(&self) -> Result<CellBlockReader> {
         let Some(cells) = self.cells.clone() else { return Ok(CellBlockReader::none()) };
         let Some(codec) = self.connection.codec else {
@@ -211,8 +212,7 @@ impl Call {
         Ok(CellBlockReader::new(codec, cells))
     }
 
-    /// The cell block as its codec reads it. It has its part of the budget for as long as anyone
-    /// holds a slice of it.
+    /// Decompresses the cell block. Its budget is charged as long as any slice of it exists.
     fn decompressed(&self, cells: &Bytes, compressor: Compressor) -> Result<Bytes> {
         let mut charge = Charge::none(self.connection.inflight.clone());
         let mut take = |bytes: usize| charge.take(bytes as u64);
@@ -227,21 +227,22 @@ impl Call {
         }
     }
 
-    /// Whether nobody waits for the answer any more: the socket is gone or the client's time is up.
+    /// Returns true if no client waits for the answer: the socket is closed, or the client's
+    /// timeout is over.
     pub fn is_abandoned(&self, now: Instant) -> bool {
         self.connection.is_closed() || self.deadline.is_some_and(|deadline| now > deadline)
     }
 
-    /// Attributes of the request, decoded now.
+    /// Decodes the attributes of the request.
     pub fn attributes(&self) -> Vec<(String, Bytes)> {
-        // The header was walked through when the call came in; what prost does not like of it is no
-        // attribute.
+        // The header was validated when the call arrived; attributes that prost rejects are
+        // ignored.
         let header = pb::RequestHeader::decode(self.header.clone()).unwrap_or_default();
         header.attribute.into_iter().map(|pair| (pair.name, pair.value.unwrap_or_default())).collect()
     }
 
-    /// Copies a small request out of the connection's read buffer, so that a call that waits does
-    /// not pin it.
+    /// Copies a small request out of the connection's read buffer, so that a waiting call does not
+    /// pin the buffer.
     pub fn compact(&mut self) {
         if self.frame_bytes > COMPACT_BYTES_MAX {
             return;
@@ -255,7 +256,7 @@ impl Call {
     }
 }
 
-/// Bytes that have their part of a budget.
+/// Bytes with their charge to a budget.
 struct Charged {
     raw: Vec<u8>,
     _charge: Charge,

@@ -1,8 +1,8 @@
-//! Cell blocks: the cells of a request or a response, beside its protobuf message.
+//! Cell blocks: the cells of a request or a response, next to its protobuf message.
 //!
-//! A connection names a codec (how one cell is laid out) and maybe a compressor (applied to the
-//! whole block) in its ConnectionHeader; the server uses both for its own blocks on that
-//! connection. With no codec, cells travel inside the messages and there are no blocks.
+//! A connection names a codec (the encoding of one cell) and optionally a compressor (of the whole
+//! block) in its ConnectionHeader; the server uses both for its own blocks on that connection.
+//! Without a codec, cells are part of the messages and there are no blocks.
 
 mod codec;
 mod compress;

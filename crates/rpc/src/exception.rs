@@ -1,17 +1,17 @@
-//! How an error is told to a client: ExceptionResponse.
+//! The ExceptionResponse for an error.
 //!
 //! Clients decide by `exception_class_name` and show `stack_trace` as the exception's message, so
-//! the text is what Java would print of a throwable: `class: message`, then a frame line.
-//! Third-party clients need both fields set.
+//! the text is formatted as Java prints a throwable: `class: message`, then a line with a frame.
+//! Third-party clients need both fields.
 
 use evenkeel_common::HBaseError;
 use evenkeel_protocol::pb;
 
-/// Stands where Java's stack frames would be; names no place, because the server keeps no stack for
-/// an error.
+/// Takes the place of Java's stack frames. It names no source line, because the server records no
+/// stack for an error.
 const FRAME_LINE: &str = "\n\tat evenkeel.rpc.Server.call(Native Method)";
 
-/// The answer to a call that failed.
+/// Returns the response to a call that failed.
 pub fn exception_response(error: &HBaseError) -> pb::ExceptionResponse {
     let (hostname, port) = match error.moved_to() {
         Some((host, port)) => (Some(host.to_owned()), Some(i32::from(port))),
@@ -27,8 +27,8 @@ pub fn exception_response(error: &HBaseError) -> pb::ExceptionResponse {
     }
 }
 
-/// The answer to a preamble that was refused. The text is the bare message: clients look at how it
-/// begins.
+/// Returns the response to a refused preamble. The text is the bare message: clients check its
+/// beginning.
 pub fn preamble_exception(error: &HBaseError) -> pb::ExceptionResponse {
     pb::ExceptionResponse { stack_trace: Some(error.message().to_owned()), ..exception_response(error) }
 }

@@ -1,4 +1,5 @@
-//! HBase's RPC, the server's side: connections, calls, cell blocks and admission. Knows no region.
+//! The server side of HBase's RPC: connections, calls, cell blocks and admission. It has no notion
+//! of regions.
 //!
 //! # Path of a call
 //!
@@ -11,33 +12,34 @@
 //! ```
 //!
 //! A connection belongs to one thread with a `current_thread` runtime (see [`RpcServer`]). A call
-//! whose data is in memory runs to completion there, with no queue and no hand-off; its answer is
-//! encoded into the connection's outbox, and all answers of one turn leave in one write. A call
-//! that must wait is detached and answered later, out of order.
+//! whose data is in memory runs to completion there, without a queue or a hand-off. Its answer is
+//! encoded into the connection's outbox, and one write sends all answers of a turn. A call that
+//! must wait is detached and answered later, out of order.
 //!
 //! # Bounds
 //!
-//! Everything a client can make grow has a limit in [`RpcServerConfig`]: the length of a frame,
-//! request bytes and calls in flight for each connection and for the server, answers not taken by
-//! the client, connections, and the time until the header is there. Over a limit of the server a
-//! call gets CallQueueTooBigException; over a limit of its own a connection is not read from. A
-//! request is admitted before it is parsed, a long one while it arrives.
+//! Everything that a client can make grow has a limit in [`RpcServerConfig`]: the length of a
+//! frame, request bytes and calls in flight per connection and per server, unsent answers,
+//! connections, and the time until the header arrives. Above a limit of the server, a call is
+//! answered with CallQueueTooBigException. The server does not read from a connection above a limit
+//! of its own. A request is admitted before it is parsed, and a long one while it arrives.
 //!
-//! What arrives is counted from the first byte on, before the connection header too
-//! ([`InputBudget`]). A request that has begun must go on, and where connections are many those
-//! that nobody uses are closed (`watch.rs`).
+//! Received bytes are counted from the first one, including the connection header
+//! ([`InputBudget`]). A request that has begun must make progress, and if there are many
+//! connections, idle ones are closed (`watch.rs`).
 //!
-//! Answers share one [`Budget`]. A connection that has answers waiting may hold an eighth of what
-//! is free, so the more of it is taken the less each may have (the dynamic threshold of
-//! shared-memory switches), and clients that never read cannot take the room of those that do.
+//! Answers share one [`Budget`]. A connection with unsent answers may hold an eighth of the free
+//! part, so the limit per connection shrinks as the budget fills (the dynamic threshold of
+//! shared-memory switches). Clients that never read cannot take the budget of those that do.
 //!
 //! # Bytes from the socket
 //!
-//! Lengths are checked before use; no buffer is reserved by a length alone; a malformed request is
-//! answered with an exception or, when its header cannot be read, ends its connection, as in HBase.
+//! Lengths are checked before use, and no buffer is reserved by an announced length alone. A
+//! malformed request is answered with an exception; if its header cannot be read, the connection is
+//! closed, as in HBase.
 //!
-//! The contract is HBase 2.6's wire protocol. Facts, not choices: the framing, the header fields,
-//! the exception class of each refusal, Hadoop's compression framing.
+//! The contract is HBase 2.6's wire protocol. The framing, the header fields, the exception class
+//! of each refusal and Hadoop's compression framing are given, not choices.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]

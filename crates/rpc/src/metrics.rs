@@ -1,4 +1,4 @@
-//! [`RpcMetrics`]: what a server counts of its calls, and [`CallTimes`] of each.
+//! [`RpcMetrics`]: counters and distributions over a server's calls, and the [`CallTimes`] of each.
 //!
 //! # Times of a call
 //! ```text
@@ -6,9 +6,9 @@
 //!   last byte read      a thread runs it           the reply is in the outbox
 //!      |---- queue time ----|---- processing time ----|
 //! ```
-//! A call that runs on its connection's thread begins when the call before it has its reply: the
-//! clock is read once a call, at its end. A call of a handler thread begins when the thread takes
-//! it. So a write that waits for the log has its wait in its processing time.
+//! A call that runs on its connection's thread begins when the call before it is answered, so the
+//! clock is read once per call, at its end. A call on a handler thread begins when the thread takes
+//! it. So the processing time of a write includes its wait for the log.
 
 use std::time::{Duration, Instant};
 
@@ -25,31 +25,31 @@ use evenkeel_metrics::{
 
 use crate::call::ConnectionInfo;
 
-/// How long a call took. See the module's documentation.
+/// The times of a call; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTimes {
-    /// When its last byte had been read.
+    /// When its last byte was read.
     pub received_at: Ticks,
-    /// When a thread began it.
+    /// When a thread began to run it.
     pub begun_at: Ticks,
     /// When its reply was ready.
     pub answered_at: Ticks,
 }
 
 impl CallTimes {
-    /// Nanoseconds from its arrival until a thread began it.
+    /// Nanoseconds from the arrival until a thread began to run the call.
     #[inline]
     pub fn queue_ns(&self) -> u64 {
         self.begun_at.ns_since(self.received_at)
     }
 
-    /// Nanoseconds from its beginning until its reply was ready.
+    /// Nanoseconds from then until the reply was ready.
     #[inline]
     pub fn processing_ns(&self) -> u64 {
         self.answered_at.ns_since(self.begun_at)
     }
 
-    /// Nanoseconds from its arrival until its reply was ready.
+    /// Nanoseconds from the arrival until the reply was ready.
     #[inline]
     pub fn total_ns(&self) -> u64 {
         self.answered_at.ns_since(self.received_at)
@@ -59,7 +59,7 @@ impl CallTimes {
 /// A distribution over all calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallValue {
-    /// From the arrival until a thread began it; times are in the units of
+    /// From the arrival until a thread began to run the call, in the units of
     /// [`Histogram::record_time`](evenkeel_metrics::Histogram::record_time).
     QueueTime,
     /// From then until the reply was ready.
@@ -72,12 +72,12 @@ pub enum CallValue {
     ReplyBytes,
 }
 
-/// What a server counts of its calls.
+/// Metrics of a server's calls.
 #[derive(Debug, Default)]
 pub struct RpcMetrics {
-    /// By the number of a [`CallValue`].
+    /// Indexed by [`CallValue`].
     calls: Histograms<5>,
-    /// Replies with an error, by the place of its kind in [`ErrorKind::ALL`].
+    /// Replies with an error, by the index of the kind in [`ErrorKind::ALL`].
     exceptions: Counters<{ ErrorKind::ALL.len() }>,
     /// The slow calls.
     pub ledger: Ledger,
@@ -85,7 +85,7 @@ pub struct RpcMetrics {
     pub slow_log: SlowLog,
 }
 
-/// One call that has its reply.
+/// One answered call.
 pub(crate) struct AnsweredCall<'a> {
     pub method: &'static str,
     pub info: &'a ConnectionInfo,
@@ -97,42 +97,42 @@ pub(crate) struct AnsweredCall<'a> {
 }
 
 impl RpcMetrics {
-    /// Metrics whose ledger and slow log keep calls by these settings.
+    /// Metrics with these settings of the ledger and the slow log.
     pub fn new(ledger: LedgerConfig, slow_log: SlowLogConfig) -> Self {
         Self { ledger: Ledger::new(ledger), slow_log: SlowLog::new(slow_log), ..Self::default() }
     }
 
-    /// A distribution over all calls since the start.
+    /// Returns a distribution over all calls since the start.
     pub fn snapshot(&self, of: CallValue) -> HistogramSnapshot {
         self.calls.snapshot(of as usize)
     }
 
-    /// A distribution over the calls of the last interval.
+    /// Returns a distribution over the calls of the last interval.
     pub fn interval(&self, of: CallValue) -> Interval {
         self.calls.interval(of as usize)
     }
 
-    /// Replies with an error of this kind.
+    /// Number of replies with an error of this kind.
     pub fn exceptions(&self, kind: ErrorKind) -> u64 {
         self.exceptions.sum(kind as usize)
     }
 
-    /// Replies with an error.
+    /// Number of replies with an error.
     pub fn all_exceptions(&self) -> u64 {
         ErrorKind::ALL.iter().map(|kind| self.exceptions(*kind)).sum()
     }
 
-    /// Counts an error that a reply tells of one of its actions.
+    /// Counts an error that a reply reports for one of its actions.
     #[cold]
     pub fn count_exception(&self, kind: ErrorKind) {
         self.exceptions.add(kind as usize, 1);
     }
 
-    /// Counts a call that has its reply, without its error. Returns true if the ledger or the slow
-    /// log [keeps](RpcMetrics::keep) it.
+    /// Counts an answered call, without its error. Returns true if the ledger or the slow log must
+    /// [keep](RpcMetrics::keep) it.
     ///
-    /// Every call pays for this function. It calls no other one unless it is the thread's first, so
-    /// it saves no registers.
+    /// Every call pays for this function. It calls no other function except in a thread's first
+    /// call, so it saves no registers.
     #[inline(never)]
     #[must_use]
     pub(crate) fn record(&self, times: &CallTimes, request_bytes: usize, reply_bytes: usize) -> bool {
@@ -154,8 +154,8 @@ impl RpcMetrics {
         self.ledger.wants(times.total_ns()) || self.slow_log.wants(times.processing_ns(), reply_bytes as u64)
     }
 
-    /// Keeps what a client that took its replies late made of the last large one, or of several
-    /// small ones: from `since` until now they waited in the server.
+    /// Records that a client took its replies late: from `since` until now, its last large reply,
+    /// or several small ones, waited in the server.
     pub(crate) fn record_slow_reader(&self, method: &'static str, info: &ConnectionInfo, since: Instant) {
         let took = since.elapsed();
         if !self.ledger.wants(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)) {
@@ -187,7 +187,7 @@ impl RpcMetrics {
         self.ledger.keep(request);
     }
 
-    /// Keeps a call that [`RpcMetrics::record`] wants.
+    /// Keeps a call for which [`RpcMetrics::record`] returned true.
     #[cold]
     pub(crate) fn keep(&self, call: AnsweredCall<'_>, mut detail: RequestDetail) {
         let is_long = self.ledger.wants(call.times.total_ns());
@@ -225,7 +225,7 @@ impl RpcMetrics {
     }
 }
 
-/// HBase's line for a slow or large response.
+/// Logs HBase's line for a slow or large response.
 fn warn(request: &SlowRequest, excess: Excess) {
     let ActionCounts { gets, mutations, service_calls } = request.detail.actions;
     tracing::warn!(
@@ -249,7 +249,7 @@ fn warn(request: &SlowRequest, excess: Excess) {
     );
 }
 
-/// The line of a slow request that is not slow enough for HBase's.
+/// Logs a slow request that is below the threshold of HBase's line.
 fn tell(request: &SlowRequest) {
     tracing::info!(
         method = request.method,

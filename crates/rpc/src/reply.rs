@@ -4,8 +4,8 @@
 //! i32 total | varint len, ResponseHeader | varint len, result message | cell block
 //! ```
 //!
-//! With an exception only the header follows the total. The header is written by hand: it is two
-//! numbers on the hot path.
+//! An exception has only the header after the total. The header is encoded by hand, because it is
+//! only two numbers on the hot path.
 
 use evenkeel_common::length;
 use evenkeel_common::{ErrorKind, HBaseError, Result};
@@ -28,8 +28,8 @@ pub const PREAMBLE_CALL_ID: u32 = u32::MAX;
 /// Appends the frame of a result with its cell block, if any.
 ///
 /// # Errors
-/// What to tell the client instead: when no length could describe the frame, or it is longer than
-/// `bytes_max`, for which there is room.
+/// Returns the error to send instead if the length does not fit into the frame's length field, or
+/// if the frame exceeds `bytes_max`, the limit of the budget.
 pub fn write_result<M: Message>(
     out: &mut Gather,
     call_id: u32,
@@ -66,7 +66,7 @@ pub fn write_result<M: Message>(
     Ok(())
 }
 
-/// What a client is told whose answer finds no room.
+/// Returns the error for an answer that does not fit into the budget.
 pub fn no_room(bytes: usize) -> HBaseError {
     let message =
         format!("a response of {bytes} bytes finds no room beside those that clients have not taken yet");
@@ -78,7 +78,7 @@ pub fn write_exception(out: &mut Gather, call_id: u32, error: &HBaseError) {
     write_exception_response(out, call_id, exception_response(error));
 }
 
-/// Appends the frame of an exception whose fields are set already.
+/// Appends the frame of an exception whose fields are set.
 pub fn write_exception_response(out: &mut Gather, call_id: u32, exception: pb::ExceptionResponse) {
     let header =
         pb::ResponseHeader { call_id: Some(call_id), exception: Some(exception), cell_block_meta: None };

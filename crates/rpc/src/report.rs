@@ -1,8 +1,8 @@
-//! [`ConnectionReport`]: a connection as an operator sees it.
+//! [`ConnectionReport`]: a connection as operators see it.
 //!
-//! A connection belongs to its thread, and no other thread may look at it. So the watch of each
-//! thread lists its connections after somebody has asked ([`Reports::want`]), for [`WANTED`]; the
-//! list is up to a round of the watch old. Nobody asks, nobody lists.
+//! A connection belongs to its thread, and other threads have no access to it. So the watch of each
+//! thread lists its connections for [`WANTED`] after a request for reports ([`Reports::want`]). The
+//! list is at most one interval of the watch old. Without requests no lists are made.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,51 +10,51 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 use parking_lot::Mutex;
 
-/// Connections of one thread that are listed.
+/// Limit of listed connections per thread.
 pub const REPORTED_MAX: usize = 512;
-/// Lists are made so long after somebody asked.
+/// How long lists are made after a request.
 const WANTED: Duration = Duration::from_secs(10);
-/// The longest user's name that is listed, in bytes.
+/// Limit of a listed user name, in bytes.
 const USER_BYTES_MAX: usize = 128;
 
-/// See the module's documentation.
+/// A connection; see the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionReport {
     /// The client's address.
     pub peer: SocketAddr,
-    /// The client's user; empty if it named none.
+    /// The client's user; empty if it did not name one.
     pub user: String,
-    /// The service that its calls go to.
+    /// The service of its calls.
     pub service: &'static str,
-    /// The client's version, as far as it tells.
+    /// The client's version, if it sent one.
     pub client_version: Option<(u32, u32)>,
-    /// Time since bytes last came.
+    /// Time since bytes last arrived.
     pub silent_for: Duration,
-    /// Calls that run.
+    /// Running calls.
     pub calls: usize,
     /// Bytes of their requests.
     pub call_bytes: usize,
-    /// Bytes of replies that the client has not taken.
+    /// Reply bytes that the client has not taken.
     pub unsent_bytes: usize,
 }
 
-/// Whether somebody asked for lists not long ago.
+/// Whether reports were requested recently.
 #[derive(Debug, Default)]
 pub(crate) struct Reports(Mutex<Option<Instant>>);
 
 impl Reports {
-    /// Asks for lists.
+    /// Requests lists.
     pub fn want(&self) {
         *self.0.lock() = Some(clock::monotonic());
     }
 
-    /// Whether to make a list.
+    /// Returns true if a list must be made.
     pub fn are_wanted(&self, now: Instant) -> bool {
         self.0.lock().is_some_and(|asked_at| now.saturating_duration_since(asked_at) < WANTED)
     }
 }
 
-/// The beginning of a user's name.
+/// Returns the user's name, truncated.
 pub(crate) fn user_text(user: Option<&str>) -> String {
     let user = user.unwrap_or_default();
     let end = (0..=USER_BYTES_MAX.min(user.len())).rev().find(|at| user.is_char_boundary(*at));

@@ -1,12 +1,12 @@
-//! A request frame taken apart: header, parameter, cell block.
+//! The parts of a request frame: header, parameter, cell block.
 //!
 //! ```text
 //! varint len, RequestHeader | varint len, param message | cell block
 //!                                                      (header.cell_block_meta.length bytes)
 //! ```
 //!
-//! The header is read without a generated message (see [`crate::wire`]); what calls seldom ask for,
-//! the attributes and the trace context, is decoded on demand from the header's bytes.
+//! The header is read without a generated message (see [`crate::wire`]). Attributes and trace
+//! context, which calls rarely need, are decoded on demand from the header's bytes.
 
 use bytes::Bytes;
 use evenkeel_common::HBaseError;
@@ -16,22 +16,22 @@ use crate::wire::{Malformed, skip_field, take_bytes, take_delimited, take_varint
 /// The fields of RequestHeader that every call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestHead<'a> {
-    /// Echoed in the response; 0 when absent.
+    /// Returned in the response; 0 if absent.
     pub call_id: u32,
-    /// The method's name; empty when absent.
+    /// The method's name; empty if absent.
     pub method: &'a str,
-    /// Whether a parameter message follows; it must.
+    /// Whether a parameter message follows; required.
     pub request_param: bool,
     /// Length of the cell block, if there is one.
     pub cell_block_bytes: Option<u32>,
-    /// The client's wish for priority.
+    /// The priority that the client requests.
     pub priority: Option<u32>,
-    /// Milliseconds the client will wait; 0 is "no limit".
+    /// The client's timeout in milliseconds; 0: none.
     pub timeout_ms: u32,
 }
 
 impl<'a> RequestHead<'a> {
-    /// Reads the header's bytes. A name that is no UTF-8 or a field that is cut off is malformed.
+    /// Parses the header. A name that is not UTF-8 or a truncated field is malformed.
     pub fn parse(mut bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut head = RequestHead::default();
         while !bytes.is_empty() {
@@ -60,7 +60,7 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// A field of type uint32: protobuf takes the low bits of the number that is there.
+/// Reads a field of type uint32: protobuf takes the low bits of the number.
 fn take_u32_field(bytes: &mut &[u8]) -> Result<u32, Malformed> {
     take_varint(bytes).map(|value| (value & 0xffff_ffff) as u32)
 }
@@ -76,7 +76,7 @@ fn parse_cell_block_meta(mut bytes: &[u8]) -> Result<Option<u32>, Malformed> {
     Ok(length)
 }
 
-/// Takes the delimited header off the front of a frame; the rest is parameter and cell block.
+/// Splits the delimited header off the front of a frame; parameter and cell block remain.
 pub fn split_header(frame: &mut Bytes) -> Result<Bytes, Malformed> {
     let mut rest = &frame[..];
     let header_bytes = usize::try_from(take_varint(&mut rest)?).map_err(|_| Malformed)?;
@@ -87,12 +87,12 @@ pub fn split_header(frame: &mut Bytes) -> Result<Bytes, Malformed> {
     Ok(header)
 }
 
-/// Parameter and cell block of a request, from the bytes after its header.
+/// Splits the bytes after the header into parameter and cell block.
 ///
-/// Bytes beyond the announced cell block are not looked at, as in HBase.
+/// Bytes after the announced cell block are ignored, as in HBase.
 ///
 /// # Errors
-/// `DoNotRetryIOException` when a length passes the frame.
+/// Returns `DoNotRetryIOException` if a length exceeds the frame.
 pub fn split_body(
     mut body: Bytes,
     cell_block_bytes: Option<u32>,

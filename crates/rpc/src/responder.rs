@@ -1,13 +1,13 @@
-//! Answering a call, on the connection's own thread or from another one.
+//! Answers a call, on the connection's thread or from another one.
 //!
-//! A [`Responder`] belongs to the connection's thread. Its answer is encoded straight into the
-//! connection's outbox: no lock, no channel, no allocation but the outbox's growth; all answers of
-//! one turn leave in one vectored write. [`Responder::detach`] makes a [`DetachedResponder`] that
-//! may move to another thread; its answer is encoded there and handed to the connection through its
+//! A [`Responder`] belongs to the connection's thread. It encodes the answer into the connection's
+//! outbox: without a lock, a channel, or an allocation other than the outbox's growth. One vectored
+//! write sends all answers of a turn. [`Responder::detach`] makes a [`DetachedResponder`] that may
+//! move to another thread; the answer is encoded there and passed to the connection through its
 //! inbox.
 //!
 //! A call is always answered: a responder that is dropped answers with an exception, unless it was
-//! [`silently_dropped`](Respond::silently_dropped) because nobody waits for the answer.
+//! [`silently_dropped`](Respond::silently_dropped) because no client waits for the answer.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::gather::Gather;
 use crate::metrics::{AnsweredCall, CallTimes, RpcMetrics};
 use crate::reply::{no_room, write_exception, write_result};
 
-/// What both kinds of responder can do.
+/// The operations of both kinds of responder.
 pub trait Respond: Sized {
     /// The connection the answer goes to.
     fn connection(&self) -> &Arc<ConnectionInfo>;
 
-    /// The client's number for the call.
+    /// The call id, which the client chose.
     fn call_id(&self) -> u32;
 
-    /// Answers with a message, and with cells beside it if `cells` is not empty. Returns how long
-    /// the call took. If that is long, `detail` tells what the call was.
+    /// Answers with a message, and with a cell block if `cells` is not empty. Returns how long the
+    /// call took. `detail` describes the call if it was slow.
     fn send_detailed<M: Message>(
         self,
         message: &M,
@@ -43,20 +43,20 @@ pub trait Respond: Sized {
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes;
 
-    /// Answers with an exception. Returns how long the call took. If that is long, `detail` tells
-    /// what the call was.
+    /// Answers with an exception. Returns how long the call took. `detail` describes the call if it
+    /// was slow.
     fn send_error_detailed(self, error: &HBaseError, detail: impl FnOnce() -> RequestDetail) -> CallTimes;
 
-    /// Ends the call without an answer: its time is up or its socket is gone.
+    /// Ends the call without an answer: it has timed out, or its socket is closed.
     fn silently_dropped(self);
 
-    /// A writer of cell blocks as the client reads them; `None` when it wants cells inside
+    /// Returns a writer of cell blocks in the client's codec; `None` if cells are part of the
     /// messages.
     fn cell_block_writer(&self) -> Option<CellBlockWriter> {
         self.connection().cell_block_writer()
     }
 
-    /// Answers with a message, and with cells beside it if `cells` is not empty.
+    /// Answers with a message, and with a cell block if `cells` is not empty.
     fn send_cells<M: Message>(self, message: &M, cells: Option<CellBlockWriter>) {
         self.send_detailed(message, cells, RequestDetail::default);
     }
@@ -66,7 +66,7 @@ pub trait Respond: Sized {
         self.send_error_detailed(error, RequestDetail::default);
     }
 
-    /// Answers with a message alone.
+    /// Answers with only a message.
     fn send<M: Message>(self, message: &M) {
         self.send_cells(message, None);
     }
@@ -80,12 +80,12 @@ pub trait Respond: Sized {
     }
 }
 
-/// The exception of a call whose service gave no answer.
+/// The exception of a call that its service did not answer.
 fn unanswered() -> HBaseError {
     HBaseError::io("the server ended the call without an answer")
 }
 
-/// Appends the frame of a result, or of the error that stands against it, which is returned then.
+/// Appends the frame of a result, or of an error that prevents it. Returns the kind of that error.
 fn encode_result<M: Message>(
     out: &mut Gather,
     call_id: u32,
@@ -105,7 +105,7 @@ fn encode_error(out: &mut Gather, call_id: u32, error: &HBaseError) -> Option<Er
     Some(error.kind())
 }
 
-/// What a responder knows of its call.
+/// The part of a call that its responder needs.
 #[derive(Clone, Copy)]
 struct CallHead {
     call_id: u32,
@@ -115,8 +115,8 @@ struct CallHead {
 }
 
 impl CallHead {
-    /// Counts the call. Its reply is ready now. Inlined, so that every call pays for no more than
-    /// the reading of the clock and [`RpcMetrics::record`].
+    /// Counts the call, whose reply is ready. Inlined, so that every call pays only for reading the
+    /// clock and for [`RpcMetrics::record`].
     #[inline(always)]
     fn answered(
         &self,
@@ -154,7 +154,7 @@ impl CallHead {
     }
 }
 
-/// Answers a call on the connection's own thread. See the module's documentation.
+/// Answers a call on the connection's thread. See the module's documentation.
 pub struct Responder {
     connection: Rc<Outgoing>,
     head: CallHead,
@@ -173,12 +173,12 @@ impl Responder {
         Responder { connection, head, open: true }
     }
 
-    /// Names the method, once it is known.
+    /// Sets the method, once it is known.
     pub(crate) fn set_method(&mut self, method: &'static str) {
         self.head.method = method;
     }
 
-    /// Makes the answer independent of this thread.
+    /// Makes the responder independent of this thread.
     pub fn detach(mut self) -> DetachedResponder {
         self.open = false;
         self.connection.call_detached();
@@ -264,28 +264,28 @@ pub struct DetachedResponder {
     info: Arc<ConnectionInfo>,
     inbox: Arc<Inbox>,
     head: CallHead,
-    /// When a thread began the call.
+    /// When a thread began to run the call.
     begun_at: Ticks,
-    /// What the call waited for on the threads that it has left, if anything.
+    /// The waits of the call on the threads that it has left, if any.
     waits: Option<Waits>,
     open: bool,
 }
 
 impl DetachedResponder {
-    /// A handler thread begins the call. What it did on its connection's thread, and the wait for
-    /// this thread, count as its time in the queue.
+    /// Records that a handler thread begins to run the call. Its time on the connection's thread,
+    /// and the wait for this thread, count as queue time.
     pub(crate) fn begin(&mut self, now: Ticks) {
         self.begun_at = now;
         self.waits = None;
         waits::take();
     }
 
-    /// Notes what the call waited for while no thread had it.
+    /// Records a wait of the call while no thread ran it.
     pub fn note_wait(&mut self, cause: Cause, time: Duration) {
         self.waits.get_or_insert(Waits::NONE).note(cause, time);
     }
 
-    /// Takes along what the call waited for on this thread, since another one goes on with it.
+    /// Collects the call's waits on this thread before another thread continues it.
     pub fn leave_thread(&mut self) {
         if let Some(noted) = waits::take() {
             self.waits.get_or_insert(Waits::NONE).add(&noted);
@@ -304,7 +304,7 @@ impl DetachedResponder {
             error = write(&mut answer, self.head.call_id);
         }
         if !self.inbox.has_taken_room(&answer) {
-            // Others were faster.
+            // Other answers took the free budget.
             let refused = no_room(answer.len());
             answer = Gather::new();
             error = encode_error(&mut answer, self.head.call_id, &refused);

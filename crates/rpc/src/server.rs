@@ -1,9 +1,9 @@
 //! The listening socket and the threads that own connections.
 //!
 //! One thread accepts and hands sockets round-robin to the connection threads, each of which runs a
-//! `current_thread` runtime: a connection stays on its thread, so decode, call, encode and write
-//! happen on one core. Stopping: no more connections, no more requests; running calls end and their
-//! answers leave, for as long as the grace allows.
+//! `current_thread` runtime. A connection stays on its thread, so decode, call, encode and write
+//! happen on one core. On stop the server accepts no connections and no requests; running calls
+//! finish and their answers are sent, within the grace period.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
@@ -27,16 +27,16 @@ use crate::report::ConnectionReport;
 use crate::service::{Service, Services};
 use crate::worker::{Complaints, Counters, Shared, Worker};
 
-/// Sockets accepted and not yet taken over by their thread.
+/// Limit of accepted sockets that wait for their thread.
 const HANDOVER_SOCKETS_MAX: usize = 256;
-/// Pause after a failed accept, which is a lack of file descriptors usually.
+/// Pause after a failed accept, which usually means a lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// When running calls must be over, once the server stops.
+/// The deadline of running calls, once the server stops.
 type Stop = watch::Receiver<Option<Instant>>;
 type Accepted = (StdStream, SocketAddr);
 
-/// A server that listens and does not yet serve.
+/// A server that listens but does not serve yet.
 pub struct RpcServer {
     config: RpcServerConfig,
     listener: StdListener,
@@ -44,11 +44,11 @@ pub struct RpcServer {
 }
 
 impl RpcServer {
-    /// Takes the address.
+    /// Binds the address.
     ///
     /// # Errors
-    /// When the address is taken, or the configuration's limits contradict each other
-    /// (`InvalidInput`).
+    /// Returns `InvalidInput` if the limits of the configuration contradict each other; I/O errors
+    /// of the socket, e.g. if the address is in use.
     pub fn bind(config: RpcServerConfig) -> io::Result<RpcServer> {
         config.check().map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
         let socket = Socket::new(Domain::for_address(config.address), Type::STREAM, Some(Protocol::TCP))?;
@@ -61,12 +61,12 @@ impl RpcServer {
         Ok(RpcServer { config, listener, address })
     }
 
-    /// Where the server listens.
+    /// The address on which the server listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Has `supervisor` hear of the death of the server's threads.
+    /// Makes `supervisor` supervise the server's threads.
     pub fn supervised_by(mut self, supervisor: &Supervisor) -> RpcServer {
         self.config.supervisor = supervisor.clone();
         self
@@ -75,7 +75,7 @@ impl RpcServer {
     /// Starts the threads that serve connections.
     ///
     /// # Errors
-    /// When a thread or its runtime cannot be started.
+    /// I/O errors of starting a thread or its runtime.
     pub fn serve(self, services: Vec<Arc<dyn Service>>) -> io::Result<RpcServerHandle> {
         let shared = Shared::new(self.config, Services::new(services));
         let (stop, stopped) = watch::channel(None);
@@ -95,7 +95,7 @@ impl RpcServer {
     }
 }
 
-/// A server that serves. Dropping it stops it at once.
+/// A running server. Dropping it stops it immediately.
 pub struct RpcServerHandle {
     address: SocketAddr,
     stop: watch::Sender<Option<Instant>>,
@@ -104,12 +104,12 @@ pub struct RpcServerHandle {
     shared: Arc<Shared>,
 }
 
-/// What the server has done and holds, summed over its threads.
+/// Counters and gauges of the server, summed over its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RpcStats {
-    /// Connections that are open.
+    /// Open connections.
     pub connections_open: u64,
-    /// Connections that were ever opened.
+    /// Connections opened since the start.
     pub connections_opened: u64,
     /// Requests received.
     pub calls: u64,
@@ -121,34 +121,34 @@ pub struct RpcStats {
     pub sent_bytes: u64,
     /// Write system calls.
     pub writes: u64,
-    /// Bytes held of input that is no whole request yet, of all servers that share the budget;
-    /// `inflight_bytes` has them, too.
+    /// Bytes of incomplete requests, of all servers that share the budget; `inflight_bytes`
+    /// includes them.
     pub input_bytes: u64,
-    /// Request bytes in flight, with what lies idle in the threads' shares (an eighth of the limit
-    /// at most).
+    /// Request bytes in flight, including the idle chunks of the threads (at most an eighth of the
+    /// limit).
     pub inflight_bytes: u64,
     /// Answer bytes that clients have not taken.
     pub unsent_bytes: u64,
 }
 
 impl RpcServerHandle {
-    /// Where the server listens.
+    /// The address on which the server listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// The counters now.
+    /// The current counters.
     pub fn stats(&self) -> RpcStats {
         self.monitor().stats()
     }
 
-    /// What tells of the server's calls while it serves, and after.
+    /// Returns a monitor of the server, which stays valid after the server has stopped.
     pub fn monitor(&self) -> RpcMonitor {
         RpcMonitor { counters: self.counters.clone(), shared: Arc::clone(&self.shared) }
     }
 
-    /// Stops accepting and reading, lets running calls end and their answers leave for at most
-    /// `grace`, and returns when all threads have ended. A service that blocks its connection's
+    /// Stops accepting and reading, gives running calls and their answers at most `grace` to
+    /// finish, and returns when all threads have ended. A service that blocks its connection's
     /// thread delays this.
     pub fn shutdown(mut self, grace: Duration) {
         self.stop_and_join(grace);
@@ -199,7 +199,7 @@ impl RpcServerHandle {
     }
 }
 
-/// Tells what a server has done. It does not keep the server running.
+/// Access to a server's metrics. It does not keep the server running.
 #[derive(Clone)]
 pub struct RpcMonitor {
     counters: Vec<Arc<Counters>>,
@@ -207,19 +207,19 @@ pub struct RpcMonitor {
 }
 
 impl RpcMonitor {
-    /// Times and sizes of calls, and the slow ones.
+    /// Times and sizes of calls, and the slow calls.
     pub fn metrics(&self) -> &RpcMetrics {
         &self.shared.metrics
     }
 
-    /// The connections as they were a moment ago. The first call for a while finds none: it asks
-    /// the connections' threads to list theirs.
+    /// The recent connections. The first call after a pause returns none: it requests lists from
+    /// the connection threads.
     pub fn connections(&self) -> Vec<ConnectionReport> {
         self.shared.reports.want();
         self.counters.iter().flat_map(|counters| counters.reports.lock().clone()).collect()
     }
 
-    /// The counters now.
+    /// The current counters.
     pub fn stats(&self) -> RpcStats {
         let sum = |field: fn(&Counters) -> &std::sync::atomic::AtomicU64| {
             self.counters.iter().map(|counters| field(counters).load(Ordering::Relaxed)).sum()
@@ -279,7 +279,7 @@ async fn accept_connections(
     }
 }
 
-/// The socket with its options set, taken off the acceptor's runtime.
+/// Sets the socket's options and removes it from the acceptor's runtime.
 fn configured(stream: TcpStream, config: &RpcServerConfig) -> io::Result<StdStream> {
     let socket = SockRef::from(&stream);
     socket.set_tcp_nodelay(config.tcp_no_delay)?;
@@ -287,8 +287,8 @@ fn configured(stream: TcpStream, config: &RpcServerConfig) -> io::Result<StdStre
     stream.into_std()
 }
 
-/// Gives the socket to the next thread that has room; closes it, and returns false, when there is
-/// none or too many are open.
+/// Passes the socket to the next thread with a free place in its channel. If there is none, or too
+/// many connections are open, closes the socket and returns false.
 fn hand_over(mut socket: Accepted, workers: &[mpsc::Sender<Accepted>], next: usize, shared: &Shared) -> bool {
     let open = shared.open_connections.fetch_add(1, Ordering::Relaxed);
     if open < shared.config.connections_max as u64 {

@@ -1,4 +1,4 @@
-//! Services: what answers calls.
+//! Services, which answer calls.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,34 +9,33 @@ use crate::responder::Responder;
 
 /// A protobuf service of HBase, such as ClientService.
 ///
-/// [`call`](Service::call) runs on the thread that owns the connection, so it must not block: what
-/// is in memory is answered at once; anything else is moved elsewhere with [`Responder::detach`]
-/// (see [`crate::Executor`]) or with a task on the same thread, and answered from there, in any
-/// order.
+/// [`call`](Service::call) runs on the thread that owns the connection, so it must not block. It
+/// answers immediately if the data is in memory. Otherwise it moves the call elsewhere, with
+/// [`Responder::detach`] (see [`crate::Executor`]) or with a task on the same thread, and answers
+/// from there, in any order.
 pub trait Service: Send + Sync + 'static {
-    /// The simple name clients put into ConnectionHeader, e.g. `ClientService`.
+    /// The simple name in the ConnectionHeader, e.g. `ClientService`.
     fn name(&self) -> &'static str;
 
-    /// The methods' names as in the .proto file. Other names are answered for the service, not
-    /// passed to it.
+    /// The method names of the .proto file. Calls of other methods are answered without the
+    /// service.
     fn methods(&self) -> &'static [&'static str];
 
-    /// Answers a call now or hands it on.
+    /// Answers a call or passes it on.
     fn call(&self, call: Call, reply: Responder);
 
-    /// What a connection thread runs the service's batches with. Each thread makes one, when the
-    /// first connection to the service begins. `None`: calls have nothing in common, and each goes
-    /// to [`Service::call`].
+    /// Returns the runner of the service's batches on a connection thread. Each thread makes one
+    /// when its first connection to the service opens. `None`: calls do not share work, and each
+    /// goes to [`Service::call`].
     fn batch_runner(&self) -> Option<Box<dyn BatchRunner>> {
         None
     }
 }
 
-/// A connection thread's part of a service: runs the calls that came in together, and keeps between
-/// batches what only that thread needs.
+/// The part of a service on one connection thread: runs the calls that arrived together, and keeps
+/// thread-local state between batches.
 pub trait BatchRunner {
-    /// Runs the calls of a batch. A call that panics must not take the others with it: see
-    /// [`run_call`].
+    /// Runs the calls of a batch. A call that panics must not affect the others: see [`run_call`].
     fn run(&mut self, calls: &mut CallBatch<'_>);
 }
 
@@ -47,7 +46,7 @@ pub fn run_call(method: &'static str, call: impl FnOnce()) {
     }
 }
 
-/// Runs each call of a batch by itself.
+/// Runs each call of a batch separately.
 struct OneByOne(Arc<dyn Service>);
 
 impl BatchRunner for OneByOne {
@@ -61,7 +60,7 @@ impl BatchRunner for OneByOne {
 /// A service with an index of its methods.
 pub(crate) struct ServiceEntry {
     pub service: Arc<dyn Service>,
-    /// Method names in order, each with its place in `Service::methods`.
+    /// Method names in order, each with its index in `Service::methods`.
     sorted: Vec<(&'static str, usize)>,
 }
 
@@ -72,12 +71,12 @@ impl ServiceEntry {
         ServiceEntry { service, sorted }
     }
 
-    /// What a thread runs the service's batches with.
+    /// Returns a runner of the service's batches for one thread.
     pub fn batch_runner(&self) -> Box<dyn BatchRunner> {
         self.service.batch_runner().unwrap_or_else(|| Box::new(OneByOne(self.service.clone())))
     }
 
-    /// The method's own name and its place; `None` for a method the service has not.
+    /// Returns the method's static name and its index; `None` if the service does not have it.
     #[inline]
     pub fn method(&self, name: &str) -> Option<(&'static str, usize)> {
         let at = self.sorted.binary_search_by(|(known, _)| (*known).cmp(name)).ok()?;

@@ -1,11 +1,11 @@
-//! The few protobuf primitives the RPC layer reads and writes by hand.
+//! The protobuf primitives that the RPC layer encodes and decodes by hand.
 //!
-//! Every RPC carries a RequestHeader and a ResponseHeader; reading and writing these two without a
-//! generated message saves an allocation for the method name and one for every map and list nobody
-//! asks for. All reads are bounds checked and advance a slice, so a truncated or lying length is an
-//! error, never a panic.
+//! Every RPC has a RequestHeader and a ResponseHeader. Handling these two without a generated
+//! message saves an allocation for the method name and one for every unused map and list. All reads
+//! are bounds checked and advance a slice, so a truncated or wrong length is an error, never a
+//! panic.
 
-/// A length or tag that does not fit what was received.
+/// A length or tag that does not fit the received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -70,10 +70,10 @@ pub fn skip_field(input: &mut &[u8], wire_type: u64) -> Result<(), Malformed> {
     }
 }
 
-/// Bytes a varint of `value` takes.
+/// Returns the encoded length of `value`.
 #[inline]
 pub fn varint_len(value: u64) -> usize {
-    // One byte for each started group of seven bits.
+    // One byte per started group of seven bits.
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 

@@ -1,5 +1,5 @@
-//! A call that is answered at once allocates nothing on its connection's thread, once its buffers
-//! have grown.
+//! A call that is answered immediately allocates nothing on its connection's thread once its
+//! buffers have grown.
 
 mod support;
 
@@ -14,7 +14,7 @@ use evenkeel_rpc::{Call, Respond, Responder, RpcServer, RpcServerConfig, Service
 use prost::Message;
 use support::{Client, connection_header, framed, request_cells};
 
-/// Allocations of threads that asked to be counted.
+/// Allocations of threads with counting enabled.
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -23,8 +23,8 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches no memory
-// it hands out.
+// SAFETY: every call is passed unchanged to the system's allocator; counting does not touch the
+// allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if COUNTING.try_with(std::cell::Cell::get).unwrap_or(false) {
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Answers an empty message and a cell; from its first call on, its thread is counted.
+/// Answers with an empty message and a cell; enables counting on its thread with the first call.
 struct OneCell(KeyValue);
 
 impl Service for OneCell {

@@ -1,5 +1,5 @@
-//! Connections that hold what others need: input that never becomes a request, and places that
-//! nobody uses.
+//! Connections that hold resources that others need: incomplete requests, and places of idle
+//! connections.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::{Client, TestServer, connection_header, eventually, framed, message
 
 const TOO_BIG: &str = "org.apache.hadoop.hbase.CallQueueTooBigException";
 const REQUESTS: u64 = 1 << 20;
-/// The part of it that input may take which is no whole request.
+/// The input budget of that.
 const INPUT: u64 = REQUESTS / 16 * 13;
 
 fn server(adjust: impl FnOnce(&mut RpcServerConfig)) -> TestServer {
@@ -25,13 +25,13 @@ fn server(adjust: impl FnOnce(&mut RpcServerConfig)) -> TestServer {
     })
 }
 
-/// Sends what the server takes; whether it still listens.
+/// Sends as much as the server accepts. Returns true if the connection is still open.
 fn pushes(client: &mut Client, bytes: &[u8]) -> bool {
     client.0.write_all(bytes).is_ok()
 }
 
-/// Whether the server ended the connection. An answer to a request that was refused may stand
-/// before the end.
+/// Returns true if the server closed the connection, possibly after the answer to a refused
+/// request.
 fn is_ended(client: &mut Client) -> bool {
     client.0.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     match client.0.read(&mut [0; 4096]) {
@@ -45,7 +45,8 @@ fn ended(clients: &mut [Client]) -> usize {
     clients.iter_mut().filter_map(|client| is_ended(client).then_some(())).count()
 }
 
-/// Bytes that are no connection's any more are back, but for what lies idle in the threads' shares.
+/// Checks that the bytes of closed connections were returned, except the idle chunks of the
+/// threads.
 fn assert_given_back(server: &TestServer) {
     eventually("input is given back", || server.handle.stats().input_bytes == 0);
     eventually("requests are given back", || server.handle.stats().inflight_bytes <= REQUESTS / 8);
@@ -159,7 +160,7 @@ fn a_request_of_a_byte_at_a_time_is_not_waited_for() {
     assert_given_back(&server);
 }
 
-/// Time while the server does not read is not the client's.
+/// Time in which the server does not read does not count against the client.
 #[test]
 fn a_request_behind_those_that_run_is_waited_for() {
     let server = server(|config| {
@@ -234,7 +235,7 @@ fn idle_connections_make_place_for_new_ones() {
     assert_eq!(ended(&mut idle), 0);
 }
 
-/// A request that meets the end of its connection was run and answered, or was not run.
+/// A request that races with the end of its connection is either run and answered, or not run.
 #[test]
 fn no_request_is_run_without_an_answer_where_connections_are_closed() {
     let server = server(|config| {

@@ -1,4 +1,4 @@
-//! Handler threads: classes do not starve each other, stopping answers everybody.
+//! Handler threads: classes do not starve each other, and stopping answers all calls.
 
 mod support;
 
@@ -17,11 +17,11 @@ use evenkeel_rpc::{
 use prost::Message;
 use support::{Client, connection_header, eventually, framed, message, request};
 
-/// Runs each call on the class its method names, for as many milliseconds as its parameter says:
-/// asleep, or at work, or waiting in a lent turn.
+/// Runs each call on the class that its method names, for the number of milliseconds in its
+/// parameter: asleep, computing, or waiting in a lent turn.
 struct ByClass(Arc<Executor>, Arc<AtWork>);
 
-/// Calls at work now, and at most.
+/// Computing calls: the current number and its maximum.
 #[derive(Default)]
 struct AtWork(AtomicUsize, AtomicUsize);
 
@@ -84,7 +84,7 @@ fn start(scan_handlers: usize) -> (Arc<Executor>, evenkeel_rpc::RpcServerHandle,
     (executor, handle, client)
 }
 
-/// One scan computes at once, for 5 ms when others wait.
+/// One scan computes at a time, for 5 ms if others wait.
 fn start_watched(
     scan_handlers: usize,
 ) -> (Arc<Executor>, evenkeel_rpc::RpcServerHandle, Client, Arc<AtWork>) {
@@ -177,8 +177,8 @@ fn stopping_ends_scans_that_wait_for_their_turn() {
     assert_eq!(answers.iter().filter(|answer| answer.header.exception.is_none()).count(), 3);
 }
 
-/// Writes that wait behind one lock, each with work to do once it has it: an executor on which one
-/// computes at once, and what hears of each that has ended.
+/// Writes that wait for one lock, each with work to do once it holds the lock: an executor that
+/// lets one compute at a time, and a channel that reports each write that has ended.
 fn writes_behind_a_lock(
     writes: usize,
     resume_wait_max: Duration,
@@ -231,7 +231,7 @@ fn a_write_that_waited_goes_on_without_a_turn_when_who_computes_waits_for_it() {
     const WRITES: usize = 4;
     let (lock, arrived) = (Arc::new(RwLock::new(())), Arc::<AtomicUsize>::default());
     let held = lock.write().unwrap();
-    // Each holds its turn until all others have come: nobody lends.
+    // Each holds its turn until all others have arrived: no turn is lent.
     let (executor, told) = writes_behind_a_lock(WRITES, Duration::from_millis(10), &lock, move || {
         arrived.fetch_add(1, Relaxed);
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -242,7 +242,7 @@ fn a_write_that_waited_goes_on_without_a_turn_when_who_computes_waits_for_it() {
     });
     drop(held);
     (0..WRITES).for_each(|_| told.recv_timeout(Duration::from_secs(60)).unwrap());
-    // All turns were given back: further writes are made, one at a time.
+    // All turns were returned: further writes run, one at a time.
     let (again, told) = channel();
     executor.run_rest(CallClass::Write, move || again.send(()).unwrap());
     told.recv_timeout(Duration::from_secs(60)).unwrap();

@@ -1,7 +1,7 @@
-//! Bytes nobody meant: whatever arrives, no thread panics, nothing hangs, and a good client is
+//! Garbage input: whatever arrives, no thread panics, nothing hangs, and a well-behaved client is
 //! served afterwards.
 //!
-//! `EVENKEEL_FUZZ_SECONDS` says how long [`mutated_streams`] runs; 2 by default, longer in CI.
+//! `EVENKEEL_FUZZ_SECONDS` is the duration of [`mutated_streams`]; 2 by default, longer in CI.
 
 mod support;
 
@@ -33,7 +33,7 @@ const COMPRESSORS: [(&str, Compressor); 4] = [
     ("Lz4Codec", Compressor::Lz4),
 ];
 
-/// Panics on the server's own threads. Its tasks swallow them, so they are counted here.
+/// Panics on the server's threads. Its tasks swallow them, so they are counted here.
 static SERVER_PANICS: AtomicUsize = AtomicUsize::new(0);
 static COUNT_PANICS: Once = Once::new();
 
@@ -62,10 +62,10 @@ fn assert_unharmed(server: &TestServer) {
     assert_eq!(SERVER_PANICS.load(Ordering::Relaxed), 0);
 }
 
-/// Sends bytes, says no more will come, and reads until the server closes.
+/// Sends bytes, shuts down writing, and reads until the server closes.
 fn throw(server: &TestServer, bytes: &[u8]) {
     let mut client = server.raw();
-    // The server may close in the middle: then writing fails, which is fine.
+    // The server may close in the middle; the failed write is fine.
     let _ = std::io::Write::write_all(&mut client.0, bytes);
     let _ = client.0.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
@@ -87,7 +87,7 @@ fn block(codec: CellCodec, compressor: Option<Compressor>) -> Vec<u8> {
     writer.into_bytes().unwrap()
 }
 
-/// A whole good connection: preamble, header, some calls.
+/// A complete valid connection: preamble, header, some calls.
 fn good_stream(codec: usize, compressor: Option<usize>) -> Vec<u8> {
     let (class, codec) = CODECS[codec % CODECS.len()];
     let compressor = compressor.map(|i| COMPRESSORS[i % COMPRESSORS.len()]);
@@ -125,7 +125,7 @@ fn the_seeds_are_good() {
     }
 }
 
-/// One change of the kind that finds length mistakes.
+/// A mutation of the kind that finds length mistakes.
 fn mutate(bytes: &mut Vec<u8>, kind: u8, at: usize, with: u32) {
     if bytes.is_empty() {
         return;
@@ -151,7 +151,7 @@ fn mutate(bytes: &mut Vec<u8>, kind: u8, at: usize, with: u32) {
     }
 }
 
-/// A small generator, so that a failing run is named by its seed.
+/// A small random generator, so that a seed identifies a failing run.
 struct Random(u64);
 
 impl Random {

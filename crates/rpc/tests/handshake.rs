@@ -1,4 +1,4 @@
-//! What the server says to a connection's first bytes.
+//! The server's reactions to the first bytes of a connection.
 
 mod support;
 

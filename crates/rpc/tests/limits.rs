@@ -1,4 +1,4 @@
-//! Budgets and back-pressure: nothing a client does makes the server grow without bound.
+//! Budgets and backpressure: no client can make the server grow without bound.
 
 mod support;
 
@@ -143,7 +143,7 @@ trait PeekReady {
 }
 
 impl PeekReady for std::net::TcpStream {
-    /// Whether an answer is there, waiting a little.
+    /// Returns true if an answer has arrived, after a short wait.
     fn peek_ready(&self) -> bool {
         self.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
         let ready = self.peek(&mut [0; 1]).is_ok_and(|count| count > 0);
@@ -184,7 +184,7 @@ fn a_client_that_never_reads_is_closed_at_the_fatal_limit() {
     server.assert_alive();
 }
 
-/// Calls for 1 MB each, of which none is answered as long as the client reads nothing.
+/// Calls for 1 MB each, none of which is answered completely while the client does not read.
 fn ask_and_never_read(server: &TestServer, clients: usize) -> Vec<support::Client> {
     let calls: Vec<u8> = (0..50).flat_map(|id| request(id, "Big", &message("1000000", b""))).collect();
     let ask = |_| {
@@ -203,7 +203,7 @@ fn unread_answers_of_all_clients_hold_only_those_clients() {
     eventually("answers pile up", || server.handle.stats().unsent_bytes > BUDGET / 2);
     std::thread::sleep(Duration::from_millis(200));
     let stats = server.handle.stats();
-    // An answer of 64 KiB always finds room, a refusal above all.
+    // An answer of 64 KiB always fits, in particular a refusal.
     assert!(stats.unsent_bytes <= BUDGET + 64 * (64 << 10), "{stats:?}");
     let mut worst = Duration::ZERO;
     let mut other = server.client();
@@ -217,7 +217,7 @@ fn unread_answers_of_all_clients_hold_only_those_clients() {
         for id in 0..50 {
             let response = client.response();
             assert_eq!(response.call_id(), id);
-            // One that found no room was refused, for a client to ask again.
+            // A call whose answer did not fit was refused, and the client could retry.
             let refused = response.header.exception.is_some();
             assert!(!refused || response.exception_class() == TOO_BIG);
         }
@@ -259,7 +259,7 @@ fn clients_that_stall_are_closed_when_their_room_is_needed() {
 #[test]
 fn small_answers_that_nobody_takes_do_not_pass_the_whole() {
     const FATAL: u64 = 512 << 10;
-    // An answer that each connection thread is about to count.
+    // Uncounted answers of the connection threads.
     const COUNTED_LATE: u64 = 1 << 20;
     let server = TestServer::with(|config| {
         config.unsent = Budget::new(FATAL / 2);
@@ -281,7 +281,7 @@ fn small_answers_that_nobody_takes_do_not_pass_the_whole() {
     eventually("the budget came back", || server.handle.stats().unsent_bytes == 0);
 }
 
-/// Replies that hold the test's value.
+/// Number of replies that hold the test's value.
 fn pins(server: &TestServer) -> usize {
     std::sync::Arc::strong_count(&server.service.value) - 1
 }

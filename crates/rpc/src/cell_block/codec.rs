@@ -1,6 +1,6 @@
-//! The cell layouts a client can ask for, by HBase's class names.
+//! The cell encodings that a client can request, by HBase's class names.
 
-/// How one cell is laid out in a cell block.
+/// The encoding of a cell in a cell block.
 ///
 /// ```text
 /// KeyValue          i32 len | KeyValue without tags
@@ -12,7 +12,7 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CellCodec {
-    /// `KeyValueCodec`, what clients use by default.
+    /// `KeyValueCodec`, the default of clients.
     KeyValue,
     /// `KeyValueCodecWithTags`.
     KeyValueWithTags,
@@ -25,7 +25,7 @@ pub enum CellCodec {
 }
 
 impl CellCodec {
-    /// The codec of a Java class name; `None` for a class this server has not.
+    /// Returns the codec of a Java class name; `None` if this server does not have it.
     pub fn by_class_name(class: &str) -> Option<CellCodec> {
         match class.strip_prefix("org.apache.hadoop.hbase.codec.")? {
             "KeyValueCodec" => Some(CellCodec::KeyValue),

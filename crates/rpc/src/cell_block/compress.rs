@@ -12,7 +12,7 @@ use flate2::Compression;
 
 use evenkeel_compression::{StreamCodec, StreamError};
 
-/// Output is grown by this much at a time when reading a deflate stream.
+/// Step by which the output grows when a deflate stream is decompressed.
 const STREAM_STEP_BYTES: usize = 64 * 1024;
 
 /// A Hadoop compression codec of cell blocks.
@@ -31,14 +31,14 @@ pub enum Compressor {
 /// Why a cell block could not be decompressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecompressError {
-    /// The bytes are no stream of this codec.
+    /// The bytes are not a stream of this codec.
     Corrupt(&'static str),
-    /// The output would pass the limit.
+    /// The output would exceed the limit.
     TooLarge {
         /// The caller's limit, in bytes.
         limit: usize,
     },
-    /// The caller has no room for more.
+    /// The caller's reservation failed.
     NoRoom,
 }
 
@@ -57,7 +57,7 @@ impl std::fmt::Display for DecompressError {
 impl std::error::Error for DecompressError {}
 
 impl Compressor {
-    /// The codec of a Java class name; `None` for a class this server has not.
+    /// Returns the codec of a Java class name; `None` if this server does not have it.
     pub fn by_class_name(class: &str) -> Option<Compressor> {
         match class {
             "org.apache.hadoop.io.compress.GzipCodec"
@@ -93,13 +93,13 @@ impl Compressor {
         }
     }
 
-    /// The raw bytes of `compressed`, which may be at most `limit` bytes.
+    /// Decompresses `compressed` into at most `limit` bytes.
     pub fn decompress(self, compressed: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
         self.decompress_within(compressed, limit, &mut |_| true)
     }
 
-    /// As [`Compressor::decompress`]; `take` is asked for room before the bytes are made that it
-    /// tells the number of.
+    /// As [`Compressor::decompress`], but calls `take` to reserve a number of bytes before it
+    /// produces them.
     pub fn decompress_within(
         self,
         compressed: &[u8],
@@ -161,7 +161,7 @@ mod tests {
 
     const ALL: [Compressor; 4] = [Compressor::Gzip, Compressor::Zlib, Compressor::Snappy, Compressor::Lz4];
 
-    /// Bytes that neither repeat simply nor are random.
+    /// Bytes that are neither repetitive nor random.
     fn text(len: usize) -> Vec<u8> {
         (0..len).map(|i| ((i * i / 7) % 61) as u8 + b' ').collect()
     }

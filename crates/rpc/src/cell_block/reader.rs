@@ -1,4 +1,4 @@
-//! Reading the cells of a request's block, one by one.
+//! Reads the cells of a request's block, one at a time.
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::cell::{FAMILY_BYTES_MAX, KEY_FIXED_BYTES, KEY_VALUE_PREFIX_BYTES, ROW_BYTES_MAX};
@@ -9,14 +9,14 @@ use prost::Message;
 use super::CellCodec;
 use crate::wire::{Malformed, take_bytes, take_u32, take_varint};
 
-/// Most bytes of tags a cell can say it has.
+/// Largest length of a cell's tags.
 const TAGS_BYTES_MAX: usize = u16::MAX as usize;
 
 /// The cells of one block in order. With the KeyValue codecs a cell is a slice of the block, not a
 /// copy.
 ///
-/// A cell whose lengths do not fit is an `IOException`, as HBase's decoders throw; after it the
-/// reader ends.
+/// A cell with invalid lengths is an `IOException`, as in HBase's decoders; after it the reader
+/// ends.
 #[derive(Debug, Clone)]
 pub struct CellBlockReader {
     codec: CellCodec,
@@ -24,7 +24,7 @@ pub struct CellBlockReader {
 }
 
 impl CellBlockReader {
-    /// Reads `block`, which is not compressed.
+    /// Reads `block`, which must not be compressed.
     pub fn new(codec: CellCodec, block: Bytes) -> Self {
         CellBlockReader { codec, block }
     }
@@ -34,12 +34,12 @@ impl CellBlockReader {
         Self::new(CellCodec::KeyValue, Bytes::new())
     }
 
-    /// Bytes not read yet.
+    /// Bytes that have not been read.
     pub fn remaining_bytes(&self) -> usize {
         self.block.len()
     }
 
-    /// The next cell; `None` at the end of the block.
+    /// Returns the next cell; `None` at the end of the block.
     pub fn next_cell(&mut self) -> Result<Option<KeyValue>> {
         if self.block.is_empty() {
             return Ok(None);
@@ -57,10 +57,10 @@ impl CellBlockReader {
         cell.map(Some)
     }
 
-    /// The next cell where a message promised one.
+    /// Returns the next cell, which the message announced.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` when the block has no more cells: message and block disagree.
+    /// Returns `DoNotRetryIOException` if the block has no more cells: message and block disagree.
     pub fn expect_cell(&mut self) -> Result<KeyValue> {
         self.next_cell()?.ok_or_else(|| {
             HBaseError::do_not_retry(
@@ -124,7 +124,7 @@ impl Iterator for CellBlockReader {
     }
 }
 
-/// KeyValueCodec carries no tags: what follows the value is not looked at, as in HBase.
+/// KeyValueCodec has no tags: bytes after the value are ignored, as in HBase.
 fn without_tags(bytes: Bytes) -> Result<Bytes> {
     let mut rest = &bytes[..];
     let key_len = take_u32(&mut rest).map_err(partial_cell)? as usize;
@@ -145,7 +145,7 @@ fn unknown_type(code: i32) -> HBaseError {
     HBaseError::io(format!("{code} is no cell type"))
 }
 
-/// A cell in pieces, as the codecs other than the KeyValue ones carry it.
+/// The parts of a cell, as the codecs other than the KeyValue ones encode it.
 struct Parts<'a> {
     row: &'a [u8],
     family: &'a [u8],

@@ -1,4 +1,4 @@
-//! Writing the cell block of a response, in the codec its connection asked for.
+//! Writes the cell block of a response, in the codec of its connection.
 
 use bytes::Bytes;
 use evenkeel_common::cell::CellBuffer;
@@ -10,12 +10,12 @@ use prost::Message;
 use super::{CellCodec, Compressor};
 use crate::gather::{GATHER_BYTES_MIN, Gather};
 
-/// Cells on their way into a response.
+/// The cells of a response.
 ///
-/// Each [`push`](Self::push) is the one copy of a served cell. A value of 16 KiB or more that comes
-/// as shared bytes ([`push_shared`](Self::push_shared)) is not copied at all: it leaves by gathered
-/// write, pinned until then. Buffers are used again: small ones by the thread that wrote them,
-/// large ones by any (see [`pages`]).
+/// Each [`push`](Self::push) copies a served cell, once. A value of 16 KiB or more that is passed
+/// as shared bytes ([`push_shared`](Self::push_shared)) is not copied: the gathered write sends it,
+/// and it stays pinned until then. Buffers are reused: small ones by the thread that filled them,
+/// large ones by any thread (see [`pages`]).
 pub struct CellBlockWriter {
     codec: CellCodec,
     compressor: Option<Compressor>,
@@ -29,7 +29,7 @@ impl CellBlockWriter {
         CellBlockWriter { codec, compressor, cells: 0, out: Gather::new() }
     }
 
-    /// How many cells were pushed: what `associated_cell_count` and `cells_per_result` are made of.
+    /// Number of cells pushed, for `associated_cell_count` and `cells_per_result`.
     pub fn cells(&self) -> usize {
         self.cells
     }
@@ -39,7 +39,7 @@ impl CellBlockWriter {
         self.out.len()
     }
 
-    /// Whether no cell was pushed.
+    /// Returns true if no cell was pushed.
     pub fn is_empty(&self) -> bool {
         self.cells == 0
     }
@@ -65,7 +65,7 @@ impl CellBlockWriter {
         }
     }
 
-    /// Appends a cell whose value is also at hand as shared bytes; a large one is then not copied.
+    /// Appends a cell whose value is also available as shared bytes. A large value is not copied.
     ///
     /// `value` must hold the same bytes as `cell.value()`.
     pub fn push_shared(&mut self, cell: &CellRef<'_>, value: Bytes) {
@@ -86,7 +86,7 @@ impl CellBlockWriter {
         self.out.push_shared(value);
     }
 
-    /// Appends a run of cells; as one copy when its form is the codec's own.
+    /// Appends several cells, as one copy if they are encoded as the codec requires.
     pub fn push_buffer(&mut self, cells: &CellBuffer) {
         let same_form = match self.codec {
             CellCodec::KeyValue => !cells.has_tags(),
@@ -102,8 +102,8 @@ impl CellBlockWriter {
         }
     }
 
-    /// Appends a run of cells by taking it: no copy when its form is the codec's own and it is
-    /// large. Values that it shares are not copied either.
+    /// Appends several cells and takes the buffer: without a copy if they are encoded as the codec
+    /// requires and large. Values that the buffer shares are not copied either.
     pub fn push_buffer_owned(&mut self, cells: CellBuffer) {
         let same_form = match self.codec {
             CellCodec::KeyValue => !cells.has_tags(),
@@ -119,13 +119,13 @@ impl CellBlockWriter {
         self.out.append(Gather::from_parts(copied, shared));
     }
 
-    /// The block as it goes into the frame, compressed if the connection asked for that.
+    /// Returns the block for the frame, compressed if the connection uses a compressor.
     pub(crate) fn finish(self) -> Result<Gather> {
         let Some(compressor) = self.compressor.filter(|_| !self.out.is_empty()) else {
             return Ok(self.out);
         };
         let mut packed = Gather::new();
-        // With a compressor nothing is ever inserted, so the bytes lie in one piece.
+        // With a compressor nothing is inserted, so the bytes are contiguous.
         let raw = self.out.as_contiguous().unwrap_or_default();
         compressor
             .compress(raw, packed.copied())
@@ -133,7 +133,8 @@ impl CellBlockWriter {
         Ok(packed)
     }
 
-    /// The block's bytes, compressed if asked for: for tests and for clients that build requests.
+    /// Returns the block's bytes, compressed if required, for tests and for clients that build
+    /// requests.
     pub fn into_bytes(self) -> Result<Vec<u8>> {
         self.finish().map(|block| block.to_vec())
     }

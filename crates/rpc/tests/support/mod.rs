@@ -1,4 +1,4 @@
-//! A server with a service made for tests, and a client that speaks raw bytes.
+//! A server with a test service, and a client that sends raw bytes.
 
 #![allow(dead_code, missing_docs)]
 
@@ -21,15 +21,15 @@ use prost::Message;
 pub const KEY_VALUE_CODEC: &str = "org.apache.hadoop.hbase.codec.KeyValueCodec";
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Answers in every way a service can.
+/// A service that answers in every possible way.
 pub struct TestService {
     executor: Executor,
     /// With their cells.
     held: Mutex<Vec<(DetachedResponder, CellBlockReader)>>,
     leases: Mutex<Vec<ConnectionLease>>,
     pub ran: AtomicUsize,
-    /// A value that stands for a block of a cache: what is beyond the first count are replies that
-    /// hold it.
+    /// A value that represents a cached block: references beyond the first are replies that hold
+    /// it.
     pub value: Arc<Vec<u8>>,
 }
 
@@ -91,7 +91,7 @@ impl Service for TestService {
 }
 
 impl TestService {
-    /// Answers with as many cells as asked for, each of which shares the value.
+    /// Answers with the requested number of cells, each of which shares the value.
     fn shared(&self, call: &Call, reply: Responder) {
         let mut cells = evenkeel_common::CellBuffer::sharing(1);
         for i in 0..number(call) {
@@ -103,7 +103,7 @@ impl TestService {
         reply.send_cells(&message("shared", b""), Some(writer));
     }
 
-    /// Answers the held calls, the last one first, then this one.
+    /// Answers the held calls in reverse order, then this one.
     fn release(&self, reply: Responder) {
         let held = std::mem::take(&mut *self.held.lock());
         std::thread::spawn(move || {
@@ -136,7 +136,7 @@ fn echo(call: &Call, reply: impl Respond) {
     reply.send_cells(&param, writer);
 }
 
-/// Answers from a task of the same thread, later.
+/// Answers later from a task on the same thread.
 fn local(call: Call, reply: Responder) {
     tokio::task::spawn_local(async move {
         tokio::time::sleep(Duration::from_millis(number(&call))).await;
@@ -157,7 +157,7 @@ fn who(call: &Call, reply: Responder) {
     reply.send(&message(&text, b""));
 }
 
-/// The number a call's parameter names.
+/// The number in a call's parameter.
 fn number(call: &Call) -> u64 {
     call.decode::<pb::NameBytesPair>().ok().and_then(|pair| pair.name.parse().ok()).unwrap_or(0)
 }
@@ -206,7 +206,7 @@ impl TestServer {
         Client::raw(self.address())
     }
 
-    /// A connection that may call.
+    /// A connection after its handshake.
     pub fn client(&self) -> Client {
         self.client_with(&connection_header())
     }
@@ -218,7 +218,7 @@ impl TestServer {
         client
     }
 
-    /// The server still serves.
+    /// Checks that the server still serves.
     pub fn assert_alive(&self) {
         let mut client = self.client();
         client.send(&request(5, "Echo", &message("alive", b"")));
@@ -258,7 +258,7 @@ pub fn request(call_id: u32, method: &str, param: &impl Message) -> Vec<u8> {
     request_with(request_header(call_id, method), param, &[])
 }
 
-/// The frame of a call, cell block as given.
+/// The frame of a call with the given cell block.
 pub fn request_with(header: pb::RequestHeader, param: &impl Message, cells: &[u8]) -> Vec<u8> {
     let body = [&header.encode_length_delimited_to_vec()[..], &param.encode_length_delimited_to_vec(), cells];
     framed(&body.concat())
@@ -297,7 +297,7 @@ impl Response {
         pb::NameBytesPair::decode_length_delimited(self.body.clone()).unwrap()
     }
 
-    /// What follows the message: exactly as long as announced.
+    /// The bytes after the message, exactly as announced.
     pub fn cells(&self) -> Bytes {
         let mut rest = self.body.clone();
         pb::NameBytesPair::decode_length_delimited(&mut rest).unwrap();
@@ -335,7 +335,7 @@ impl Client {
         Response { header, body }
     }
 
-    /// The server closed, and said nothing more before.
+    /// Checks that the server closed without sending more.
     pub fn assert_closed(&mut self) {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
