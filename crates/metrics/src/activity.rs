@@ -1,17 +1,18 @@
-//! [`Activity`]: what the server does besides requests, so that a slow request can say what it ran
-//! beside.
+//! [`Activity`]: the server's background work, which the ledger reports with the slow requests that
+//! ran during it.
 //!
 //! A thread that flushes, compacts or rolls a log [begins](begin) an activity and ends it by
-//! dropping the guard. A disk that was slow is noted [when it is over](note). The ledger asks which
-//! activities [overlap](during) a slow request. Status pages list the [kept] ones.
+//! dropping the guard. A slow disk access is [noted](note) when it ends. The ledger looks up the
+//! activities [during](during) a slow request. Status pages list the [kept] ones.
 //!
-//! The list is one of the process, as the threads and the disk are. It is locked when an activity
-//! begins or ends, and when a slow request is kept; no other request looks at it.
+//! There is one list per process, because threads and disks are shared by the process. It is locked
+//! when an activity begins or ends, and when a slow request is kept; other requests do not access
+//! it.
 //!
 //! # Bounds
-//! [`RUNNING_MAX`] that run, [`ENDED_MAX`] that have ended and as many slow reads and syncs,
-//! [`OVERLAPPING_MAX`] that a request is told. Texts are cut to [`TEXT_BYTES_MAX`] bytes. What runs
-//! beyond the bound is not listed.
+//! [`RUNNING_MAX`] running activities, [`ENDED_MAX`] that have ended and as many slow reads and
+//! syncs, [`OVERLAPPING_MAX`] per slow request. Texts are cut to [`TEXT_BYTES_MAX`] bytes.
+//! Activities beyond the limit are not listed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,46 +20,46 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 use parking_lot::Mutex;
 
-/// Activities that run at a time and are listed.
+/// Limit of listed activities that run at the same time.
 pub const RUNNING_MAX: usize = 256;
-/// Activities that have ended and are kept.
+/// Limit of ended activities that are kept.
 pub const ENDED_MAX: usize = 512;
-/// Activities that one request is told; the longest are.
+/// Limit of activities that are reported for one request; the longest are.
 pub const OVERLAPPING_MAX: usize = 8;
-/// How long after it a failure is still told.
+/// How long a failure is reported after it.
 pub const FAILURE_LASTS: Duration = Duration::from_secs(60);
-/// The longest text that is kept of an activity.
+/// Limit of an activity's text.
 pub const TEXT_BYTES_MAX: usize = 200;
 
-/// What the server does.
+/// Kinds of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivityKind {
-    /// A MemStore is written to files.
+    /// Writing a MemStore to files.
     Flush,
-    /// Store files are merged.
+    /// Merging store files.
     Compaction,
-    /// A write-ahead log goes on in a new file.
+    /// Starting a new file of a write-ahead log.
     LogRoll,
-    /// A region is split.
+    /// Splitting a region.
     Split,
-    /// Two regions are merged.
+    /// Merging two regions.
     Merge,
-    /// Replies to writes are held back, since unflushed bytes or files are near a limit.
+    /// Delaying replies to writes, because unflushed bytes or files are near a limit.
     Watermark,
-    /// A read of a file took long.
+    /// A slow read of a file.
     SlowRead,
-    /// A write or a sync of a log took long.
+    /// A slow write or sync of a log.
     SlowSync,
 }
 
 impl ActivityKind {
-    /// Whether it is noted when it is over, and so often on a slow disk that it has a list of its
-    /// own.
+    /// Returns true for disk accesses, which are noted when they end. On a slow disk they are so
+    /// frequent that they have their own list.
     fn is_of_disk(self) -> bool {
         matches!(self, Self::SlowRead | Self::SlowSync)
     }
 
-    /// Its name in pages and in the log.
+    /// Returns its name in pages and in the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Flush => "flush",
@@ -73,29 +74,29 @@ impl ActivityKind {
     }
 }
 
-/// One activity, as a request saw it.
+/// One activity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// What it is.
     pub kind: ActivityKind,
-    /// Of which region, file or table.
+    /// The region, file or table.
     pub subject: String,
     /// When it began.
     pub began_at: Instant,
     /// When it ended; `None` while it runs.
     pub ended_at: Option<Instant>,
-    /// Why it failed; empty if it did not, or runs.
+    /// Why it failed; empty if it did not fail, or is running.
     pub error: String,
 }
 
 impl Activity {
-    /// How much of the time from `from` to `to` it took.
+    /// Returns how much of the time from `from` to `to` it covers.
     pub fn overlap(&self, from: Instant, to: Instant) -> Duration {
         let end = self.ended_at.unwrap_or(to).min(to);
         end.saturating_duration_since(self.began_at.max(from))
     }
 
-    /// Whether it failed not long before `from`.
+    /// Returns true if it failed shortly before `from`.
     fn failed_before(&self, from: Instant) -> bool {
         !self.error.is_empty() && self.ended_at.is_some_and(|ended_at| ended_at + FAILURE_LASTS > from)
     }
@@ -103,12 +104,12 @@ impl Activity {
 
 #[derive(Debug)]
 struct Activities {
-    /// With the number of its guard.
+    /// Each with the number of its guard.
     running: Vec<(u64, Activity)>,
     next_number: u64,
     /// The oldest first.
     ended: VecDeque<Activity>,
-    /// The same, of slow reads and syncs.
+    /// The same for slow reads and syncs.
     ended_of_disk: VecDeque<Activity>,
 }
 
@@ -124,7 +125,7 @@ static ACTIVITIES: Mutex<Activities> = Mutex::new(Activities {
 pub struct RunningActivity(Option<u64>);
 
 impl RunningActivity {
-    /// Says why it fails.
+    /// Sets the error with which it fails.
     pub fn fail(&self, error: &dyn std::fmt::Display) {
         let text = cut(error.to_string());
         let mut activities = ACTIVITIES.lock();
@@ -170,7 +171,7 @@ pub fn begin(kind: ActivityKind, subject: impl Into<String>) -> RunningActivity 
     RunningActivity(Some(number))
 }
 
-/// Notes something that took the time from `began_at` until now.
+/// Records an activity that took from `began_at` until now.
 pub fn note(kind: ActivityKind, subject: impl Into<String>, began_at: Instant) {
     let subject = cut(subject.into());
     let ended_at = Some(clock::monotonic());
@@ -178,9 +179,9 @@ pub fn note(kind: ActivityKind, subject: impl Into<String>, began_at: Instant) {
     ACTIVITIES.lock().push_ended(activity);
 }
 
-/// The activities that took a part of the time from `from` to `to`, the longest part first; then
-/// those that failed within [`FAILURE_LASTS`] before, since what they should have done is missing.
-/// Of failures with the same subject the last one is told.
+/// Returns the activities that overlap the time from `from` to `to`, the longest overlap first;
+/// then those that failed within [`FAILURE_LASTS`] before, because their work is missing. Among
+/// failures with the same subject only the last one is returned.
 pub fn during(from: Instant, to: Instant) -> Vec<Activity> {
     let activities = ACTIVITIES.lock();
     let running = activities.running.iter().map(|(_, activity)| activity);
@@ -199,8 +200,8 @@ pub fn during(from: Instant, to: Instant) -> Vec<Activity> {
     found
 }
 
-/// The activities of some kinds that are kept: those that have ended, the oldest first, then those
-/// that run.
+/// Returns the kept activities of some kinds: first those that have ended, the oldest first, then
+/// the running ones.
 pub fn kept(kinds: &[ActivityKind]) -> Vec<Activity> {
     let activities = ACTIVITIES.lock();
     let running = activities.running.iter().map(|(_, activity)| activity);
@@ -218,7 +219,7 @@ fn cut(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    /// Those of one test: others run beside it.
+    /// The activities of one test; others run at the same time.
     fn of(subject: &str, from: Instant) -> Vec<Activity> {
         let all = during(from, clock::monotonic());
         all.into_iter().filter(|activity| activity.subject == subject).collect()

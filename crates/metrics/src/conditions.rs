@@ -1,23 +1,23 @@
-//! [`Conditions`]: processors that were taken away, page faults and evictions while a slow request
-//! ran; and how much of its time its thread computed or waited for a processor.
+//! [`Conditions`]: stolen processor time, page faults and evictions during a slow request, and how
+//! long its thread computed or waited for a processor.
 //!
 //! # Source
-//! The kernel counts from the start (proc(5)): `/proc/stat` the stolen time of the machine,
-//! `/proc/self/stat` page faults, `/proc/self/task/N/schedstat` how long a thread ran and how long
-//! it was ready and had no processor. [`ConditionHistory::sample`] reads all of them each
-//! [`SAMPLE_PERIOD`]. A slow request reads them again when it has ended, and takes the difference
-//! to the last sample before it began.
+//! The kernel's counters (proc(5)): stolen time of the machine in `/proc/stat`, page faults in
+//! `/proc/self/stat`, running time and time on the run queue of each thread in
+//! `/proc/self/task/N/schedstat`. [`ConditionHistory::sample`] reads all of them every
+//! [`SAMPLE_PERIOD`]. When a slow request ends, it reads them again and takes the difference to the
+//! last sample before it began.
 //!
-//! So the numbers are of a *window* that is up to a period longer than the request. A request's own
-//! share of its thread's time is an estimate: time that no wait explains is divided as the thread
-//! divided the window, and is never more than the window has of it.
+//! So the numbers cover a *window* that is up to one period longer than the request. The request's
+//! share of its thread's time is an estimate: time without a recorded wait is divided in the
+//! proportions of the window, up to the totals of the window.
 //!
 //! # Cost
-//! A sample reads one file a thread: 5 µs each. A slow request reads two files, and two more if
-//! nobody has read them for [`REUSE`]. Requests below [`EXAMINED_MIN`] read nothing.
+//! A sample reads one file per thread, 5 µs each. A slow request reads two files, and two more if
+//! no thread has read them for [`REUSE`]. Requests below [`EXAMINED_MIN`] read nothing.
 //!
 //! # Bounds
-//! [`SAMPLES_MAX`] samples, with 24 bytes a thread.
+//! [`SAMPLES_MAX`] samples, with 24 bytes per thread.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -27,40 +27,40 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 use parking_lot::Mutex;
 
-/// How often samples are taken.
+/// Interval between samples.
 pub const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
-/// Samples that are kept: of the last minute.
+/// Limit of samples: those of the last minute.
 pub const SAMPLES_MAX: usize = 64;
 /// Shorter requests are not examined.
 pub const EXAMINED_MIN: Duration = Duration::from_millis(1);
-/// How old numbers of the whole process may be for a request that ends now.
+/// Maximum age of process-wide numbers when a request ends.
 const REUSE: Duration = Duration::from_millis(20);
-/// The kernel's unit of the times of `/proc/stat` (USER_HZ, 100 on every Linux architecture that
-/// Rust has a standard library for).
+/// Unit of the times in `/proc/stat` (USER_HZ, which is 100 on every Linux architecture with a Rust
+/// standard library).
 const TICK: Duration = Duration::from_millis(10);
 
-/// What the machine and the process went through in a window of time.
+/// Conditions of the machine and the process in a window of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// The length of the window; zero if nothing is known.
+    /// The length of the window; zero if there is no sample.
     pub window: Duration,
-    /// Time of all processors that the hypervisor gave to others.
+    /// Processor time that the hypervisor gave to other machines, over all processors.
     pub stolen: Duration,
-    /// Time that all processors were busy, with this process or others.
+    /// Busy time of all processors, with this process or others.
     pub busy: Duration,
-    /// Page faults of the process that needed no disk.
+    /// Page faults of the process without disk access.
     pub minor_faults: u64,
-    /// Page faults of the process that waited for a disk.
+    /// Page faults of the process with disk access.
     pub major_faults: u64,
-    /// Blocks evicted from the caches.
+    /// Blocks evicted from the block caches.
     pub evictions: u64,
     /// How long the request's thread ran.
     pub thread_ran: Duration,
-    /// How long the request's thread was ready and had no processor.
+    /// How long the request's thread was runnable without a processor.
     pub thread_waited: Duration,
 }
 
-/// Counts since the start of the machine or the process.
+/// Counters since the start of the machine or the process.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProcessCounts {
     stolen_ticks: u64,
@@ -70,7 +70,7 @@ struct ProcessCounts {
     evictions: u64,
 }
 
-/// How long a thread ran, and waited for a processor, in nanoseconds.
+/// Running time of a thread, and its waiting time for a processor, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ThreadTimes {
     ran_ns: u64,
@@ -81,7 +81,7 @@ struct ThreadTimes {
 struct Sample {
     at: Instant,
     process: ProcessCounts,
-    /// By the kernel's number of the thread, ascending.
+    /// By thread id, ascending.
     threads: Vec<(u64, ThreadTimes)>,
 }
 
@@ -107,12 +107,13 @@ impl std::fmt::Debug for ConditionHistory {
 }
 
 impl ConditionHistory {
-    /// Says where the evictions of all caches since the start are counted. The first call counts.
+    /// Sets the function that counts the evictions of all caches since the start. Only the first
+    /// call has an effect.
     pub fn count_evictions(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
         drop(self.evictions.set(Box::new(count)));
     }
 
-    /// Takes a sample. To be called each [`SAMPLE_PERIOD`].
+    /// Takes a sample. Must be called every [`SAMPLE_PERIOD`].
     pub fn sample(&self) {
         let (at, process) = (clock::monotonic(), self.read_process());
         let sample = Sample { at, process, threads: read_threads() };
@@ -124,10 +125,11 @@ impl ConditionHistory {
         state.latest = Some((at, process));
     }
 
-    /// The window around a request that began at `from` and ends now on this thread.
+    /// Returns the conditions in the window around a request that began at `from` and ends now on
+    /// this thread.
     pub fn since(&self, from: Instant) -> Conditions {
         let now = clock::monotonic();
-        // Another slow request, or a sample, is in the way: this one goes without.
+        // If another slow request or a sample holds the lock, return without waiting.
         let Some(mut state) = self.state.try_lock() else { return Conditions::default() };
         let process = match state.latest {
             Some((at, process)) if now < at + REUSE => process,
@@ -161,8 +163,8 @@ impl ConditionHistory {
 }
 
 impl Conditions {
-    /// Divides time that nothing explains: how much of it the thread computed, and how much it
-    /// waited for a processor. What is left is neither.
+    /// Divides unexplained time: returns how long the thread computed and how long it waited for a
+    /// processor. The remainder is neither.
     pub fn divide(&self, unexplained: Duration) -> (Duration, Duration) {
         let both = self.thread_ran + self.thread_waited;
         if both.is_zero() {
@@ -174,7 +176,7 @@ impl Conditions {
     }
 }
 
-/// What this thread did since a sample.
+/// Returns what this thread did since a sample.
 fn thread_since(before: &Sample) -> (Duration, Duration) {
     let link = fs::read_link("/proc/thread-self").unwrap_or_default();
     let number = link.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
@@ -184,7 +186,7 @@ fn thread_since(before: &Sample) -> (Duration, Duration) {
     });
     let now = fs::read_to_string("/proc/thread-self/schedstat").ok().and_then(|text| parse_thread(&text));
     let (Some(_), Some(now)) = (number, now) else { return Default::default() };
-    // A thread that is not in the sample has begun since.
+    // A thread that is not in the sample has started since.
     let then = then.unwrap_or_default();
     let since = |now: u64, then: u64| Duration::from_nanos(now.saturating_sub(then));
     (since(now.ran_ns, then.ran_ns), since(now.waited_ns, then.waited_ns))
@@ -202,9 +204,8 @@ fn read_threads() -> Vec<(u64, ThreadTimes)> {
     threads
 }
 
-/// Ticks that the processors were busy, and that were stolen. The first line is
-/// `cpu user nice system idle iowait irq softirq steal guest guest_nice`; guests are in user and
-/// nice already.
+/// Returns the busy and the stolen ticks of all processors. The first line is `cpu user nice system
+/// idle iowait irq softirq steal guest guest_nice`; user and nice include the guests.
 fn parse_machine(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -212,15 +213,15 @@ fn parse_machine(text: &str) -> Option<(u64, u64)> {
     Some((user + nice + system + irq + softirq, stolen))
 }
 
-/// Minor and major faults: the 10th and the 12th field. The name, which may have any character,
-/// ends with the last parenthesis.
+/// Returns minor and major faults: the 10th and the 12th field. The process name, which may contain
+/// any character, ends with the last parenthesis.
 fn parse_faults(text: &str) -> Option<(u64, u64)> {
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     let minor = fields.nth(7)?.parse().ok()?;
     Some((minor, fields.nth(1)?.parse().ok()?))
 }
 
-/// `ran waited slices`.
+/// Parses `ran waited slices`.
 fn parse_thread(text: &str) -> Option<ThreadTimes> {
     let mut numbers = text.split_whitespace();
     let ran_ns = numbers.next()?.parse().ok()?;
@@ -260,7 +261,7 @@ mod tests {
         assert!(conditions.window >= Duration::from_millis(30), "{conditions:?}");
         let (computed, waited) = conditions.divide(Duration::from_millis(30));
         assert!(computed > Duration::ZERO, "{conditions:?}");
-        // The kernel counts a thread's time at its ticks.
+        // The kernel accounts a thread's time at its ticks.
         assert!(computed + waited >= Duration::from_millis(20), "{conditions:?}");
         assert_eq!(conditions.evictions, 0);
     }

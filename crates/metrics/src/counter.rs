@@ -1,4 +1,4 @@
-//! [`Counters`]: a group of counts since the start, which change together.
+//! [`Counters`]: a group of counters since the start that change together.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,14 +6,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::is_on;
 use crate::striped::Striped;
 
-/// `N` counters of one thing: a region, a server. Which is which is for the owner to name.
+/// `N` counters of one thing, such as a region or a server. The owner assigns meanings to the
+/// indices.
 ///
-/// The counters of a thread lie side by side, so a request that adds to several touches one or two
-/// cache lines of its own.
+/// The counters of a thread are adjacent, so a request that adds to several touches one or two
+/// cache lines of its thread.
 #[derive(Debug)]
 pub struct Counters<const N: usize>(Striped<Group<N>>);
 
-/// Has cache lines of its own, so that no thread writes to a line of another.
+/// Aligned to cache lines, so that no thread writes to a line of another.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Group<const N: usize>([AtomicU64; N]);
@@ -31,7 +32,7 @@ impl<const N: usize> Default for Counters<N> {
 }
 
 impl<const N: usize> Counters<N> {
-    /// Adds to the counter with this number. One that is not there is not counted.
+    /// Adds to the counter with this index; ignores an index out of range.
     #[inline]
     pub fn add(&self, number: usize, units: u64) {
         if is_on()
@@ -41,24 +42,24 @@ impl<const N: usize> Counters<N> {
         }
     }
 
-    /// The sum over all threads.
+    /// Returns the sum over all threads.
     pub fn sum(&self, number: usize) -> u64 {
         self.0.all().filter_map(|group| group.0.get(number)).map(|counter| counter.load(Relaxed)).sum()
     }
 }
 
-/// One counter.
+/// A single counter.
 #[derive(Debug, Default)]
 pub struct Counter(Counters<1>);
 
 impl Counter {
-    /// Adds to it.
+    /// Adds to the counter.
     #[inline]
     pub fn add(&self, units: u64) {
         self.0.add(0, units);
     }
 
-    /// The sum over all threads.
+    /// Returns the sum over all threads.
     pub fn sum(&self) -> u64 {
         self.0.sum(0)
     }

@@ -1,27 +1,26 @@
-//! [`Histogram`]: how often each value was recorded, to about 1.6 %; and [`Histograms`], some that
-//! are recorded together.
+//! [`Histogram`]: how often each value was recorded, to about 1.6 %; and [`Histograms`], several
+//! that are recorded together.
 //!
 //! # Buckets
 //! As in HdrHistogram, each power of two is divided into [`SUBS`] equal buckets, and the values
-//! below `SUBS` have a bucket each. So a value is known to one part in 32 of itself, and the middle
-//! of its bucket is off by one in 64 at most. Values of [`VALUE_MAX`] and more share the last
-//! bucket.
+//! below `SUBS` have a bucket each. A bucket is at most a 32nd of its values wide, so its middle is
+//! off by at most one part in 64. Values of [`VALUE_MAX`] and more share the last bucket.
 //!
 //! # Units
-//! A histogram does not know what it counts. Times are recorded in units of 128 ns
-//! ([`Histogram::record_time`]): fine enough for a Get of 10 µs, and the range is then 4.9 hours.
+//! A histogram has no unit. Times are recorded in units of 128 ns ([`Histogram::record_time`]):
+//! fine enough for a Get of 10 µs, with a range of 4.9 hours.
 //!
 //! # Cost
-//! To record is to find this thread's stripe, one `leading_zeros`, and one addition to an atomic
-//! that no other core writes. Histograms that are recorded together share the look-up of the
-//! stripe. Minimum, maximum and mean are derived from the buckets. A stripe of
-//! counts is 8 KiB, allocated when its thread first records.
+//! Recording finds this thread's stripe, executes one `leading_zeros`, and makes one addition to an
+//! atomic that no other core writes. Histograms that are recorded together share the look-up of the
+//! stripe. Minimum, maximum and mean are derived from the buckets. A stripe has 8 KiB of counts and
+//! is allocated when its thread first records.
 //!
 //! # Intervals
 //! HBase's histograms show the values since they were last collected. Here several sinks read one
-//! histogram, and a reader must not take the values of another. So the distribution is that of the
-//! last interval that has ended, of at least [`INTERVAL`], and all readers of that time see the
-//! same. Nothing is reset: an interval is the difference of two sums.
+//! histogram, and one reader must not take the values of another. So readers get the distribution
+//! of the last interval that has ended, of at least [`INTERVAL`], and all readers get the same one.
+//! Nothing is reset: an interval is the difference of two sums.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,28 +33,29 @@ use parking_lot::Mutex;
 use crate::is_on;
 use crate::striped::Striped;
 
-/// Buckets of each power of two.
+/// Buckets per power of two.
 pub const SUBS: usize = 1 << SUB_BITS;
 const SUB_BITS: u32 = 5;
-/// Powers of two that are told apart.
+/// Number of powers of two that have their own buckets.
 const VALUE_BITS: u32 = 37;
-/// Values from here on share the last bucket.
+/// Values from this one on share the last bucket.
 pub const VALUE_MAX: u64 = (1 << VALUE_BITS) - 1;
 const BUCKETS: usize = (VALUE_BITS - SUB_BITS + 1) as usize * SUBS;
 
 /// log2 of the nanoseconds in a unit of time.
 const TIME_SHIFT: u32 = 7;
-/// Units of time in a millisecond; a little less than there are, by 0.006 %.
+/// Time units per millisecond, rounded down by 0.006 %.
 pub const TIME_UNITS_PER_MS: u64 = 1_000_000 >> TIME_SHIFT;
 
-/// The least time that an interval takes: the period of metrics2 by default.
+/// Minimum length of an interval: the default period of metrics2.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// See the module's documentation.
+/// A histogram; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct Histogram(Histograms<1>);
 
-/// `N` histograms that get a value each at a time. Which is which is for the owner to name.
+/// `N` histograms that record one value each at the same time. The owner assigns meanings to the
+/// indices.
 #[derive(Debug)]
 pub struct Histograms<const N: usize> {
     stripes: Striped<Stripe<N>>,
@@ -68,7 +68,7 @@ impl<const N: usize> Default for Histograms<N> {
     }
 }
 
-/// What some threads counted: the buckets of each histogram.
+/// The counts of some threads: the buckets of each histogram.
 #[derive(Debug)]
 struct Stripe<const N: usize>([Buckets; N]);
 
@@ -91,7 +91,7 @@ impl Buckets {
 }
 
 impl<const N: usize> Histograms<N> {
-    /// Counts a value of each.
+    /// Records one value in each histogram.
     #[inline]
     pub fn record(&self, values: [u64; N]) {
         if is_on() {
@@ -100,9 +100,8 @@ impl<const N: usize> Histograms<N> {
         }
     }
 
-    /// As [`Histograms::record`], but allocates nothing. Returns false, and counts nothing, if the
-    /// thread's stripe does not exist yet. A caller without another call on its way saves no
-    /// registers.
+    /// As [`Histograms::record`], but does not allocate. If the thread's stripe does not exist,
+    /// returns false and records nothing. A caller that makes no other call saves no registers.
     #[inline]
     pub fn try_record(&self, values: [u64; N]) -> bool {
         if !is_on() {
@@ -113,14 +112,14 @@ impl<const N: usize> Histograms<N> {
         true
     }
 
-    /// All values of one of them since the start; none if there is none of this number.
+    /// Returns all values of one histogram since the start; none if the index is out of range.
     pub fn snapshot(&self, number: usize) -> HistogramSnapshot {
         let mut sum = HistogramSnapshot::default();
         self.add_to(number, &mut sum);
         sum
     }
 
-    /// Adds all values of one of them since the start.
+    /// Adds all values of one histogram since the start to `sum`.
     pub fn add_to(&self, number: usize, sum: &mut HistogramSnapshot) {
         for buckets in self.stripes.all().filter_map(|stripe| stripe.0.get(number)) {
             sum.counts.resize(BUCKETS, 0);
@@ -130,14 +129,14 @@ impl<const N: usize> Histograms<N> {
         }
     }
 
-    /// The values of one of them in the last interval that has ended. See [`Intervals`].
+    /// Returns the values of one histogram in the last interval that has ended. See [`Intervals`].
     pub fn interval(&self, number: usize) -> Interval {
         let intervals = self.intervals.get(number);
         intervals.map_or_else(Interval::default, |intervals| intervals.of(self.snapshot(number)))
     }
 }
 
-/// What was read when the last interval ended.
+/// State at the end of the last interval.
 #[derive(Debug)]
 struct Past {
     ended_at: Instant,
@@ -145,12 +144,12 @@ struct Past {
     interval: HistogramSnapshot,
 }
 
-/// The values of an interval, and how many there ever were.
+/// The values of an interval, and the count of all values.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
-    /// Values since the start.
+    /// Number of values since the start.
     pub total: u64,
-    /// Those of the interval.
+    /// The values of the interval.
     pub values: HistogramSnapshot,
 }
 
@@ -163,13 +162,13 @@ impl Interval {
 }
 
 impl Histogram {
-    /// Counts a value.
+    /// Records a value.
     #[inline]
     pub fn record(&self, value: u64) {
         self.record_n(value, 1);
     }
 
-    /// Counts a value `n` times.
+    /// Records a value `n` times.
     #[inline]
     pub fn record_n(&self, value: u64, n: u64) {
         if is_on() {
@@ -177,23 +176,23 @@ impl Histogram {
         }
     }
 
-    /// Counts a time, in units of 128 ns.
+    /// Records a time, in units of 128 ns.
     #[inline]
     pub fn record_time(&self, time: Duration) {
         self.record(time_units(time));
     }
 
-    /// All values since the start.
+    /// Returns all values since the start.
     pub fn snapshot(&self) -> HistogramSnapshot {
         self.0.snapshot(0)
     }
 
-    /// Adds all values since the start.
+    /// Adds all values since the start to `sum`.
     pub fn add_to(&self, sum: &mut HistogramSnapshot) {
         self.0.add_to(0, sum);
     }
 
-    /// The values of the last interval that has ended. See [`Intervals`].
+    /// Returns the values of the last interval that has ended. See [`Intervals`].
     pub fn interval(&self) -> Interval {
         self.0.interval(0)
     }
@@ -201,13 +200,13 @@ impl Histogram {
 
 /// Divides the values of a histogram, or of a sum of several, into intervals.
 ///
-/// The first interval begins with the first value, and until it has ended it has the values up to
-/// now.
+/// The first interval begins with the first value. Until it has ended, it contains all values so
+/// far.
 #[derive(Debug, Default)]
 pub struct Intervals(Mutex<Option<Box<Past>>>);
 
 impl Intervals {
-    /// The last interval that has ended, where `sum` has all values up to now.
+    /// Returns the last interval that has ended; `sum` contains all values so far.
     pub fn of(&self, sum: HistogramSnapshot) -> Interval {
         self.at(sum, clock::monotonic())
     }
@@ -229,27 +228,27 @@ impl Intervals {
     }
 }
 
-/// A time in the units of [`Histogram::record_time`].
+/// Converts a time to the units of [`Histogram::record_time`].
 #[inline]
 pub fn time_units(time: Duration) -> u64 {
     time_units_of_ns(time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos()))
 }
 
-/// Nanoseconds in the units of [`Histogram::record_time`].
+/// Converts nanoseconds to the units of [`Histogram::record_time`].
 #[inline]
 pub fn time_units_of_ns(ns: u64) -> u64 {
     ns >> TIME_SHIFT
 }
 
-/// The bucket of a value: below [`BUCKETS`].
+/// Returns the bucket of a value, below [`BUCKETS`].
 #[inline]
 pub(crate) fn bucket_of(value: u64) -> usize {
-    // The power of two above those that have a bucket for each value.
+    // The number of powers of two above those whose values have a bucket each.
     let shift = (value | (2 * SUBS as u64 - 1)).ilog2() - SUB_BITS;
     (shift as usize * SUBS + length::index(value >> shift)).min(BUCKETS - 1)
 }
 
-/// The least and the greatest value of a bucket.
+/// Returns the least and the greatest value of a bucket.
 fn bounds_of(bucket: usize) -> (u64, u64) {
     let Some(shift) = (bucket / SUBS).checked_sub(1) else { return (bucket as u64, bucket as u64) };
     let low = ((bucket - shift * SUBS) as u64) << shift;
@@ -259,12 +258,12 @@ fn bounds_of(bucket: usize) -> (u64, u64) {
 /// How often each value was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot {
-    /// One count for each bucket, or none at all.
+    /// One count per bucket; empty if there are no values.
     counts: Vec<u64>,
 }
 
 impl HistogramSnapshot {
-    /// The values of buckets that have any.
+    /// Makes a snapshot from the nonempty buckets.
     pub(crate) fn of_buckets(buckets: &[(usize, u64)]) -> Self {
         let mut counts = if buckets.is_empty() { Vec::new() } else { vec![0; BUCKETS] };
         for &(bucket, count) in buckets {
@@ -273,12 +272,12 @@ impl HistogramSnapshot {
         Self { counts }
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Adds the values of another.
+    /// Adds the values of another snapshot.
     pub fn add(&mut self, other: &Self) {
         if self.counts.len() < other.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -286,24 +285,24 @@ impl HistogramSnapshot {
         self.counts.iter_mut().zip(&other.counts).for_each(|(to, from)| *to += from);
     }
 
-    /// The values that an earlier snapshot did not have.
+    /// Returns the values that an earlier snapshot did not contain.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut counts = self.counts.clone();
         counts.iter_mut().zip(&earlier.counts).for_each(|(to, from)| *to = to.saturating_sub(*from));
         Self { counts }
     }
 
-    /// The least value, as the least of its bucket; 0 without values.
+    /// Returns the lower bound of the least value's bucket; 0 without values.
     pub fn min(&self) -> u64 {
         self.counts.iter().position(|&count| count > 0).map_or(0, |bucket| bounds_of(bucket).0)
     }
 
-    /// The greatest value, as the greatest of its bucket; 0 without values.
+    /// Returns the upper bound of the greatest value's bucket; 0 without values.
     pub fn max(&self) -> u64 {
         self.counts.iter().rposition(|&count| count > 0).map_or(0, |bucket| bounds_of(bucket).1)
     }
 
-    /// The mean of the middles of the buckets; 0 without values.
+    /// Returns the mean, computed from the middles of the buckets; 0 without values.
     pub fn mean(&self) -> f64 {
         let count = self.count();
         if count == 0 {
@@ -313,8 +312,8 @@ impl HistogramSnapshot {
         sum / count as f64
     }
 
-    /// The value that a part (0 to 1) of all values does not exceed, as the middle of its bucket; 0
-    /// without values.
+    /// Returns the value that a fraction (0 to 1) of all values does not exceed, as the middle of
+    /// its bucket; 0 without values.
     pub fn quantile(&self, part: f64) -> u64 {
         let wanted = length::whole((self.count() as f64 * part).ceil().max(1.0));
         let mut seen = 0;
@@ -327,8 +326,8 @@ impl HistogramSnapshot {
         0
     }
 
-    /// How many values do not exceed `value`; those of the bucket of `value` are counted by where
-    /// the middle of the bucket lies.
+    /// Returns the number of values that do not exceed `value`. The bucket of `value` counts if its
+    /// middle does not exceed `value`.
     pub fn count_upto(&self, value: u64) -> u64 {
         self.filled().filter(|(bucket, _)| middle_of(*bucket) <= value as f64).map(|(_, count)| count).sum()
     }

@@ -1,23 +1,23 @@
-//! [`Ledger`]: the slow requests of the last while, each with what its time went to.
+//! [`Ledger`]: the recent slow requests, with the causes of their time.
 //!
-//! A request is kept if it took [as long as the setting says](LedgerConfig::slow), or if it is one
-//! of the slowest of its minute, whatever that is. So there is always something to look at, and a
-//! server that is fast throughout shows what its slowest requests wait for.
+//! A request is kept if it took at least [the threshold](LedgerConfig::slow), or if it is one of
+//! the slowest of its minute. So the ledger is never empty, and a fast server shows what its
+//! slowest requests wait for.
 //!
 //! # Cost
-//! The end of each request compares its time with one number, the *bar*, which changes a few times
-//! a minute. Only a request above it takes the ledger's lock and allocates. The bar rises as the
-//! minute's list fills, so a server under load takes the lock about `N log(requests)` times a
-//! minute. If all requests are slow, the lock is taken by each; a request that does not get it at
-//! once is not kept, and counted as left out.
+//! At the end of each request, its time is compared with one number, the *bar*, which changes a few
+//! times a minute. Only a request at or above the bar takes the ledger's lock and allocates. The
+//! bar rises as the minute's list fills, so a server under load takes the lock about `N
+//! log(requests)` times a minute. If all requests are slow, each of them tries the lock; a request
+//! that does not get it immediately is not kept, and counted as left out.
 //!
-//! # What the server was doing
-//! A request that is kept takes along the [activities](crate::activity) beside which it ran and the
-//! [conditions](crate::conditions) around it. Time that nothing explains is divided by them into
-//! computing and waiting for a processor ([`Ledger::look_around`]).
+//! # Background work
+//! A kept request includes the [activities](crate::activity) that overlap it and the
+//! [conditions](crate::conditions) during it. The conditions divide time without a recorded wait
+//! into computing and waiting for a processor ([`Ledger::look_around`]).
 //!
 //! # Bounds
-//! Two rings of [`LedgerConfig::kept`] requests, whose texts [were cut](RequestDetail::cut) to
+//! Two rings of [`LedgerConfig::kept`] requests, whose texts [are cut](RequestDetail::cut) to
 //! [`TEXT_BYTES_MAX`] bytes.
 
 use std::collections::VecDeque;
@@ -34,22 +34,22 @@ use crate::histogram::{Histogram, time_units};
 use crate::is_on;
 use crate::waits::{self, Cause, SlowRead, Waits};
 
-/// The longest text of a request that is kept.
+/// Limit of a text of a kept request.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// The longest part of a row that is kept.
+/// Limit of the part of a row that is kept.
 pub const ROW_BYTES_MAX: usize = 64;
-/// The slowest requests that are kept of a minute.
+/// Number of slowest requests that are kept per minute.
 const SLOWEST_OF_MINUTE: usize = 10;
-/// Lines of slow requests in the log in a second.
+/// Limit of log lines of slow requests per second.
 const LINES_MAX: u32 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What is kept.
+/// Settings of a ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerConfig {
-    /// Requests that take so long are kept.
+    /// Requests that take at least this long are kept.
     pub slow: Duration,
-    /// How many requests are kept in each ring.
+    /// Number of requests in each ring.
     pub kept: usize,
 }
 
@@ -59,21 +59,21 @@ impl Default for LedgerConfig {
     }
 }
 
-/// What a request was, for one that is kept.
+/// Description of a kept request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestDetail {
-    /// The region's name, or empty if it is of none or of several.
+    /// The region's name; empty for no region or several.
     pub region: String,
-    /// The beginning of the row.
+    /// The start of the row.
     pub row: Vec<u8>,
-    /// What else there is to say: actions of a batch, the scanner.
+    /// Other details: actions of a batch, the scanner.
     pub text: String,
     /// The actions of a multi.
     pub actions: ActionCounts,
 }
 
 impl RequestDetail {
-    /// Cuts what a client may have made long.
+    /// Cuts texts whose length the client decides.
     pub fn cut(&mut self) {
         self.row.truncate(ROW_BYTES_MAX);
         for text in [&mut self.region, &mut self.text] {
@@ -83,7 +83,7 @@ impl RequestDetail {
     }
 }
 
-/// How many actions of each kind a multi has.
+/// Number of actions of each kind in a multi.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActionCounts {
     /// Gets.
@@ -94,31 +94,31 @@ pub struct ActionCounts {
     pub service_calls: u32,
 }
 
-/// An activity of the server while a request ran.
+/// An activity of the server during a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActivityBeside {
     /// What it is.
     pub kind: ActivityKind,
-    /// Of which region, file or table.
+    /// The region, file or table.
     pub subject: String,
-    /// How much of the request's time it took.
+    /// The overlap with the request's time.
     pub overlap: Duration,
-    /// How long it took, so far if it ran on.
+    /// Its duration, up to the end of the request if it is still running.
     pub took: Duration,
-    /// Whether it ran on when the request ended.
+    /// Whether it was still running when the request ended.
     pub runs: bool,
     /// Why it failed; empty if it did not.
     pub error: String,
 }
 
-/// What the server was doing while a request ran.
+/// What else the server did during a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Flushes, compactions and the like, the longest overlap first.
+    /// Background work, the longest overlap first.
     pub activities: Vec<ActivityBeside>,
-    /// Processors, page faults, evictions.
+    /// Processor time, page faults, evictions.
     pub conditions: Conditions,
-    /// The longest read of a file, if one took long.
+    /// The longest file read, if it was slow.
     pub slowest_read: Option<SlowRead>,
 }
 
@@ -127,9 +127,9 @@ pub struct Surroundings {
 pub struct SlowRequest {
     /// The method: `Get`.
     pub method: &'static str,
-    /// When its last byte had arrived, in milliseconds since 1970.
+    /// When its last byte arrived, in milliseconds since 1970.
     pub received_ms: i64,
-    /// From then until a thread began it.
+    /// From then until a thread began to run it.
     pub queue_time: Duration,
     /// From then until its reply was ready.
     pub processing_time: Duration,
@@ -141,13 +141,13 @@ pub struct SlowRequest {
     pub client: String,
     /// The client's user.
     pub user: String,
-    /// The Java class of the error that it got; empty if it got none.
+    /// The Java class of its error; empty if it succeeded.
     pub error: &'static str,
-    /// What it was.
+    /// Description of the request.
     pub detail: RequestDetail,
-    /// What the time went to; the sum is `queue_time + processing_time`.
+    /// The causes of its time; the sum is `queue_time + processing_time`.
     pub waits: Waits,
-    /// What the server was doing.
+    /// What else the server did.
     pub surroundings: Surroundings,
 }
 
@@ -158,24 +158,24 @@ impl SlowRequest {
     }
 }
 
-/// See the module's documentation.
+/// The ledger; see the module's documentation.
 #[derive(Debug)]
 pub struct Ledger {
     kept: usize,
-    /// A request of this many nanoseconds or more is slow.
+    /// Time in nanoseconds from which a request is slow.
     slow_ns: AtomicU64,
-    /// Requests below this many nanoseconds are not looked at.
+    /// Time in nanoseconds below which a request is not kept.
     bar_ns: AtomicU64,
     rings: Mutex<Rings>,
     slow: AtomicU64,
     left_out: AtomicU64,
-    /// How long the slow requests waited for each cause.
+    /// Waiting times of the slow requests by cause.
     causes: [Histogram; Cause::ALL.len()],
     conditions: ConditionHistory,
     lines: Mutex<LinesOfSecond>,
 }
 
-/// How many lines the log has of the second that began then.
+/// Number of log lines in the second that began at `began_at`.
 #[derive(Debug)]
 struct LinesOfSecond {
     began_at: Instant,
@@ -200,7 +200,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// A ledger without requests.
+    /// An empty ledger.
     pub fn new(config: LedgerConfig) -> Self {
         let rings = Rings {
             slow: VecDeque::new(),
@@ -221,14 +221,14 @@ impl Ledger {
         }
     }
 
-    /// The samples of the machine and the process. To be taken each second.
+    /// The samples of the machine and the process. One must be taken every second.
     pub fn conditions(&self) -> &ConditionHistory {
         &self.conditions
     }
 
-    /// Looks at what the server was doing since `received_at`, for a request that ends now on this
-    /// thread and took `total`; and gives the part of that time that `waits` does not explain its
-    /// causes.
+    /// Returns what else the server did since `received_at`, for a request that ends now on this
+    /// thread and took `total`. Assigns causes to the part of `total` that `waits` does not
+    /// explain.
     pub fn look_around(&self, received_at: Instant, total: Duration, waits: &mut Waits) -> Surroundings {
         let now = clock::monotonic();
         let unexplained = total.saturating_sub(waits.sum());
@@ -252,13 +252,13 @@ impl Ledger {
         Surroundings { activities, conditions, slowest_read: waits::slowest_read(received_at) }
     }
 
-    /// Whether a request that took this number of nanoseconds is kept.
+    /// Returns true if a request that took this number of nanoseconds must be kept.
     #[inline]
     pub fn wants(&self, total_ns: u64) -> bool {
         is_on() && total_ns >= self.bar_ns.load(Relaxed)
     }
 
-    /// Keeps a request that the ledger [wants](Ledger::wants).
+    /// Keeps a request for which [`Ledger::wants`] returned true.
     pub fn keep(&self, request: SlowRequest) {
         let is_slow = request.total_time() >= self.config().slow;
         if is_slow {
@@ -281,7 +281,7 @@ impl Ledger {
         self.bar_ns.store(ns(bar.min(self.config().slow)), Relaxed);
     }
 
-    /// Whether a request is slow and gets a line of the log: [`LINES_MAX`] a second do.
+    /// Returns true if the request is slow and may be logged: at most [`LINES_MAX`] are per second.
     pub fn takes_line(&self, request: &SlowRequest) -> bool {
         if request.total_time() < self.config().slow {
             return false;
@@ -294,8 +294,8 @@ impl Ledger {
         second.lines <= LINES_MAX
     }
 
-    /// Starts a new minute if the old one is over, so that the bar of a busy minute does not hold
-    /// in a quiet one. To be called now and then.
+    /// Starts a new minute if the current one is over, so that the bar of a busy minute does not
+    /// apply in a quiet one. Must be called regularly.
     pub fn tick(&self) {
         let mut rings = self.rings.lock();
         if rings.end_minute(clock::monotonic(), self.kept) {
@@ -303,49 +303,50 @@ impl Ledger {
         }
     }
 
-    /// The requests above the threshold, the newest first.
+    /// Returns the requests above the threshold, the newest first.
     pub fn slow_requests(&self) -> Vec<SlowRequest> {
         self.rings.lock().slow.iter().rev().cloned().collect()
     }
 
-    /// The slowest requests of this minute, the slowest first, then those of the minutes before.
+    /// Returns the slowest requests of this minute, the slowest first, then those of earlier
+    /// minutes.
     pub fn slowest_requests(&self) -> Vec<SlowRequest> {
         let rings = self.rings.lock();
         rings.minute.iter().chain(rings.slowest.iter().rev()).cloned().collect()
     }
 
-    /// Forgets the requests above the threshold.
+    /// Removes the requests above the threshold.
     pub fn clear(&self) {
         self.rings.lock().slow.clear();
     }
 
-    /// The number of requests above the threshold, and of requests that were not kept since others
-    /// were being kept.
+    /// Returns the number of requests above the threshold, and of those left out because other
+    /// requests were being kept.
     pub fn counts(&self) -> (u64, u64) {
         (self.slow.load(Relaxed), self.left_out.load(Relaxed))
     }
 
-    /// How long slow requests waited for each cause, each that waited for it.
+    /// Returns the waiting times of slow requests by cause, without zeros.
     pub fn causes(&self) -> impl Iterator<Item = (Cause, &Histogram)> {
         Cause::ALL.into_iter().zip(&self.causes)
     }
 
-    /// What is kept.
+    /// Returns the current settings.
     pub fn config(&self) -> LedgerConfig {
         LedgerConfig { slow: Duration::from_nanos(self.slow_ns.load(Relaxed)), kept: self.kept }
     }
 
-    /// Changes what is slow, for requests that end from now on.
+    /// Sets the threshold for requests that end from now on.
     pub fn set_slow(&self, slow: Duration) {
         self.slow_ns.store(ns(slow), Relaxed);
-        // The next request sets it to no more than this.
+        // The next kept request raises the bar, at most to the threshold.
         self.bar_ns.store(0, Relaxed);
     }
 }
 
 impl Rings {
-    /// Adds a request to the slowest of this minute if it is one of them; returns the time from
-    /// which the next one is.
+    /// Adds a request to the slowest of this minute if it is one of them. Returns the new bar of
+    /// this list.
     fn add_to_minute(&mut self, request: SlowRequest, now: Instant, kept: usize) -> Duration {
         self.end_minute(now, kept);
         let at = self.minute.partition_point(|other| other.total_time() >= request.total_time());
@@ -472,7 +473,7 @@ mod tests {
         let around = ledger.look_around(received_at, total, &mut waits);
         drop(flush);
         assert_eq!(waits.sum(), total);
-        // On a busy machine the thread also waited for a processor after its sleep.
+        // On a busy machine the thread also waits for a processor after its sleep.
         let unexplained = waits.of(Cause::Unexplained) + waits.of(Cause::Processor);
         assert!(unexplained > total / 2, "it slept: {waits:?}");
         let beside = around.activities.iter().find(|a| a.subject == "of the ledger's test").unwrap();

@@ -1,27 +1,27 @@
-//! Counters, histograms and the records that monitoring reads. Knows no room of HBase; every room
-//! may use it.
+//! Counters, histograms and the records that monitoring reads. Independent of all other parts of
+//! the server, and usable by all of them.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`activity`] | what the server does besides requests |
-//! | [`conditions`] | processors taken away, page faults and evictions around a slow request |
-//! | [`sparse`] | distributions of what is rare |
-//! | [`striped`] | a value for each of some threads: no core waits for another to count |
-//! | [`counter`] | counts since the start |
+//! | [`activity`] | the server's background work |
+//! | [`conditions`] | stolen processor time, page faults and evictions during a slow request |
+//! | [`sparse`] | distributions of rare values |
+//! | [`striped`] | a value per group of threads, so that cores do not contend to count |
+//! | [`counter`] | counters since the start |
 //! | [`histogram`] | distributions of times and sizes |
-//! | [`meter`] | the rate of a count over the last minutes |
-//! | [`waits`] | what a request's time went to |
-//! | [`ledger`] | the slow requests of the last while |
+//! | [`meter`] | the rate of a counter over the last minutes |
+//! | [`waits`] | the causes of a request's time |
+//! | [`ledger`] | the recent slow requests |
 //! | [`slow_log`] | HBase's log of slow and large responses |
-//! | [`record`] | what a source tells, by HBase's names |
+//! | [`record`] | the metrics of a source, by HBase's names |
 //! | [`registry`] | the sources of a process |
-//! | [`sink`] | records as `/jmx` and `/prometheus` show them, and sinks that write at a period |
+//! | [`sink`] | `/jmx`, `/prometheus`, and sinks that write periodically |
 //!
-//! A room counts on its own threads. A sink reads the sums when an operator asks. The two share
-//! nothing but memory that the one writes and the other reads, so a scrape holds up no request.
+//! A component counts on its own threads. A sink reads the sums on demand. The two share only
+//! memory that the one writes and the other reads, so a scrape delays no request.
 //!
-//! With the feature `metrics-off` nothing is recorded, and every figure is 0 ([`is_on`]). It is for
-//! measuring what recording costs, and for nothing else.
+//! With the feature `metrics-off` nothing is recorded, and every value is 0 ([`is_on`]). The
+//! feature is only for measuring the cost of recording.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -51,11 +51,11 @@ pub use self::slow_log::{SlowLog, SlowLogConfig};
 pub use self::sparse::SparseHistogram;
 pub use self::waits::{Cause, Waits};
 
-/// Whether anything is recorded: false with the feature `metrics-off`.
+/// Returns true if metrics are recorded: false with the feature `metrics-off`.
 ///
-/// The compiler does not know the answer with that feature. So it inlines as it does without it: a
-/// build in which the code of metrics is absent is inlined differently in places that have no
-/// metrics, and that changes more than the metrics themselves. Each question costs three or four
+/// With that feature, the value is opaque to the compiler, so it inlines as in a build without the
+/// feature. A build without the metrics code would be inlined differently in places that have no
+/// metrics, which changes more than the metrics themselves. Each call costs three or four
 /// instructions with the feature, and none without it.
 #[inline(always)]
 pub fn is_on() -> bool {

@@ -1,9 +1,9 @@
-//! [`Meter`]: the rate of a count, in the mean and over the last minutes (HBase's `MeterImpl`,
-//! which is Dropwizard's).
+//! [`Meter`]: the rate of a count, as mean and over the last minutes (HBase's `MeterImpl`, which is
+//! Dropwizard's).
 //!
 //! A rate over minutes is a moving average: each [`TICK`] it moves towards the rate of that tick by
-//! `1 - e^(-tick / minutes)`. The meter is asked now and then and not by every event, so the ticks
-//! that went by are made up for when it is asked, with the events spread evenly over them.
+//! `1 - e^(-tick / minutes)`. The meter is updated when it is read, not by every event: a read
+//! makes up for the ticks since the previous one, with the events spread evenly over them.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::record::Record;
 const TICK: Duration = Duration::from_secs(5);
 /// The minutes of the averages.
 const MINUTES: [f64; 3] = [1.0, 5.0, 15.0];
-/// Ticks that are made up for at most: after 4 hours without events every average is 0.
+/// Limit of ticks that a read makes up for: after 4 hours without events every average is 0.
 const TICKS_MAX: u64 = 2880;
 
-/// See the module's documentation.
+/// A meter; see the module's documentation.
 #[derive(Debug)]
 pub struct Meter(Mutex<State>);
 
@@ -28,32 +28,32 @@ struct State {
     ticked_at: Instant,
     /// The count at the last tick.
     counted: u64,
-    /// Events a second; `None` before the first tick.
+    /// Events per second; `None` before the first tick.
     rates: Option<[f64; 3]>,
-    /// Events a second between the last two ticks.
+    /// Events per second between the last two ticks.
     last: f64,
 }
 
-/// What a meter shows.
+/// The rates of a meter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MeterRates {
     /// Events since the start.
     pub count: u64,
-    /// Events a second since the start.
+    /// Events per second since the start.
     pub mean: f64,
-    /// Events a second over the last 1, 5 and 15 minutes.
+    /// Events per second over the last 1, 5 and 15 minutes.
     pub minutes: [f64; 3],
-    /// Events a second over the last period, which is a few seconds at least.
+    /// Events per second over the last period, which is at least a few seconds.
     pub last: f64,
 }
 
 impl Meter {
-    /// A meter of a count that is 0 now.
+    /// A meter of a count that is currently 0.
     pub fn new(now: Instant) -> Self {
         Self(Mutex::new(State { began_at: now, ticked_at: now, counted: 0, rates: None, last: 0.0 }))
     }
 
-    /// The rates, when the count is `count`. A count that has become less begins again.
+    /// Returns the rates for the current `count`. A count that has decreased starts again.
     pub fn rates(&self, count: u64, now: Instant) -> MeterRates {
         let mut state = self.0.lock();
         state.tick(count, now);
@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-/// The averages one tick later.
+/// Returns the averages after one more tick.
 fn moved(mut rates: [f64; 3], towards: f64) -> [f64; 3] {
     for (average, minutes) in rates.iter_mut().zip(MINUTES) {
         *average += (1.0 - (-TICK.as_secs_f64() / 60.0 / minutes).exp()) * (towards - *average);
@@ -92,7 +92,7 @@ fn moved(mut rates: [f64; 3], towards: f64) -> [f64; 3] {
 }
 
 impl Record {
-    /// Adds the metrics into which HBase takes a meter apart.
+    /// Adds the metrics that HBase makes of a meter.
     pub fn meter(&mut self, name: &str, description: &'static str, rates: &MeterRates) -> &mut Self {
         let [one, five, fifteen] = rates.minutes;
         self.gauge(format!("{name}_count"), description, rates.count);
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!((rates.mean, rates.minutes), (10.0, [10.0; 3]), "the first tick sets them");
         assert_eq!(rates.last, 10.0);
         let rates = meter.rates(50, start + Duration::from_secs(65));
-        // e^-1 of it is left after a minute without events.
+        // e^-1 of it remains after a minute without events.
         assert!((rates.minutes[0] - 10.0 / std::f64::consts::E).abs() < 1e-9, "{rates:?}");
         assert!(rates.minutes[0] < rates.minutes[1] && rates.minutes[1] < rates.minutes[2], "{rates:?}");
         let rates = meter.rates(50, start + Duration::from_secs(1 << 40));

@@ -1,11 +1,12 @@
-//! [`Record`]: what a source tells when it is read, in the model of Hadoop's metrics2.
+//! [`Record`]: the metrics of a source, in the model of Hadoop's metrics2.
 //!
-//! A record is a set of metrics that belong together, with tags that say what they are of. HBase
+//! A record is a set of metrics that belong together, with tags that identify their subject. HBase
 //! shows a record as one bean of `/jmx` and as one prefix of names in `/prometheus`. So a record
 //! has both names: [`Record::bean`] and [`Record::name`], which differ only for RPC.
 //!
-//! The Java platform has beans of its own, such as `java.lang:type=Runtime`, which tools read from
-//! every Java server. A record can be such a bean too ([`Origin::Platform`]); only `/jmx` shows it.
+//! The Java platform has further beans, such as `java.lang:type=Runtime`, which tools read from
+//! every Java server. A record can also be such a bean ([`Origin::Platform`]); only `/jmx` shows
+//! it.
 
 use std::borrow::Cow;
 
@@ -16,33 +17,33 @@ use crate::histogram::{HistogramSnapshot, Interval, TIME_UNITS_PER_MS};
 /// The value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// A count since the start. It never decreases.
+    /// A count since the start, which never decreases.
     Counter(u64),
-    /// A size or a number of things now.
+    /// A current size or number of things.
     Gauge(i64),
-    /// A ratio, a rate or a mean now.
+    /// A current ratio, rate or mean.
     Real(f64),
 }
 
 /// One metric of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// The name by HBase's spelling, `readRequestCount`.
+    /// The name in HBase's spelling, `readRequestCount`.
     pub name: Cow<'static, str>,
-    /// What it counts, one line without a full stop.
+    /// What it counts, as one line without a full stop.
     pub description: Cow<'static, str>,
     /// The value when the source was read.
     pub value: Value,
 }
 
-/// What shows a record in a Java server, which decides how `/jmx` names it.
+/// The part of a Java server that shows a record, which decides its name in `/jmx`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// metrics2: a bean of the domain `Hadoop`, with the tags that every record has.
+    /// metrics2: a bean of the domain `Hadoop`, with the tags of every record.
     #[default]
     Metrics2,
-    /// The Java platform. Tags and metrics are attributes by their bare names; metrics next to each
-    /// other named `a.x` and `a.y` are the members of an attribute `a`.
+    /// The Java platform. Tags and metrics are attributes by their bare names; adjacent metrics
+    /// named `a.x` and `a.y` are the members of an attribute `a`.
     Platform {
         /// The domain of the bean's name: `java.lang`.
         domain: &'static str,
@@ -51,29 +52,28 @@ pub enum Origin {
     },
 }
 
-/// What every ObjectName of HBase's metrics begins with.
+/// Prefix of every ObjectName of HBase's metrics.
 const HBASE_BEANS: &str = "Hadoop:service=HBase,";
 
-/// What a source tells. See the module's documentation.
+/// The metrics of a source; see the module's documentation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// What shows it.
+    /// What shows it in a Java server.
     pub origin: Origin,
     /// The name that prefixes its metrics in `/prometheus`: `Server`.
     pub name: Cow<'static, str>,
-    /// The kind of process or part that it describes: `regionserver`, `master` or `jvm`. Shown as
-    /// `tag.Context`.
+    /// The kind of process or part: `regionserver`, `master` or `jvm`. Shown as `tag.Context`.
     pub context: &'static str,
     /// The rest of the bean's name after `Hadoop:service=HBase,`, or after the platform's domain:
     /// `name=RegionServer,sub=Server`.
     pub bean: Cow<'static, str>,
-    /// More tags, by HBase's spelling, without those that every record has.
+    /// Further tags, in HBase's spelling, without those of every record.
     pub tags: Vec<(Cow<'static, str>, String)>,
-    /// The metrics. No name is there twice.
+    /// The metrics, with unique names.
     pub metrics: Vec<Metric>,
 }
 
-/// Percentiles of HBase's histograms: the suffix of the name, and the part of the values below.
+/// Percentiles of HBase's histograms: the name's suffix and the quantile.
 const PERCENTILES: [(&str, f64); 8] = [
     ("_25th_percentile", 0.25),
     ("_median", 0.5),
@@ -85,13 +85,13 @@ const PERCENTILES: [(&str, f64); 8] = [
     ("_99.9th_percentile", 0.999),
 ];
 
-/// The upper ends of the ranges of a MutableTimeHistogram, in milliseconds.
+/// Upper bounds of the ranges of a MutableTimeHistogram, in milliseconds.
 const TIME_RANGES_MS: [u64; 14] =
     [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000];
-/// The upper ends of the ranges of a MutableSizeHistogram, in bytes.
+/// Upper bounds of the ranges of a MutableSizeHistogram, in bytes.
 const SIZE_RANGES: [u64; 8] = [10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// Which ranges HBase adds to a histogram, and the unit of its values.
+/// The ranges that HBase adds to a histogram, and the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
     /// MutableHistogram: none. Values are shown as they were recorded.
@@ -121,7 +121,7 @@ impl Record {
         Self { origin: Origin::Platform { domain, class }, ..Self::new(bean, "jvm", bean) }
     }
 
-    /// The ObjectName of its bean.
+    /// Returns the ObjectName of its bean.
     pub fn object_name(&self) -> String {
         match self.origin {
             Origin::Metrics2 => format!("{HBASE_BEANS}{}", self.bean),
@@ -129,7 +129,7 @@ impl Record {
         }
     }
 
-    /// What `/jmx` shows as `modelerType`: for HBase's beans the name without its first key.
+    /// Returns the `modelerType` in `/jmx`: for HBase's beans the name without its first key.
     pub fn modeler_type(&self) -> &str {
         match self.origin {
             Origin::Metrics2 => self.bean.strip_prefix("name=").unwrap_or(&self.bean),
@@ -148,7 +148,7 @@ impl Record {
         self
     }
 
-    /// Adds a count since the start.
+    /// Adds a counter since the start.
     pub fn counter(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -158,7 +158,8 @@ impl Record {
         self.add(name, description, Value::Counter(value))
     }
 
-    /// Adds a size or a number of things. What does not fit an `i64` is shown as its maximum.
+    /// Adds a size or a number of things. A value that does not fit into an `i64` is shown as its
+    /// maximum.
     pub fn gauge(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -188,10 +189,10 @@ impl Record {
         self
     }
 
-    /// Adds the metrics into which HBase takes a histogram apart: the count of all values, and the
+    /// Adds the metrics that HBase makes of a histogram: the count of all values, and the
     /// distribution of the values of an interval. As in HBase (MutableHistogram), names begin with
-    /// an upper case letter whatever `name` does (`queueCallTime` is `QueueCallTime_num_ops`), and
-    /// descriptions with a lower case one.
+    /// an upper case letter whatever the case of `name` (`queueCallTime` becomes
+    /// `QueueCallTime_num_ops`), and descriptions with a lower case one.
     pub fn histogram(&mut self, name: &str, description: &str, ranges: Ranges, of: &Interval) -> &mut Self {
         let unit = match ranges {
             Ranges::Time | Ranges::Millis => TIME_UNITS_PER_MS,
@@ -216,7 +217,7 @@ impl Record {
         self
     }
 
-    /// Adds the count of values in each range that has any.
+    /// Adds the count of values in each nonempty range.
     fn ranges(&mut self, name: &str, kind: &str, ends: &[u64], unit: u64, values: &HistogramSnapshot) {
         let mut low = 0;
         let mut below = 0;
@@ -233,7 +234,7 @@ impl Record {
     }
 }
 
-/// A text whose first letter was changed, if it is an ASCII letter.
+/// Returns the text with its first letter changed, if it is an ASCII letter.
 fn with_first(text: &str, change: fn(&char) -> char) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| change(&first)).into_iter().chain(chars).collect()

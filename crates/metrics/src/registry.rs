@@ -1,4 +1,5 @@
-//! [`Registry`]: the sources of a process. A sink reads them all; no thread collects in advance.
+//! [`Registry`]: the sources of a process. A sink reads all of them on demand; there is no
+//! collecting thread.
 
 use std::sync::Arc;
 
@@ -6,10 +7,10 @@ use parking_lot::RwLock;
 
 use crate::record::Record;
 
-/// Tells what it has counted when it is asked.
+/// A provider of metrics.
 ///
-/// A source reads counters of other threads without a lock that those threads take. It may be
-/// called by several threads at once.
+/// A source reads counters of other threads without a lock that those threads take. Several threads
+/// may call it at the same time.
 pub trait Source: Send + Sync {
     /// Appends its records.
     fn collect(&self, records: &mut Vec<Record>);
@@ -21,14 +22,14 @@ impl<F: Fn(&mut Vec<Record>) + Send + Sync> Source for F {
     }
 }
 
-/// The sources of a process. See the module's documentation.
+/// The sources of a process; see the module's documentation.
 #[derive(Default)]
 pub struct Registry {
     sources: RwLock<Vec<Arc<dyn Source>>>,
 }
 
 impl Registry {
-    /// A registry without sources.
+    /// An empty registry.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -38,7 +39,7 @@ impl Registry {
         self.sources.write().push(source);
     }
 
-    /// The records of all sources, in the order in which they were registered.
+    /// Returns the records of all sources, in the order of registration.
     pub fn collect(&self) -> Vec<Record> {
         let sources = self.sources.read().clone();
         let mut records = Vec::new();

@@ -1,4 +1,4 @@
-//! Sinks: what shows the records of a [`Registry`](crate::Registry) to an operator.
+//! Sinks, which show the records of a [`Registry`](crate::Registry) to operators.
 //!
 //! | module | contents |
 //! |---|---|
@@ -9,13 +9,13 @@
 //! | [`json`] | JSON in the layout of Gson's pretty printer |
 //! | [`number`] | numbers in Java's spelling |
 //! | [`object_name`] | patterns of JMX names |
-//! | [`periodic`] | sinks that write at a period, each on a thread of its own |
+//! | [`periodic`] | sinks that write periodically, each on its own thread |
 //! | [`prometheus`] | the text of `/prometheus` |
 //! | [`properties`] | `hadoop-metrics2.properties` |
 //! | [`slow_requests`] | the ledger as JSON, and as lines of the log |
 //!
-//! A sink reads records and never changes one. The first record of a name decides where two say
-//! something different about it.
+//! A sink reads records and never changes them. If two records of the same name contradict each
+//! other, the first one decides.
 
 pub mod file;
 pub mod ganglia;

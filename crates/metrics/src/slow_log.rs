@@ -1,12 +1,12 @@
 //! [`SlowLog`]: HBase's log of slow and large responses (`SlowLogQueueService`).
 //!
-//! HBase warns of a call that took longer than one setting, or whose reply is larger than another,
-//! and keeps such calls in a ring for `get_slowlog_responses` and `get_largelog_responses` if a
-//! third setting says so. [`crate::Ledger`] is Evenkeel's own and says where the time went; this is
-//! the list that HBase's tools ask for.
+//! HBase warns of a call that took longer than one setting, or whose reply is larger than another.
+//! If a third setting is on, it keeps these calls in a ring for `get_slowlog_responses` and
+//! `get_largelog_responses`. [`crate::Ledger`] is specific to Evenkeel and shows the causes of a
+//! request's time; this module is for HBase's tools.
 //!
-//! A call's end compares two numbers. Only a call above one of them takes the lock. The ring has as
-//! many calls as the ledger's, and their texts are cut as well.
+//! The end of a call compares two numbers. Only a call above one of them takes the lock. The ring's
+//! capacity is that of the ledger's, and texts are cut as there.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -17,12 +17,12 @@ use parking_lot::{Mutex, RwLock};
 use crate::is_on;
 use crate::ledger::SlowRequest;
 
-/// A limit of calls, and that of calls of scans. `None`: no call is above it.
+/// A limit for calls, and one for scans. `None`: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarnLimit {
-    /// Of calls that are not of scans.
+    /// For calls other than scans.
     pub calls: Option<u64>,
-    /// Of calls of scans.
+    /// For scans.
     pub scans: Option<u64>,
 }
 
@@ -32,13 +32,13 @@ impl WarnLimit {
         limit.is_some_and(|limit| value > u128::from(limit))
     }
 
-    /// Values up to this one are above neither limit.
+    /// Returns the largest value that exceeds neither limit.
     fn least(&self) -> u64 {
         [self.calls, self.scans].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 }
 
-/// What is slow, what is large, and how many calls are kept.
+/// Settings of the slow log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowLogConfig {
     /// `hbase.ipc.warn.response.time`: milliseconds of processing.
@@ -47,7 +47,7 @@ pub struct SlowLogConfig {
     pub bytes: WarnLimit,
     /// `hbase.regionserver.slowlog.buffer.enabled`: whether calls are kept.
     pub is_kept: bool,
-    /// `hbase.regionserver.slowlog.ringbuffer.size`: how many.
+    /// `hbase.regionserver.slowlog.ringbuffer.size`: how many calls are kept.
     pub kept: usize,
 }
 
@@ -61,7 +61,7 @@ impl Default for SlowLogConfig {
 /// Why a call is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// It took too long.
+    /// Its processing took too long.
     Slow,
     /// Its reply is too large.
     Large,
@@ -70,7 +70,7 @@ pub enum Excess {
 }
 
 impl Excess {
-    /// As HBase's log names it.
+    /// Returns its name in HBase's log.
     pub fn tag(self) -> &'static str {
         match self {
             Self::Slow => "TooSlow",
@@ -80,11 +80,11 @@ impl Excess {
     }
 }
 
-/// See the module's documentation.
+/// The log; see the module's documentation.
 #[derive(Debug)]
 pub struct SlowLog {
     config: RwLock<SlowLogConfig>,
-    /// Calls up to both are not looked at; the time is in nanoseconds.
+    /// Calls that exceed neither are skipped; the time is in nanoseconds.
     time_least_ns: AtomicU64,
     bytes_least: AtomicU64,
     /// The newest last.
@@ -105,7 +105,7 @@ impl SlowLog {
         Self { config: RwLock::new(config), time_least_ns, bytes_least, calls: Mutex::default() }
     }
 
-    /// Changes what is slow and what is large, for calls that end from now on.
+    /// Sets the limits for calls that end from now on.
     pub fn set_limits(&self, time_ms: WarnLimit, bytes: WarnLimit) {
         let mut config = self.config.write();
         (config.time_ms, config.bytes) = (time_ms, bytes);
@@ -113,7 +113,7 @@ impl SlowLog {
         self.bytes_least.store(bytes.least(), Relaxed);
     }
 
-    /// Whether a call that was processed in this number of nanoseconds may be slow or large.
+    /// Returns true if a call with this processing time may be slow, or with this reply size large.
     #[inline]
     pub fn wants(&self, processing_ns: u64, reply_bytes: u64) -> bool {
         is_on()
@@ -121,7 +121,7 @@ impl SlowLog {
                 || reply_bytes > self.bytes_least.load(Relaxed))
     }
 
-    /// What is excessive of a call. It is kept if it is, and if calls are kept.
+    /// Returns which limits a call exceeds. Keeps the call if it exceeds any and calls are kept.
     pub fn keep(&self, request: &SlowRequest) -> Option<Excess> {
         let config = *self.config.read();
         let is_slow = config.time_ms.is_exceeded(request.method, request.processing_time.as_millis());
@@ -142,19 +142,19 @@ impl SlowLog {
         Some(excess)
     }
 
-    /// The calls, the newest first; none if none are kept.
+    /// Returns the kept calls, the newest first.
     pub fn calls(&self) -> Vec<(SlowRequest, Excess)> {
         self.calls.lock().iter().rev().cloned().collect()
     }
 
-    /// Forgets all calls. Returns whether calls are kept.
+    /// Removes all calls. Returns true if calls are kept.
     pub fn clear(&self) -> bool {
         self.calls.lock().clear();
         self.config.read().is_kept
     }
 }
 
-/// Nanoseconds up to which a time is above neither limit.
+/// Returns the largest time in nanoseconds that exceeds neither limit.
 fn least_ns(time_ms: WarnLimit) -> u64 {
     time_ms.least().saturating_mul(1_000_000)
 }

@@ -1,8 +1,8 @@
 //! [`SparseHistogram`]: a distribution of values that are recorded rarely.
 //!
 //! It has the buckets, units and intervals of a [`Histogram`](crate::Histogram), but keeps only the
-//! buckets that have values, behind a lock: 16 bytes for each. So a table or a server may have one
-//! for everything about its flushes, which come every few seconds at most.
+//! nonempty buckets, behind a lock: 16 bytes each. So a table or a server can have one for
+//! everything about its flushes, which happen every few seconds at most.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use crate::histogram::{HistogramSnapshot, INTERVAL, Interval, bucket_of, time_units};
 use crate::is_on;
 
-/// See the module's documentation.
+/// A histogram; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct SparseHistogram(Mutex<State>);
 
-/// Buckets that have values, in order, and how many.
+/// The nonempty buckets in order, with their counts.
 type Buckets = Vec<(usize, u64)>;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ struct State {
     past: Option<Box<Past>>,
 }
 
-/// What was read when the last interval ended.
+/// State at the end of the last interval.
 #[derive(Debug)]
 struct Past {
     ended_at: Instant,
@@ -34,7 +34,7 @@ struct Past {
 }
 
 impl SparseHistogram {
-    /// Counts a value.
+    /// Records a value.
     pub fn record(&self, value: u64) {
         if !is_on() {
             return;
@@ -47,12 +47,12 @@ impl SparseHistogram {
         }
     }
 
-    /// Counts a time, in units of 128 ns.
+    /// Records a time, in units of 128 ns.
     pub fn record_time(&self, time: Duration) {
         self.record(time_units(time));
     }
 
-    /// All values since the start.
+    /// Returns all values since the start.
     pub fn snapshot(&self) -> HistogramSnapshot {
         HistogramSnapshot::of_buckets(&self.0.lock().counts)
     }
@@ -81,7 +81,7 @@ impl SparseHistogram {
     }
 }
 
-/// The values that an earlier state of the same buckets did not have.
+/// Returns the values that an earlier state of the same buckets did not contain.
 fn since(now: &Buckets, earlier: &Buckets) -> Buckets {
     let before = |bucket: usize| {
         let at = earlier.binary_search_by_key(&bucket, |(bucket, _)| *bucket).ok()?;

@@ -1,13 +1,13 @@
-//! [`Striped`]: one value for each of some threads, summed when it is read.
+//! [`Striped`]: one value per group of threads, summed when it is read.
 //!
-//! A counter that all threads add to is a cache line that all cores fight for. Here each thread
-//! adds to the value of its own stripe. Threads are numbered when they first ask, and the number
-//! picks the stripe, so the threads of connections, which are the first and the busiest, share no
-//! stripe until there are more than [`STRIPES`] of them. Threads that do share one still count
-//! right: the values are atomic.
+//! All cores contend for the cache line of a shared counter. Here each thread adds to the value of
+//! its stripe. A thread gets a number on first use, and the number selects the stripe. The
+//! connection threads, which are the first and the busiest ones, share no stripe until there are
+//! more than [`STRIPES`] of them. Threads that share a stripe still count correctly, because the
+//! values are atomic.
 //!
-//! A stripe is allocated when its first thread comes. A counter of a region that nobody reads costs
-//! its array of pointers.
+//! A stripe is allocated on first use. A counter of a region without reads takes only its array of
+//! pointers.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The number of stripes.
 pub const STRIPES: usize = 16;
 
-/// See the module's documentation.
+/// One value per stripe; see the module's documentation.
 #[derive(Debug)]
 pub struct Striped<T>([OnceLock<Box<T>>; STRIPES]);
 
@@ -28,20 +28,20 @@ impl<T> Default for Striped<T> {
 }
 
 impl<T: Default> Striped<T> {
-    /// The stripe of this thread. Allocates once for each stripe.
+    /// Returns the stripe of this thread. Allocates it on first use.
     #[inline]
     pub fn mine(&self) -> &T {
-        // The remainder tells the compiler that it is in bounds.
+        // The remainder proves to the compiler that the index is in bounds.
         self.0[stripe_of_thread() % STRIPES].get_or_init(Box::default)
     }
 
-    /// The stripe of this thread, if there is one.
+    /// Returns the stripe of this thread, if it is allocated.
     #[inline]
     pub fn existing(&self) -> Option<&T> {
         self.0[stripe_of_thread() % STRIPES].get().map(|boxed| &**boxed)
     }
 
-    /// The stripes that there are.
+    /// Returns the allocated stripes.
     pub fn all(&self) -> impl Iterator<Item = &T> {
         self.0.iter().filter_map(|stripe| stripe.get().map(|boxed| &**boxed))
     }

@@ -1,20 +1,20 @@
-//! [`Waits`]: what a request's time went to, by cause.
+//! [`Waits`]: a request's time, by cause.
 //!
 //! # How a wait finds its request
-//! A thread runs one request at a time. So a room that makes its thread wait notes the wait for the
-//! thread ([`note`], [`time`]), and the end of the request takes what the thread has noted
-//! ([`take`]). The rooms below RPC know no request, and a request that waits for nothing pays one
-//! comparison. A request that changes threads takes its waits along and [adds](Waits::add) what the
-//! next thread noted.
+//! A thread runs one request at a time. So a component that makes its thread wait notes the wait
+//! for the thread ([`note`], [`time`]), and the end of the request takes what the thread has noted
+//! ([`take`]). The components below RPC need no reference to the request, and a request without
+//! waits pays one comparison. A request that moves to another thread takes its waits along and
+//! [adds](Waits::add) those of the next thread.
 //!
 //! # What is counted
-//! Only what takes long once in a while is timed: reading a block, a lock that is not free, the
-//! log. The rest is divided when a slow request is kept, by what the kernel says of its thread
-//! ([`conditions`](crate::conditions)): it computed, or had no processor. [`Cause::Unexplained`] is
-//! the time that is neither: a wait in a place that is not timed.
+//! Only occasional long waits are timed: reading a block, a contended lock, the log. When a slow
+//! request is kept, the remaining time is divided by the kernel's accounting of its thread
+//! ([`conditions`](crate::conditions)) into computing and waiting for a processor.
+//! [`Cause::Unexplained`] is the rest: waits that are not timed.
 //!
 //! A read that took [`SLOW_READ`] is noted with its file ([`note_read`]), and the longest of a
-//! thread is [kept](slowest_read) for the request that ends next on it.
+//! thread is [kept](slowest_read) for the next request that ends on it.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -27,37 +27,37 @@ use crate::is_on;
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// From the last byte of the request until a thread began it: other calls of the connection's
-    /// thread, or a handler's queue.
+    /// From the last byte of the request until a thread began to run it: other calls of the
+    /// connection's thread, or a handler queue.
     Thread,
-    /// For the row's lock.
+    /// The row lock.
     RowLock,
-    /// For a flush or a close to let go of the region's lock.
+    /// The region's lock, held by a flush or a close.
     RegionLock,
-    /// A block read from a file, with its checksum, by its own thread or another one.
+    /// Reading a block from a file, including its checksum, by this thread or another one.
     BlockRead,
-    /// A block decompressed.
+    /// Decompressing a block.
     Decompress,
-    /// Room in the log's queue.
+    /// Space in the log's queue.
     LogQueue,
-    /// The log: the group commit that made the write durable, and the writes before it.
+    /// The log: the group commit that makes the write durable, and the writes before it.
     LogSync,
-    /// Earlier writes of the region, which a write that reads first has to see.
+    /// Earlier writes of the region, which a read-modify-write must see.
     EarlierWrites,
-    /// The write throttle, which holds replies back while MemStores are full.
+    /// The write throttle, which delays replies while MemStores are full.
     Throttle,
-    /// The client to take its reply from the socket.
+    /// The client, until it reads its reply from the socket.
     Socket,
-    /// A processor, which others had: other processes, threads of this one, or the hypervisor.
+    /// A processor, while other processes, threads of this one, or the hypervisor use it.
     Processor,
-    /// Nothing: it computed. Decoding, MemStore, filters and the encoding of the reply are this.
+    /// No wait: the request computed. Includes decoding, MemStore, filters and encoding the reply.
     Computing,
-    /// Time that no part explains.
+    /// Time without a known cause.
     Unexplained,
 }
 
 impl Cause {
-    /// All of them, in the order of their numbers.
+    /// All causes, in the order of their numbers.
     pub const ALL: [Self; 13] = [
         Self::Thread,
         Self::RowLock,
@@ -74,7 +74,7 @@ impl Cause {
         Self::Unexplained,
     ];
 
-    /// Its name in metrics and pages.
+    /// Returns its name in metrics and pages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Thread => "thread",
@@ -99,7 +99,7 @@ impl Cause {
 pub struct Waits([u64; Cause::ALL.len()]);
 
 impl Waits {
-    /// No time at all.
+    /// No time.
     pub const NONE: Self = Self([0; Cause::ALL.len()]);
 
     /// Adds time to a cause.
@@ -109,22 +109,22 @@ impl Waits {
         }
     }
 
-    /// Adds the times of another.
+    /// Adds the times of another value.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
 
-    /// The time of a cause.
+    /// Returns the time of a cause.
     pub fn of(&self, cause: Cause) -> Duration {
         Duration::from_nanos(self.0.get(cause as usize).copied().unwrap_or(0))
     }
 
-    /// The time of all causes.
+    /// Returns the time of all causes.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.0.iter().fold(0, |sum, more| sum.saturating_add(*more)))
     }
 
-    /// The causes that took any time, the longest first.
+    /// Returns the causes with a nonzero time, the longest first.
     pub fn by_length(&self) -> Vec<(Cause, Duration)> {
         let mut all: Vec<_> = Cause::ALL.iter().map(|&cause| (cause, self.of(cause))).collect();
         all.retain(|(_, time)| !time.is_zero());
@@ -139,11 +139,11 @@ fn nanos(time: Duration) -> u64 {
 
 thread_local! {
     static NOTED: Cell<Waits> = const { Cell::new(Waits::NONE) };
-    /// Whether there is anything in `NOTED`.
+    /// Whether `NOTED` has a nonzero time.
     static HAS_NOTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Notes that this thread's request waited.
+/// Notes a wait of this thread's request.
 pub fn note(cause: Cause, time: Duration) {
     if !is_on() {
         return;
@@ -154,10 +154,10 @@ pub fn note(cause: Cause, time: Duration) {
     HAS_NOTED.set(true);
 }
 
-/// Reads that take so long are noted with their file.
+/// Reads that take at least this long are noted with their file.
 pub const SLOW_READ: Duration = Duration::from_millis(5);
 
-/// A read of a file that took long.
+/// A slow read of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowRead {
     /// The file.
@@ -187,13 +187,13 @@ fn note_slow_read(file: &str, began_at: Instant, took: Duration) {
     });
 }
 
-/// Takes the longest read of this thread that was noted, if it ended after `since`: an earlier one
-/// was another request's.
+/// Takes the longest noted read of this thread if it ended after `since`; an earlier one belongs to
+/// another request.
 pub fn slowest_read(since: Instant) -> Option<SlowRead> {
     SLOWEST_READ.take().filter(|read| read.ended_at >= since)
 }
 
-/// Notes waits that another thread had noted.
+/// Notes waits that another thread recorded.
 pub fn note_all(waits: &Waits) {
     if !is_on() {
         return;
@@ -215,7 +215,7 @@ pub fn time<T>(cause: Cause, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Takes what this thread has noted since it was last taken.
+/// Takes what this thread has noted since the last call.
 #[inline]
 pub fn take() -> Option<Waits> {
     if !HAS_NOTED.get() {
@@ -225,7 +225,7 @@ pub fn take() -> Option<Waits> {
     Some(NOTED.replace(Waits::NONE))
 }
 
-/// Notes the time from its start until it is dropped.
+/// Notes the time from its creation until it is dropped.
 #[derive(Debug)]
 pub struct Timer {
     cause: Cause,

@@ -4,8 +4,8 @@
 //! `1700000000000 regionserver.Server: Context=regionserver, Hostname=h, regionCount=3`.
 //!
 //! A file stays open. After an error it is opened again in the next round. FileSink's file grows
-//! until somebody moves it away, as in Hadoop; the rolling sink begins a directory for each
-//! interval, named by its beginning in UTC (`202311141200`), and deletes none.
+//! until an operator moves it away, as in Hadoop. The rolling sink creates a directory per
+//! interval, named by its start in UTC (`202311141200`), and deletes none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub struct FileSink {
     file: Option<File>,
 }
 
-/// Appends to a file in the directory of the interval.
+/// Appends to a file in the directory of the current interval.
 #[derive(Debug)]
 pub struct RollingFileSink {
     basepath: PathBuf,
@@ -33,7 +33,7 @@ pub struct RollingFileSink {
 }
 
 impl FileSink {
-    /// A sink that opens the file when it first writes, and creates it then.
+    /// A sink that opens the file, and creates it if necessary, on the first write.
     pub fn new(path: PathBuf) -> Self {
         Self { path, file: None }
     }
@@ -56,7 +56,7 @@ impl Sink for FileSink {
 }
 
 impl RollingFileSink {
-    /// A sink below `basepath`, which it creates.
+    /// A sink that creates its directories below `basepath`.
     pub fn new(basepath: PathBuf, source: String, interval: Duration) -> Self {
         Self { basepath, source, interval, current: FileSink::new(PathBuf::new()) }
     }
@@ -99,7 +99,7 @@ fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-/// `yyyyMMddHHmm` in UTC of the beginning of the interval in which `seconds` lie.
+/// Returns `yyyyMMddHHmm` in UTC for the start of the interval that contains `seconds`.
 fn directory_name(seconds: i64, interval: Duration) -> String {
     let interval = i64::try_from(interval.as_secs()).unwrap_or(i64::MAX).max(1);
     let start = seconds - seconds.rem_euclid(interval);
@@ -108,8 +108,9 @@ fn directory_name(seconds: i64, interval: Duration) -> String {
     format!("{year:04}{month:02}{day:02}{:02}{:02}", minute / 60, minute % 60)
 }
 
-/// Year, month and day of a day since 1970, in the Gregorian calendar. Years are counted from March
-/// here, so that the leap day is a year's last, and in eras of 400 years, which are all alike.
+/// Returns year, month and day of a day since 1970, in the Gregorian calendar. Years are counted
+/// from March here, so that the leap day is the last day of a year, and in eras of 400 years, which
+/// are all alike.
 fn date_of(day: i64) -> (i64, i64, i64) {
     let day = day + 719_468;
     let (era, of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));

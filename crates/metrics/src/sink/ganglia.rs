@@ -25,17 +25,17 @@ const SLOPE_POSITIVE: u32 = 1;
 const SLOPE_BOTH: u32 = 3;
 const TMAX_S: u32 = 60;
 const DMAX_S: u32 = 0;
-/// gmond's buffer for a packet is 1,500 bytes; a name is in its metadata twice.
+/// Limit of a string. gmond's packet buffer is 1,500 bytes, and metadata contains a name twice.
 const STRING_BYTES_MAX: usize = 256;
 
-/// A sink of gmonds.
+/// A sink for gmond servers.
 #[derive(Debug)]
 pub struct GangliaSink {
     servers: Vec<(String, u16)>,
 }
 
 impl GangliaSink {
-    /// A sink that sends to each of these servers. Names are looked up in each round.
+    /// A sink that sends to each of these servers. Host names are resolved in each round.
     pub fn new(servers: Vec<(String, u16)>) -> Self {
         Self { servers }
     }

@@ -1,11 +1,11 @@
 //! [`GraphiteSink`]: lines to Carbon over TCP, `path value seconds`.
 //!
 //! The path is that of Hadoop's sink: prefix, context, name of the record, each tag as
-//! `.name=value`, then the metric. What a line cannot have in a path (blanks, control characters)
-//! is `_`, except in the name of a metric, where Hadoop makes a blank a `.`.
+//! `.name=value`, then the metric. Characters that a path must not contain (blanks, control
+//! characters) become `_`, except that a blank in the name of a metric becomes `.`, as in Hadoop.
 //!
-//! The connection stays open; after an error the next round connects again. What Carbon sends is
-//! not read.
+//! The connection stays open; after an error the next round connects again. Data from Carbon is not
+//! read.
 
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -15,12 +15,12 @@ use crate::record::Record;
 use crate::sink::number::value_text;
 use crate::sink::periodic::{Round, Sink};
 
-/// The limit for one address to accept a connection.
+/// Time limit for one address to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// The limit for each write to make progress.
+/// Time limit for each write to make progress.
 const WRITE_MAX: Duration = Duration::from_secs(5);
 
-/// A sink of Carbon.
+/// A sink for Carbon.
 #[derive(Debug)]
 pub struct GraphiteSink {
     server: (String, u16),
@@ -29,7 +29,7 @@ pub struct GraphiteSink {
 }
 
 impl GraphiteSink {
-    /// A sink that connects when it first writes.
+    /// A sink that connects on the first write.
     pub fn new(server: (String, u16), prefix: String) -> Self {
         Self { server, prefix, connection: None }
     }

@@ -1,11 +1,11 @@
 //! The JSON of `/jmx`, as HBase's JMXJsonServlet writes it.
 //!
 //! Each record is a bean: `name`, `modelerType`, the tags as `tag.X`, then the metrics. Records of
-//! one bean are shown together; an attribute that an earlier record has is left out.
+//! one bean are merged; if an attribute occurs twice, the first one is shown.
 //!
 //! # Errors
-//! The servlet has sent its status before it finds an error, so it answers 200 to everything and
-//! the document tells the error. Verified with the servlet of 2.6.4 in Jetty:
+//! The servlet sends its status before it detects an error, so it answers 200 to everything and the
+//! document contains the error. Verified with the servlet of 2.6.4 in Jetty:
 //!
 //! | request | document |
 //! |---|---|
@@ -15,9 +15,9 @@
 //! | no bean matches | `beans` is empty |
 //!
 //! # The attribute of `get`
-//! Without a `*` it is one name. With one it is a list of regular expressions, of which one has to
-//! be found in the name of an attribute. An expression that cannot be compiled is taken as a name,
-//! so no bean has it.
+//! Without a `*` it is a name. With one it is a list of regular expressions, one of which must
+//! match a part of the attribute's name. An expression that does not compile is taken as a name, so
+//! no bean has it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -29,25 +29,25 @@ use crate::sink::json::JsonWriter;
 use crate::sink::number::value_text;
 use crate::sink::object_name::ObjectPattern;
 
-/// The most regular expressions of one request.
+/// Limit of regular expressions per request.
 const EXPRESSIONS_MAX: usize = 16;
-/// The most bytes that one compiled expression takes, and as much again while it is matched.
+/// Memory limit of a compiled expression, and of its matcher.
 const EXPRESSION_BYTES_MAX: usize = 1 << 18;
 
 /// The parameters of a request, percent-decoded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JmxQuery<'a> {
-    /// The beans to show; all of them without it.
+    /// The beans to show; `None`: all of them.
     pub qry: Option<&'a str>,
-    /// The beans not to show.
+    /// The beans to omit.
     pub excl: Option<&'a str>,
-    /// `<ObjectName>::<attribute>`, in place of `qry` and `excl`.
+    /// `<ObjectName>::<attribute>`, instead of `qry` and `excl`.
     pub get: Option<&'a str>,
-    /// Whether attributes are shown with their descriptions.
+    /// Whether attributes have descriptions.
     pub description: bool,
 }
 
-/// Which attributes of a bean are shown.
+/// The attributes of a bean to show.
 enum Attributes<'a> {
     All,
     Named(&'a str),
@@ -68,11 +68,11 @@ enum Shown<'a> {
     Members(Vec<(&'a str, Value)>),
 }
 
-/// The records of one bean, of which there is one at least.
+/// The records of one bean, at least one.
 type Bean<'a> = (String, Vec<&'a Record>);
 
 impl JmxQuery<'_> {
-    /// The document for these records. `hostname` is shown as a tag of every record.
+    /// Returns the document for these records. `hostname` is a tag of every record.
     pub fn answer(&self, records: &[Record], hostname: &str) -> String {
         let mut json = JsonWriter::default();
         json.begin_object();
@@ -128,7 +128,7 @@ impl JmxQuery<'_> {
         json.end_array();
     }
 
-    /// Returns false if the bean lacks the attribute that was named.
+    /// Returns false if the bean lacks the named attribute.
     fn write_bean(
         &self,
         (name, records): &Bean<'_>,
@@ -171,7 +171,7 @@ impl<'a> Attributes<'a> {
         if !text.contains('*') {
             return Self::Named(text);
         }
-        // As Java splits a list: without the empty items at its end.
+        // Empty items at the end are dropped, as in Java's `split`.
         let items: Vec<&str> = text.trim_end_matches(',').split(',').collect();
         if items.len() > EXPRESSIONS_MAX {
             return Self::Named(text);
@@ -191,7 +191,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Classes such as `\w` are of ASCII, as in Java.
+/// Compiles an expression. Classes such as `\w` are ASCII, as in Java.
 fn compile(expression: &str) -> Result<Regex, regex::Error> {
     let mut builder = RegexBuilder::new(expression);
     builder.unicode(false);
@@ -215,7 +215,7 @@ impl Shown<'_> {
     }
 }
 
-/// JSON has no number for what is not finite: it is shown as a string.
+/// Writes a number. JSON has no number for values that are not finite; they are strings.
 fn write_number(value: Value, json: &mut JsonWriter) {
     match value {
         Value::Real(real) if !real.is_finite() => json.string(&value_text(value)),
@@ -223,7 +223,7 @@ fn write_number(value: Value, json: &mut JsonWriter) {
     }
 }
 
-/// The beans with such names, in the order of their first records.
+/// Returns the beans whose names are wanted, in the order of their first records.
 fn beans_of(records: &[Record], is_wanted: impl Fn(&str) -> bool) -> Vec<Bean<'_>> {
     let mut beans: Vec<Bean<'_>> = Vec::new();
     let mut numbers = std::collections::HashMap::new();
@@ -253,7 +253,7 @@ fn attributes_of<'a>(bean: &'a str, records: &[&'a Record], hostname: &'a str) -
         let mut seen = HashSet::new();
         attributes.retain(|attribute| seen.insert(attribute.name.clone()));
     }
-    // The servlet leaves these out.
+    // The servlet omits these.
     attributes.retain(|attribute| !attribute.name.contains(['=', ' ']));
     attributes
 }

@@ -1,13 +1,13 @@
 //! [`JsonWriter`]: JSON in the layout of Gson's `JsonWriter` with an indent of two spaces, which is
-//! what HBase's `/jmx` sends. Empty objects and arrays have no line of their own.
+//! the layout of HBase's `/jmx`. Empty objects and arrays are on one line.
 
 use std::fmt::Write;
 
-/// Writes one document. The caller balances begins and ends, and names the members of objects.
+/// Writes one document. The caller balances begins and ends, and writes a name before each member.
 #[derive(Debug, Default)]
 pub struct JsonWriter {
     text: String,
-    /// Of each object or array that is open: how many elements it has.
+    /// The number of elements of each open object or array.
     levels: Vec<usize>,
     is_after_name: bool,
 }
@@ -33,7 +33,7 @@ impl JsonWriter {
         self.end(']');
     }
 
-    /// The name of the member that comes next.
+    /// Writes the name of the next member.
     pub fn name(&mut self, name: &str) {
         self.separate();
         quote(name, &mut self.text);
@@ -41,25 +41,25 @@ impl JsonWriter {
         self.is_after_name = true;
     }
 
-    /// A string.
+    /// Writes a string.
     pub fn string(&mut self, value: &str) {
         self.separate();
         quote(value, &mut self.text);
     }
 
-    /// A number, or another value that is JSON as it stands.
+    /// Writes a number, or another value that is valid JSON.
     pub fn literal(&mut self, value: &str) {
         self.separate();
         self.text.push_str(value);
     }
 
-    /// A named string.
+    /// Writes a member with a string value.
     pub fn member(&mut self, name: &str, value: &str) {
         self.name(name);
         self.string(value);
     }
 
-    /// The document.
+    /// Returns the document.
     pub fn finish(self) -> String {
         self.text
     }
@@ -77,7 +77,7 @@ impl JsonWriter {
         self.text.push(bracket);
     }
 
-    /// What stands between the element before and the next one.
+    /// Writes the separator before the next element.
     fn separate(&mut self) {
         if std::mem::take(&mut self.is_after_name) {
             return;
@@ -109,7 +109,7 @@ pub fn quote(value: &str, to: &mut String) {
             '\u{8}' => to.push_str("\\b"),
             '\u{c}' => to.push_str("\\f"),
             c if c < ' ' || c == '\u{2028}' || c == '\u{2029}' => {
-                // A `String` takes all that is written.
+                // Writing to a `String` cannot fail.
                 let _ok = write!(to, "\\u{:04x}", u32::from(c));
             }
             c => to.push(c),

@@ -1,13 +1,13 @@
-//! Numbers in the spelling of Java's `toString`, which scripts that read HBase's pages expect.
+//! Numbers in the format of Java's `toString`, which scripts that read HBase's pages expect.
 
 use crate::record::Value;
 
-/// From here on `Double.toString` writes an exponent.
+/// `Double.toString` writes an exponent from this value on.
 const EXPONENT_FROM: f64 = 1e7;
-/// Below this too.
+/// It also does so below this value.
 const EXPONENT_BELOW: f64 = 1e-3;
 
-/// A value as Java writes it: counters and gauges as integers, reals as doubles.
+/// Formats a value as Java does: counters and gauges as integers, reals as doubles.
 pub fn value_text(value: Value) -> String {
     match value {
         Value::Counter(count) => count.to_string(),
@@ -16,7 +16,7 @@ pub fn value_text(value: Value) -> String {
     }
 }
 
-/// A double as `Double.toString` writes it: `0.95`, `12.0`, `1.0E10`, `NaN`, `-Infinity`.
+/// Formats a double as `Double.toString` does: `0.95`, `12.0`, `1.0E10`, `NaN`, `-Infinity`.
 pub fn double_text(real: f64) -> String {
     let size = real.abs();
     if real.is_nan() {

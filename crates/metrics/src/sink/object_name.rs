@@ -1,26 +1,26 @@
-//! [`ObjectPattern`]: a JMX ObjectName that may be a pattern, as `/jmx` takes it.
+//! [`ObjectPattern`]: a JMX ObjectName, possibly with wildcards, as a parameter of `/jmx`.
 //!
 //! A name is `domain:key=value,key=value`. `*` and `?` in the domain and in values match as in a
-//! shell. A property `*` lets the name have more properties than the pattern. Properties match in
-//! any order. Quoted values are taken as they stand: no bean of ours has one.
+//! shell. A property `*` allows further properties. Properties match in any order. Quoted values
+//! are not unquoted, because no bean of this server has one.
 
 /// A pattern, or a name without wildcards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectPattern {
     domain: String,
     properties: Vec<(String, String)>,
-    /// Whether a name may have more properties.
+    /// Whether a name may have further properties.
     is_open: bool,
 }
 
 impl ObjectPattern {
-    /// The pattern of every name.
+    /// The pattern that matches every name.
     pub fn all() -> Self {
         Self { domain: "*".to_owned(), properties: Vec::new(), is_open: true }
     }
 
-    /// Parses a pattern. The empty text matches every name. `None` if Java calls the text a
-    /// malformed ObjectName.
+    /// Parses a pattern. The empty text matches every name. Returns `None` for a malformed
+    /// ObjectName, as Java defines it.
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::all());
@@ -29,7 +29,7 @@ impl ObjectPattern {
         let mut pattern = Self { domain: domain.to_owned(), properties: Vec::new(), is_open: false };
         for property in list.split(',') {
             if property == "*" {
-                // Twice is malformed.
+                // A second one is malformed.
                 if std::mem::replace(&mut pattern.is_open, true) {
                     return None;
                 }
@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    /// Each was given to stock HBase's servlet.
+    /// Each was tested with stock HBase's servlet.
     #[test]
     fn malformed_names_are_those_of_java() {
         let malformed = ["nonsense", "*", "zz", "a:", "a:type=x,", "a:type,*", "a:type=x,type=y", "a:*,*"];

@@ -1,13 +1,13 @@
-//! [`PeriodicSinks`]: sinks that write the records of a registry at a period.
+//! [`PeriodicSinks`]: sinks that write the records of a registry periodically.
 //!
-//! Each sink has a thread `metrics-sink` of its own, so one that waits for its server holds up no
-//! other, and no thread that counts. A write that fails is logged, then not again until one has
-//! succeeded. A round that panics is logged and the next one follows. A round that takes longer
-//! than the period delays the next; none is made up for.
+//! Each sink has its own thread `metrics-sink`, so a sink that waits for its server delays no other
+//! sink, and no counting thread. A failed write is logged; further failures are not, until a write
+//! succeeds. A panic in a round is logged, and the next round follows. A round that takes longer
+//! than the period delays the next one; missed rounds are not made up for.
 //!
 //! # Bounds
 //! A round holds the records of one collection and their text. Every wait of a sink for a peer has
-//! a limit of its own; the end of [`PeriodicSinks`] waits for the round in progress.
+//! a time limit. Dropping [`PeriodicSinks`] waits for the rounds in progress.
 
 use std::io;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::sink::ganglia::GangliaSink;
 use crate::sink::graphite::GraphiteSink;
 use crate::sink::properties::{SinkSettings, SinkType};
 
-/// What a sink writes in one round.
+/// The data of one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// When the records were collected, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// The name of this machine, a tag of every record.
+    /// The name of this machine, which is a tag of every record.
     pub hostname: &'a str,
     /// The records of metrics2 that the sink's context selects.
     pub records: &'a [&'a Record],
@@ -41,14 +41,14 @@ pub trait Sink: Send {
     /// Writes the records of a round.
     ///
     /// # Errors
-    /// Those of the file or the peer. The next round tries again from the start.
+    /// I/O errors of the file or the peer. The next round retries from the start.
     fn put(&mut self, round: &Round<'_>) -> io::Result<()>;
 }
 
-/// The sinks that run. They end when this is dropped.
+/// The running sinks. Dropping it stops them.
 #[derive(Debug)]
 pub struct PeriodicSinks {
-    /// Threads end when this is dropped.
+    /// Dropping the senders stops the threads.
     stops: Vec<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -61,15 +61,15 @@ struct Runner {
     registry: Arc<Registry>,
     clock: Arc<dyn Clock>,
     hostname: String,
-    /// Whether the last write failed, which was logged.
+    /// Whether the last write failed and was logged.
     is_failing: bool,
 }
 
 impl PeriodicSinks {
-    /// Starts a thread for each of the sinks. Nothing is opened before the first period has passed.
+    /// Starts a thread per sink. Files and connections are opened when the first period has passed.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// I/O errors of starting a thread.
     pub fn start(
         settings: &[SinkSettings],
         registry: &Arc<Registry>,

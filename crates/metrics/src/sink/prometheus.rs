@@ -1,16 +1,16 @@
 //! The text of `/prometheus`: HBase's names and labels in the format of Prometheus, version 0.0.4.
 //!
 //! # Names
-//! The name of a record and that of a metric with its first letter in upper case, divided where a
-//! word ends, and joined by `_` in lower case: `Server` and `regionCount` are
-//! `server_region_count`. Where HBase's name would not be one in Prometheus (it begins with a
-//! digit, or is empty), it begins with `_`.
+//! The name of a record and that of a metric, whose first letter is made upper case, are split into
+//! words, and the words are joined by `_` in lower case: `Server` and `regionCount` become
+//! `server_region_count`. If HBase's name is not valid in Prometheus (it begins with a digit, or is
+//! empty), `_` is prepended.
 //!
-//! # What differs from HBase's text
+//! # Differences from HBase
 //! HBase writes `# HELP` without a name, a `# TYPE` for each sample, and label values without
-//! escapes; parsers refuse each. Here all samples of a name follow one `# TYPE`, no two of them
-//! have the same labels, and what has a special meaning is escaped. The lines are otherwise those
-//! that HBase writes, and in its order.
+//! escapes; parsers reject each of these. Here all samples of a name follow one `# TYPE`, no two of
+//! them have the same labels, and special characters are escaped. Otherwise the lines and their
+//! order are HBase's.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::sink::number::value_text;
 /// The parameters of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PrometheusQuery<'a> {
-    /// Only names that contain this text.
+    /// Selects names that contain this text.
     pub qry: Option<&'a str>,
     /// Whether to write `# HELP`.
     pub description: bool,
@@ -31,7 +31,7 @@ pub struct PrometheusQuery<'a> {
 struct Family<'a> {
     name: Rc<str>,
     metric: &'a Metric,
-    /// The number of the labels, and the value.
+    /// The index of the labels, and the value.
     samples: Vec<(usize, Value)>,
 }
 
@@ -45,7 +45,7 @@ struct Families<'a> {
 }
 
 impl PrometheusQuery<'_> {
-    /// The text for these records. `hostname` is a label of every sample.
+    /// Returns the text for these records. `hostname` is a label of every sample.
     pub fn answer(&self, records: &[Record], hostname: &str) -> String {
         let mut families = Families::default();
         for record in records.iter().filter(|record| record.is_metrics2()) {
@@ -77,7 +77,7 @@ impl<'a> Families<'a> {
         if number == next {
             self.families.push(Family { name, metric, samples: Vec::with_capacity(1) });
         }
-        // A name has as many samples as records have it: one, mostly.
+        // A name has one sample per record that contains it, usually one.
         if let Some(family) = self.families.get_mut(number)
             && family.samples.iter().all(|(known, _)| *known != labels)
         {
@@ -124,8 +124,8 @@ fn sample_text(value: Value) -> String {
     }
 }
 
-/// The labels of a record: its tags, then the two that every record has. Of two with one name the
-/// first counts.
+/// Returns the labels of a record: its tags, then the two of every record. The first of equal names
+/// wins.
 fn labels_of(record: &Record, hostname: &str) -> String {
     let own = record.tags.iter().map(|(name, value)| (&**name, value.as_str()));
     let (mut text, mut seen) = (String::new(), HashSet::new());
@@ -147,14 +147,14 @@ fn word_char(c: char) -> char {
     if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }
 }
 
-/// `name` with `_` before it unless it begins as names do.
+/// Prepends `_` to `name` unless its first character is valid there.
 fn legal_name(name: String) -> String {
     let is_legal = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     if is_legal { name } else { format!("_{name}") }
 }
 
-/// The name of a metric in Prometheus; the module documentation has the rule. Letters are ASCII, as
-/// in HBase's pattern; others divide.
+/// Returns the name of a metric in Prometheus; see the module's documentation. Letters are ASCII,
+/// as in HBase's pattern; other letters separate words.
 pub fn prometheus_name(record: &str, metric: &str) -> String {
     let mut name = String::with_capacity(record.len() + metric.len() + 16);
     let (first, rest) = metric.as_bytes().split_at(metric.len().min(1));
@@ -169,11 +169,12 @@ pub fn prometheus_name(record: &str, metric: &str) -> String {
     legal_name(name)
 }
 
-/// Appends the words of a part of a name, which `before` precedes and `after` follows.
+/// Appends the words of a part of a name; `before` is the byte before the part, `after` the one
+/// after it.
 fn push_words(part: &[u8], after: Option<u8>, before: &mut u8, name: &mut String) {
     let following = part.iter().skip(1).copied().map(Some).chain([after]);
     for (&byte, next) in part.iter().zip(following) {
-        // The first byte of a letter that is not ASCII stands for all of it.
+        // The first byte of a non-ASCII letter represents the whole letter.
         if byte & 0xc0 == 0x80 {
             continue;
         }
@@ -183,7 +184,7 @@ fn push_words(part: &[u8], after: Option<u8>, before: &mut u8, name: &mut String
         if begins_word {
             name.push('_');
         }
-        // A run of `_` divides once.
+        // A run of `_` separates once.
         if byte != b'_' || *before != b'_' {
             name.push(word_char(char::from(byte)));
         }

@@ -1,26 +1,26 @@
-//! [`SinkSettings`]: the sinks that `hadoop-metrics2.properties` asks for.
+//! [`SinkSettings`]: the sinks in `hadoop-metrics2.properties`.
 //!
-//! The file is [`FILES`]' first that a configuration directory has, as in HBase.
+//! The file is the first of [`FILES`] in the configuration directory, as in HBase.
 //!
-//! A sink of HBase is `hbase.sink.NAME.OPTION`; an option that is missing there is looked up as
+//! A sink of HBase is `hbase.sink.NAME.OPTION`. A missing option is looked up as
 //! `*.sink.NAME.OPTION`, whose NAME may have wildcards, and the period also as `hbase.period` and
-//! `*.period`. Only sinks of `hbase` start, as in a process of HBase.
+//! `*.period`. Only sinks of `hbase` start, as in an HBase process.
 //!
 //! | option | of | meaning |
 //! |---|---|---|
 //! | `class` | all | the class of Hadoop's sink |
-//! | `period` | all | seconds between two writes, [`PERIOD_DEFAULT`] without it |
+//! | `period` | all | seconds between two writes; default [`PERIOD_DEFAULT`] |
 //! | `context` | all | only records of this context |
 //! | `filename` | FileSink | the file to append to |
 //! | `basepath` | RollingFileSystemSink | a local directory |
-//! | `source` | same | what the names of files begin with |
+//! | `source` | same | prefix of file names |
 //! | `roll-interval` | same | the interval of a directory, such as `1 hour` |
 //! | `server_host`, `server_port` | GraphiteSink | Carbon |
-//! | `metrics_prefix` | same | what names begin with |
+//! | `metrics_prefix` | same | prefix of names |
 //! | `servers` | GangliaSink31 | hosts with ports, separated by commas or blanks |
 //!
 //! The format is that of Java's properties: `key=value`, `key: value` or `key value`, comments with
-//! `#` and `!`, and lines that go on after a `\`.
+//! `#` and `!`, and continuation lines after a `\`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -30,11 +30,11 @@ use std::time::Duration;
 
 use crate::sink::object_name::wildcard_matches;
 
-/// The files of a configuration directory, of which the first is read.
+/// The files of a configuration directory; only the first that exists is read.
 pub const FILES: [&str; 2] = ["hadoop-metrics2-hbase.properties", "hadoop-metrics2.properties"];
-/// The period of metrics2 by default.
+/// The default period of metrics2.
 pub const PERIOD_DEFAULT: Duration = Duration::from_secs(10);
-/// Longer periods are taken for an error of units.
+/// Longer periods are rejected as mistaken units.
 const PERIOD_MAX_S: u64 = 24 * 60 * 60;
 /// The port of gmond.
 const GANGLIA_PORT: u16 = 8649;
@@ -51,11 +51,11 @@ pub struct SinkSettings {
     pub context: Option<String>,
     /// The time between two writes.
     pub period: Duration,
-    /// What it is, and where it writes.
+    /// Its type and destination.
     pub sink_type: SinkType,
 }
 
-/// What a sink is, and where it writes.
+/// The type and the destination of a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkType {
     /// FileSink: lines appended to one file.
@@ -63,11 +63,11 @@ pub enum SinkType {
         /// The file. Its directory must exist.
         filename: PathBuf,
     },
-    /// RollingFileSystemSink: a directory for each interval.
+    /// RollingFileSystemSink: a directory per interval.
     RollingFile {
-        /// The directory of directories.
+        /// The parent of these directories.
         basepath: PathBuf,
-        /// What the names of files begin with.
+        /// Prefix of file names.
         source: String,
         /// The interval.
         roll_interval: Duration,
@@ -76,7 +76,7 @@ pub enum SinkType {
     Graphite {
         /// Host and port of Carbon.
         server: (String, u16),
-        /// What names begin with.
+        /// Prefix of names.
         prefix: String,
     },
     /// GangliaSink31.
@@ -94,7 +94,7 @@ impl Properties {
     /// Reads the file of a configuration directory; empty if it has none.
     ///
     /// # Errors
-    /// When the file cannot be read, or is not UTF-8.
+    /// I/O errors of reading the file; `InvalidData` if it is not UTF-8.
     pub fn load(config_dir: &Path) -> io::Result<Self> {
         for file in FILES {
             match fs::read_to_string(config_dir.join(file)) {
@@ -106,7 +106,7 @@ impl Properties {
         Ok(Self::default())
     }
 
-    /// Parses the text of a file. Nothing in it is an error; a later line of a key wins.
+    /// Parses the text of a file, which cannot fail. A later line of a key wins.
     pub fn parse(text: &str) -> Self {
         let mut properties = HashMap::new();
         let mut lines = text.lines();
@@ -125,7 +125,7 @@ impl Properties {
         Self(properties)
     }
 
-    /// The sinks to start, by name, and what is wrong with those that cannot.
+    /// Returns the sinks to start, by name, and the problems of those that cannot start.
     pub fn sinks(&self) -> (Vec<SinkSettings>, Vec<String>) {
         let names: BTreeSet<&str> = self.0.keys().filter_map(|key| sink_of(key)).collect();
         let (mut sinks, mut problems) = (Vec::new(), Vec::new());
@@ -208,7 +208,7 @@ impl Properties {
     }
 }
 
-/// The name of the sink that a key of `hbase` is of.
+/// Returns the name of the sink to which a key of `hbase` belongs.
 fn sink_of(key: &str) -> Option<&str> {
     let rest = key.strip_prefix(PREFIX)?.strip_prefix(".sink.")?;
     rest.split_once('.').map(|(name, _)| name).filter(|name| !name.is_empty())
@@ -220,7 +220,7 @@ fn parse_server(text: &str) -> Result<(String, u16), String> {
     Ok((host.to_owned(), port))
 }
 
-/// `1 hour`, `30 minutes`, `1 day`: whole minutes at least.
+/// Parses `1 hour`, `30 minutes`, `1 day`: at least one minute.
 fn parse_interval(text: &str) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -239,7 +239,7 @@ fn ends_with_odd_backslashes(line: &str) -> bool {
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
-/// The key and the value of a line: divided by the first `=`, `:` or blank that no `\` precedes.
+/// Splits a line into key and value, at the first `=`, `:` or blank that is not escaped by `\`.
 fn divide(line: &str) -> (String, String) {
     let (mut key, mut chars) = (String::new(), line.chars());
     while let Some(c) = chars.clone().next() {

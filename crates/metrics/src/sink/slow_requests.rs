@@ -1,7 +1,7 @@
-//! The ledger's requests as JSON, which `/slow.json` serves, and as one line of the log.
+//! The ledger's requests as JSON, which `/slow.json` serves, and as a log line.
 //!
-//! Times are milliseconds with three digits behind the point. A request names only the causes that
-//! took time, the longest first, and only the conditions that are not 0.
+//! Times are milliseconds with three decimals. A request contains only the causes with a nonzero
+//! time, the longest first, and only the conditions that are not 0.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::ledger::{ActionCounts, ActivityBeside, Ledger, SlowRequest};
 use crate::sink::json::JsonWriter;
 use crate::waits::{Cause, Waits};
 
-/// The document: what is kept, and how long slow requests waited for each cause since the start.
+/// Returns the document: the kept requests, and the waiting times of slow requests by cause since
+/// the start.
 pub fn document(ledger: &Ledger) -> String {
     let mut json = JsonWriter::default();
     let (slow, left_out) = ledger.counts();
@@ -130,7 +131,8 @@ fn write_activity(json: &mut JsonWriter, activity: &ActivityBeside) {
     json.end_object();
 }
 
-/// The causes of a request in one line, the longest first: `logSync 120.4ms, computing 0.2ms`.
+/// Formats the causes of a request in one line, the longest first: `logSync 120.4ms, computing
+/// 0.2ms`.
 pub fn causes_line(waits: &Waits) -> String {
     join(
         waits
@@ -140,7 +142,7 @@ pub fn causes_line(waits: &Waits) -> String {
     )
 }
 
-/// What the server was doing, in one line: `flush of t,,1.ab. 80.0ms (runs)`.
+/// Formats what else the server did, in one line: `flush of t,,1.ab. 80.0ms (runs)`.
 pub fn server_line(request: &SlowRequest) -> String {
     let around = &request.surroundings;
     let activities = around.activities.iter().map(|activity| {

@@ -1,4 +1,4 @@
-//! Sinks on records that were made by hand.
+//! Sinks with hand-made records.
 
 mod grammar;
 mod jmx;

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-/// The samples of a text, by name and labels as they are written.
+/// Parses the samples of a text, keyed by name and labels as written.
 ///
 /// # Panics
-/// If the text violates the format: a line that is no sample, `# TYPE` or `# HELP`; a name or label
-/// with other characters; a second `# TYPE` or a second sample of the same labels; samples of a
-/// name that do not follow its `# TYPE`.
+/// If the text violates the format: a line that is not a sample, `# TYPE` or `# HELP`; an invalid
+/// name or label; a second `# TYPE` or a second sample with the same labels; samples of a name that
+/// do not follow its `# TYPE`.
 pub fn samples(text: &str) -> HashMap<String, f64> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line must end");
     let (mut found, mut typed, mut helped) = (HashMap::new(), HashSet::new(), HashSet::new());
@@ -50,7 +50,7 @@ fn sample(line: &str) -> (String, f64) {
     (key, value.parse().unwrap_or_else(|_| panic!("no number: {line}")))
 }
 
-/// What follows the quote that ends a label's value.
+/// Returns the text after the quote that ends a label's value.
 fn after_value(text: &str) -> &str {
     let mut chars = text.chars();
     loop {

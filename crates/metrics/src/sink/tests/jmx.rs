@@ -66,7 +66,7 @@ fn values_are_numbers_or_strings_as_in_the_servlet() {
     assert!(!text.contains("Young"), "a name with a blank is left out");
 }
 
-/// Each outcome was seen on HBase's servlet.
+/// Each outcome was observed with HBase's servlet.
 #[test]
 fn errors_are_told_in_the_document() {
     for malformed in ["nonsense", "a:", "*"] {
@@ -89,7 +89,7 @@ fn get_selects_attributes() {
     let listed = get("Hadoop:*,sub=Server::region.*,total[A-Z].*");
     assert!(listed.contains("regionCount") && listed.contains("totalRequestCount"), "{listed}");
     assert!(!listed.contains("percentFilesLocal"), "{listed}");
-    // A list without an asterisk is one name, and so is what is no expression.
+    // A list without an asterisk is one name, and so is an invalid expression.
     for name in ["queueSize,x", "*x", &"a*,".repeat(100)] {
         assert!(get(&format!("Hadoop:*,sub=IPC::{name}")).contains("ERROR"), "{name}");
     }
@@ -119,7 +119,7 @@ fn records_of_one_bean_are_shown_together() {
 }
 
 proptest! {
-    /// Parameters come from a socket: whatever they are, the answer is JSON.
+    /// Parameters come from a socket: whatever they are, the answer must be JSON.
     #[test]
     fn any_parameters_are_answered_with_json(
         qry in prop::option::of("([a-zA-Z]{0,4}|[*?:=,\"\\\\]){0,6}|\\PC{0,12}"),

@@ -1,4 +1,4 @@
-//! Sinks that write at a period, with files and peers of the test.
+//! Periodic sinks, with files and peers of the test.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
@@ -96,7 +96,8 @@ fn graphite_gets_lines_and_a_second_connection_after_the_first_is_lost() {
     drop(sinks);
 }
 
-/// A peer that accepts and never reads costs its own sink time, and the end does not wait for ever.
+/// A peer that accepts and never reads costs only its sink time, and dropping the sinks does not
+/// wait forever.
 #[test]
 fn a_peer_that_reads_nothing_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -11,7 +11,7 @@ fn text(records: &[Record]) -> String {
     PrometheusQuery { description: true, ..PrometheusQuery::default() }.answer(records, "h")
 }
 
-/// The examples of the specification, and more that HBase's pattern gives.
+/// The examples of the specification, and further ones from HBase's pattern.
 #[test]
 fn names_are_those_of_hbase() {
     let cases = [
