@@ -31,7 +31,7 @@ pub async fn run(zookeeper: &str) -> Result<()> {
     let warm = filter::parse("ValueFilter(>=, 'binary:18')")?;
     let scan = Scan::new().from("sensor-7:12").to("sensor-7:24").filter(warm);
 
-    // The stream asks for the next batch while this one is used. `Scanner::next` does without a
+    // The stream prefetches the next batch while this one is used. `Scanner::next` reads without a
     // stream.
     let mut rows = readings.scan(scan).into_stream();
     while let Some(row) = rows.try_next().await? {

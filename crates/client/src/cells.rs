@@ -1,5 +1,4 @@
-//! Cell blocks of `KeyValueCodec` and `KeyValueCodecWithTags`: `u32 len | KeyValue`, one after the
-//! other.
+//! Cell blocks of `KeyValueCodec` and `KeyValueCodecWithTags`: `u32 len | KeyValue`, repeated.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -45,10 +45,10 @@ pub struct ClientConfig {
     /// `host:port` of the masters or RegionServers that serve as the registry (`hbase.masters`,
     /// `hbase.client.bootstrap.servers`).
     pub bootstrap: Vec<String>,
-    /// The user that calls are made as.
+    /// The user of the calls.
     pub user: String,
-    /// The HBase version that servers are told. A master takes that of a RegionServer's connection
-    /// for the server's own.
+    /// The HBase version that the client reports to servers. A master takes the version of a
+    /// RegionServer's connection for the server's version.
     pub version: String,
     /// Time to connect a socket (`hbase.ipc.client.socket.timeout.connect`).
     pub connect_timeout: Duration,

@@ -95,7 +95,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::NoServer`], [`Error::Connection`] or [`Error::Timeout`] if no server of the
-    /// registry knows it.
+    /// registry returns it.
     pub async fn active_master(&self) -> Result<ServerName> {
         registry::active_master(&self.inner.pool, self.config()).await
     }

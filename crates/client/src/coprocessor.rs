@@ -1,5 +1,5 @@
-//! Calls of coprocessor endpoints: named services of a region or the master, with messages of their
-//! own.
+//! Calls of coprocessor endpoints: named services of a region or the master, with their own
+//! messages.
 //!
 //! ```no_run
 //! # async fn example(table: evenkeel_client::Table) -> evenkeel_client::Result<()> {
@@ -44,7 +44,7 @@ impl Table {
     }
 
     /// Calls [`Table::exec_service`] on each region that has rows between `start` and `stop`, both
-    /// included, one after the other. An empty `stop` is the table's end.
+    /// included, in turn. An empty `stop` is the table's end.
     ///
     /// # Errors
     /// As [`Table::get`], if the regions cannot be read from hbase:meta. Each region has its own

@@ -23,8 +23,7 @@
 //! | [`result`] | [`RowResult`]: the cells of one row |
 //! | [`config`] | [`ClientConfig`]: addresses, timeouts, retries |
 //! | [`status_service`] | calls of a RegionServer to its master |
-//! | [`error`] | [`Error`], which says whether to try again |
-//! | [`status_service`] | a RegionServer's reports to its master |
+//! | [`error`] | [`Error`], which distinguishes retryable failures |
 //! | `batch` | batches of operations: grouped by server, retried by region |
 //! | `cells` | the cells of requests and replies |
 //! | `coprocessor` | calls of coprocessor endpoints |
@@ -35,7 +34,7 @@
 //! | `replica` | timeline-consistent reads, from any replica |
 //! | `retry` | retry limits and backoff |
 //!
-//! # What it promises
+//! # Guarantees
 //!
 //! - **Every wait ends.** `rpc_timeout` bounds a call, including the connect. `operation_timeout`
 //!   bounds an operation with all its lookups and retries. Connects and lookups are single flights;

@@ -1,11 +1,11 @@
 //! The cache of region locations: filled from hbase:meta, and invalidated by servers' exceptions.
 //!
-//! A lookup is HBase's own: a reversed scan of hbase:meta from `table,row,99999999999999`, whose
-//! first row is the region that holds the row; the rows after it are cached too. hbase:meta itself
-//! is found through the registry. Lookups of one table are a single flight: a caller that waited
-//! checks the cache again, or takes the other caller's error if hbase:meta could not be reached.
-//! The operation timeout bounds waiting and lookup together. The cache holds one entry for each
-//! region of the tables in use.
+//! A lookup works as in HBase: it is a reversed scan of hbase:meta from `table,row,99999999999999`,
+//! whose first row is the region that holds the row; the rows after it are cached too. hbase:meta
+//! itself is found through the registry. Lookups of one table are a single flight: a caller that
+//! waited checks the cache again, or takes the other caller's error if hbase:meta could not be
+//! reached. The operation timeout bounds waiting and lookup together. The cache holds one entry for
+//! each region of the tables in use.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -247,7 +247,7 @@ fn moved_to(error: &Error) -> Option<(String, u16)> {
     remote.moved_to.clone().or_else(in_text)
 }
 
-/// What a row of hbase:meta says about a region.
+/// The information about a region in a row of hbase:meta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetaRow {
     pub(crate) region: RegionInfo,

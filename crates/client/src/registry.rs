@@ -62,8 +62,9 @@ pub(crate) async fn meta_server(pool: &Pool, config: &ClientConfig) -> Result<Se
     .await
 }
 
-/// Asks the servers of the bootstrap list in order, and returns what `take` extracts from the first
-/// usable answer. A server that does not answer, sends malformed bytes or does not know is skipped.
+/// Queries the bootstrap servers in order, and returns what `take` extracts from the first usable
+/// answer. Skips a server that does not answer, sends malformed bytes or does not have the
+/// information.
 async fn ask<R: Message + Default, T>(
     pool: &Pool,
     config: &ClientConfig,

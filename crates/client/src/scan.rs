@@ -18,7 +18,7 @@
 //!     println!("{:?}", row.value("f", "name"));
 //! }
 //! // Or as a stream, which asks for the next batch while this one is used.
-//! let rows = table.scan(Scan::new()).into_stream();
+//! // Or as a stream, which prefetches the next batch while this one is used.
 //! # drop(rows);
 //! # Ok(()) }
 //! ```

@@ -16,7 +16,7 @@ pub struct StatusCaller {
 }
 
 impl StatusCaller {
-    /// No sockets yet. Of the settings, those of sockets, `user` and `version` count.
+    /// A caller without open sockets. It uses only the settings of sockets, `user` and `version`.
     pub fn new(config: ClientConfig) -> Self {
         Self { pool: Pool::new(Arc::new(config)) }
     }
@@ -24,8 +24,9 @@ impl StatusCaller {
     /// Makes one call to the master at `host:port`, without retries.
     ///
     /// # Errors
-    /// The master's exception, a connection that fails or is lost, no answer within `timeout`, or
-    /// an answer that is no `R`.
+    /// The master's exception; `Error::Connection` if the connection fails or is lost;
+    /// `Error::Timeout` without an answer within `timeout`; `Error::Protocol` if the answer does
+    /// not decode as `R`.
     pub async fn call<R: Message + Default>(
         &self,
         address: &str,

@@ -184,8 +184,8 @@ impl Table {
         BufferedMutator::new(self.clone())
     }
 
-    /// Does many actions, grouped by server, in no particular order. Outcome `i` belongs to action
-    /// `i`.
+    /// Performs many actions, grouped by server, in no particular order. Outcome `i` belongs to
+    /// action `i`.
     pub async fn batch(&self, actions: Vec<Action>) -> Vec<Result<RowResult>> {
         crate::batch::run(self, actions).await
     }
@@ -333,7 +333,7 @@ impl Table {
         self.locations.find(seek)
     }
 
-    /// Waits for the next attempt; fails at once if the table is disabled or does not exist.
+    /// Waits for the next attempt; fails immediately if the table is disabled or does not exist.
     pub(crate) async fn recover(
         &self,
         at: Option<&Arc<CachedLocation>>,
@@ -351,8 +351,7 @@ impl Table {
         retry.after(error).await
     }
 
-    /// Fails if hbase:meta says that the table is disabled. If hbase:meta cannot be read, it
-    /// succeeds.
+    /// Fails if the table is disabled in hbase:meta. If hbase:meta cannot be read, it succeeds.
     async fn check_enabled(&self) -> Result<()> {
         match self.connection.table_state_once(&self.name).await {
             Ok(Some(TableState::Disabled)) => Err(Error::TableNotEnabled(self.name.clone())),

@@ -22,8 +22,8 @@ macro_rules! kinds {
                 match self { $(Self::$name => $class,)* }
             }
 
-            /// Returns true if the class extends `DoNotRetryIOException`: the client gives up at
-            /// once.
+            /// Returns true if the class extends `DoNotRetryIOException`: the client does not
+            /// retry.
             pub fn do_not_retry(self) -> bool {
                 match self { $(Self::$name => kinds!(@ $retry),)* }
             }
@@ -59,7 +59,7 @@ kinds! {
     CallQueueTooBig = "org.apache.hadoop.hbase.CallQueueTooBigException", retry;
     /// The call was dropped from the queue; the client backs off.
     CallDropped = "org.apache.hadoop.hbase.CallDroppedException", retry;
-    /// The client sends these actions again at once, in a smaller batch.
+    /// The client retries these actions immediately, in a smaller batch.
     MultiActionResultTooLarge = "org.apache.hadoop.hbase.MultiActionResultTooLarge", retry;
     /// The request frame exceeds `hbase.ipc.max.request.size`.
     RequestTooBig = "org.apache.hadoop.hbase.exceptions.RequestTooBigException", fatal;
@@ -211,7 +211,7 @@ impl HBaseError {
         self.moved_to.as_deref().map(|(host, port)| (host.as_str(), *port))
     }
 
-    /// Returns true if the client should give up at once.
+    /// Returns true if the client should not retry.
     pub fn is_do_not_retry(&self) -> bool {
         self.kind.do_not_retry()
     }

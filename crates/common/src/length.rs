@@ -73,7 +73,7 @@ pub const fn whole(value: f64) -> u64 {
 }
 
 /// The integer part of a number, as Java's `(long)` makes it: the end of the range for a number
-/// beyond it, 0 for one that is none.
+/// beyond it, 0 for NaN.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 pub const fn integer_part(value: f64) -> i64 {

@@ -21,7 +21,7 @@
 //! | [`varint`] | variable-length integers of Hadoop and protobuf |
 //! | [`wait`] | [`Wait`] and [`TryError`]: work that must not wait on some threads |
 //!
-//! The runtime parts, which know nothing of the data model:
+//! The runtime parts, which are independent of the data model:
 //!
 //! | module of `runtime` | contents |
 //! |---|---|

@@ -7,7 +7,7 @@ use crate::error::{ErrorKind, HBaseError, Result};
 
 /// The namespace of tables named without one.
 pub const DEFAULT_NAMESPACE: &str = "default";
-/// The namespace of HBase's own tables.
+/// The namespace of HBase's system tables.
 pub const SYSTEM_NAMESPACE: &str = "hbase";
 
 /// A table's name: a namespace and a qualifier. Its text is `ns:qualifier`, or `qualifier` alone in
@@ -60,12 +60,12 @@ impl TableName {
         &self.qualifier
     }
 
-    /// Whether this is hbase:meta.
+    /// Returns true if this is hbase:meta.
     pub fn is_meta(&self) -> bool {
         self.is_system() && self.qualifier == "meta"
     }
 
-    /// Whether this is one of HBase's own tables.
+    /// Returns true if this is one of HBase's system tables.
     pub fn is_system(&self) -> bool {
         self.namespace == SYSTEM_NAMESPACE
     }

@@ -96,7 +96,7 @@ impl RegionInfo {
         self.replica_id
     }
 
-    /// Returns true if the region is offline for good (a split parent).
+    /// Returns true if the region is offline permanently (a split parent).
     pub fn is_offline(&self) -> bool {
         self.offline
     }
@@ -126,7 +126,7 @@ impl RegionInfo {
         &self.encoded_name
     }
 
-    /// Whether this is hbase:meta's region.
+    /// Returns true if this is hbase:meta's region.
     pub fn is_meta(&self) -> bool {
         self.table.is_meta()
     }

@@ -1,4 +1,4 @@
-//! The sampled allocator as that of a process: this one.
+//! The sampled allocator, installed as the allocator of this process.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::{Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use evenkeel_common::allocator::{self, AllocatorStats, LARGE_BYTES, SampledAlloc
 #[global_allocator]
 static ALLOCATOR: SampledAllocator = SampledAllocator;
 
-/// Tests that count are alone: the sums are those of the process.
+/// Serializes the tests that count, because the sums are per process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -19,7 +19,7 @@ fn alone() -> MutexGuard<'static, ()> {
 const PIECES: u64 = 200_000;
 /// Each piece is allocated, enlarged and freed.
 const CALLS: u64 = 3 * PIECES;
-/// Calls of the test's own machinery, and those at a thread's end.
+/// Limit of the calls of the test harness and at a thread's end.
 const OTHERS_MAX: u64 = 2000;
 
 /// Allocates, enlarges and frees [`PIECES`] pieces.
@@ -27,8 +27,8 @@ fn use_pieces(bytes: usize) {
     let layout = Layout::from_size_align(bytes, 8).expect("legal");
     let larger = Layout::from_size_align(2 * bytes, 8).expect("legal");
     for piece in 0..PIECES {
-        // SAFETY: the layouts are not empty, the piece is written within its bytes and given back
-        // once as it was last.
+        // SAFETY: the layouts are not empty, the piece is written within its bytes and freed once
+        // with its last layout.
         unsafe {
             let first = if piece % 2 == 0 { ALLOCATOR.alloc(layout) } else { ALLOCATOR.alloc_zeroed(layout) };
             first.write_volatile(1);
@@ -55,14 +55,14 @@ fn calls_are_counted() {
     assert_counted(since(before), CALLS);
 }
 
-/// Nanoseconds that pass, and those of the allocator, while memory is cleared by both in turns.
+/// Returns the elapsed nanoseconds, and those of the allocator, while the allocator and the test
+/// alternately clear memory.
 fn clear_in_turns() -> (u64, u64) {
     const BYTES: usize = 16 << 10;
     let layout = Layout::from_size_align(BYTES, 8).expect("legal");
     let (before, start) = (allocator::stats(), Instant::now());
     for _ in 0..50_000 {
-        // SAFETY: the layout is not empty, the piece is written within its bytes and given back
-        // once.
+        // SAFETY: the layout is not empty, the piece is written within its bytes and freed once.
         unsafe {
             let piece = ALLOCATOR.alloc_zeroed(layout);
             std::hint::black_box(piece).write_bytes(1, BYTES);
@@ -75,7 +75,7 @@ fn clear_in_turns() -> (u64, u64) {
 #[test]
 fn time_is_that_of_the_calls() {
     let _alone = alone();
-    // The turn in which others disturbed least.
+    // The run with the least disturbance.
     let (elapsed_ns, ns) = (0..10).map(|_| clear_in_turns()).min().expect("some");
     assert!((elapsed_ns / 5..elapsed_ns / 10 * 9).contains(&ns), "{ns} of {elapsed_ns}");
 }

@@ -1,7 +1,6 @@
-//! Names and cells from bytes that anybody may send: whatever they are, the answer is a value or an
-//! error.
+//! Names and cells from untrusted bytes: parsing returns a value or an error.
 //!
-//! `EVENKEEL_FUZZ_SECONDS` says how long; 1 by default, longer in CI.
+//! `EVENKEEL_FUZZ_SECONDS` is the duration; 1 by default, longer in CI.
 
 use std::time::{Duration, Instant};
 

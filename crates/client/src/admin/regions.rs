@@ -203,7 +203,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Asks the region's server to compact it, and does not wait. A major compaction rewrites all
+    /// Requests a compaction of a region, without waiting for it. A major compaction rewrites all
     /// its files into one.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Asks for a compaction of all regions of a table, or of one family of it, and does not wait.
+    /// Requests a compaction of all regions of a table, or of one family, without waiting for it.
     ///
     /// # Errors
     /// As [`Admin::create_table`].

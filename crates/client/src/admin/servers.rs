@@ -21,7 +21,7 @@ pub struct CacheEviction {
     pub failed_regions: usize,
 }
 
-/// The Java class of the message by which GetLogEntries asks for calls.
+/// Java class of the request message of GetLogEntries.
 const SLOW_LOG_REQUEST_CLASS: &str =
     "org.apache.hadoop.hbase.shaded.protobuf.generated.AdminProtos$SlowLogResponseRequest";
 
@@ -72,7 +72,7 @@ impl Admin {
         Ok(())
     }
 
-    /// Asks for a compaction of all regions of a server, and does not wait.
+    /// Requests a compaction of all regions of a server, without waiting for it.
     ///
     /// # Errors
     /// As [`Admin::call_server`].
@@ -129,8 +129,8 @@ impl Admin {
         Ok(())
     }
 
-    /// The calls in a log of some servers, the latest first of each, by a request's filters and its
-    /// limit for each server.
+    /// Returns the calls in a log of some servers, the latest call of each server first, with the
+    /// request's filters and its limit per server.
     ///
     /// # Errors
     /// As [`Admin::call_server`]; `IOException` if a server answers with another message.
@@ -159,7 +159,8 @@ impl Admin {
         Ok(calls)
     }
 
-    /// Forgets the slow and large calls of some servers; of each, whether it kept any.
+    /// Clears the slow and large calls of some servers. Returns for each whether its log was
+    /// cleared.
     ///
     /// # Errors
     /// As [`Admin::call_server`].

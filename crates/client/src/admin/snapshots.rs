@@ -34,7 +34,7 @@ pub struct SnapshotDescription {
     pub creation_ms: i64,
     /// Seconds to live; 0 for ever.
     pub ttl_seconds: i64,
-    /// `MAX_FILESIZE` of tables that are cloned from it; 0 for the snapshot's own.
+    /// `MAX_FILESIZE` of tables that are cloned from it; 0 for the snapshot's value.
     pub max_file_bytes: i64,
 }
 
@@ -52,7 +52,7 @@ impl SnapshotDescription {
         }
     }
 
-    /// Without a flush.
+    /// Makes it a snapshot without a flush.
     pub fn skip_flush(mut self) -> Self {
         self.kind = SnapshotType::SkipFlush;
         self

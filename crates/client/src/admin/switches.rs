@@ -1,4 +1,4 @@
-//! The master's background chores: switched on and off, or run at once.
+//! The master's background chores: switched on and off, or run immediately.
 
 use evenkeel_common::TableName;
 use evenkeel_protocol::pb;
@@ -40,7 +40,7 @@ impl Admin {
         Ok(answer.prev_balance_value())
     }
 
-    /// Whether the balancer is on.
+    /// Returns true if the balancer is on.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -71,7 +71,7 @@ impl Admin {
         Ok(answer.prev_normalizer_value())
     }
 
-    /// Whether the normalizer is on.
+    /// Returns true if the normalizer is on.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -101,7 +101,7 @@ impl Admin {
         Ok(answer.prev_value())
     }
 
-    /// Whether the catalog janitor is on.
+    /// Returns true if the catalog janitor is on.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -133,7 +133,7 @@ impl Admin {
         Ok(answer.prev_value())
     }
 
-    /// Whether the cleaner of old files is on.
+    /// Returns true if the cleaner of old files is on.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -159,7 +159,7 @@ impl Admin {
         self.set_split_or_merge(on, pb::MasterSwitchType::Merge).await
     }
 
-    /// Whether regions may split.
+    /// Returns true if regions may split.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -167,7 +167,7 @@ impl Admin {
         self.is_split_or_merge_enabled(pb::MasterSwitchType::Split).await
     }
 
-    /// Whether regions may be merged.
+    /// Returns true if regions may be merged.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -199,7 +199,7 @@ impl Admin {
         Ok(answer.prev_snapshot_cleanup)
     }
 
-    /// Whether snapshots past their time to live are deleted.
+    /// Returns true if snapshots past their time to live are deleted.
     ///
     /// # Errors
     /// As [`Admin::create_table`].
@@ -210,7 +210,7 @@ impl Admin {
         Ok(answer.enabled)
     }
 
-    /// Whether the master is in maintenance mode.
+    /// Returns true if the master is in maintenance mode.
     ///
     /// # Errors
     /// As [`Admin::create_table`].

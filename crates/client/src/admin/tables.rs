@@ -221,7 +221,7 @@ impl Admin {
         Ok(self.table_state(table).await?.is_some())
     }
 
-    /// Whether a table is enabled.
+    /// Returns true if a table is enabled.
     ///
     /// # Errors
     /// [`Error::TableNotFound`], or as [`Admin::create_table`].
@@ -229,7 +229,7 @@ impl Admin {
         Ok(self.known_state(table).await? == TableState::Enabled)
     }
 
-    /// Whether a table is disabled.
+    /// Returns true if a table is disabled.
     ///
     /// # Errors
     /// [`Error::TableNotFound`], or as [`Admin::create_table`].

@@ -109,7 +109,7 @@ macro_rules! mutations {
                     &self.0.cells
                 }
 
-                /// When it is acknowledged; by default as the table says.
+                /// When it is acknowledged; by default the table decides.
                 pub fn durability(mut self, durability: Durability) -> Self {
                     self.0.durability = durability;
                     self
@@ -227,7 +227,7 @@ impl Put {
         self.column_at(family, qualifier, LATEST_TIMESTAMP, value)
     }
 
-    /// Adds a value at a time of its own.
+    /// Adds a value with the given timestamp.
     pub fn column_at(
         mut self,
         family: impl AsRef<[u8]>,

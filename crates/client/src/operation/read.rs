@@ -1,5 +1,5 @@
-//! Reads: [`Get`] of one row and [`Scan`] of many, and the columns, versions and filter that both
-//! name.
+//! Reads: [`Get`] of one row and [`Scan`] of many, and the selection of columns, versions and
+//! filter that both share.
 
 use bytes::Bytes;
 use evenkeel_protocol::pb;

@@ -143,7 +143,7 @@ impl CellBuffer {
         (0..other.len()).for_each(|i| self.push_from(&other, i));
     }
 
-    /// Reserves room for `times` the bytes that are copied here now, but for at most `bytes_max`. A
+    /// Reserves memory for `times` the bytes that are copied here, but for at most `bytes_max`. A
     /// large buffer comes from the [pool](crate::buffer_pool).
     pub fn reserve_alike(&mut self, times: usize, bytes_max: usize) {
         let more = self.bytes.len().saturating_mul(times).min(bytes_max);

@@ -1,4 +1,4 @@
-//! The tags of a cell: `u16 len | u8 type | value`, one after the other, in 65,535 bytes at most.
+//! The tags of a cell: `u16 len | u8 type | value`, repeated, at most 65,535 bytes in total.
 //!
 //! A writer that compresses tags parses them, so malformed tags would corrupt the bytes after them.
 //! Tags are therefore checked on input ([`check_tags`]). Files and logs of other writers may

@@ -223,7 +223,7 @@ impl<'a> CellRef<'a> {
         })
     }
 
-    /// The cell's own TTL in milliseconds, if a tag gives one.
+    /// Returns the cell's TTL in milliseconds, if it has a TTL tag.
     pub fn ttl_ms(&self) -> Option<i64> {
         if self.tags.is_empty() {
             return None;

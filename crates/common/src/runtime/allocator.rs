@@ -92,16 +92,16 @@ pub fn share() -> io::Result<()> {
     Ok(())
 }
 
-/// Blocks of this many bytes and more are mapped by themselves, so they go back to the system when
-/// they are freed.
+/// Blocks of at least this size are mapped separately, so they go back to the system when they are
+/// freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES_MIN: libc::c_int = 256 << 10;
-/// Free memory at the end of a heap goes back to the system when it is more than this.
+/// Free memory at the end of a heap above this size goes back to the system.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const HEAP_END_BYTES_MAX: libc::c_int = 1 << 20;
 
-/// Heaps of the allocator, if the machine has fewer processors. HBase's `bin/hbase-config.sh` sets
-/// as many (`MALLOC_ARENA_MAX`).
+/// Minimum number of heaps of the allocator, which is otherwise the number of processors. HBase's
+/// `bin/hbase-config.sh` sets the same number (`MALLOC_ARENA_MAX`).
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const HEAPS_MIN: usize = 4;
 
@@ -112,8 +112,8 @@ const HEAPS_MIN: usize = 4;
 /// blocks, in one heap for each processor, at least [`HEAPS_MIN`]. `MALLOC_ARENA_MAX` in the
 /// environment takes precedence.
 ///
-/// A large block costs its page faults each time; buffers that are needed often are pooled. To be
-/// called once, before threads allocate. Does nothing where the system's allocator is not glibc's.
+/// A large block costs its page faults each time; buffers that are needed often are pooled. Must be
+/// called once, before threads allocate. Does nothing if the system's allocator is not glibc's.
 pub fn keep_large_blocks_out_of_heaps() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -131,8 +131,8 @@ pub fn keep_large_blocks_out_of_heaps() {
 }
 
 /// Returns the free memory of the heap to the system, including free pages between allocated
-/// blocks. Locks the allocator's arenas one after the other, each for as long as its free lists are
-/// walked. Does nothing where the system's allocator is not glibc's.
+/// blocks. Locks the allocator's arenas in turn, each for as long as its free lists are walked.
+/// Does nothing if the system's allocator is not glibc's.
 pub fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: `malloc_trim` takes only a number, and touches only memory that the allocator has

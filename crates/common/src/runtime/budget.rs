@@ -1,10 +1,10 @@
-//! [`Budget`]: a limit of bytes or of calls that the whole server shares, and [`Charge`]: what one
-//! request has taken of it.
+//! [`Budget`]: a limit of bytes or of calls that the whole server shares, and [`Charge`]: the share
+//! of one request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One limit of the whole server.
+/// A limit of the whole server.
 #[derive(Debug)]
 pub struct Budget {
     max: u64,
@@ -17,22 +17,22 @@ impl Budget {
         Arc::new(Budget { max, used: AtomicU64::new(0) })
     }
 
-    /// Units taken, with those that lie idle on the threads.
+    /// Units in use, including those that lie idle on threads.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Units that may be taken at all.
+    /// The limit.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Units not taken; 0 when the limit was passed, which only [`Budget::add`] can do.
+    /// Free units; 0 if the limit is exceeded, which only [`Budget::add`] can do.
     pub fn free(&self) -> u64 {
         self.max.saturating_sub(self.used())
     }
 
-    /// Takes `units` if they are there.
+    /// Takes `units` if they are free.
     pub fn take(&self, units: u64) -> bool {
         let within = |used: u64| used.checked_add(units).filter(|sum| *sum <= self.max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
@@ -43,14 +43,14 @@ impl Budget {
         self.used.fetch_add(units, Ordering::Relaxed);
     }
 
-    /// Gives back what was taken.
+    /// Returns `units` to the budget.
     pub fn give(&self, units: u64) {
         let before = self.used.fetch_sub(units, Ordering::Relaxed);
         debug_assert!(before >= units, "gave back {units} of {before}");
     }
 }
 
-/// Units of a [`Budget`], given back when it is dropped.
+/// Units of a [`Budget`]. Dropping it returns them.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
@@ -58,12 +58,12 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// No units of `budget` yet.
+    /// A charge of no units.
     pub fn none(budget: Arc<Budget>) -> Self {
         Charge { budget, units: 0 }
     }
 
-    /// Takes further units, if they are there.
+    /// Takes further units if they are free.
     pub fn take(&mut self, units: u64) -> bool {
         let taken = self.budget.take(units);
         self.units += if taken { units } else { 0 };

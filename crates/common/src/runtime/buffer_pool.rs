@@ -6,9 +6,9 @@
 //! [released](release) to a pool shared by all threads, and [acquired](acquire) from it.
 //!
 //! Size classes are powers of two from [`POOLED_BYTES_MIN`] to [`POOLED_BYTES_MAX`]; a buffer
-//! belongs to the largest class that it has room for. [`set_capacity`] bounds the bytes of all
-//! pooled buffers together. When the pool is full, a buffer of the class with the most bytes is
-//! evicted. There is one lock, taken once or twice in the life of a large buffer.
+//! belongs to the largest class whose size its capacity covers. [`set_capacity`] bounds the bytes
+//! of all pooled buffers together. When the pool is full, a buffer of the class with the most bytes
+//! is evicted. There is one lock, taken once or twice in the life of a large buffer.
 
 use parking_lot::Mutex;
 
@@ -23,7 +23,7 @@ const CAPACITY_BYTES_DEFAULT: usize = 16 << 20;
 
 static POOL: Mutex<BufferPool> = Mutex::new(BufferPool::new(CAPACITY_BYTES_DEFAULT));
 
-/// Bounds the pooled buffers to `bytes` together, from now on.
+/// Limits the total size of the pooled buffers to `bytes`.
 pub fn set_capacity(bytes: usize) {
     let surplus = POOL.lock().set_capacity(bytes);
     drop(surplus);
@@ -62,12 +62,12 @@ pub fn release(buffer: Vec<u8>) {
     }
 }
 
-/// The smallest class whose buffers have room for `bytes`.
+/// Returns the smallest class whose buffers have a capacity of at least `bytes`.
 fn class_for(bytes: usize) -> Option<usize> {
     (0..CLASSES).find(|class| POOLED_BYTES_MIN << class >= bytes)
 }
 
-/// The largest class that a buffer has room for; `None` if it is not pooled.
+/// Returns the largest class whose size the buffer's capacity covers; `None` if it is not pooled.
 fn class_of(buffer: &Vec<u8>) -> Option<usize> {
     let fits = buffer.capacity() <= 2 * POOLED_BYTES_MAX;
     (0..CLASSES).rfind(|class| fits && POOLED_BYTES_MIN << class <= buffer.capacity())

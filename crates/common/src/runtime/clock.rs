@@ -1,9 +1,8 @@
 //! The clocks. The wall clock is behind a trait, so that a test or a simulation can set it; the
 //! monotonic clock is one function. A lint denies reading the system's clocks elsewhere.
 //!
-//! [`Ticks`] are readings of the monotonic clock for what is measured in every request: the
-//! difference of two is one subtraction, where that of two [`Instant`]s is a call of 36
-//! instructions.
+//! [`Ticks`] are readings of the monotonic clock for measurements in every request: the difference
+//! of two is one subtraction, whereas that of two [`Instant`]s is a call of 36 instructions.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,7 +37,7 @@ pub fn monotonic() -> Instant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticks(u64);
 
-/// The time of the monotonic clock, to measure what every request takes.
+/// Reads the monotonic clock, for measurements in every request.
 #[inline]
 pub fn ticks() -> Ticks {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

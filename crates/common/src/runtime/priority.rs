@@ -33,7 +33,7 @@ const LONG_SLICE: Duration = Duration::from_millis(5);
 /// The highest nice value of the system.
 const NICE_MAX: i32 = 19;
 
-/// The nice value `steps` above the process's own, which is that of its main thread. A server
+/// The nice value `steps` above that of the process, which is that of its main thread. A server
 /// started with `nice` keeps the shares among its threads, as far as the range of nice values
 /// allows.
 pub fn nice_above_process(steps: i32) -> i32 {

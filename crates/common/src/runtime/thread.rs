@@ -74,7 +74,7 @@ use crate::error::{HBaseError, Result};
 /// The pause between a panic of a thread of [`spawn_restarted`] and its restart.
 pub const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Is told of failures of essential threads. Clones share one callback.
+/// Is notified of failures of essential threads. Clones share one callback.
 #[derive(Clone)]
 pub struct Supervisor(Arc<dyn Fn(&ThreadFailure) + Send + Sync>);
 
@@ -130,11 +130,11 @@ impl std::fmt::Debug for Supervisor {
     }
 }
 
-/// Starts a thread that the server needs. `body` returns `Ok` if it was asked to end. After an
-/// error or a panic the thread tells `supervisor` and ends. Joining it never panics.
+/// Starts a thread that the server needs. `body` returns `Ok` if the thread was stopped. After an
+/// error or a panic the thread notifies `supervisor` and ends. Joining it never panics.
 ///
 /// # Errors
-/// When the system has no thread to give.
+/// I/O errors of starting the thread.
 pub fn spawn_essential(
     name: impl Into<String>,
     supervisor: &Supervisor,
@@ -156,7 +156,7 @@ pub fn spawn_essential(
 /// `body` returns.
 ///
 /// # Errors
-/// When the system has no thread to give.
+/// I/O errors of starting the thread.
 pub fn spawn_restarted(
     name: impl Into<String>,
     body: impl Fn() + Send + 'static,
@@ -177,7 +177,7 @@ pub fn spawn_restarted(
 /// Starts a thread whose panic is logged.
 ///
 /// # Errors
-/// When the system has no thread to give.
+/// I/O errors of starting the thread.
 pub fn spawn(name: impl Into<String>, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let name = name.into();
     start(name.clone(), move || {
@@ -190,7 +190,7 @@ pub fn spawn(name: impl Into<String>, body: impl FnOnce() + Send + 'static) -> i
 /// Starts a thread within a scope. Joining it returns the result of `body`, or its panic.
 ///
 /// # Errors
-/// When the system has no thread to give.
+/// I/O errors of starting the thread.
 #[allow(clippy::disallowed_methods, reason = "the one place")]
 pub fn spawn_scoped<'scope, 'env, T: Send + 'scope>(
     scope: &'scope Scope<'scope, 'env>,
@@ -233,7 +233,7 @@ pub fn message_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// `body`, preceded by the panic that a test may ask for.
+/// Returns `body`, preceded by a panic if a test requests one.
 fn body_of<T>(name: &str, body: impl FnOnce() -> T) -> impl FnOnce() -> T {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
     let is_named = cfg!(debug_assertions) && std::env::var("EVENKEEL_TEST_PANIC").is_ok_and(|of| of == name);

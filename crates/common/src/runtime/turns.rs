@@ -25,8 +25,8 @@ pub trait Turns {
     /// The wait has ended, and the work continues immediately, beyond the bound if necessary: it
     /// may hold a lock that the other threads wait for.
     fn take_back(&self);
-    /// The wait has ended, and the work continues in a turn of its own, or without one after a
-    /// bounded wait.
+    /// The wait has ended, and the work continues in a new turn, or without one after a bounded
+    /// wait.
     fn line_up(&self);
 }
 
@@ -58,8 +58,8 @@ pub fn lend<T>(wait: impl FnOnce() -> T) -> T {
 }
 
 /// As [`lend`], for a wait that ends for many threads at once, such as one for a row lock: they
-/// continue one after the other, as turns become free. Locks that the work holds are held for
-/// longer, by a bounded time.
+/// continue one at a time, as turns become free. Locks that the work holds are held for longer, by
+/// a bounded time.
 pub fn lend_and_line_up<T>(wait: impl FnOnce() -> T) -> T {
     lend_until(wait, |turns| turns.line_up())
 }

@@ -34,7 +34,7 @@ impl SharedStats {
         files.into_iter().find(is_it).map(Self).filter(|found| found.read().is_some())
     }
 
-    /// Reads the counters; `None` once the process is gone.
+    /// Reads the counters; `None` if the process has ended.
     pub fn read(&self) -> Option<AllocatorStats> {
         parse(&read(&self.0)?)
     }
