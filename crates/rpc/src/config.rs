@@ -56,8 +56,8 @@ pub struct RpcServerConfig {
     /// clients fit, however many such clients there are.
     pub unsent: Arc<Budget>,
     /// Small replies, and some replies that are made at the same time, can exceed `unsent`. If the
-    /// total exceeds this value, the connection with the reply that its client does not take is
-    /// closed.
+    /// total of all connections exceeds this value, a connection that cannot send its replies
+    /// immediately is closed.
     pub unsent_bytes_fatal: u64,
     /// If less than a quarter of `unsent` is free, a connection is closed when its client has not
     /// taken a byte of its replies for this long.

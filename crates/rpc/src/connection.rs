@@ -1,6 +1,6 @@
 //! One connection: the handshake, then requests and answers, all on the thread that owns it.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`frame`] | the length-prefixed frames in the read buffer |
 //! | [`input`] | budgets and timeouts of incomplete requests |
@@ -81,8 +81,8 @@ impl Inbox {
         self.unsent.free().max(UNCOUNTED_BYTES_MAX as u64)
     }
 
-    /// Charges the budget for an answer that will be [pushed](Inbox::push). Returns false if it
-    /// does not fit.
+    /// Charges the budget for an answer that will be [pushed](Inbox::push), unless it is small.
+    /// Returns false if it does not fit.
     pub fn has_taken_room(&self, answer: &Gather) -> bool {
         answer.len() <= UNCOUNTED_BYTES_MAX || self.unsent.take(answer.len() as u64)
     }
@@ -127,7 +127,7 @@ pub(crate) enum Wanted {
     Nothing,
     /// Release the empty read buffer.
     Buffer,
-    /// Close the connection if it is idle, after the client has read everything that was sent.
+    /// Close the connection if it is idle, gracefully, so that the client can read all answers.
     IdleEnd,
     /// Close the connection immediately if it is idle.
     IdlePlace,

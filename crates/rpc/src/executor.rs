@@ -7,7 +7,7 @@
 //! client has timed out are dropped when they reach the front. Scans, long writes and writes that
 //! wait take turns, so that they do not take the cores from the connection threads and the log's
 //! threads: see [`queue`]. Reads that wait for a disk (General) take no turns: with turns, more
-//! replies would be in the making at once.
+//! replies would be under construction at the same time.
 //!
 //! The rest of a call that started elsewhere is a [job](Executor::run_rest). It waits in the same
 //! queue as calls, and is never refused: the call is already in flight, and the connections'

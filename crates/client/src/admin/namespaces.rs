@@ -9,7 +9,7 @@ use super::Admin;
 use super::tables::names;
 use crate::error::Result;
 
-/// A namespace: its name and its configuration (`hbase.namespace.quota.maxtables` and the like).
+/// A namespace: its name and its configuration (such as `hbase.namespace.quota.maxtables`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceDescriptor {
     /// The name.

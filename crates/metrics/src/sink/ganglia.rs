@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Numbers are 4 bytes, big endian; a string is its length, its bytes, and zeros up to a multiple
-//! of 4. The group is the context and the record, the name that and the metric. The type of
-//! integers is `float`, as Hadoop sends its longs: Ganglia has no integer of 8 bytes.
+//! of 4. The group consists of context and record name; the name is the group followed by the
+//! metric. The type of integers is `float`, as Hadoop sends its longs, because Ganglia has no
+//! integer of 8 bytes.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -102,7 +103,7 @@ impl Xdr {
         self
     }
 
-    /// Cut at [`STRING_BYTES_MAX`], which keeps a packet within gmond's buffer.
+    /// Appends a string, cut at [`STRING_BYTES_MAX`], which keeps a packet within gmond's buffer.
     fn string(&mut self, text: &str) -> &mut Self {
         let bytes = text.as_bytes().get(..STRING_BYTES_MAX).unwrap_or(text.as_bytes());
         self.int(u32::try_from(bytes.len()).unwrap_or(0));

@@ -1,10 +1,10 @@
 //! [`CallBatch`]: the calls in a connection's read buffer, as the service takes them.
 //!
 //! A frame becomes a call when the service asks for the next one, so the connection's limits hold
-//! between any two calls. A batch ends when the buffer has no whole frame, when the thread's other
-//! connections have waited for a turn, when the connection reaches its limit of calls or unsent
-//! bytes, or when the batch's answers should be sent. The remaining frames form the next batch. A
-//! refused request is answered here and is not part of the batch.
+//! between any two calls. A batch ends when the buffer has no whole frame, when its turn is over
+//! and the thread's other connections must run, when the connection reaches its limit of calls or
+//! unsent bytes, or when the batch's answers should be sent. The remaining frames form the next
+//! batch. A refused request is answered here and is not part of the batch.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};

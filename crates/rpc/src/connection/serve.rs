@@ -41,7 +41,8 @@ const TURN_NS_MAX: u64 = 1_000_000;
 /// Bytes written before the thread's other connections have a turn. A client that reads as fast as
 /// the server writes could keep the thread busy for long.
 const FLUSH_BYTES_MAX: usize = 1024 * 1024;
-/// A connection whose client does not take its answers may hold this fraction of the free budget.
+/// A connection whose client does not take its answers may hold one part in this number of the free
+/// budget.
 const UNSENT_SHARE: u64 = 8;
 
 /// Serves one connection from its first byte until its last call has ended.
