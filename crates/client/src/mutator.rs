@@ -169,7 +169,7 @@ impl BufferedMutator {
         let mut buffer = self.inner.buffer.lock();
         let dropped = std::mem::take(&mut buffer.failures_dropped);
         if dropped > 0 {
-            tracing::warn!(dropped, "more failed writes than are kept");
+            tracing::warn!(dropped, "failed writes were dropped beyond the limit");
         }
         std::mem::take(&mut buffer.failures)
     }

@@ -114,7 +114,7 @@ impl Worker {
         if ended > 0 {
             tracing::warn!(
                 connections = ended,
-                "closing connections whose clients do not end their requests"
+                "closing connections with late requests"
             );
         }
     }
@@ -165,7 +165,7 @@ impl Worker {
             ended += 1;
         }
         if ended > 0 {
-            tracing::warn!(connections = ended, "closing idle connections, for places are short");
+            tracing::warn!(connections = ended, "closing idle connections: few places are left");
         }
     }
 
