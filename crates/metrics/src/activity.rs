@@ -3,7 +3,7 @@
 //!
 //! A thread that flushes, compacts or rolls a log [begins](begin) an activity and ends it by
 //! dropping the guard. A slow disk access is [noted](note) when it ends. The ledger looks up the
-//! activities [during](during) a slow request. Status pages list the [kept] ones.
+//! activities [during] a slow request. Status pages list the [kept] ones.
 //!
 //! There is one list per process, because threads and disks are shared by the process. It is locked
 //! when an activity begins or ends, and when a slow request is kept; other requests do not access

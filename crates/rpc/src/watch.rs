@@ -112,10 +112,7 @@ impl Worker {
             }
         });
         if ended > 0 {
-            tracing::warn!(
-                connections = ended,
-                "closing connections with late requests"
-            );
+            tracing::warn!(connections = ended, "closing connections with late requests");
         }
     }
 
