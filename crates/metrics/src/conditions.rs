@@ -204,8 +204,9 @@ fn read_threads() -> Vec<(u64, ThreadTimes)> {
     threads
 }
 
-/// Returns the busy and the stolen ticks of all processors. The first line is `cpu user nice system
-/// idle iowait irq softirq steal guest guest_nice`; user and nice include the guests.
+/// Returns the busy and the stolen ticks of all processors. The first line is
+/// `cpu user nice system idle iowait irq softirq steal guest guest_nice`; user and nice include the
+/// guests.
 fn parse_machine(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();

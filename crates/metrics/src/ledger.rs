@@ -7,9 +7,9 @@
 //! # Cost
 //! At the end of each request, its time is compared with one number, the *bar*, which changes a few
 //! times a minute. Only a request at or above the bar takes the ledger's lock and allocates. The
-//! bar rises as the minute's list fills, so a server under load takes the lock about `N
-//! log(requests)` times a minute. If all requests are slow, each of them tries the lock; a request
-//! that does not get it immediately is not kept, and counted as left out.
+//! bar rises as the minute's list fills, so a server under load takes the lock about
+//! `N log(requests)` times a minute. If all requests are slow, each of them tries the lock; a
+//! request that does not get it immediately is not kept, and counted as left out.
 //!
 //! # Background work
 //! A kept request includes the [activities](crate::activity) that overlap it and the

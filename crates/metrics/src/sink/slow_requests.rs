@@ -131,8 +131,8 @@ fn write_activity(json: &mut JsonWriter, activity: &ActivityBeside) {
     json.end_object();
 }
 
-/// Formats the causes of a request in one line, the longest first: `logSync 120.4ms, computing
-/// 0.2ms`.
+/// Formats the causes of a request in one line, the longest first:
+/// `logSync 120.4ms, computing 0.2ms`.
 pub fn causes_line(waits: &Waits) -> String {
     join(
         waits
