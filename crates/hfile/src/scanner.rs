@@ -19,6 +19,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_block_cache::{Block, heap_blocks};
 use evenkeel_common::{CellComparator, CellRef, ErrorKind, HBaseError, TryResult, Wait, turns};
+use evenkeel_metrics::waits::{self, Cause};
 
 use crate::encoding::{CellCursor, Malformed};
 use crate::index::{BlockAt, IndexCursor};
@@ -410,7 +411,7 @@ impl HFileScanner {
 
     fn wait_for_room(&self, at: BlockAt) -> TryResult<heap_blocks::Room> {
         let bytes = u64::from(at.on_disk_bytes);
-        let room = turns::lend(|| heap_blocks::wait_for_room(bytes));
+        let room = waits::time(Cause::BlockMemory, || turns::lend(|| heap_blocks::wait_for_room(bytes)));
         room.ok_or_else(|| {
             let message = format!("there is no room for a block of {bytes} bytes; try again later");
             HBaseError::new(ErrorKind::RegionTooBusy, message).into()

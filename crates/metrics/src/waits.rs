@@ -38,6 +38,8 @@ pub enum Cause {
     BlockRead,
     /// Decompressing a block.
     Decompress,
+    /// Memory for a large block outside of the caches, while other readers have all of it.
+    BlockMemory,
     /// Space in the log's queue.
     LogQueue,
     /// The log: the group commit that makes the write durable, and the writes before it.
@@ -58,12 +60,13 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Thread,
         Self::RowLock,
         Self::RegionLock,
         Self::BlockRead,
         Self::Decompress,
+        Self::BlockMemory,
         Self::LogQueue,
         Self::LogSync,
         Self::EarlierWrites,
@@ -82,6 +85,7 @@ impl Cause {
             Self::RegionLock => "regionLock",
             Self::BlockRead => "blockRead",
             Self::Decompress => "decompress",
+            Self::BlockMemory => "blockMemory",
             Self::LogQueue => "logQueue",
             Self::LogSync => "logSync",
             Self::EarlierWrites => "earlierWrites",

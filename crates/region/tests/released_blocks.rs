@@ -4,7 +4,8 @@
 //! The limit is per process, so this test has its own binary.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use evenkeel_block_cache::{NoCache, heap_blocks};
 use evenkeel_common::clock::{Clock, SystemClock};
@@ -12,6 +13,7 @@ use evenkeel_common::{
     CellBuffer, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, ServerName, TableDescriptor,
 };
 use evenkeel_fs::{FileSystem, MemoryFileSystem};
+use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
@@ -28,6 +30,9 @@ const VALUE_BYTES: usize = 70_000;
 const BLOCK_BYTES: u64 = 71_000;
 /// What a merge holds above the limit: the block that it reads, and the one that it loads.
 const ABOVE_LIMIT: u64 = 2 * BLOCK_BYTES;
+
+/// The limit belongs to one test at a time.
+static LIMIT: Mutex<()> = Mutex::new(());
 
 fn open() -> Arc<Region> {
     let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
@@ -109,6 +114,7 @@ fn scan(region: &Arc<Region>, reversed: bool) -> (Vec<String>, u64) {
 
 #[test]
 fn a_scan_of_many_files_holds_few_blocks_once_there_are_too_many() {
+    let _limit = LIMIT.lock();
     let region = region_of_many_files();
     for reversed in [false, true] {
         heap_blocks::set_limit(u64::MAX);
@@ -123,4 +129,29 @@ fn a_scan_of_many_files_holds_few_blocks_once_there_are_too_many() {
         }
     }
     assert_eq!(heap_blocks::bytes(), 0, "every block was given back");
+}
+
+#[test]
+fn a_wait_for_the_memory_of_a_large_block_is_a_cause() {
+    const WAIT: Duration = Duration::from_millis(200);
+    let _limit = LIMIT.lock();
+    let region = open();
+    let value = vec![b'v'; usize::try_from(heap_blocks::LARGE_BYTES).expect("fits") + 1];
+    let cell = KeyValue::new(b"r", b"f", b"q", 1, CellType::Put, &value);
+    region.mutate_wait(Mutation::new(MutationKind::Put, "r", vec![cell])).expect("written");
+    region.flush().expect("flushed");
+    heap_blocks::set_limit(1);
+    let others = heap_blocks::wait_for_room(1).expect("the first is admitted");
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(WAIT);
+        drop(others);
+    });
+    waits::take();
+    let mut scanner = region.scanner(Scan::default()).expect("opens");
+    let mut out = CellBuffer::new();
+    scanner.next(&mut out, &mut ScannerContext::unlimited()).expect("read");
+    assert_eq!(out.len(), 1);
+    let waited = waits::take().expect("there are waits").of(Cause::BlockMemory);
+    assert!(waited >= WAIT / 2, "{waited:?}");
+    holder.join().expect("ends");
 }
