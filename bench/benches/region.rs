@@ -3,6 +3,8 @@
 //!
 //! `cargo bench -p evenkeel-bench --bench region`
 
+#![forbid(unsafe_code)]
+
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -4,6 +4,8 @@
 //! is a blocking socket that builds its requests in advance and only counts the bytes of the
 //! responses.
 
+#![forbid(unsafe_code)]
+
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! `evenkeel.interop.BulkLoadTable`. Then the servers take turns on the directory, and each is
 //! killed in its turn.
 
+#![forbid(unsafe_code)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,7 @@
 //! Every group of client checks through every connection registry, against one server.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Mutex;
 
 use interop::checks;

@@ -14,6 +14,8 @@
 //!
 //! After each step, a stock client reads every cell.
 
+#![forbid(unsafe_code)]
+
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

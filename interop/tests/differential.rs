@@ -5,6 +5,8 @@
 //! `EVENKEEL_INTEROP_TARGET=stock` both tables are on one stock server, whose answers must be the
 //! same for both.
 
+#![forbid(unsafe_code)]
+
 use interop::{Server, java, start_stock, target};
 
 fn number(variable: &str, default: u64) -> u64 {

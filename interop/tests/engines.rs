@@ -3,6 +3,8 @@
 //!
 //! The tests need both servers, so `EVENKEEL_INTEROP_TARGET` has no effect here.
 
+#![forbid(unsafe_code)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -5,6 +5,8 @@
 //! and on the one that took it over. The test fails with the lines that differ. The tests need both
 //! stock HBase and Evenkeel, so `EVENKEEL_INTEROP_TARGET` has no effect here.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! `evenkeel pe` and HBase's PerformanceEvaluation: the same options write the same rows, cells and
 //! bytes, and measure the same number of requests.
 
+#![forbid(unsafe_code)]
+
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 

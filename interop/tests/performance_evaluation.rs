@@ -1,5 +1,7 @@
 //! HBase's load tool: it must run to its end, and the rows that it reports as written must exist.
 
+#![forbid(unsafe_code)]
+
 use interop::{Finished, java, target, toolchain};
 
 const ROWS_PER_CLIENT: usize = 2500;

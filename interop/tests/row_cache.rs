@@ -3,6 +3,8 @@
 //! every table (`hbase.hregion.compacting.memstore.type`). Stock HBase 2.6 has only the second;
 //! neither may change an answer.
 
+#![forbid(unsafe_code)]
+
 use interop::{checks_on, start_evenkeel_with};
 
 #[test]

@@ -11,6 +11,8 @@
 //! `EVENKEEL_INTEROP_RECORD=1` with `EVENKEEL_INTEROP_TARGET=stock` writes the recordings instead
 //! of comparing.
 
+#![forbid(unsafe_code)]
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{self, Command, Stdio};

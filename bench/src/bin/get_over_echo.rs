@@ -8,6 +8,8 @@
 //! socket that sends prepared requests. The figure is the CPU time of all threads except the
 //! client's.
 
+#![forbid(unsafe_code)]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -18,6 +18,8 @@
 //!
 //! Needs what the tests of `interop` need: a JDK 17 and Maven.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 
 use evenkeel_bench::hfile_report::{Outcome, Sizes, run};

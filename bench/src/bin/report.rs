@@ -1,5 +1,7 @@
 //! The side-by-side reports; `report` without arguments prints its usage.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use evenkeel_bench::report::{Plan, make};

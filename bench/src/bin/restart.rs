@@ -7,6 +7,8 @@
 //! Prints, for an empty log and for one of MIB mebibytes, the milliseconds from the kill to the
 //! first answered Get, and the replay's MB/s: bytes of log over the difference of the two times.
 
+#![forbid(unsafe_code)]
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};

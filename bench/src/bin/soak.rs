@@ -1,5 +1,7 @@
 //! Hours of mixed load on a server under faults; see [`evenkeel_bench::soak`].
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use evenkeel_bench::soak::process::{SERVE, serve};

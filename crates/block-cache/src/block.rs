@@ -3,6 +3,7 @@
 //! Its bytes are on the heap, held by a reference count, or in a cache's memory, held by a pin. The
 //! handle stores the address of the body, so readers treat both alike.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
 #![allow(unsafe_code)]
 
 use evenkeel_common::length;

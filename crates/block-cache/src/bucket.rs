@@ -48,6 +48,7 @@
 //! One lock per shard, held for one insert, eviction or removal. It is never held together with a
 //! lock of `single_flight`.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
 // These modules own memory: `mapping`, `slot`, `pin`, `hash_index`, `frame`, `storage` and
 // `persistence`.
 #![allow(unsafe_code)]

@@ -3,6 +3,8 @@
 //! One of the threads that miss a block reads it, and the others wait for its result. If the read
 //! fails, one of the waiting threads reads.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

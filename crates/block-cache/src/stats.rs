@@ -1,5 +1,7 @@
 //! Counters of a cache, striped so that cores do not contend for one line.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use std::cell::Cell;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

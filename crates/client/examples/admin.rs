@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p evenkeel-client --example admin [ZOOKEEPER]`, by default `localhost:2181`.
 
+#![forbid(unsafe_code)]
+
 use bytes::Bytes;
 use evenkeel_client::{
     Bloom, ClientConfig, ColumnFamilyDescriptor, Compression, Connection, Result, TableDescriptor, TableName,

@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p evenkeel-client --example bulk_writes [ZOOKEEPER]`, by default `localhost:2181`.
 
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
 use evenkeel_client::{

@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p evenkeel-client --example put_get [ZOOKEEPER]`, by default `localhost:2181`.
 
+#![forbid(unsafe_code)]
+
 use evenkeel_client::{
     CheckAndMutate, ClientConfig, ColumnFamilyDescriptor, CompareOp, Connection, Get, Increment, Put, Result,
     TableDescriptor, TableName,

@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p evenkeel-client --example scan_stream [ZOOKEEPER]`, by default `localhost:2181`.
 
+#![forbid(unsafe_code)]
+
 use evenkeel_client::{
     ClientConfig, ColumnFamilyDescriptor, Connection, Put, Result, Scan, TableDescriptor, TableName, filter,
 };

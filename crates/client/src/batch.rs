@@ -170,7 +170,11 @@ struct ServerBatch {
 impl ServerBatch {
     fn add(&mut self, at: Arc<CachedLocation>, item: IndexedAction) {
         match self.by_location.entry(Arc::as_ptr(&at) as usize) {
-            Entry::Occupied(share) => self.list[*share.get()].items.push(item),
+            Entry::Occupied(share) => {
+                if let Some(batch) = self.list.get_mut(*share.get()) {
+                    batch.items.push(item);
+                }
+            }
             Entry::Vacant(vacant) => {
                 vacant.insert(self.list.len());
                 self.list.push(RegionBatch { at, items: vec![item] });

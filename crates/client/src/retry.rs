@@ -75,8 +75,8 @@ impl Retry {
 
 /// The pause after a number of failures, with up to 1 % of jitter.
 pub(crate) fn backoff(first: Duration, failures: u32) -> Duration {
-    let last = BACKOFF.len() - 1;
-    let pause = first.saturating_mul(BACKOFF[(failures as usize).min(last)]);
+    let factor = BACKOFF.get(failures as usize).or(BACKOFF.last()).copied().unwrap_or(1);
+    let pause = first.saturating_mul(factor);
     pause + pause.mul_f64(rand::rng().random_range(0.0..0.01))
 }
 

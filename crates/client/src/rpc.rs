@@ -127,7 +127,8 @@ pub(crate) struct Endpoint {
     address: String,
     service: Service,
     config: Arc<ClientConfig>,
-    slots: Vec<Arc<Slot>>,
+    first_slot: Arc<Slot>,
+    more_slots: Vec<Arc<Slot>>,
     turn: AtomicUsize,
     calls: AtomicUsize,
 }
@@ -150,11 +151,11 @@ impl Endpoint {
 
     async fn exchange(&self, mut call: Call<'_>) -> Result<Response> {
         let _counted = self.count()?;
-        let turn = match self.slots.len() {
-            1 => 0,
-            n => self.turn.fetch_add(1, Ordering::Relaxed) % n,
+        let turn = match self.more_slots.len() {
+            0 => 0,
+            more => self.turn.fetch_add(1, Ordering::Relaxed) % (more + 1),
         };
-        let slot = &self.slots[turn];
+        let slot = self.more_slots.get(turn.wrapping_sub(1)).unwrap_or(&self.first_slot);
         let open = slot.open();
         let connection = match open {
             Some(connection) => connection,
@@ -251,10 +252,10 @@ impl Pool {
     pub(crate) fn endpoint(&self, address: &str, service: Service) -> Arc<Endpoint> {
         let mut endpoints = self.endpoints.lock();
         let new = || {
-            let slots = (0..self.config.pool_size.max(1)).map(|_| Arc::default()).collect();
-            let (turn, calls) = Default::default();
+            let more_slots = (1..self.config.pool_size).map(|_| Arc::default()).collect();
+            let (first_slot, turn, calls) = Default::default();
             let (address, config) = (address.to_owned(), self.config.clone());
-            Arc::new(Endpoint { address, service, config, slots, turn, calls })
+            Arc::new(Endpoint { address, service, config, first_slot, more_slots, turn, calls })
         };
         endpoints.entry((address.to_owned(), service)).or_insert_with(new).clone()
     }

@@ -6,6 +6,7 @@
 //!   declares.
 //! * Below `src`, modules are `foo.rs` beside `foo/`, not `foo/mod.rs`.
 //! * Below `src`, no type has one of [`VAGUE_NAMES`].
+//! * Each crate's root has the lints of [`LINTS`], except the crates that are named there.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -19,6 +20,17 @@ const PHRASES: [&str; 4] = ["anew", "is to be", "are to be", "so many"];
 const BEGINNINGS: [&str; 4] = ["Of a ", "Of an ", "Of one ", "Who "];
 /// Names that several types of different meaning had.
 const VAGUE_NAMES: [&str; 5] = ["Place", "Run", "Kind", "Waiting", "Stuff"];
+
+/// What the root of each crate says outside tests, and the crates that do not: why.
+const LINTS: [(&str, &[&str]); 5] = [
+    // These map memory, hold arenas or call the kernel.
+    ("forbid(unsafe_code)", &["block-cache", "common", "fs", "hfile", "region"]),
+    // Counters index by their own lengths; the others parse no bytes of a socket or a disk.
+    ("clippy::indexing_slicing", &["metrics", "pe", "shell"]),
+    ("clippy::cast_possible_truncation", &["info-server"]),
+    ("clippy::disallowed_methods", &[]),
+    ("clippy::print_stdout", &[]),
+];
 
 struct Source {
     /// Relative to the workspace.
@@ -240,4 +252,32 @@ fn the_rules_find_what_violates_them() {
     assert_eq!(declared_modules(text), BTreeSet::from(["a", "b"]));
     let joined = comments("/// One is\n/// to be\n///\n/// two\nfn f() {}\n// ```\n// is to be\n// ```\n");
     assert_eq!(joined, [(1, "One is to be".to_owned()), (4, "two".to_owned())]);
+}
+
+#[test]
+fn the_root_of_each_crate_has_the_lints() {
+    let sources = sources();
+    let roots = sources.iter().filter_map(|source| {
+        let inner = source.path.strip_prefix("crates/")?;
+        let (name, file) = inner.split_once('/')?;
+        matches!(file, "src/lib.rs" | "src/main.rs").then_some((name, source))
+    });
+    let mut wrong = String::new();
+    let mut count = 0;
+    for (name, root) in roots {
+        count += 1;
+        let before_items =
+            |line: &&str| !["mod ", "pub mod ", "use ", "extern "].iter().any(|item| line.starts_with(item));
+        let head = root.text.lines().filter(|line| !line.starts_with("//")).take_while(before_items);
+        let head: String = head.collect();
+        for (lint, without) in LINTS {
+            let (has, is_exempt) = (head.contains(lint), without.contains(&name));
+            if has == is_exempt {
+                let what = if has { "has, although it is exempt," } else { "lacks" };
+                writeln!(wrong, "{}: {what} {lint}", root.path).expect("written");
+            }
+        }
+    }
+    assert!(count > 20, "only {count} crates");
+    assert!(wrong.is_empty(), "{wrong}");
 }

@@ -203,7 +203,7 @@ impl Log {
             let mut state = self.0.state.lock();
             state.is_writing = false;
             if let Err((written, error)) = written {
-                let missing = lines_in(&text[written..]).min(lines_in(&lines));
+                let missing = lines_in(text.get(written..).unwrap_or_default()).min(lines_in(&lines));
                 let told = lines_before == 1 && written >= text.len() - lines.len();
                 state.lost.add(missing + if told { 0 } else { lost.lines }, || error.to_string());
             }
@@ -251,8 +251,8 @@ fn lines_in(text: &[u8]) -> usize {
 /// Writes everything, or returns the bytes written and the error.
 fn write_all(out: &mut dyn Write, text: &[u8]) -> Result<(), (usize, io::Error)> {
     let mut written = 0;
-    while written < text.len() {
-        match out.write(&text[written..]) {
+    while let Some(rest @ [_, ..]) = text.get(written..) {
+        match out.write(rest) {
             Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
             Ok(bytes) => written += bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

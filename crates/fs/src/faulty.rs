@@ -16,6 +16,8 @@
 //! file.flush().unwrap();
 //! ```
 
+#![allow(clippy::indexing_slicing, reason = "a test double: nothing here comes from a disk")]
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

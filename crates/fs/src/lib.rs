@@ -23,7 +23,7 @@
 //! | [`PowerCutFileSystem`] | tests: the possible disks after a power cut at each step |
 
 #![deny(unsafe_code)]
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod checksum_file;

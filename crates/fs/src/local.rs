@@ -253,8 +253,8 @@ struct LocalFile {
 impl RandomAccessFile for LocalFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
-        while filled < buf.len() {
-            match self.file.read_at(&mut buf[filled..], offset + filled as u64) {
+        while let Some(rest @ [_, ..]) = buf.get_mut(filled..) {
+            match self.file.read_at(rest, offset + filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -9,8 +9,8 @@ pub fn read(file: &File, offset: u64, buf: &mut [u8]) -> bool {
     use rustix::io::ReadWriteFlags;
 
     let mut filled = 0;
-    while filled < buf.len() {
-        let mut rest = [std::io::IoSliceMut::new(&mut buf[filled..])];
+    while let Some(rest @ [_, ..]) = buf.get_mut(filled..) {
+        let mut rest = [std::io::IoSliceMut::new(rest)];
         match rustix::io::preadv2(file, &mut rest, offset + filled as u64, ReadWriteFlags::NOWAIT) {
             Ok(0) => return false,
             Ok(n) => filled += n,

@@ -27,6 +27,8 @@
 //! | `discard`, `delete_empty_dir` | the same without the sync |
 //! | `sync_file` | sync the file or directory, and its parent |
 
+#![allow(clippy::indexing_slicing, reason = "a test double: nothing here comes from a disk")]
+
 #[cfg(test)]
 mod tests;
 

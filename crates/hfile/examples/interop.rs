@@ -11,6 +11,8 @@
 //! sequence-id value tags`, with byte strings in hexadecimal and `-` for an empty one. The Java
 //! side uses the same formats.
 
+#![forbid(unsafe_code)]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 

@@ -172,9 +172,9 @@ pub fn sorted_splits(mut splits: Vec<Bytes>) -> Result<Vec<Bytes>> {
     if splits.first().is_some_and(|key| key.is_empty()) {
         return illegal("Empty split key must not be passed in the split keys.");
     }
-    match splits.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => {
-            illegal(&format!("All split keys must be unique, found duplicate: {}", pair[0].escape_ascii()))
+    match splits.iter().zip(splits.iter().skip(1)).find(|(key, next)| key == next) {
+        Some((key, _)) => {
+            illegal(&format!("All split keys must be unique, found duplicate: {}", key.escape_ascii()))
         }
         None => Ok(splits),
     }

@@ -371,8 +371,8 @@ fn check_mergeable(regions: &[Arc<Region>], forcible: bool) -> Result<()> {
     if regions.len() < 2 {
         return refuse(format!("Need two Regions at least to run a Merge, {} given", regions.len()));
     }
-    for pair in regions.windows(2) {
-        let (a, b) = (pair[0].info(), pair[1].info());
+    for (a, b) in regions.iter().zip(regions.iter().skip(1)) {
+        let (a, b) = (a.info(), b.info());
         if a.table() != b.table() || a.table().is_system() {
             return refuse(format!(
                 "Can't merge regions of different or system tables: {}, {}",

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::buffer_pool;
 use evenkeel_metrics::Record;
 use evenkeel_region::memstore::ChunkPool;
@@ -51,7 +52,7 @@ impl MemoryMeter {
     }
 
     /// Returns sub=MemoryParts, which HBase does not have: the bytes of each part and its limit in
-    /// `plan`.
+    /// `plan`, and those of blocks outside of the caches, which several parts provide for.
     pub fn record(&self, plan: &MemoryPlan) -> Record {
         let mut record = Record::new("MemoryParts", "regionserver", "name=RegionServer,sub=MemoryParts");
         for (part, metric) in self.read().parts(plan).into_iter().zip(METRICS) {
@@ -62,6 +63,13 @@ impl MemoryMeter {
                 bytes_max,
             );
         }
+        record
+            .gauge("heapBlocksBytes", "Memory of blocks outside of the caches in bytes", heap_blocks::bytes())
+            .gauge(
+                "heapBlocksBytesMax",
+                "Limit from which on readers release blocks outside of the caches, in bytes",
+                plan.heap_blocks(),
+            );
         record
     }
 }

@@ -204,9 +204,9 @@ fn first_on_qualifier(cell: &CellRef<'_>, qualifier: &[u8]) -> KeyBuf {
 /// Returns the smallest row greater than every row that starts with `prefix`; `None` if there is
 /// none.
 fn row_after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
-    let mut row = prefix[..=last].to_vec();
-    row[last] += 1;
+    let end = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut row = prefix.get(..=end)?.to_vec();
+    *row.last_mut()? += 1;
     Some(row)
 }
 

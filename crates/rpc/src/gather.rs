@@ -18,6 +18,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::ops::Range;
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::buffer_pool::{self, POOLED_BYTES_MIN};
@@ -185,19 +186,20 @@ impl Gather {
         let mut filled = 0;
         let mut from = self.head;
         let mut add = |bytes: &'a [u8]| {
-            if !bytes.is_empty() && filled < SLICES_MAX {
-                slices[filled] = IoSlice::new(bytes);
+            let Some(slice) = slices.get_mut(filled) else { return false };
+            if !bytes.is_empty() {
+                *slice = IoSlice::new(bytes);
                 filled += 1;
             }
-            filled < SLICES_MAX
+            true
         };
         for insert in &self.inserts {
-            if !add(&self.copied[from..insert.at]) || !add(&insert.bytes) {
+            if !add(self.copied_range(from..insert.at)) || !add(&insert.bytes) {
                 return SLICES_MAX;
             }
             from = insert.at;
         }
-        add(&self.copied[from..]);
+        add(self.copied_range(from..self.copied.len()));
         filled
     }
 
@@ -243,12 +245,18 @@ impl Gather {
         let mut all = Vec::with_capacity(self.len());
         let mut from = self.head;
         for insert in &self.inserts {
-            all.extend_from_slice(&self.copied[from..insert.at]);
+            all.extend_from_slice(self.copied_range(from..insert.at));
             all.extend_from_slice(&insert.bytes);
             from = insert.at;
         }
-        all.extend_from_slice(&self.copied[from..]);
+        all.extend_from_slice(self.copied_range(from..self.copied.len()));
         all
+    }
+
+    /// Returns copied bytes. Shared segments lie at ascending offsets, so each range exists.
+    #[inline]
+    fn copied_range(&self, range: Range<usize>) -> &[u8] {
+        self.copied.get(range).unwrap_or_default()
     }
 }
 

@@ -41,7 +41,7 @@
 //! The contract is HBase 2.6's wire protocol. The framing, the header fields, the exception class
 //! of each refusal and Hadoop's compression framing are given, not choices.
 
-#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 

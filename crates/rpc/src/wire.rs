@@ -15,9 +15,9 @@ const VARINT_BYTES_MAX: usize = 10;
 /// Takes a varint off the front of `input`.
 #[inline]
 pub fn take_varint(input: &mut &[u8]) -> Result<u64, Malformed> {
-    match input.first() {
-        Some(&byte) if byte < 0x80 => {
-            *input = &input[1..];
+    match input.split_first() {
+        Some((&byte, rest)) if byte < 0x80 => {
+            *input = rest;
             Ok(u64::from(byte))
         }
         _ => take_long_varint(input),
@@ -25,11 +25,13 @@ pub fn take_varint(input: &mut &[u8]) -> Result<u64, Malformed> {
 }
 
 fn take_long_varint(input: &mut &[u8]) -> Result<u64, Malformed> {
-    let mut value = 0u64;
-    for (i, &byte) in input.iter().take(VARINT_BYTES_MAX).enumerate() {
+    let (mut value, mut rest) = (0u64, *input);
+    for i in 0..VARINT_BYTES_MAX {
+        let (&byte, behind) = rest.split_first().ok_or(Malformed)?;
+        rest = behind;
         value |= u64::from(byte & 0x7f) << (7 * i).min(63);
         if byte < 0x80 {
-            *input = &input[i + 1..];
+            *input = rest;
             return Ok(value);
         }
     }

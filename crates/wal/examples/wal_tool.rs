@@ -8,6 +8,8 @@
 //! A mode is `plain`, `dict`, `dicttags` (dictionaries for tags, too), or a compression of values
 //! in addition.
 
+#![forbid(unsafe_code)]
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -19,6 +19,8 @@
 //! Arguments are described in each tool's module. `hfile_support` is the test support of the crate
 //! `hfile`.
 
+#![forbid(unsafe_code)]
+
 mod block_cache_hit;
 mod block_cache_restart;
 mod client_get;

@@ -16,6 +16,8 @@
 //!
 //! All methods are called with the shard's lock held.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use evenkeel_common::length;
 
 /// The maximum of a count.

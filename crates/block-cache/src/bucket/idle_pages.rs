@@ -14,6 +14,8 @@
 //! All methods are called with the shard's lock held. An idle page is free: freeing bytes only
 //! enlarges holes, and every write of a frame calls [`IdlePages::touch`].
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use std::ops::Range;
 
 use evenkeel_common::length;

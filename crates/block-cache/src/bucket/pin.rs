@@ -16,6 +16,8 @@
 //! Stripes belong to the process, not to a cache. Pins may outlive their cache, whose memory is
 //! kept then (see [`super::retired`]).
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use evenkeel_common::length;
 use std::cell::Cell;
 use std::ptr::NonNull;

@@ -39,6 +39,8 @@
 //! docs/benchmarks.md compares it with other policies. All methods are called with the shard's lock
 //! held.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::frequency_sketch::FrequencySketch;

@@ -192,13 +192,9 @@ fn bit(value: &Bytes, op: BitwiseOp) -> pb::BitComparator {
 
 /// Two's complement in the fewest bytes.
 fn shortest(number: &[u8]) -> Bytes {
-    let repeats = |pair: &[u8]| match pair[0] {
-        0 => pair[1] < 0x80,
-        0xff => pair[1] >= 0x80,
-        _ => false,
-    };
+    let repeats = |pair: &[u8]| matches!(pair, [0, 0..0x80] | [0xff, 0x80..=0xff]);
     let from = number.windows(2).take_while(|pair| repeats(pair)).count();
-    Bytes::copy_from_slice(&number[from..])
+    Bytes::copy_from_slice(number.get(from..).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -123,13 +123,13 @@ impl Parser<'_> {
             ("SKIP", Operator::Skip),
             ("WHILE", Operator::While),
         ];
-        let rest = &self.text[at..];
+        let rest = self.text.get(at..)?;
         let (word, operator) = words.into_iter().find(|(word, _)| rest.starts_with(word.as_bytes()))?;
         let prefix = matches!(operator, Operator::Skip | Operator::While);
-        let before = match at.checked_sub(1).map(|i| self.text[i]) {
+        let before = match at.checked_sub(1).and_then(|i| self.text.get(i)) {
             None => prefix,
             Some(b'(') => prefix,
-            Some(byte) => byte == b' ' || byte == b')',
+            Some(byte) => matches!(byte, b' ' | b')'),
         };
         let after = matches!(rest.get(word.len()), Some(b' ' | b'('));
         (before && after).then_some((operator, word.len()))
@@ -191,7 +191,8 @@ impl Parser<'_> {
 
     /// Reads `Name(arguments)`; returns its length.
     fn simple(&mut self, at: usize) -> Result<usize> {
-        let expression = &self.text[at..at + simple_len(&self.text[at..])?];
+        let rest = self.text.get(at..).unwrap_or_default();
+        let expression = rest.get(..simple_len(rest)?).unwrap_or_default();
         self.filters.push((filter(expression)?, 1));
         Ok(expression.len())
     }
@@ -222,14 +223,14 @@ fn while_match(filters: Vec<Filter>) -> Filter {
 /// Up to the first closing parenthesis outside quotes, included.
 fn simple_len(text: &[u8]) -> Result<usize> {
     let (mut at, mut quoted) = (0, false);
-    while at < text.len() {
-        if text[at] == b'\'' {
+    while let Some(&byte) = text.get(at) {
+        if byte == b'\'' {
             match text.get(at + 1) {
                 Some(b'\'') => at += 1,
                 _ => quoted = !quoted,
             }
         }
-        if text[at] == b')' && !quoted {
+        if byte == b')' && !quoted {
             return Ok(at + 1);
         }
         at += 1;
@@ -239,8 +240,8 @@ fn simple_len(text: &[u8]) -> Result<usize> {
 
 fn filter(expression: &[u8]) -> Result<Filter> {
     let name_len = expression.iter().position(|b| *b == b'(' || *b == b' ').filter(|len| *len > 0);
-    let name = &expression[..name_len.ok_or_else(|| bad("Incorrect Filter Name"))?];
-    let name = String::from_utf8_lossy(name);
+    let name = name_len.and_then(|len| expression.get(..len));
+    let name = String::from_utf8_lossy(name.ok_or_else(|| bad("Incorrect Filter Name"))?);
     let arguments = arguments(expression)?;
     if !supported().contains(&&*name) {
         return Err(bad(&format!("Filter Name {name} not supported")));
@@ -260,14 +261,14 @@ fn arguments(expression: &[u8]) -> Result<Vec<Vec<u8>>> {
             b' ' | b',' | b')' => at += 1,
             b'\'' => {
                 let end = quote_end(expression, at + 1).ok_or_else(none)?;
-                arguments.push(unescaped(&expression[at..=end]));
+                arguments.push(unescaped(expression.get(at..=end).ok_or_else(none)?));
                 at = end + 2;
             }
             _ => {
-                let len = expression[at..].iter().position(|b| matches!(b, b' ' | b',' | b')'));
-                let end = at + len.ok_or_else(none)?;
-                arguments.push(expression[at..end].to_vec());
-                at = end + 1;
+                let rest = expression.get(at..).unwrap_or_default();
+                let len = rest.iter().position(|b| matches!(b, b' ' | b',' | b')')).ok_or_else(none)?;
+                arguments.push(rest.get(..len).unwrap_or_default().to_vec());
+                at += len + 1;
             }
         }
     }
@@ -276,8 +277,8 @@ fn arguments(expression: &[u8]) -> Result<Vec<Vec<u8>>> {
 
 /// The first quote that is not doubled.
 fn quote_end(text: &[u8], mut at: usize) -> Option<usize> {
-    while at < text.len() {
-        match (text[at], text.get(at + 1)) {
+    while let Some(&byte) = text.get(at) {
+        match (byte, text.get(at + 1)) {
             (b'\'', Some(b'\'')) => at += 2,
             (b'\'', _) => return Some(at),
             _ => at += 1,
@@ -367,7 +368,7 @@ impl Arguments<'_> {
         let value = bytes.slice(colon + 1..);
         let text = || String::from_utf8_lossy(&value).into_owned();
         let regex = |flags| Comparator::Regex { pattern: text(), flags, charset: "UTF-8".to_owned() };
-        Some(match &bytes[..colon] {
+        Some(match bytes.get(..colon)? {
             b"binary" => Comparator::Binary(value),
             b"binaryprefix" => Comparator::BinaryPrefix(value),
             b"regexstring" => regex(DOTALL),

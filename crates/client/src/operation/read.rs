@@ -41,12 +41,16 @@ impl Consistency {
 }
 
 impl Selection {
-    fn family(&mut self, family: &[u8]) -> &mut pb::Column {
-        let at = self.columns.iter().position(|c| c.family == family).unwrap_or(self.columns.len());
-        if at == self.columns.len() {
-            self.columns.push(pb::Column { family: Bytes::copy_from_slice(family), qualifier: Vec::new() });
+    /// Changes the qualifiers of a family, which is added if it is not selected yet.
+    fn change(&mut self, family: &[u8], change: impl FnOnce(&mut Vec<Bytes>)) {
+        match self.columns.iter_mut().find(|column| column.family == family) {
+            Some(column) => change(&mut column.qualifier),
+            None => {
+                let mut column = pb::Column { family: Bytes::copy_from_slice(family), qualifier: Vec::new() };
+                change(&mut column.qualifier);
+                self.columns.push(column);
+            }
         }
-        &mut self.columns[at]
     }
 }
 
@@ -64,14 +68,14 @@ macro_rules! selects {
         impl $name {
             /// Adds a whole family.
             pub fn family(mut self, family: impl AsRef<[u8]>) -> Self {
-                self.selection.family(family.as_ref()).qualifier.clear();
+                self.selection.change(family.as_ref(), Vec::clear);
                 self
             }
 
             /// Adds one column.
             pub fn column(mut self, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>) -> Self {
                 let qualifier = Bytes::copy_from_slice(qualifier.as_ref());
-                self.selection.family(family.as_ref()).qualifier.push(qualifier);
+                self.selection.change(family.as_ref(), |qualifiers| qualifiers.push(qualifier));
                 self
             }
 

@@ -16,7 +16,7 @@ pub fn parse_binary(text: &str) -> Vec<u8> {
         match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
             Some(byte) => {
                 bytes.push(byte);
-                rest = &tail[3..];
+                rest = tail.get(3..).unwrap_or_default();
             }
             None => {
                 bytes.push(*first);
@@ -90,11 +90,11 @@ const MONTHS: [&str; 12] =
 pub fn date(ms: i64) -> String {
     let (days, in_day) = (ms.div_euclid(DAY_MS), ms.rem_euclid(DAY_MS) / 1000);
     let (year, month, day) = civil(days);
-    let week_day = DAYS[length::index(days.rem_euclid(7).unsigned_abs())];
+    let week_day = DAYS.get(length::index(days.rem_euclid(7).unsigned_abs())).unwrap_or(&"");
     let (h, m, s) = (in_day / 3600, in_day / 60 % 60, in_day % 60);
     format!(
         "{week_day} {} {day:02} {h:02}:{m:02}:{s:02} UTC {year}",
-        MONTHS[length::index(month.unsigned_abs())]
+        MONTHS.get(length::index(month.unsigned_abs())).unwrap_or(&"")
     )
 }
 

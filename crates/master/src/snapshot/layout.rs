@@ -77,7 +77,8 @@ impl<'a> Layout<'a> {
         let keys = |at: usize| self.live.get(at).map(|r| (r.info.start_key(), r.info.end_key()));
         let ends = keys(0).is_some_and(|(start, _)| start.is_empty())
             && self.live.last().is_some_and(|last| last.info.end_key().is_empty());
-        let borders = self.live.windows(2).all(|pair| pair[0].info.end_key() == pair[1].info.start_key());
+        let mut borders = self.live.iter().zip(self.live.iter().skip(1));
+        let borders = borders.all(|(a, b)| a.info.end_key() == b.info.start_key());
         if ends && borders {
             Ok(())
         } else {

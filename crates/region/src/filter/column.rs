@@ -43,7 +43,7 @@ pub(super) fn parse_prefixes(bytes: &Bytes) -> Result<Box<dyn Filter>> {
     let proto: pb::MultipleColumnPrefixFilter = decode(bytes, &[])?;
     let mut prefixes: Vec<Vec<u8>> = proto.sorted_prefixes.iter().map(|p| p.to_vec()).collect();
     prefixes.sort_unstable();
-    if prefixes.windows(2).any(|pair| pair[0] == pair[1]) {
+    if prefixes.iter().zip(prefixes.iter().skip(1)).any(|(prefix, next)| prefix == next) {
         return Err(illegal("prefixes must be distinct"));
     }
     Ok(Box::new(MultipleColumnPrefixFilter { prefixes, hint: 0 }))
@@ -66,7 +66,7 @@ impl Filter for MultipleColumnPrefixFilter {
     fn filter_cell(&mut self, cell: &CellRef<'_>) -> Result<ReturnCode> {
         let qualifier = cell.qualifier();
         let not_after = self.prefixes.partition_point(|prefix| &prefix[..] <= qualifier);
-        match self.prefixes[..not_after].last() {
+        match not_after.checked_sub(1).and_then(|last| self.prefixes.get(last)) {
             _ if self.prefixes.is_empty() => return Ok(ReturnCode::Include),
             Some(prefix) if qualifier.starts_with(prefix) => return Ok(ReturnCode::Include),
             _ if not_after == self.prefixes.len() => return Ok(ReturnCode::NextRow),

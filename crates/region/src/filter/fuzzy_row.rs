@@ -52,17 +52,22 @@ impl FuzzyKey {
     fn next_row(&self, row: &[u8], reversed: bool) -> Option<Vec<u8>> {
         let at = self.0.iter().zip(row).position(|(byte, r)| byte.is_some_and(|byte| byte != *r));
         let (at, row_is_lower) = match at {
-            Some(i) => (i, self.0[i].is_some_and(|byte| (row[i] < byte) != reversed)),
+            Some(i) => {
+                let pair = self.0.get(i).copied().flatten().zip(row.get(i));
+                (i, pair.is_some_and(|(byte, r)| (*r < byte) != reversed))
+            }
             // A matching row, or one shorter than the key: only a free byte can grow.
             None => (row.len(), false),
         };
         let last = if reversed { 0 } else { u8::MAX };
-        let can_grow = |i: &usize| self.0.get(*i).is_none_or(Option::is_none) && row[*i] != last;
+        let is_free = |i: usize| self.0.get(i).is_none_or(Option::is_none);
+        let can_grow = |i: &usize| is_free(*i) && row.get(*i) != Some(&last);
         let grown = (0..at).rev().find(can_grow);
         let kept = if row_is_lower { at } else { grown? };
-        let mut next = row[..kept].to_vec();
+        let mut next = row.get(..kept)?.to_vec();
         if !row_is_lower {
-            next.push(if reversed { row[kept] - 1 } else { row[kept] + 1 });
+            let byte = *row.get(kept)?;
+            next.push(if reversed { byte.checked_sub(1)? } else { byte.checked_add(1)? });
         }
         self.fill(&mut next, reversed);
         if !reversed {

@@ -127,7 +127,7 @@ impl Filter for TimestampsFilter {
         }
         let (row, family, qualifier) = (cell.row(), cell.family(), cell.qualifier());
         let older = self.timestamps.partition_point(|t| *t < cell.timestamp());
-        Ok(Some(match self.timestamps[..older].last() {
+        Ok(Some(match older.checked_sub(1).and_then(|last| self.timestamps.get(last)) {
             Some(timestamp) => KeyBuf::new(row, family, qualifier, *timestamp, CellType::Maximum),
             None => KeyBuf::last_on_column(row, family, qualifier),
         }))

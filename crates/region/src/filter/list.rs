@@ -189,7 +189,7 @@ impl Filter for AndList {
     fn next_cell_hint(&mut self, cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
         let mut farthest: Option<KeyBuf> = None;
         for i in &self.seeking {
-            let member = &mut self.members[*i];
+            let Some(member) = self.members.get_mut(*i) else { continue };
             if member.filter_all_remaining() {
                 continue;
             }

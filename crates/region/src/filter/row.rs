@@ -66,7 +66,7 @@ impl PrefixFilter {
     /// Returns the position of a row relative to the rows with the prefix, in the direction of the
     /// scan.
     fn place(&self, row: &[u8]) -> Ordering {
-        let order = row[..row.len().min(self.prefix.len())].cmp(&self.prefix[..]);
+        let order = row.get(..self.prefix.len()).unwrap_or(row).cmp(&self.prefix[..]);
         if self.reversed { order.reverse() } else { order }
     }
 }

@@ -14,6 +14,8 @@
 //! Bound: 4 GiB of chunks, which is 2^11 chunks of 2 MiB, or fewer bytes if large cells have
 //! separate chunks. A larger segment stays a skip list.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -11,6 +11,8 @@
 //! expected range have the lowest or the highest code. Rows with equal codes are compared in full,
 //! so a poor guess costs time but never correctness.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use evenkeel_common::length;
 
 /// Bits of a code.

@@ -21,6 +21,8 @@
 //! stay. The later one comes first, so that a reader that counts a timestamp once sees the later
 //! cell.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use std::cmp::Ordering as Order;
 use std::ptr::{NonNull, null, null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;

@@ -11,6 +11,8 @@
 //! for space in the WAL's queue. Only the WAL's thread frees that space, and the same thread
 //! completes writes. So completion uses another lock (`inner`), under which no thread waits.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 

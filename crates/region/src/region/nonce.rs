@@ -37,6 +37,8 @@
 //! # An operation that panics
 //! Dropping a [`RunningNonce`] ends its operation as failed, so that a retry does not wait forever.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use evenkeel_common::length;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};

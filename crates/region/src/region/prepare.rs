@@ -66,8 +66,8 @@ impl Region {
             if cell.timestamp() != LATEST_TIMESTAMP {
                 cells.push(key_value.clone());
             } else if cell.type_code() == CellType::Delete as u8 {
-                let earlier =
-                    delete.cells[..at].iter().filter(|k| names_latest_of_same_column(k, &cell)).count();
+                let before = delete.cells.iter().take(at);
+                let earlier = before.filter(|k| names_latest_of_same_column(k, &cell)).count();
                 let timestamp =
                     self.timestamp_of_version(&cell, length::must_u32(earlier + 1))?.unwrap_or(now_ms);
                 cells.push(key_value.with_timestamp(timestamp));

@@ -44,6 +44,8 @@
 //! holds the new entries of its rows until it is visible, at most [`SUCCESSOR_BYTES_MAX`] bytes;
 //! its other entries are dropped.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 mod entry;
 
 use evenkeel_common::length;

@@ -5,6 +5,8 @@
 //! is held while a write is prepared and applied, not while the WAL is synced. Several rows are
 //! locked in the order of the table, so two writes cannot deadlock.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use evenkeel_common::clock;
 use evenkeel_common::length;
 use evenkeel_metrics::waits::{Cause, Timer};

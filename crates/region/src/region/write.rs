@@ -522,7 +522,7 @@ impl Region {
                 MutationKind::Increment => (2, RegionCount::Increments),
                 MutationKind::Append => (3, RegionCount::Appends),
             };
-            if !std::mem::replace(&mut counted[at], true) {
+            if counted.get_mut(at).is_some_and(|counted| !std::mem::replace(counted, true)) {
                 self.counts.add(count, 1);
             }
         }
@@ -592,7 +592,7 @@ fn columns_of(mutation: &Mutation) -> Families {
     columns.dedup();
     let chunks = columns.chunk_by(|a, b| a.0 == b.0);
     let family = |chunk: &[(Vec<u8>, Vec<u8>)]| FamilyColumns {
-        family: chunk[0].0.clone().into(),
+        family: chunk.first().map(|(family, _)| family.clone()).unwrap_or_default().into(),
         qualifiers: Some(chunk.iter().map(|(_, q)| q.clone().into()).collect()),
     };
     chunks.map(family).collect()

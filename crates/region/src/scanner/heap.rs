@@ -4,6 +4,8 @@
 //! smallest, a step costs one comparison. In a reversed heap, rows descend while the cells of a row
 //! still ascend: a run at the end of a row moves to the previous row.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use std::cmp::Ordering;
 
 use evenkeel_common::{CellComparator, CellRef, TryResult};

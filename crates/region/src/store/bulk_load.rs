@@ -82,7 +82,7 @@ impl Store {
             if count == 0 {
                 break;
             }
-            target.append(&buffer[..count])?;
+            target.append(buffer.get(..count).unwrap_or_default())?;
             at += count as u64;
         }
         if at != source.len() {
@@ -106,9 +106,11 @@ impl Store {
         let mut at = 0;
         while at < source.len() {
             let here = usize::try_from(source.len() - at).unwrap_or(len).min(len);
-            source.read_exact_at(at, &mut was[..here])?;
-            copy.read_exact_at(at, &mut is[..here])?;
-            if is[..here] != was[..here] {
+            was.truncate(here);
+            is.truncate(here);
+            source.read_exact_at(at, &mut was)?;
+            copy.read_exact_at(at, &mut is)?;
+            if is != was {
                 return Err(differs());
             }
             at += here as u64;

@@ -132,7 +132,8 @@ impl Store {
         let busy = busy_files(&files, &self.compacting.lock());
         let off_peak = !major && self.env.compaction_throughput.is_off_peak_permit_free();
         let plan = self.plan(&files, busy, major, off_peak);
-        plan.map_or(0, |plan| plan.files.iter().map(|i| files[busy + i].bytes()).sum())
+        let bytes = |i: usize| files.get(busy + i).map_or(0, |file| file.bytes());
+        plan.map_or(0, |plan| plan.files.iter().map(|i| bytes(*i)).sum())
     }
 
     /// Selects files to compact: all if `major` and none is busy, otherwise the selection of the
@@ -143,7 +144,7 @@ impl Store {
         let busy = busy_files(&files, &compacting);
         let turn = if major { None } else { self.env.compaction_throughput.off_peak_permit() };
         let plan = self.plan(&files, busy, major, turn.is_some())?;
-        let chosen: Vec<_> = plan.files.iter().map(|i| Arc::clone(&files[busy + i])).collect();
+        let chosen: Vec<_> = plan.files.iter().filter_map(|i| files.get(busy + i).cloned()).collect();
         compacting.extend(chosen.iter().map(|file| file.name().to_owned()));
         let is_all_files = chosen.len() == files.len();
         Some(CompactionRequest {
@@ -166,7 +167,7 @@ impl Store {
         major: bool,
         off_peak: bool,
     ) -> Option<CompactionPlan> {
-        let free = &files[busy..];
+        let free = files.get(busy..).unwrap_or_default();
         let context = SelectionContext {
             major,
             major_is_due: self.is_major_due(free),

@@ -371,11 +371,12 @@ impl MultiFileWriter<'_> {
         scanner.next(cells, limits, &mut None).map_err(TryError::into_failure)?;
         for cell in cells.iter() {
             let part = self.part_of(&cell)?;
+            let Some(OpenFile { writer, .. }) = self.open.get_mut(part) else {
+                return Err(self.store.error("a cell of no open file"));
+            };
             match self.job.forget_seq_ids_to {
-                Some(limit) if cell.seq_id() <= limit => {
-                    self.open[part].writer.append(&cell.with_seq_id(0))?;
-                }
-                _ => self.open[part].writer.append(&cell)?,
+                Some(limit) if cell.seq_id() <= limit => writer.append(&cell.with_seq_id(0))?,
+                _ => writer.append(&cell)?,
             }
         }
         self.written.cells += cells.len() as u64;
@@ -411,12 +412,14 @@ impl MultiFileWriter<'_> {
             return Ok(0);
         }
         let from = self.open.last().map_or(0, |part| part.at + 1);
-        let at = ends[from.min(ends.len())..].iter().position(|end| is_before(comparator, cell.row(), end));
+        let mut rest = ends.iter().skip(from);
+        let at = rest.position(|end| is_before(comparator, cell.row(), end));
         let at = at.map_or(ends.len(), |at| from + at);
         let (Some(start), Some(end)) = (boundaries.get(at).cloned(), ends.get(at).cloned()) else {
             return Err(self.store.error("a row behind the last stripe"));
         };
-        let start = if *is_exact || !self.open.is_empty() { start } else { boundaries[0].clone() };
+        let is_first = !*is_exact && self.open.is_empty();
+        let start = if is_first { boundaries.first().cloned().unwrap_or(start) } else { start };
         let is_exact = *is_exact;
         if let Some(before) = self.open.last_mut().filter(|_| !is_exact) {
             before.end = start.clone();

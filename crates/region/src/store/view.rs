@@ -153,8 +153,8 @@ fn seek_or_rewind(
     read_point: u64,
     seek: &mut LeafSeeker<'_>,
 ) -> TryResult<usize> {
-    if was_there {
-        leaves[at].rewind(read_point);
+    if was_there && let Some(leaf) = leaves.get_mut(at) {
+        leaf.rewind(read_point);
     }
     if is_wanted {
         seek.seek_leaf(leaves, at)?;
@@ -267,9 +267,11 @@ impl<'a> LeafPruner<'a> {
         let (reader, row) = (file.reader(), self.rows.from);
         let BloomType::RowPrefix(bytes) = reader.bloom_type() else { return Ok(true) };
         let shared = row.iter().zip(self.rows.to).take_while(|(a, b)| a == b).count();
-        match shared >= bytes as usize {
-            true => reader.bloom_filters(self.scan.wait).might_contain_row_prefix(&row[..shared]),
-            false => Ok(true),
+        match row.get(..shared) {
+            Some(prefix) if shared >= bytes as usize => {
+                reader.bloom_filters(self.scan.wait).might_contain_row_prefix(prefix)
+            }
+            _ => Ok(true),
         }
     }
 }

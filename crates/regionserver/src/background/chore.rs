@@ -292,7 +292,8 @@ impl RegionServer {
             .region_is_throttled(throttling && regions.iter().any(|region| region.memory_pressure() > 0.0));
         self.note_watermark(regions);
         let (flushers, open) = self.background.flushers();
-        need.ask(&unflushed, flushers, open, |at| self.background.request_flush(&regions[at]));
+        let request = |at| regions.get(at).is_some_and(|region| self.background.request_flush(region));
+        need.ask(&unflushed, flushers, open, request);
     }
 
     /// Records in the ledger while replies to writes are held.

@@ -35,8 +35,9 @@ impl Hundredths {
         let bytes = self.0.to_be_bytes();
         let sign = if self.0 < 0 { 0xff } else { 0 };
         // A leading byte is redundant if the next one has the same sign.
-        let spare = (0..15).take_while(|i| bytes[*i] == sign && (bytes[i + 1] ^ sign) & 0x80 == 0).count();
-        [&SCALE.to_be_bytes(), &bytes[spare..]].concat()
+        let is_spare = |(byte, next): &(&u8, &u8)| **byte == sign && (**next ^ sign) & 0x80 == 0;
+        let spare = bytes.iter().zip(bytes.iter().skip(1)).take_while(is_spare).count();
+        SCALE.to_be_bytes().into_iter().chain(bytes.into_iter().skip(spare)).collect()
     }
 
     /// Returns the sum.
@@ -65,8 +66,9 @@ fn integer(bytes: &[u8]) -> Option<i128> {
     let sign = if bytes.first()? & 0x80 == 0 { 0 } else { 0xff };
     let (extra, low) = bytes.split_at(bytes.len().saturating_sub(16));
     let mut whole = [sign; 16];
-    whole[16 - low.len()..].copy_from_slice(low);
-    let fits = extra.iter().all(|byte| *byte == sign) && (extra.is_empty() || (whole[0] ^ sign) & 0x80 == 0);
+    whole.iter_mut().rev().zip(low.iter().rev()).for_each(|(to, from)| *to = *from);
+    let first = whole.first()?;
+    let fits = extra.iter().all(|byte| *byte == sign) && (extra.is_empty() || (first ^ sign) & 0x80 == 0);
     fits.then(|| i128::from_be_bytes(whole))
 }
 

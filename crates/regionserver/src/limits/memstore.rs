@@ -381,15 +381,15 @@ impl Need {
         mut open: usize,
         mut request: impl FnMut(usize) -> bool,
     ) {
-        let free = |at: &usize| !regions[*at].is_flushing && regions[*at].bytes > 0;
-        let mut largest: Vec<_> = (0..regions.len()).filter(free).collect();
-        largest.sort_by_key(|at| std::cmp::Reverse(regions[*at].bytes));
-        for at in largest {
+        let free = regions.iter().enumerate().filter(|(_, region)| !region.is_flushing && region.bytes > 0);
+        let mut largest: Vec<_> = free.map(|(at, region)| (at, region.bytes)).collect();
+        largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        for (at, bytes) in largest {
             let is_needed = self.bytes > 0 || (self.all_flushers && open < flushers);
-            if !is_needed || (open > 0 && regions[at].bytes < self.worth_bytes) {
+            if !is_needed || (open > 0 && bytes < self.worth_bytes) {
                 return;
             }
-            self.bytes = self.bytes.saturating_sub(regions[at].bytes);
+            self.bytes = self.bytes.saturating_sub(bytes);
             open += usize::from(request(at));
         }
     }

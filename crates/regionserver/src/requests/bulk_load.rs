@@ -31,8 +31,9 @@ use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::seq::IndexedRandom;
 
 use crate::{RegionServer, RequestKind};
 
@@ -228,7 +229,7 @@ fn user_name(user: Option<&str>) -> String {
 
 fn random_text() -> String {
     let mut rng = StdRng::from_os_rng();
-    (0..RANDOM_CHARACTERS).map(|_| char::from(DIGITS[rng.random_range(0..DIGITS.len())])).collect()
+    (0..RANDOM_CHARACTERS).filter_map(|_| DIGITS.choose(&mut rng).copied().map(char::from)).collect()
 }
 
 #[cfg(test)]

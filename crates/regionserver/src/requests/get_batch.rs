@@ -87,7 +87,7 @@ impl<T> GetBatch<T> {
         for (number, kind) in self.kinds.iter().enumerate() {
             let mut reader = GetReader::new(server, &kind.region, Wait::Never);
             for at in 0..self.gets.len() {
-                let (get, later) = match self.gets[at..].split_first_mut() {
+                let (get, later) = match self.gets.get_mut(at..).and_then(<[_]>::split_first_mut) {
                     Some((get, later)) if get.kind == number => (get, later),
                     _ => continue,
                 };

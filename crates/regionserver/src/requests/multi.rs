@@ -197,6 +197,11 @@ fn written_rows(action: &RegionAction) -> impl Iterator<Item = &[u8]> {
     mutations.filter_map(|mutation| mutation.row.as_deref())
 }
 
+/// The error for a Get of a kind that the request does not have, which decoding rules out.
+fn no_such_kind() -> HBaseError {
+    HBaseError::io("a Get without its attributes")
+}
+
 /// Returns the rows of the leading Gets of a kind.
 fn rows_of_kind(actions: &[Action], wanted: usize) -> impl Iterator<Item = &[u8]> + Clone {
     actions.iter().map_while(move |action| match &action.what {
@@ -351,7 +356,7 @@ impl MultiRun<'_> {
                     What::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
                     What::Service(call) => self.service(at, slot, region, call),
                     What::Get { row, kind } => {
-                        let upcoming = rows_of_kind(&of_region.actions[slot..], *kind);
+                        let upcoming = rows_of_kind(of_region.actions.get(slot..).unwrap_or_default(), *kind);
                         let outcome = self.get((at, slot), (region, &mut reader), row, *kind, upcoming);
                         self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
                     }
@@ -433,7 +438,7 @@ impl MultiRun<'_> {
         kind: usize,
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
     ) -> Result<Outcome> {
-        let get = &self.kinds[kind];
+        let get = self.kinds.get(kind).ok_or_else(no_such_kind)?;
         let caller = &self.gathering.caller;
         if caller.codec.is_none() {
             self.end_gets();

@@ -143,8 +143,8 @@ fn read_bounded(
             taken += STREAM_STEP_BYTES;
         }
         out.resize(taken.min(limit.saturating_add(1)), 0);
-        let read =
-            stream.read(&mut out[at..]).map_err(|_| DecompressError::Corrupt("not a deflate stream"))?;
+        let space = out.get_mut(at..).unwrap_or_default();
+        let read = stream.read(space).map_err(|_| DecompressError::Corrupt("not a deflate stream"))?;
         out.truncate(at + read);
         if read == 0 {
             return Ok(out);

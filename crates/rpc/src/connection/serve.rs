@@ -304,7 +304,8 @@ impl Connection {
             }
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let filled = outbox.fill_slices(&mut slices);
-            match Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..filled]) {
+            let slices = slices.get(..filled).unwrap_or_default();
+            match Pin::new(&mut self.stream).poll_write_vectored(cx, slices) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(written)) => {
                     count(&self.worker.counters.writes, 1);

@@ -70,8 +70,8 @@ const SIDE_STEP_BYTES: usize = 1 << 20;
 fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report<'_>) {
     let mut bytes = vec![0; SIDE_STEP_BYTES];
     for offset in (0..file.len()).step_by(SIDE_STEP_BYTES) {
-        let here = SIDE_STEP_BYTES.min(length::index(file.len() - offset));
-        match file.read_verified_at(offset, &mut bytes[..here]) {
+        bytes.truncate(length::index(file.len() - offset));
+        match file.read_verified_at(offset, &mut bytes) {
             Ok(StorageChecksum::Matches) => {}
             Ok(StorageChecksum::Absent) => return,
             Ok(StorageChecksum::Differs) => {

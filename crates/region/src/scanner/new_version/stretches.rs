@@ -6,6 +6,8 @@
 //! whole chunks, and single stretches only at the edges of the range: with N stretches, at most N /
 //! [`CHUNK_MAX`] + 2 * [`CHUNK_MAX`] steps.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 /// The end of time, in sequence ids: the end of the last stretch.
 pub(super) const OPEN: u64 = u64::MAX;
 

@@ -15,7 +15,7 @@ use prost::Message;
 
 use super::outcomes::{Outcome, add_entry};
 use super::reply_limits::ReplyLimits;
-use super::{GETS_BYTES_RESERVED_MAX, check_size, rows_of_kind};
+use super::{GETS_BYTES_RESERVED_MAX, check_size, no_such_kind, rows_of_kind};
 use crate::convert::multi::{Entries, MultiRequest, MultiResponse, RegionAction, What};
 use crate::convert::result;
 use crate::requests::caller::{Caller, Reply};
@@ -106,8 +106,11 @@ impl Rows<'_> {
                 (Some(error), _) => Err(error.into()),
                 (None, What::Get { row, kind }) => {
                     gets += 1;
-                    let upcoming = rows_of_kind(&of.actions[slot..], *kind);
-                    self.row(&mut reader, (&kinds[*kind], *kind), row, upcoming)
+                    let upcoming = rows_of_kind(of.actions.get(slot..).unwrap_or_default(), *kind);
+                    match kinds.get(*kind) {
+                        Some(get) => self.row(&mut reader, (get, *kind), row, upcoming),
+                        None => Err(no_such_kind().into()),
+                    }
                 }
                 (None, _) => Err(HBaseError::io("Unexpected Action type").into()),
             };

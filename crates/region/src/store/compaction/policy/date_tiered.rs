@@ -14,6 +14,8 @@
 //! Storage policies of windows (`...storage.policy.enable`) are features of HDFS and have no effect
 //! here.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use super::exploring::{explore, skip_large};
 use super::{CandidateFile, CompactionPlan, SelectionContext};
 use crate::store::StoreConfig;

@@ -5,6 +5,8 @@
 //! together, so that no large file is rewritten for a few small ones. Among all ranges in ratio,
 //! the one with the most files wins, then the smallest.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use super::{CandidateFile, SelectionContext};
 use crate::store::StoreConfig;
 

@@ -20,6 +20,8 @@
 //! usual, and it splits a stripe only if it is the only one; level 0 is not compacted together with
 //! one stripe.
 
+#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
+
 use evenkeel_common::length;
 use std::collections::BTreeMap;
 
