@@ -9,7 +9,8 @@
 //!   position in the others. It loads a released block again when it reaches it.
 //! * A reader of a large block first waits for memory below the limit ([`wait_for_room`]). After
 //!   [`WAIT_MAX`] the read is refused, because waiting readers may hold the blocks that other
-//!   readers wait for.
+//!   readers wait for. Waits of a thread that follow each other within [`PAUSE_MIN`] add up: a
+//!   merge of many files would otherwise wait that long for each file, holding its blocks.
 //!
 //! A reader of a smaller block does not wait, so each reader may exceed the limit by less than
 //! [`LARGE_BYTES`].
@@ -18,8 +19,9 @@
 //! a reader, or in a reply that shares its values. The limit protects the memory of the process, so
 //! there is one count per process: servers in the same process share it.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
 
@@ -29,8 +31,16 @@ use crate::BlockParts;
 pub const LARGE_BYTES: u64 = 128 << 10;
 /// The maximum time that a reader waits for a reservation.
 pub const WAIT_MAX: Duration = Duration::from_secs(5);
+/// A thread that did not wait for this time begins with a new [`WAIT_MAX`].
+pub const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The interval at which a waiting reader retries.
 const LOOK: Duration = Duration::from_millis(1);
+
+thread_local! {
+    /// When this thread's last wait ended, and how long it and those just before it took. It is a
+    /// thread's because a reader waits on its thread, and the readers below one merge share it.
+    static WAITED: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
+}
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -51,21 +61,30 @@ pub fn are_too_many() -> bool {
     bytes() > LIMIT.load(Relaxed)
 }
 
-/// Reserves memory for a block of `bytes` that is about to be loaded. Waits up to [`WAIT_MAX`];
-/// blocks this thread. Dropping the reservation releases it, once the block itself is counted.
-/// Returns `None` after the timeout.
+/// Reserves memory for a block of `bytes` that is about to be loaded. Waits up to [`WAIT_MAX`],
+/// less the waits of this thread just before; blocks this thread. Dropping the reservation releases
+/// it, once the block itself is counted. Returns `None` after the timeout.
 pub fn wait_for_room(bytes: u64) -> Option<Room> {
-    let mut until = None;
-    loop {
+    wait_within(bytes, WAIT_MAX)
+}
+
+fn wait_within(bytes: u64, wait_max: Duration) -> Option<Room> {
+    if let Some(room) = Room::try_take(bytes) {
+        return Some(room);
+    }
+    let began = clock::monotonic();
+    let before = WAITED.take().filter(|(ended, _)| began.saturating_duration_since(*ended) < PAUSE_MIN);
+    let before = before.map_or(Duration::ZERO, |(_, waited)| waited);
+    let until = began + wait_max.saturating_sub(before);
+    while clock::monotonic() < until {
+        std::thread::sleep(LOOK);
         if let Some(room) = Room::try_take(bytes) {
+            let now = clock::monotonic();
+            WAITED.set(Some((now, before + now.saturating_duration_since(began))));
             return Some(room);
         }
-        let now = clock::monotonic();
-        if now >= *until.get_or_insert(now + WAIT_MAX) {
-            return None;
-        }
-        std::thread::sleep(LOOK);
     }
+    None
 }
 
 /// Memory reserved for a block that is being loaded.
@@ -135,9 +154,34 @@ mod tests {
         assert!(Room::try_take(600).is_none() && !are_too_many());
         let second = Room::try_take(400).expect("as much as is left");
         assert_eq!(bytes(), before + 1000);
-        drop(first);
         drop(second);
+        waits_add_up();
+        drop(first);
         assert_eq!(bytes(), before, "it is given back");
         set_limit(u64::MAX);
+    }
+
+    /// 400 bytes are free. Another reader takes and releases them in turn.
+    fn waits_add_up() {
+        const WAIT: Duration = Duration::from_millis(200);
+        let hold = |time| {
+            let others = Room::try_take(400).expect("free");
+            std::thread::spawn(move || {
+                std::thread::sleep(time);
+                drop(others);
+            })
+        };
+        let other = hold(WAIT / 2);
+        assert!(wait_within(400, WAIT).is_some(), "within the first wait");
+        other.join().expect("ends");
+        let other = hold(WAIT * 2);
+        let began = clock::monotonic();
+        assert!(wait_within(400, WAIT).is_none());
+        let took = began.elapsed();
+        assert!(took < WAIT * 3 / 4, "{took:?}: the first wait was half of the time");
+        other.join().expect("ends");
+        let other = hold(WAIT * 3 / 4);
+        assert!(wait_within(400, WAIT).is_some(), "a refused reader begins again");
+        other.join().expect("ends");
     }
 }
