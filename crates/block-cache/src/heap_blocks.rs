@@ -94,8 +94,9 @@ pub struct Room {
 }
 
 impl Room {
-    /// The only block outside of caches is always admitted, however large it is.
-    fn try_take(bytes: u64) -> Option<Self> {
+    /// Reserves memory if it is below the limit. The only block outside of caches is always
+    /// admitted, however large it is.
+    pub fn try_take(bytes: u64) -> Option<Self> {
         let limit = LIMIT.load(Relaxed);
         let taken = |now: u64| {
             let sum = now.saturating_add(bytes);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{Block, heap_blocks};
-use evenkeel_common::{CellComparator, CellRef, ErrorKind, HBaseError, TryResult, Wait, turns};
+use evenkeel_common::{CellComparator, CellRef, ErrorKind, HBaseError, TryError, TryResult, Wait, turns};
 use evenkeel_metrics::waits::{self, Cause};
 
 use crate::encoding::{CellCursor, Malformed};
@@ -395,10 +395,11 @@ impl HFileScanner {
         self.position.enter(block, find).map_err(|e| self.malformed(e).into())
     }
 
-    /// Reads a data block. If it is large and not cached, waits for memory outside of the caches.
+    /// Reads a data block. If it is large and not cached, reserves memory outside of the caches
+    /// first.
     fn load(&self, at: BlockAt) -> TryResult<Block> {
         let _room = match self.needs_room(at) {
-            true => Some(self.wait_for_room(at)?),
+            true => Some(self.reserve(u64::from(at.on_disk_bytes))?),
             false => None,
         };
         self.reader.load_data(at, self.keep, self.wait)
@@ -406,11 +407,13 @@ impl HFileScanner {
 
     fn needs_room(&self, at: BlockAt) -> bool {
         let is_large = u64::from(at.on_disk_bytes) >= heap_blocks::LARGE_BYTES;
-        is_large && self.releases && self.wait.is_allowed() && !self.reader.is_cached(at)
+        is_large && self.releases && !self.reader.is_cached(at)
     }
 
-    fn wait_for_room(&self, at: BlockAt) -> TryResult<heap_blocks::Room> {
-        let bytes = u64::from(at.on_disk_bytes);
+    fn reserve(&self, bytes: u64) -> TryResult<heap_blocks::Room> {
+        if !self.wait.is_allowed() {
+            return heap_blocks::Room::try_take(bytes).ok_or(TryError::WouldWait);
+        }
         let room = waits::time(Cause::BlockMemory, || turns::lend(|| heap_blocks::wait_for_room(bytes)));
         room.ok_or_else(|| {
             let message = format!("there is no room for a block of {bytes} bytes; try again later");

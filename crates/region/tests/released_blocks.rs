@@ -11,6 +11,7 @@ use evenkeel_block_cache::{NoCache, heap_blocks};
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::{
     CellBuffer, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, ServerName, TableDescriptor,
+    TryError, Wait,
 };
 use evenkeel_fs::{FileSystem, MemoryFileSystem};
 use evenkeel_metrics::waits::{self, Cause};
@@ -140,12 +141,19 @@ fn a_wait_for_the_memory_of_a_large_block_is_a_cause() {
     let cell = KeyValue::new(b"r", b"f", b"q", 1, CellType::Put, &value);
     region.mutate_wait(Mutation::new(MutationKind::Put, "r", vec![cell])).expect("written");
     region.flush().expect("flushed");
+    let get_without_wait = || {
+        let (scan, mut row) = (Scan::get("r"), CellBuffer::new());
+        region.row_reader(Wait::Never).get(scan, &mut row, &mut ScannerContext::unlimited())
+    };
+    heap_blocks::set_limit(u64::MAX);
+    get_without_wait().expect("there is memory");
     heap_blocks::set_limit(1);
     let others = heap_blocks::wait_for_room(1).expect("the first is admitted");
     let holder = std::thread::spawn(move || {
         std::thread::sleep(WAIT);
         drop(others);
     });
+    assert!(matches!(get_without_wait(), Err(TryError::WouldWait)));
     waits::take();
     let mut scanner = region.scanner(Scan::default()).expect("opens");
     let mut out = CellBuffer::new();
