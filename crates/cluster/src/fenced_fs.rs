@@ -144,6 +144,18 @@ impl FileSystem for FencedFileSystem {
         self.inner.recover(path, go_on)
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn path_of(&self, uri: &str) -> Option<PathBuf> {
+        self.inner.path_of(uri)
+    }
+
+    fn uri_of(&self, path: &Path) -> String {
+        self.inner.uri_of(path)
+    }
+
     fn hosts(&self, path: &Path) -> io::Result<Vec<(String, u64)>> {
         self.inner.hosts(path)
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result, TableName};
-use evenkeel_fs::FileSystem;
+use evenkeel_fs::{FileSystem, Location};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_wal::names;
@@ -31,12 +31,9 @@ const NO_SEQNUM: u64 = u64::MAX;
 /// of this cluster: the master tries another server, or checks the file.
 pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) -> Result<()> {
     let env = transitions.env();
-    let (fs, root) = (&*env.stores.fs, &env.stores.root);
-    let wal = wal_path(root, &request.wal_path)?;
-    let go_on = || !transitions.abort().is_aborting();
-    if fs.exists(&wal)? {
-        fs.recover(&wal, &go_on)?;
-    }
+    let (fs, root) = env.wal_root();
+    let (fs, wal) = (&**fs, wal_path(root, &request.wal_path)?);
+    let goes_on = || !transitions.abort().is_aborting();
     let worker = names::prefix(transitions.server().name());
     let outcome = split_wal(SplitOptions {
         fs,
@@ -44,11 +41,11 @@ pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) ->
         worker: &worker,
         last_flushed: &mut |region| Ok(last_flushed(transitions, region)),
         region_dir: &mut |region: &[u8], table: &TableName| {
-            let dir = layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
-            Ok(if fs.exists(&dir)? { Some(dir) } else { None })
+            let below = |root: &Path| layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
+            Ok(env.stores.fs.exists(&below(&env.stores.root))?.then(|| below(root)))
         },
         on_entry: &mut |_| {},
-        should_continue: &mut || go_on(),
+        should_continue: &mut || goes_on(),
         buffer_bytes_max: BUFFER_BYTES_MAX,
     })?;
     tracing::info!(
@@ -64,11 +61,10 @@ pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) ->
     }
 }
 
-/// Returns the log's path below the root directory; the master sends a relative or an absolute
+/// Returns the log's path below the logs' root directory; the master sends a relative or an absolute
 /// path.
 fn wal_path(root: &Path, text: &str) -> Result<PathBuf> {
-    let text = text.strip_prefix("file:").map_or(text, |path| path.strip_prefix("//").unwrap_or(path));
-    let path = root.join(text);
+    let path = Location::parse(text).map(|location| root.join(location.path())).unwrap_or_default();
     let below = path.strip_prefix(root.join(layout::WALS_DIR)).ok();
     let is_log = below.is_some_and(|below| {
         below.components().all(|part| matches!(part, std::path::Component::Normal(_)))
@@ -118,6 +114,7 @@ mod tests {
         assert_eq!(wal_path(root, log).expect("a log"), whole);
         assert_eq!(wal_path(root, &format!("/hbase/{log}")).expect("a log"), whole);
         assert_eq!(wal_path(root, &format!("file:///hbase/{log}")).expect("a log"), whole);
+        assert_eq!(wal_path(root, &format!("hdfs://ns/hbase/{log}")).expect("a log"), whole);
         for bad in ["WALs/../data/x", "data/default/t/x", "/etc/passwd", "", "WALs"] {
             assert!(wal_path(root, bad).is_err(), "{bad}");
         }

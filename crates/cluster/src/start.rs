@@ -4,7 +4,8 @@
 //! - 2: [`Session::open`], [`Session::wait_for_cluster`]: opens the session with its lease, and
 //!   waits for an active master and the cluster's id
 //! - 3: `take_ports`: the RPC port and the info port listen
-//! - 4: `register`: registers the server with the master, which returns the root directory
+//! - 4: `register`: registers the server with the master, which returns the root directory;
+//!   `open_file_systems` opens its file system
 //! - 5: `open_storage`: creates `WALs/<server>`, which must not exist before; caches, background
 //!   threads
 //! - 6: `open_server`: creates the RegionServer and the executor of procedures
@@ -21,15 +22,16 @@ use std::time::Duration;
 use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_essential;
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
-use evenkeel_fs::{FileSystem, LocalFileSystem};
+use evenkeel_fs::FileSystem;
 use evenkeel_process::info::{InfoParts, InfoPorts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::ports::{RpcPort, Shared};
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
-use evenkeel_process::{LogLevels, ProcessControl, ignored, settings};
+use evenkeel_process::{LogLevels, ProcessControl, Settings, ignored, settings, storage};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
+use evenkeel_region::region::WalRoot;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_regionserver::master_connection;
@@ -42,6 +44,7 @@ use tokio::sync::oneshot;
 use crate::ClusterServer;
 use crate::abort::Abort;
 use crate::fenced_fs::FencedFileSystem;
+use crate::lease::Lease;
 use crate::master::ClusterConnection;
 use crate::procedures::Procedures;
 use crate::session::Session;
@@ -51,6 +54,8 @@ use crate::transitions::{TransitionParts, Transitions};
 /// The first pause between attempts to register; each pause doubles the previous one.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 const REGISTER_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Where the files of the cluster are, as the master tells it.
+const STORAGE_KEYS: [&str; 2] = ["hbase.rootdir", "fs.defaultFS"];
 
 /// The thread of all connections that this server opens, and its runtime. It ends when this is
 /// dropped.
@@ -80,20 +85,18 @@ pub(crate) fn start(
 ) -> Result<ClusterServer> {
     let began = clock::monotonic();
     let cluster = ClusterSettings::from(&conf)?;
-    let local: Arc<dyn FileSystem> =
-        Arc::new(LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?));
-    let mut process = Process::new(Arc::clone(&local), conf, stop)?;
+    let mut process = Process::new(storage::root_file_system(&conf)?, conf, stop)?;
     ignored::warn_in_cluster(&process.conf);
     let connections = Connections::start(&process)?;
     let session = Session::open(&connections.runtime, &cluster)?;
     session.wait_for_cluster()?;
-    process.fs = Arc::new(FencedFileSystem::new(local, Arc::clone(session.lease())));
     let abort =
         Abort::new(Arc::clone(&process.failure), Arc::clone(&process.stop), Arc::clone(session.lease()));
     let ports = take_ports(&process, &session)?;
     let version = process.settings.regionserver.version.clone();
     let master = ClusterConnection::new(&session, &connections.runtime, &cluster, &version);
     let name = register(&mut process, &*master)?;
+    open_file_systems(&mut process, session.lease())?;
     session.watch(&name, &abort, on_cluster_stop(&process));
     let nonces = process.nonces();
     let storage = open_storage(&process, &name, &nonces)?;
@@ -172,21 +175,40 @@ fn register(process: &mut Process, master: &dyn MasterConnection) -> Result<Serv
 
 /// The master's root directory overrides the local setting.
 fn take_over(process: &mut Process, told: &[pb::NameStringPair]) -> Result<()> {
-    if let Some(root) = told.iter().find(|entry| entry.name == "hbase.rootdir") {
-        process.settings.root = settings::local_dir(&process.conf, &root.value).map_err(|_| {
-            HBaseError::io(format!(
-                "the master's hbase.rootdir is {}: only local and shared directories (file:) are supported",
-                root.value
-            ))
-        })?;
+    let mut conf = (*process.conf).clone();
+    for entry in told.iter().filter(|entry| STORAGE_KEYS.contains(&&*entry.name)) {
+        conf.set(&*entry.name, &*entry.value);
+    }
+    let root = settings::root_location(&conf)
+        .map_err(|e| HBaseError::io(format!("the master's root directory: {}", e.message())))?;
+    tracing::info!(root = %root, "the root directory of the cluster");
+    process.settings = Settings { root: root.path().to_owned(), ..process.settings.clone() };
+    process.conf = Arc::new(conf);
+    Ok(())
+}
+
+/// The file systems of the root directory and of the logs, which may be changed while the lease
+/// holds.
+fn open_file_systems(process: &mut Process, lease: &Arc<Lease>) -> Result<()> {
+    let fenced = |fs| -> Arc<dyn FileSystem> { Arc::new(FencedFileSystem::new(fs, Arc::clone(lease))) };
+    process.fs = fenced(storage::root_file_system(&process.conf)?);
+    if let Some(location) = settings::wal_location(&process.conf)? {
+        tracing::info!(directory = %location, "the directory of the cluster's logs");
+        let is_beside = location.is_beside(&settings::root_location(&process.conf)?);
+        let fs = match is_beside {
+            true => Arc::clone(&process.fs),
+            false => fenced(storage::file_system(&process.conf, &location)?),
+        };
+        process.wal_root = Some(WalRoot { fs, path: location.path().to_owned() });
     }
     Ok(())
 }
 
 /// Step 5.
 fn open_storage(process: &Process, name: &ServerName, nonces: &Arc<NonceManager>) -> Result<Storage> {
-    let logs = process.settings.root.join(layout::WALS_DIR).join(name.to_string());
-    if process.fs.exists(&logs)? {
+    let root = process.wal_root();
+    let logs = root.path.join(layout::WALS_DIR).join(name.to_string());
+    if root.fs.exists(&logs)? {
         return Err(HBaseError::io(format!("{} exists: another server has this name", logs.display())));
     }
     Storage::open(process, name, nonces)

@@ -58,7 +58,7 @@ impl ClusterServer {
         let wals = &self.storage.wals;
         let logs = wals.user.close().and(wals.meta.close());
         closed.and(logs)?;
-        self.process.fs.delete_empty_dir(&wals.dir)?;
+        self.process.wal_root().fs.delete_empty_dir(&wals.dir)?;
         progress.begin("the znode");
         self.session.withdraw(&self.name);
         progress.begin("");

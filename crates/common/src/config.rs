@@ -1,11 +1,11 @@
-//! Configuration: HBase's keys, from `hbase-site.xml` and the command line.
+//! Configuration: HBase's keys, from `hbase-site.xml` and the command line, and Hadoop's.
 //!
 //! A value is looked up in this order; the first hit wins:
 //!
 //! 1. overlays, the last one added first (table and family settings, see
 //!    [`Configuration::overlay`]);
 //! 2. values given on the command line (`-Dkey=value`, [`Configuration::set`]);
-//! 3. resources, usually `hbase-site.xml`. A later property overrides an earlier one unless the
+//! 3. resources: `core-site.xml`, `hdfs-site.xml` and `hbase-site.xml`, in this order. A later property overrides an earlier one unless the
 //!    earlier one is `<final>true</final>`. As in Hadoop, `final` protects against later
 //!    *resources*; the command line still wins;
 //! 4. 1 to 3 again under the key's older name, if HBase renamed it ([`defaults::RENAMED`]);
@@ -53,6 +53,9 @@ pub type Result<T> = std::result::Result<T, ConfigError>;
 
 /// The site file in a configuration directory.
 pub const SITE_FILE: &str = "hbase-site.xml";
+
+/// The files in that directory in which Hadoop's settings may be; they are read before it.
+pub const HADOOP_SITE_FILES: [&str; 2] = ["core-site.xml", "hdfs-site.xml"];
 
 /// The environment variable that names the configuration directory when the command line does not.
 pub const CONF_DIR_VARIABLE: &str = "HBASE_CONF_DIR";
@@ -136,7 +139,8 @@ impl Configuration {
     }
 
     /// Loads `hbase-site.xml` from `config_dir`, or else from the directory that `HBASE_CONF_DIR`
-    /// names, and sets `defines` over it. Without either directory only the defaults apply.
+    /// names, over Hadoop's files there, and sets `defines` over it. Without either directory only
+    /// the defaults apply.
     ///
     /// # Errors
     /// [`ConfigError::File`] if the file cannot be read or parsed, or if the directory lacks it:
@@ -146,6 +150,8 @@ impl Configuration {
         let from_environment =
             || std::env::var_os(CONF_DIR_VARIABLE).filter(|d| !d.is_empty()).map(PathBuf::from);
         if let Some(dir) = config_dir.map(Path::to_path_buf).or_else(from_environment) {
+            let of_hadoop = HADOOP_SITE_FILES.iter().map(|name| dir.join(name));
+            of_hadoop.filter(|path| path.is_file()).try_for_each(|path| conf.add_resource(&path))?;
             conf.add_resource(&dir.join(SITE_FILE))?;
             conf.set_directory(dir);
         }

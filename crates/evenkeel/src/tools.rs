@@ -10,6 +10,7 @@
 //! | [`catalog`] | hbase:meta read from its files |
 //! | `stats` | counts of sizes |
 //! | [`progress`] | one line on a terminal |
+//! | `storage` | local paths and `hdfs:` URIs |
 //!
 //! All but `compact` open files for reading only, and take no lock.
 
@@ -18,6 +19,7 @@ pub mod compact;
 pub mod hfile;
 mod progress;
 mod stats;
+mod storage;
 mod text;
 pub mod verify;
 pub mod wal;

@@ -136,9 +136,9 @@ impl ChecksumFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CreateOptions, FileSystem, LocalFileSystem};
+    use crate::{CreateOptions, FileKind, FileSystem, LocalFileSystem};
 
-    const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
+    const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, kind: FileKind::Small };
 
     fn write_with_sums(path: &Path, bytes: &[u8]) {
         let fs = LocalFileSystem::new();
@@ -203,7 +203,8 @@ mod tests {
         fs.write_atomically(&b, b"other").expect("written");
         assert_eq!(ask(&b, 0, &mut [0; 5]), StorageChecksum::Absent);
         write_with_sums(&a, &[1; 600]);
-        fs.create(&a, CreateOptions { overwrite: true, parents: false, bulk: false }).expect("made anew");
+        fs.create(&a, CreateOptions { overwrite: true, parents: false, kind: FileKind::Small })
+            .expect("made anew");
         assert!(!path_of(&a).expect("a name").exists());
         // The checksum file of a file that another program removed.
         fs::write(path_of(&a).expect("a name"), b"crc\0").expect("stale");

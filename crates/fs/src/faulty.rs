@@ -244,12 +244,19 @@ struct Script {
 pub struct FaultyFileSystem {
     inner: Arc<dyn FileSystem>,
     script: Arc<Script>,
+    is_remote: bool,
 }
 
 impl FaultyFileSystem {
     /// Wraps a file system, without faults.
     pub fn new(inner: impl FileSystem + 'static) -> Self {
-        Self { inner: Arc::new(inner), script: Arc::default() }
+        let is_remote = inner.is_remote();
+        Self { inner: Arc::new(inner), script: Arc::default(), is_remote }
+    }
+
+    /// Says that its files are on other machines: see [`FileSystem::is_remote`].
+    pub fn as_remote(self) -> Self {
+        Self { is_remote: true, ..self }
     }
 
     /// Adds a fault to the end of the script.
@@ -400,6 +407,26 @@ impl FileSystem for FaultyFileSystem {
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         self.run(Op::Status, path, || self.inner.resolve(path))
     }
+
+    fn recover(&self, path: &Path, go_on: &dyn Fn() -> bool) -> io::Result<()> {
+        self.run(Op::Open, path, || self.inner.recover(path, go_on))
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_remote
+    }
+
+    fn path_of(&self, uri: &str) -> Option<PathBuf> {
+        self.inner.path_of(uri)
+    }
+
+    fn uri_of(&self, path: &Path) -> String {
+        self.inner.uri_of(path)
+    }
+
+    fn hosts(&self, path: &Path) -> io::Result<Vec<(String, u64)>> {
+        self.inner.hosts(path)
+    }
 }
 
 #[derive(Debug)]
@@ -546,11 +573,11 @@ impl AppendFile for FaultyAppendFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryFileSystem;
+    use crate::{FileKind, MemoryFileSystem};
 
     fn file_with(fs: &FaultyFileSystem, path: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut file =
-            fs.create(path.as_ref(), CreateOptions { overwrite: true, parents: true, bulk: false })?;
+        let mut file = fs
+            .create(path.as_ref(), CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })?;
         file.append(bytes)?;
         file.flush()
     }

@@ -2,8 +2,8 @@
 //!
 //! | call | on HDFS |
 //! |---|---|
-//! | `create`, not bulk | a log: one block, on all DataNodes at once, flushed or synced |
-//! | `create`, bulk | blocks through a pipeline of DataNodes |
+//! | `create`, of a log | one block, on all DataNodes at once, flushed or synced |
+//! | `create`, of other files | blocks through a pipeline of DataNodes; none for an empty file |
 //! | `close` | gives the NameNode the length; **a file dropped without it has no known length** |
 //! | `rename`, `mkdirs`, `delete` | one call, atomic and durable: the NameNode logs it |
 //! | `recover` | revokes the lease of a writer that did not close, and ends its file |
@@ -20,7 +20,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use evenkeel_common::clock::{self, Clock, SystemClock};
 use evenkeel_hdfs::hadoop::hdfs::{HdfsFileStatusProto, hdfs_file_status_proto::FileType};
@@ -28,24 +27,27 @@ use evenkeel_hdfs::{
     BulkWriter, Durability, FileReader, HdfsClient, HdfsError, LogWriter, NewFile, Verified,
 };
 
-use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
-
-/// The limit on the recovery of one file: `hbase.lease.recovery.timeout`'s default.
-const RECOVERY_MAX: Duration = Duration::from_secs(900);
+use crate::{AppendFile, CreateOptions, FileKind, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
 
 /// Bytes of a bulk file that are buffered before they are passed to its writer.
 const BULK_BUFFER_BYTES: usize = 64 << 10;
+
+/// Appended bytes of a log that are sent before a flush asks for them.
+const LOG_BUFFER_BYTES: u64 = 4 << 20;
 
 /// The files of a name service.
 #[derive(Clone, Debug)]
 pub struct HdfsFileSystem {
     client: HdfsClient,
+    /// The name service, or the `host:port` of its NameNode, as URIs name it.
+    authority: String,
 }
 
 impl HdfsFileSystem {
-    /// Creates a file system of the files that `client` reaches.
-    pub fn new(client: HdfsClient) -> Self {
-        Self { client }
+    /// Creates a file system of the files that `client` reaches. Their URIs begin with
+    /// `hdfs://<authority>/`.
+    pub fn new(client: HdfsClient, authority: impl Into<String>) -> Self {
+        Self { client, authority: authority.into() }
     }
 
     /// The client behind it.
@@ -76,10 +78,11 @@ impl HdfsFileSystem {
     }
 
     fn new_file(&self, options: CreateOptions) -> NewFile {
-        let file = self.client.new_file();
-        // A log has one block: it is rolled well before that is full.
-        let block_bytes = if options.bulk { file.block_bytes } else { 2 * file.block_bytes };
-        NewFile { overwrite: options.overwrite, parents: options.parents, block_bytes, ..file }
+        let file = match options.kind {
+            FileKind::Log => self.client.new_log(),
+            FileKind::Small | FileKind::Bulk => self.client.new_file(),
+        };
+        NewFile { overwrite: options.overwrite, parents: options.parents, ..file }
     }
 }
 
@@ -114,13 +117,14 @@ impl FileSystem for HdfsFileSystem {
 
     fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
         let (name, file) = (name_of(path)?, self.new_file(options));
-        let created: Result<Box<dyn AppendFile>, HdfsError> = match options.bulk {
-            true => self.client.create_bulk(name, file).map(|writer| {
+        let created: Result<Box<dyn AppendFile>, HdfsError> = match options.kind {
+            FileKind::Small | FileKind::Bulk => self.client.create_bulk(name, file).map(|writer| {
                 Box::new(HdfsBulkFile { writer: Some(writer), buffer: Vec::new(), closed_bytes: 0 })
                     as Box<dyn AppendFile>
             }),
-            false => self.client.create_log(name, file).map(|writer| {
-                Box::new(HdfsLogFile { writer: Some(writer), closed_bytes: 0 }) as Box<dyn AppendFile>
+            FileKind::Log => self.client.create_log(name, file).map(|writer| {
+                Box::new(HdfsLogFile { writer: Some(writer), unsent_bytes: 0, closed_bytes: 0 })
+                    as Box<dyn AppendFile>
             }),
         };
         created.map_err(|e| match e.kind() {
@@ -203,8 +207,22 @@ impl FileSystem for HdfsFileSystem {
     }
 
     fn recover(&self, path: &Path, go_on: &dyn Fn() -> bool) -> io::Result<()> {
-        let deadline = clock::monotonic() + RECOVERY_MAX;
+        let deadline = clock::monotonic() + self.client.settings().recovery_timeout;
         Ok(self.client.recover(name_of(path)?, deadline, go_on)?)
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn path_of(&self, uri: &str) -> Option<PathBuf> {
+        let below = uri.strip_prefix("hdfs://").map(|rest| rest.strip_prefix(&*self.authority));
+        let path = below.unwrap_or(Some(uri))?;
+        path.starts_with('/').then(|| PathBuf::from(path))
+    }
+
+    fn uri_of(&self, path: &Path) -> String {
+        format!("hdfs://{}{}", self.authority, path.display())
     }
 
     fn hosts(&self, path: &Path) -> io::Result<Vec<(String, u64)>> {
@@ -241,6 +259,8 @@ impl RandomAccessFile for HdfsReader {
 struct HdfsLogFile {
     /// `None` once the file is closed.
     writer: Option<LogWriter>,
+    /// Bytes appended since the last packet was sent.
+    unsent_bytes: u64,
     /// The length when it was closed.
     closed_bytes: u64,
 }
@@ -257,14 +277,22 @@ impl HdfsLogFile {
 
 impl AppendFile for HdfsLogFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer()?.append(bytes)
+        self.writer()?.append(bytes)?;
+        self.unsent_bytes += bytes.len() as u64;
+        if self.unsent_bytes >= LOG_BUFFER_BYTES {
+            self.unsent_bytes = 0;
+            self.writer()?.start_flush(Durability::Flushed)?;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        self.unsent_bytes = 0;
         self.writer()?.flush(Durability::Flushed)
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        self.unsent_bytes = 0;
         self.writer()?.flush(Durability::Synced)
     }
 

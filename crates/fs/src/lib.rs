@@ -1,8 +1,9 @@
 //! The file system interface.
 //!
 //! All storage of Evenkeel goes through [`FileSystem`]: local files, HDFS, files in memory for
-//! tests, and a wrapper that injects faults. The interface is small on purpose: positional reads
-//! into a caller's buffer, appends with explicit durability, and operations on whole names.
+//! tests, and a wrapper that injects faults. [`Location`] selects one by a path or URI. The interface
+//! is small on purpose: positional reads into a caller's buffer, appends with explicit durability,
+//! and operations on whole names.
 //!
 //! Calls block. On the data path only a block that is not cached is read, on a thread that may
 //! wait.
@@ -31,15 +32,18 @@ mod dir_lock;
 mod faulty;
 mod hdfs;
 mod local;
+mod location;
 mod memory;
 pub mod page_cache;
 mod power_cut;
 mod write_behind;
 
 pub use dir_lock::{DirLock, LOCK_FILE_NAME};
+pub use evenkeel_hdfs::{HdfsClient, Settings as HdfsSettings};
 pub use faulty::{Damage, Fault, FaultyFileSystem, Gate, Op};
 pub use hdfs::HdfsFileSystem;
 pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
+pub use location::Location;
 pub use memory::{Keep, MemoryFileSystem};
 pub use power_cut::{PowerCutFileSystem, Recording};
 pub use write_behind::WRITE_BEHIND_BYTES;
@@ -82,16 +86,30 @@ pub struct CreateOptions {
     /// Creates missing parent directories; otherwise that is a `NotFound` error. The WAL must not
     /// set it: the directory of a fenced server is gone and must not come back.
     pub parents: bool,
-    /// The file is large, is written sequentially and synced at its end, such as a store file, and
-    /// its writer may wait for the disk: write-behind applies (see
-    /// [`LocalFileSystem::with_write_behind`]). It is not for logs, whose writers must not wait. It
-    /// does not change durability.
-    pub bulk: bool,
+    /// What the file is for. It does not change durability.
+    pub kind: FileKind,
+}
+
+/// What a file is for, which decides how it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileKind {
+    /// Written once and closed.
+    #[default]
+    Small,
+    /// A write-ahead log: flushed often, by a writer that must not wait long. On HDFS it goes to all
+    /// DataNodes at once, in one block.
+    Log,
+    /// Large, such as a store file: written sequentially and synced at its end, by a writer that may
+    /// wait for the disk. Write-behind applies (see [`LocalFileSystem::with_write_behind`]).
+    Bulk,
 }
 
 impl CreateOptions {
     /// A new bulk file; missing parent directories are created.
-    pub const BULK: Self = Self { overwrite: false, parents: true, bulk: true };
+    pub const BULK: Self = Self { overwrite: false, parents: true, kind: FileKind::Bulk };
+
+    /// A new log, in a directory that exists.
+    pub const LOG: Self = Self { overwrite: false, parents: false, kind: FileKind::Log };
 }
 
 /// The result of comparing bytes with the storage's checksums, such as those of HDFS.
@@ -304,6 +322,25 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Returns true if files are on other machines, as on HDFS. A flush then waits for the network,
+    /// and what was flushed to a file survives the failure of a later flush. The directory has no
+    /// [`DirLock`]: whoever takes it over ends the files of others by [`FileSystem::recover`].
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// The path that a URI names here, or a path without a scheme; `None` if it is relative or of
+    /// another file system.
+    fn path_of(&self, uri: &str) -> Option<PathBuf> {
+        let path = uri.strip_prefix("file:").map_or(uri, |rest| rest.strip_prefix("//").unwrap_or(rest));
+        path.starts_with('/').then(|| PathBuf::from(path))
+    }
+
+    /// The URI of a path, by which other processes find it.
+    fn uri_of(&self, path: &Path) -> String {
+        format!("file:{}", path.display())
+    }
+
     /// Returns the names of the hosts that store bytes of a file, each with the number of bytes;
     /// empty if all are equally near.
     ///
@@ -351,7 +388,7 @@ pub trait FileSystem: Send + Sync + Debug {
         name.push(".tmp");
         let temporary = path.with_file_name(name);
         let mut file =
-            self.create(&temporary, CreateOptions { overwrite: true, parents: true, bulk: false })?;
+            self.create(&temporary, CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })?;
         file.append(bytes)?;
         file.sync()?;
         file.close()?;

@@ -26,7 +26,8 @@ use parking_lot::RwLock;
 use crate::page_cache;
 use crate::write_behind::{Kernel, WRITE_BEHIND_BYTES, WriteBehind};
 use crate::{
-    AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile, StorageChecksum, checksum_file,
+    AppendFile, CreateOptions, FileKind, FileStatus, FileSystem, RandomAccessFile, StorageChecksum,
+    checksum_file,
 };
 
 /// The most appended bytes that are buffered before they are passed to the kernel.
@@ -90,7 +91,7 @@ impl FileSystem for LocalFileSystem {
             OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| with_path(path, e))?;
         // Checksums may remain of a file of this name that another program removed.
         checksum_file::remove(path).map_err(|e| with_path(path, e))?;
-        Ok(Box::new(LocalAppendFile::new(path, file, options.bulk, self.write_behind())))
+        Ok(Box::new(LocalAppendFile::new(path, file, options.kind == FileKind::Bulk, self.write_behind())))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

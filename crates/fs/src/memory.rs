@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::{AppendFile, CreateOptions, FileStatus, FileSystem, RandomAccessFile};
+use crate::{AppendFile, CreateOptions, FileKind, FileStatus, FileSystem, RandomAccessFile};
 
 /// The data that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +207,7 @@ impl FileSystem for MemoryFileSystem {
             Some(_) if !options.overwrite => return Err(error(path, io::ErrorKind::AlreadyExists)),
             _ => {}
         }
-        let file = Arc::new(MemoryFile { bulk: options.bulk, ..MemoryFile::default() });
+        let file = Arc::new(MemoryFile { bulk: options.kind == FileKind::Bulk, ..MemoryFile::default() });
         file.content.write().modified_ms = self.inner.next_change();
         nodes.insert(path.to_owned(), Node::File(Arc::clone(&file)));
         let incarnation = self.inner.incarnation.load(Ordering::SeqCst);

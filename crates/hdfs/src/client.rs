@@ -107,6 +107,15 @@ impl HdfsClient {
         }
     }
 
+    /// A new log by the client's settings.
+    pub fn new_log(&self) -> NewFile {
+        NewFile {
+            replication: self.shared.settings.log_replication,
+            block_bytes: self.shared.settings.log_block_bytes,
+            ..self.new_file()
+        }
+    }
+
     /// Takes the lease of a file away from its writer and waits until it is closed with its final
     /// length: see [`crate::recovery`].
     ///

@@ -10,7 +10,7 @@
 //! | `dfs.client.failover.sleep.max.millis` | 15000 | the longest pause |
 //! | `ipc.client.connect.timeout` | 2000 | milliseconds; Hadoop's 20 s are too long for a log |
 //! | `ipc.client.rpc-timeout.ms` | 15000 | of one call on one NameNode; Hadoop has 120 s |
-//! | `dfs.replication`, `dfs.blocksize` | 3, 128 MiB | of new files |
+//! | `dfs.replication`, `dfs.blocksize` | 3, 128 MiB | of new files; a log has a block of twice that |
 //! | `dfs.client.socket-timeout` | 60000 | of a read of a DataNode, in milliseconds |
 //! | `dfs.client.use.datanode.hostname` | false | connects to DataNodes by name |
 //! | `dfs.client.hedged.read.threadpool.size` | 0 | hedged reads at a time; 0: none |
@@ -18,7 +18,6 @@
 //!
 //! Durations of `ipc.client.*` and `dfs.client.*` may have Hadoop's unit suffixes.
 
-use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_common::{ConfigError, Configuration, TimeUnit};
@@ -51,6 +50,10 @@ pub struct Settings {
     pub replication: u16,
     /// Bytes of a block of a new file.
     pub block_bytes: u64,
+    /// Replicas of a new log.
+    pub log_replication: u16,
+    /// Bytes of the one block of a log, which should be rolled well before it is full.
+    pub log_block_bytes: u64,
     /// Whether DataNodes are reached by their host name instead of their address.
     pub use_datanode_hostname: bool,
     /// How many hedged reads may be under way at a time; 0 switches them off.
@@ -63,6 +66,8 @@ pub struct Settings {
     pub create_attempts_max: u32,
     /// How long after a file broke its lease is recovered.
     pub recovery_delay: Duration,
+    /// How long the recovery of another client's file may take.
+    pub recovery_timeout: Duration,
 }
 
 impl Settings {
@@ -79,28 +84,16 @@ impl Settings {
             socket_timeout: Duration::from_secs(60),
             replication: 3,
             block_bytes: 128 << 20,
+            log_replication: 3,
+            log_block_bytes: 256 << 20,
             use_datanode_hostname: false,
             hedged_reads_max: 0,
             hedged_threshold: Duration::from_millis(500),
             ack_timeout: Duration::from_secs(10),
             create_attempts_max: 10,
             recovery_delay: Duration::from_secs(35),
+            recovery_timeout: Duration::from_secs(900),
         }
-    }
-
-    /// Reads `core-site.xml` and `hdfs-site.xml` of a directory, those that are there, under the
-    /// values of `conf`.
-    ///
-    /// # Errors
-    /// If a file cannot be read or parsed.
-    pub fn site_files(conf: &mut Configuration, dir: &Path) -> std::result::Result<(), ConfigError> {
-        for name in ["core-site.xml", "hdfs-site.xml"] {
-            let path = dir.join(name);
-            if path.is_file() {
-                conf.add_resource(&path)?;
-            }
-        }
-        Ok(())
     }
 
     /// The settings for the name service of `uri`, such as `hdfs://ns/hbase`; `fs.defaultFS` stands
@@ -144,6 +137,7 @@ impl Settings {
         if let Some(text) = conf.get_trimmed("dfs.blocksize")? {
             self.block_bytes = bytes_of(&text).ok_or_else(|| conf.unusable("dfs.blocksize", "a size"))?;
         }
+        (self.log_replication, self.log_block_bytes) = (self.replication, 2 * self.block_bytes);
         self.use_datanode_hostname = conf.get_bool_or("dfs.client.use.datanode.hostname", false)?;
         Ok(())
     }
@@ -263,6 +257,7 @@ mod tests {
         let settings = Settings::for_uri(&conf, "/hbase").expect("read");
         assert_eq!(settings.namenodes, ["a:8020", "b:8020"]);
         assert_eq!((settings.block_bytes, settings.replication), (64 << 20, 2));
+        assert_eq!((settings.log_block_bytes, settings.log_replication), (128 << 20, 2));
         assert_eq!(settings.socket_timeout, Duration::from_secs(5));
     }
 

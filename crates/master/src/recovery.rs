@@ -2,8 +2,11 @@
 //! `oldWALs`.
 //!
 //! Every directory below `WALs/` belongs to a dead server, since this process holds the lock of the
-//! root directory. A crash half way loses nothing: a WAL is moved only when all its edits are in
-//! finished files, and splitting it again produces the same files.
+//! root directory. On HDFS there is no lock, and the server may be alive. So its directory is
+//! renamed first, as HBase's master does, which prevents it from creating another log, and the lease
+//! of each log is recovered before it is read, which prevents further writes. A crash half way loses
+//! nothing: a WAL is moved only when all its edits are in finished files, and splitting it again
+//! produces the same files.
 //!
 //! Nonces are restored from every entry, also of regions that were split or merged since, and of
 //! edits that are already in store files: a client may retry an Increment at the region that has
@@ -13,7 +16,7 @@
 //! deletes. Every readable entry of a damaged WAL is recovered, also entries after the damage; the
 //! log lists what is lost ([`evenkeel_wal::Gap`]).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_common::clock;
@@ -53,12 +56,15 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) 
     fs.mkdirs(&root.join(layout::OLD_WALS_DIR))?;
     let mut recovered = Recovered::default();
     for server in fs.list(&wals)?.into_iter().filter(|entry| entry.is_dir) {
-        let mut files = fs.list(&server.path)?;
+        let dir = fence(&**fs, &server)?;
+        let mut files = fs.list(&dir)?;
         files.retain(|file| !file.is_dir);
+        // Takes all files from their writer without waiting: their recoveries run side by side.
+        files.iter().for_each(|file| drop(fs.recover(&file.path, &|| false)));
         for file in &files {
             split_one(&**fs, root, file, nonces, &mut recovered)?;
         }
-        fs.delete(&server.path)?;
+        fs.delete(&dir)?;
     }
     if recovered.files > 0 {
         let ms = length::whole_ms(started.elapsed());
@@ -66,6 +72,17 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) 
         tracing::info!(files, bytes, entries, damaged, ms, "WALs of an earlier process split");
     }
     Ok(recovered)
+}
+
+/// Renames the directory of a server that may live, so that it can create no file there. Returns
+/// where it is now.
+fn fence(fs: &dyn FileSystem, server: &FileStatus) -> Result<PathBuf> {
+    if !fs.is_remote() || server.name().ends_with(names::SPLITTING_SUFFIX) {
+        return Ok(server.path.clone());
+    }
+    let dir = server.path.with_file_name(format!("{}{}", server.name(), names::SPLITTING_SUFFIX));
+    fs.rename(&server.path, &dir)?;
+    Ok(dir)
 }
 
 fn split_one(

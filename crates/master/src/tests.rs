@@ -189,6 +189,7 @@ impl Cluster {
             },
             operation_times: Arc::default(),
             wal: wal.expect("a log"),
+            wal_root: None,
             config: RegionConfig::default(),
             server: server.clone(),
             nonces,

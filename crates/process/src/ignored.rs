@@ -69,11 +69,13 @@ pub fn warn_in_cluster(conf: &Configuration) {
     warn_of(lines_in_cluster(conf));
 }
 
-/// Returns the settings without an effect for a RegionServer of a cluster, where
-/// `hbase.cluster.distributed` has its effect.
+/// Settings that have their effect in a RegionServer of a cluster only.
+const IN_CLUSTER: [&str; 2] = ["hbase.cluster.distributed", "hbase.wal.dir"];
+
+/// Returns the settings without an effect for a RegionServer of a cluster.
 fn lines_in_cluster(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let mut lines = lines(conf);
-    lines.retain(|(key, ..)| *key != "hbase.cluster.distributed");
+    lines.retain(|(key, ..)| !IN_CLUSTER.contains(key));
     lines
 }
 

@@ -20,6 +20,7 @@
 //! | [`server`] | the process itself, and the environment that its regions are opened with |
 //! | [`settings`] | ports, directory and memory from the configuration |
 //! | [`stop`] | the progress of a stop |
+//! | [`storage`] | the file system of `hbase.rootdir` |
 //! | [`wals`] | the WALs of this run |
 
 #![forbid(unsafe_code)]
@@ -40,6 +41,7 @@ pub mod security;
 pub mod server;
 pub mod settings;
 pub mod stop;
+pub mod storage;
 pub mod wals;
 
 use std::sync::{Arc, OnceLock};

@@ -11,8 +11,8 @@ use evenkeel_common::{Configuration, HBaseError, Result, ServerName, buffer_pool
 use evenkeel_fs::FileSystem;
 use evenkeel_info_server::platform::PlatformBeans;
 use evenkeel_metrics::Registry;
-use evenkeel_region::region::RegionEnv;
 use evenkeel_region::region::nonce::NonceManager;
+use evenkeel_region::region::{RegionEnv, WalRoot};
 use evenkeel_region::store::{StoreConfig, StoreEnv};
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::metrics::source::{ServerSource, SourceNames};
@@ -29,6 +29,8 @@ use crate::{Failure, Settings, StopRequest, bad, security};
 pub struct Process {
     /// The file system that stores all data.
     pub fs: Arc<dyn FileSystem>,
+    /// Where logs are, if that is not the root directory.
+    pub wal_root: Option<WalRoot>,
     /// All settings.
     pub conf: Arc<Configuration>,
     /// The settings that a process reads at its start.
@@ -63,7 +65,14 @@ impl Process {
         let supervisor = supervisor(&failure, &stop);
         let clock = Arc::new(SystemClock);
         let readiness = Readiness::new(&failure);
-        Ok(Self { fs, conf: Arc::new(conf), settings, clock, stop, failure, supervisor, readiness })
+        let (conf, wal_root) = (Arc::new(conf), None);
+        Ok(Self { fs, wal_root, conf, settings, clock, stop, failure, supervisor, readiness })
+    }
+
+    /// Where logs are.
+    pub fn wal_root(&self) -> WalRoot {
+        let beside = || WalRoot { fs: Arc::clone(&self.fs), path: self.settings.root.clone() };
+        self.wal_root.clone().unwrap_or_else(beside)
     }
 
     /// Creates an empty nonce manager.
@@ -115,7 +124,7 @@ impl Storage {
             failure: Arc::clone(&process.failure),
             stop: Arc::clone(&process.stop),
         };
-        let wals = Wals::open(fs, (settings, conf), name, clock, events)?;
+        let wals = Wals::open(&process.wal_root(), (settings, conf), name, clock, events)?;
         let stores = StoreEnv {
             fs: Arc::clone(fs),
             root: settings.root.clone(),
@@ -132,6 +141,7 @@ impl Storage {
             Arc::new(RegionEnv {
                 stores: stores.clone(),
                 wal: Arc::clone(wal),
+                wal_root: process.wal_root.clone(),
                 config: settings.region.clone(),
                 server: name.clone(),
                 nonces: Arc::clone(nonces),

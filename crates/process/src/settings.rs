@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel_block_cache::CacheConfig;
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
-use evenkeel_fs::WRITE_BEHIND_BYTES;
+use evenkeel_fs::{Location, WRITE_BEHIND_BYTES};
 use evenkeel_metrics::slow_log::WarnLimit;
 use evenkeel_metrics::{LedgerConfig, SlowLogConfig};
 use evenkeel_region::memstore::ChunkPoolConfig;
@@ -32,7 +32,7 @@ const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 /// The settings that a standalone server reads at start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `hbase.rootdir`.
+    /// `hbase.rootdir`: its path in its file system.
     pub root: PathBuf,
     /// `hbase.regionserver.ipc.address`; the default is 127.0.0.1.
     pub bind_address: IpAddr,
@@ -94,7 +94,7 @@ impl Settings {
         regionserver.scanner_bytes_max = memory.scanners;
         regionserver.system_scanner_bytes_max = memory.system_scanners;
         Ok(Self {
-            root: root_dir(conf)?,
+            root: root_location(conf)?.path().to_owned(),
             bind_address,
             host: host.unwrap_or_else(|| bind_address.to_string()),
             zookeeper_port: conf.get_port_or("hbase.zookeeper.property.clientPort", 2181).map_err(bad)?,
@@ -138,29 +138,39 @@ fn bind_address(conf: &Configuration) -> Result<IpAddr> {
     }
 }
 
-/// Returns `hbase.rootdir` as a local path; it may be a `file:` URI.
-fn root_dir(conf: &Configuration) -> Result<PathBuf> {
-    const KEY: &str = "hbase.rootdir";
-    if !conf.is_set(KEY) {
-        return Ok(PathBuf::from(ROOT_DEFAULT));
-    }
-    local_dir(conf, &conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(bad)?)
-}
-
-/// Converts a value of `hbase.rootdir` to a local path; the error names its source in `conf`.
+/// Returns the location that `hbase.rootdir` names.
 ///
 /// # Errors
-/// One line about a value that is no local directory.
-pub fn local_dir(conf: &Configuration, text: &str) -> Result<PathBuf> {
+/// One line about a value that names no file system.
+pub fn root_location(conf: &Configuration) -> Result<Location> {
     const KEY: &str = "hbase.rootdir";
-    let path = match text.strip_prefix("file:") {
-        Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
-        None if text.contains("://") => {
-            return Err(bad(conf.unusable(KEY, "a local directory or a file: URI")));
-        }
-        None => text,
+    if !conf.is_set(KEY) {
+        return Ok(Location::Local(PathBuf::from(ROOT_DEFAULT)));
+    }
+    let text = conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(bad)?;
+    let location = Location::of_setting(conf, &text);
+    location.map_err(|_| bad(conf.unusable(KEY, "a local directory, or a file: or hdfs: URI")))
+}
+
+/// Where `hbase.wal.dir` is; `None` if logs are below the root directory.
+///
+/// # Errors
+/// One line about a value that names no file system, or a directory below the root.
+pub fn wal_location(conf: &Configuration) -> Result<Option<Location>> {
+    const KEY: &str = "hbase.wal.dir";
+    let Some(text) = conf.get_trimmed(KEY).map_err(bad)?.filter(|text| !text.is_empty()) else {
+        return Ok(None);
     };
-    if path.is_empty() { Err(bad(conf.unusable(KEY, "a local directory"))) } else { Ok(PathBuf::from(path)) }
+    let usable = "a directory that is not below hbase.rootdir, local or by a file: or hdfs: URI";
+    let location = Location::of_setting(conf, &text).map_err(|_| bad(conf.unusable(KEY, usable)))?;
+    let root = root_location(conf)?;
+    if location.is_beside(&root) && location.path() == root.path() {
+        return Ok(None);
+    }
+    if location.is_beside(&root) && location.path().starts_with(root.path()) {
+        return Err(bad(conf.unusable(KEY, usable)));
+    }
+    Ok(Some(location))
 }
 
 /// Returns the total memory that the server may use: `evenkeel.memory.size`, or half of the
@@ -267,7 +277,8 @@ pub fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result
 /// One line that names the key, its value and what was expected.
 pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig> {
     let default = WalConfig::default();
-    let block = conf.get_size_or("hbase.regionserver.hlog.blocksize", 256 << 20).map_err(bad)?;
+    let block = 2 * conf.get_size_or("dfs.blocksize", 128 << 20).map_err(bad)?;
+    let block = conf.get_size_or("hbase.regionserver.hlog.blocksize", block).map_err(bad)?;
     let times = conf.get_f64_or("hbase.regionserver.logroll.multiplier", 0.5).map_err(bad)?;
     let period = conf.get_time_or("hbase.regionserver.logroll.period", TimeUnit::Milliseconds, 3_600_000);
     let time = |key: &str, default: Duration| {
@@ -434,12 +445,30 @@ mod tests {
     }
 
     #[test]
-    fn root_directories_may_be_file_uris() {
-        for (text, path) in [("/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:/a/b", "/a/b")] {
-            assert_eq!(settings(&[("hbase.rootdir", text)]).expect("valid").root, PathBuf::from(path));
+    fn root_directories_may_be_uris() {
+        for text in ["/a/b", "file:///a/b", "file:/a/b", "hdfs://nn/a/b"] {
+            assert_eq!(settings(&[("hbase.rootdir", text)]).expect("valid").root, PathBuf::from("/a/b"));
         }
-        let error = settings(&[("hbase.rootdir", "hdfs://nn/hbase")]).expect_err("not local");
+        let error = settings(&[("hbase.rootdir", "s3://bucket/hbase")]).expect_err("no such file system");
         assert!(error.message().contains("hbase.rootdir"), "{error}");
+    }
+
+    #[test]
+    fn logs_may_have_a_directory_of_their_own() {
+        let of = |dir: &str| {
+            let mut conf = Configuration::new();
+            conf.set("hbase.rootdir", "hdfs://nn/hbase");
+            conf.set("hbase.wal.dir", dir);
+            wal_location(&conf).map(|location| location.map(|location| location.to_string()))
+        };
+        assert_eq!(wal_location(&Configuration::new()), Ok(None));
+        for same in ["", "hdfs://nn/hbase", "hdfs://nn/hbase/"] {
+            assert_eq!(of(same), Ok(None), "{same}");
+        }
+        for other in ["hdfs://nn/wals", "hdfs://other/hbase/wals", "/wals"] {
+            assert_eq!(of(other), Ok(Some(other.to_owned())));
+        }
+        assert!(of("hdfs://nn/hbase/wals").is_err_and(|e| e.message().contains("hbase.wal.dir")));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, Result, ServerName};
-use evenkeel_fs::FileSystem;
 use evenkeel_region::layout;
+use evenkeel_region::region::WalRoot;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_wal::{Wal, WalConfig, WalListener, WalOptions};
 
@@ -31,13 +31,14 @@ impl Wals {
     /// # Errors
     /// `IOException` from the file system.
     pub fn open(
-        fs: &Arc<dyn FileSystem>,
+        root: &WalRoot,
         (settings, conf): (&Settings, &Configuration),
         name: &ServerName,
         clock: &Arc<dyn Clock>,
         listener: WalEvents,
     ) -> Result<Self> {
-        let dir = settings.root.join(layout::WALS_DIR).join(name.to_string());
+        let WalRoot { fs, path: root } = root;
+        let dir = root.join(layout::WALS_DIR).join(name.to_string());
         fs.mkdirs(&dir)?;
         let listener: Arc<dyn WalListener> = Arc::new(listener);
         let open = |prefix: String, suffix: &str, queue_bytes_max: u64, hsync: bool| {
@@ -46,7 +47,7 @@ impl Wals {
             Wal::open(WalOptions {
                 fs: Arc::clone(fs),
                 wal_dir: dir.clone(),
-                old_dir: settings.root.join(layout::OLD_WALS_DIR),
+                old_dir: root.join(layout::OLD_WALS_DIR),
                 prefix,
                 suffix: suffix.to_owned(),
                 config: WalConfig { queue_bytes_max: length::index(queue_bytes_max), hsync, ..config },

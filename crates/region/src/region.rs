@@ -62,6 +62,7 @@ mod wait_budget;
 mod wal_markers;
 mod write;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -71,6 +72,7 @@ use bytes::Bytes;
 use evenkeel_common::{
     CellComparator, ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor,
 };
+use evenkeel_fs::FileSystem;
 use evenkeel_wal::{TableAppends, Wal};
 use parking_lot::{Mutex, RwLock};
 
@@ -189,12 +191,23 @@ impl RegionEvents for NoEvents {
     fn flush_wanted(&self, _: &Arc<Region>) {}
 }
 
+/// Where logs are, and what is recovered from them: `hbase.wal.dir`.
+#[derive(Clone, Debug)]
+pub struct WalRoot {
+    /// Its file system.
+    pub fs: Arc<dyn FileSystem>,
+    /// Its path there.
+    pub path: PathBuf,
+}
+
 /// Shared by the regions of one server.
 pub struct RegionEnv {
     /// File system, root directory, block cache and clock, which stores need.
     pub stores: StoreEnv,
     /// The log of user regions, or the log of hbase:meta for that region.
     pub wal: Arc<Wal>,
+    /// Where logs are; `None` if they are below the root directory of the stores.
+    pub wal_root: Option<WalRoot>,
     /// Limits.
     pub config: RegionConfig,
     /// This server's name, for log markers and messages.
@@ -205,6 +218,16 @@ pub struct RegionEnv {
     pub events: Arc<dyn RegionEvents>,
     /// Latencies of the operations on each table.
     pub operation_times: Arc<TableOperationTimes>,
+}
+
+impl RegionEnv {
+    /// Where logs are, and recovered edits.
+    pub fn wal_root(&self) -> (&Arc<dyn FileSystem>, &Path) {
+        match &self.wal_root {
+            Some(root) => (&root.fs, &root.path),
+            None => (&self.stores.fs, &self.stores.root),
+        }
+    }
 }
 
 /// Whether a region accepts requests.

@@ -64,6 +64,7 @@ fn open() -> Arc<Region> {
     let env = RegionEnv {
         stores,
         wal: wal.expect("opens"),
+        wal_root: None,
         config: RegionConfig::default(),
         server,
         nonces: Arc::new(NonceManager::new(clock, 60_000)),

@@ -240,6 +240,7 @@ fn env(
     Arc::new(RegionEnv {
         stores,
         wal: wal.expect("a WAL"),
+        wal_root: None,
         config: RegionConfig::default(),
         server: name.clone(),
         nonces: Arc::new(NonceManager::new(clock.clone(), 60_000)),

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
-use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
+use evenkeel_fs::{DirLock, FileSystem};
 use evenkeel_master::chore::MasterChore;
 use evenkeel_master::{Master, recovery};
 use evenkeel_process::info::InfoServers;
@@ -48,7 +48,7 @@ pub use evenkeel_process::{
     ConfigurationSource, LogLevels, MemoryPlan, MemoryUse, ProcessControl, Settings, StopProgress,
     StopRequest,
 };
-use evenkeel_process::{Failure, security, settings};
+use evenkeel_process::{Failure, security, storage};
 use evenkeel_region::region::Region;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::background::chore::Chore;
@@ -82,7 +82,7 @@ pub struct Standalone {
     /// Maintains the history of the status pages.
     sampler: Sampler,
     readiness: Arc<Readiness>,
-    _lock: DirLock,
+    _lock: Option<DirLock>,
 }
 
 impl Standalone {
@@ -91,12 +91,11 @@ impl Standalone {
     /// # Errors
     /// One line that gives the reason.
     pub fn start(conf: Configuration, stop: StopRequest) -> Result<Self> {
-        let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?);
-        Self::start_on(Arc::new(fs), conf, stop)
+        Self::start_on(storage::root_file_system(&conf)?, conf, stop)
     }
 
     /// As [`Standalone::start`], on a given file system. `hbase.rootdir` must be a directory of
-    /// this and of the local file system.
+    /// this and of the file system that it names.
     ///
     /// # Errors
     /// As [`Standalone::start`].
@@ -110,8 +109,7 @@ impl Standalone {
     /// # Errors
     /// As [`Standalone::start`].
     pub fn start_with(conf: Configuration, process: ProcessControl) -> Result<Self> {
-        let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(&conf)?);
-        start::start(Arc::new(fs), conf, process)
+        start::start(storage::root_file_system(&conf)?, conf, process)
     }
 
     /// Returns the addresses of the info ports.

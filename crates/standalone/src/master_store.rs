@@ -65,6 +65,7 @@ pub fn take_over(env: &RegionEnv) -> Result<()> {
     let own = RegionEnv {
         stores,
         wal: Arc::clone(&wal),
+        wal_root: None,
         config: env.config.clone(),
         server: env.server.clone(),
         nonces: Arc::clone(&env.nonces),

@@ -123,15 +123,19 @@ pub(crate) fn start(
     })
 }
 
-/// Step 1. Returns the lock and the cluster's id.
-fn claim_directory(process: &Process) -> Result<(DirLock, String)> {
+/// Step 1. Returns the lock and the cluster's id. A directory on HDFS has no lock: there the next
+/// step ends the logs of an earlier server, which can then write no more.
+fn claim_directory(process: &Process) -> Result<(Option<DirLock>, String)> {
     let root = &process.settings.root;
     process.fs.mkdirs(root).map_err(|e| HBaseError::io(format!("{}: {e}", root.display())))?;
     let wait = process.settings.lock_wait;
     let waits = |error: &std::io::Error| {
         tracing::warn!(%error, wait_ms = length::whole_ms(wait), "waits for the other process to end");
     };
-    let lock = DirLock::acquire_within(root, wait, waits)?;
+    let lock = match process.fs.is_remote() {
+        true => None,
+        false => Some(DirLock::acquire_within(root, wait, waits)?),
+    };
     let cluster_id = files::prepare_root(&*process.fs, root)?;
     Ok((lock, cluster_id))
 }

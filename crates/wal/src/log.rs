@@ -44,6 +44,11 @@
 //! bytes are unknown. So does the end of the log's thread. All waiters are completed with an error,
 //! and [`WalListener::abort`] is called.
 //!
+//! On HDFS a flush goes to all DataNodes of a file, and a file breaks as soon as one of them fails.
+//! What was flushed before is on the others, so no store is asked to flush: the batch is written to
+//! a new file, without that DataNode, and the broken file is closed by lease recovery in the
+//! background. A thread in [`Wal::sync`] never commits itself there.
+//!
 //! A failed batch leaves a range of transaction ids that can never be synced; a later sync for one
 //! of them gets the error, too.
 //!
@@ -238,6 +243,8 @@ pub struct Wal {
 
 struct Shared {
     config: WalConfig,
+    /// The files are on other machines: see [`FileSystem::is_remote`].
+    is_remote: bool,
     queue: Mutex<Queue>,
     /// The WAL's thread waits here for work.
     work: Condvar,
@@ -284,12 +291,15 @@ impl Wal {
     /// storage.
     pub fn open(options: WalOptions) -> Result<Arc<Self>> {
         let WalOptions { fs, wal_dir, old_dir, prefix, suffix, config, clock, listener } = options;
+        let is_remote = fs.is_remote();
+        let config = WalConfig { inline_sync: config.inline_sync && !is_remote, ..config };
         let output = Output::open(Arc::clone(&fs), wal_dir, prefix, suffix, clock, config.compression)?;
         let aborting = Arc::clone(&listener);
         let supervisor = Supervisor::new(move |death| aborting.abort(&death.to_string()));
         let archiver = Archiver::start(fs, old_dir, &supervisor)?;
         let shared = Arc::new(Shared {
             config,
+            is_remote,
             queue: Mutex::new(Queue::default()),
             work: Condvar::new(),
             space: Condvar::new(),

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, KeyValue, Result, TableName};
-use evenkeel_fs::{AppendFile, CreateOptions, FileSystem};
+use evenkeel_fs::{AppendFile, CreateOptions, FileKind, FileSystem};
 
 use crate::entry::{META_FAMILY, WalEntry};
 use crate::format::{TRAILER, encode};
@@ -336,7 +336,8 @@ impl RecoveredEdits {
         let wal_name = wal.file_name().unwrap_or_default().to_string_lossy();
         let name = format!("{first:0width$}-{wal_name}-{worker}.temp", width = SEQ_ID_DIGITS);
         let temporary = region_dir.join(RECOVERED_EDITS_DIR).join(name);
-        let file = fs.create(&temporary, CreateOptions { overwrite: true, parents: true, bulk: false })?;
+        let file =
+            fs.create(&temporary, CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })?;
         let (buffer, digest) = (encode::header(None), DefaultHasher::new());
         Ok(Self { temporary, file, buffer, first, max: first, entries: 0, digest })
     }

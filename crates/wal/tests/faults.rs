@@ -34,6 +34,48 @@ fn a_failing_write_goes_to_a_new_file() {
 }
 
 #[test]
+fn what_was_flushed_to_other_machines_needs_no_flush_of_a_store() {
+    for is_remote in [false, true] {
+        let (memory, fs) = faulty();
+        let fs = if is_remote { fs.as_remote() } else { fs };
+        let heard = Arc::new(RecordingListener::default());
+        let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
+        append_synced(&wal, 1).expect("synced");
+        fs.inject(Fault::on(Op::Flush, "WALs").fails(ErrorKind::BrokenPipe));
+        append_synced(&wal, 2).expect("in the new file");
+        assert_eq!(heard.flushes.lock().is_empty(), is_remote);
+        assert_eq!(wal.stats().inline_commits == 0, is_remote, "no thread of a caller waits for the network");
+        wal.close().expect("closed");
+        assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2]);
+    }
+}
+
+/// While no NameNode answers no file can be created, and the current one can be written.
+#[test]
+fn on_other_machines_writers_do_not_wait_for_the_next_file() {
+    let (memory, fs) = faulty();
+    let fs = fs.as_remote();
+    let config = WalConfig { roll_bytes: 1000, ..WalConfig::default() };
+    let wal = open_with(fs.clone(), config, Arc::new(NoListener));
+    let first = wal.current_path();
+    let gate = Gate::new();
+    fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
+    let written = 1..=50;
+    written.clone().for_each(|seq_id| append_synced(&wal, seq_id).expect("in the long file"));
+    assert_eq!((wal.current_path(), wal.stats().rolls), (first.clone(), 0));
+    gate.open();
+    let mut last = *written.end();
+    while wal.current_path() == first {
+        last += 1;
+        assert!(last < 10_000, "the file is rolled once the next one is there");
+        append_synced(&wal, last).expect("synced");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    wal.close().expect("closed");
+    assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=last).collect::<Vec<_>>());
+}
+
+#[test]
 fn what_was_told_to_have_failed_is_not_replayed() {
     let torn = || Fault::on(Op::Append, "WALs").tears(ErrorKind::StorageFull);
     let whole = || Fault::on(Op::Append, "WALs").fails_after_the_work(ErrorKind::StorageFull);

@@ -1,9 +1,10 @@
 //! `evenkeel compact`: compaction of a root directory whose server is stopped, as HBase's
 //! `CompactionTool` does it.
 //!
-//! It takes the directory's lock, so no Evenkeel server runs on it meanwhile. It does not touch
-//! WALs: a compaction only replaces store files, as in a server. It skips regions that were split
-//! or merged, because daughter regions refer to their files.
+//! It takes the directory's lock, so no Evenkeel server runs on it meanwhile. On HDFS there
+//! is no such lock: the operator ensures that no server runs. It does not touch WALs: a compaction
+//! only replaces store files, as in a server. It skips regions that were split or merged, because
+//! daughter regions refer to their files.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -14,10 +15,8 @@ use std::sync::Arc;
 use clap::Args;
 use evenkeel_block_cache::NoCache;
 use evenkeel_common::clock::SystemClock;
-use evenkeel_common::{
-    ColumnFamilyDescriptor, Configuration, HBaseError, RegionInfo, Result, TableDescriptor, TableName,
-};
-use evenkeel_fs::{DirLock, FileSystem, LocalFileSystem};
+use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
+use evenkeel_fs::{DirLock, FileSystem};
 use evenkeel_master::descriptors;
 use evenkeel_region::layout;
 use evenkeel_region::memstore::ChunkPool;
@@ -26,6 +25,7 @@ use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
 use super::Failure;
 use super::catalog::{self, table_dirs, visible_dirs};
 use super::progress::Progress;
+use super::storage::StorageArgs;
 use super::verify::read_region_info;
 
 /// This tool has no concurrent readers, so no read point must be kept.
@@ -34,7 +34,7 @@ const NO_READER: u64 = u64::MAX;
 /// Options of `evenkeel compact`.
 #[derive(Args, Debug)]
 pub struct CompactArgs {
-    /// The root directory (hbase.rootdir) of a stopped server
+    /// The root directory (hbase.rootdir) of a stopped server, local or by an hdfs: URI
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// This table only; otherwise all of them
@@ -46,9 +46,8 @@ pub struct CompactArgs {
     /// Compact each store once; otherwise until nothing is due
     #[arg(long = "compactOnce", alias = "compact-once")]
     once: bool,
-    /// The directory that holds hbase-site.xml; otherwise HBASE_CONF_DIR, otherwise defaults
-    #[arg(long, value_name = "DIR")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    storage: StorageArgs,
 }
 
 /// Runs the tool.
@@ -57,10 +56,14 @@ pub struct CompactArgs {
 /// If the directory is in use, the table does not exist, or a file cannot be read. Finished
 /// compactions stay.
 pub fn run(args: &CompactArgs) -> Result<ExitCode, Failure> {
-    let lock = DirLock::acquire(&args.dir).map_err(|e| e.to_string())?;
-    let conf = Configuration::load(args.config.as_deref(), &[]).map_err(|e| e.to_string())?;
-    let config = StoreConfig::from_configuration(&conf).map_err(|e| e.to_string())?;
-    let done = compact(args, config).map_err(|error| error.message().to_owned())?;
+    let (fs, root) = args.storage.locate(&args.dir)?;
+    let lock = match fs.is_remote() {
+        true => None,
+        false => Some(DirLock::acquire(&root).map_err(|e| e.to_string())?),
+    };
+    let config = StoreConfig::from_configuration(&args.storage.configuration()?);
+    let done = compact(args, (fs, root), config.map_err(|e| e.to_string())?)
+        .map_err(|error| error.message().to_owned())?;
     drop(lock);
     let (stores, before, after) = (done.stores, done.bytes_before, done.bytes_after);
     super::exit(writeln!(
@@ -76,13 +79,16 @@ struct CompactTotals {
     bytes_after: u64,
 }
 
-fn compact(args: &CompactArgs, config: StoreConfig) -> Result<CompactTotals> {
-    let fs: Arc<dyn FileSystem> = Arc::new(LocalFileSystem::new());
+fn compact(
+    args: &CompactArgs,
+    (fs, root): (Arc<dyn FileSystem>, PathBuf),
+    config: StoreConfig,
+) -> Result<CompactTotals> {
     let env = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
         metrics: Arc::default(),
-        fs: Arc::clone(&fs),
-        root: args.dir.clone(),
+        fs,
+        root,
         cache: Arc::new(NoCache),
         clock: Arc::new(SystemClock),
         chunks: ChunkPool::new(0),

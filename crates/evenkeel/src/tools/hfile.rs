@@ -13,10 +13,10 @@ use std::sync::Arc;
 use clap::{ArgAction, Args};
 use evenkeel_block_cache::{Block, BlockType, NoCache};
 use evenkeel_common::{Binary, CellRef, HBaseError, KeyBuf, KeyValue, TryError, console};
-use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_hfile::{BloomSummary, HFileReader, IndexEntry, OpenOptions, ScanOptions, StoreFileName, keys};
 
 use super::stats::Distribution;
+use super::storage::StorageArgs;
 use super::text::{Cell, Key, parse_binary};
 use super::{Failure, exit};
 
@@ -63,6 +63,8 @@ pub struct HFileArgs {
     /// The directory of a region: read all its files
     #[arg(short = 'r', long = "region", value_name = "DIR", conflicts_with = "file")]
     region: Option<PathBuf>,
+    #[command(flatten)]
+    storage: StorageArgs,
     /// More files to read
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -78,7 +80,7 @@ pub struct HFileArgs {
 pub fn run(args: &HFileArgs) -> Result<ExitCode, Failure> {
     let mut files: Vec<_> = args.file.iter().cloned().collect();
     if let Some(dir) = &args.region {
-        files.extend(files_of_region(dir)?);
+        files.extend(files_of_region(&args.storage, dir)?);
     }
     files.extend(args.files.iter().cloned());
     if files.is_empty() {
@@ -89,35 +91,38 @@ pub fn run(args: &HFileArgs) -> Result<ExitCode, Failure> {
         match printer.print(file) {
             Ok(()) => {}
             Err(Stop::Output(error)) => return exit(Err(error)),
-            Err(Stop::File(error)) => {
+            Err(Stop::File(failure)) => {
                 drop(printer.out.flush());
-                return Err(error.message().to_owned());
+                return Err(failure);
             }
         }
     }
     exit(printer.finish())
 }
 
-fn files_of_region(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let list = |dir: &Path| LocalFileSystem::new().list(dir).map_err(|e| e.to_string());
+/// The store files of a region, named as its directory is.
+fn files_of_region(storage: &StorageArgs, dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let (fs, region) = storage.locate(dir)?;
+    let list = |dir: &Path| fs.list(dir).map_err(|e| e.to_string());
     let mut files = Vec::new();
-    for family in list(dir)?.into_iter().filter(|entry| entry.is_dir && !entry.name().starts_with('.')) {
+    for family in list(&region)?.into_iter().filter(|entry| entry.is_dir && !entry.name().starts_with('.')) {
         let names = list(&family.path)?.into_iter();
         let is_hfile = |name: &str| matches!(StoreFileName::parse(name), Some(StoreFileName::HFile { .. }));
-        files.extend(names.filter(|file| !file.is_dir && is_hfile(file.name())).map(|file| file.path));
+        let hfiles = names.filter(|file| !file.is_dir && is_hfile(file.name()));
+        files.extend(hfiles.map(|file| dir.join(family.name()).join(file.name())));
     }
     Ok(files)
 }
 
 /// The reason why printing stops.
 enum Stop {
-    File(HBaseError),
+    File(Failure),
     Output(io::Error),
 }
 
 impl From<HBaseError> for Stop {
     fn from(error: HBaseError) -> Self {
-        Self::File(error)
+        Self::File(error.message().to_owned())
     }
 }
 
@@ -146,8 +151,9 @@ impl Printer<'_> {
         if args.verbose {
             writeln!(self.out, "Scanning -> {}", path.display())?;
         }
-        let fs = LocalFileSystem::new();
-        let reader = HFileReader::open_path(&fs, path, Arc::new(NoCache), &OpenOptions::default())?;
+        let (fs, path) = args.storage.locate(path).map_err(Stop::File)?;
+        let path = &*path;
+        let reader = HFileReader::open_path(&*fs, path, Arc::new(NoCache), &OpenOptions::default())?;
         let wants_stats = args.stats || args.details;
         let mut stats = Stats::default();
         if args.verbose

@@ -27,11 +27,12 @@ use std::sync::Arc;
 use clap::Args;
 use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
-use evenkeel_fs::{FileSystem, LocalFileSystem};
+use evenkeel_fs::FileSystem;
 use evenkeel_wal::{ReadError, WalEnd, WalReader};
 
 pub use self::tables::read_region_info;
 use super::progress::Progress;
+use super::storage::StorageArgs;
 use super::{Failure, catalog};
 
 /// Cache capacity for bloom filter chunks, in bytes; no other blocks are cached.
@@ -40,12 +41,14 @@ const CACHE_BYTES: usize = 64 << 20;
 /// Options of `evenkeel verify`.
 #[derive(Args, Debug)]
 pub struct VerifyArgs {
-    /// The root directory (hbase.rootdir)
+    /// The root directory (hbase.rootdir), local or by an hdfs: URI
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Print the name of every file
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    storage: StorageArgs,
 }
 
 /// Runs the tool: 0 without faults, 1 with faults.
@@ -53,11 +56,11 @@ pub struct VerifyArgs {
 /// # Errors
 /// If the directory is not a root directory, or cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
-    let fs = LocalFileSystem::new();
-    check_is_root(&fs, &args.dir)?;
+    let (fs, dir) = args.storage.locate(&args.dir)?;
+    check_is_root(&*fs, &dir)?;
     let mut out = io::stdout().lock();
     let mut report = Report::new(&mut out);
-    let checked = check(&fs, &args.dir, args.verbose, &mut report);
+    let checked = check(&*fs, &dir, args.verbose, &mut report);
     let summary = checked.map_err(|error| error.message().to_owned())?;
     report.say(&summary);
     report.said.map_err(|error| error.to_string())?;

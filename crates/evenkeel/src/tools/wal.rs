@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
 use evenkeel_common::{Binary, CellRef};
-use evenkeel_fs::LocalFileSystem;
 use evenkeel_wal::{ReadError, WalEnd, WalEntry, WalReader};
 
+use super::storage::StorageArgs;
 use super::text::{Json, date, type_name};
 use super::{Failure, exit};
 
@@ -48,7 +48,9 @@ pub struct WalArgs {
     /// Only entries at or after this offset of the file
     #[arg(short, long = "goto", value_name = "OFFSET", default_value_t = 0)]
     goto: u64,
-    /// The files
+    #[command(flatten)]
+    storage: StorageArgs,
+    /// The files, local or by hdfs: URIs
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print help
@@ -108,7 +110,9 @@ impl Printer<'_> {
     }
 
     fn print_file(&mut self, path: &Path) -> Result<(), Stop> {
-        let mut reader = WalReader::open(&LocalFileSystem::new(), path)?;
+        let (fs, path) = self.args.storage.locate(path).map_err(Stop::File)?;
+        let path = &*path;
+        let mut reader = WalReader::open(&*fs, path)?;
         let mut damage = None;
         if !self.args.json {
             self.print_header(&reader)?;

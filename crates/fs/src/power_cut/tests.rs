@@ -1,6 +1,7 @@
 use super::*;
+use crate::FileKind;
 
-const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
+const NEW: CreateOptions = CreateOptions { overwrite: false, parents: true, kind: FileKind::Small };
 
 fn exists(fs: &PowerCutFileSystem, path: &str) -> bool {
     fs.exists(path.as_ref()).expect("looked")

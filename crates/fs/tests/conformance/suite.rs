@@ -7,10 +7,10 @@
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use evenkeel_fs::{APPEND_BUFFER_BYTES, CreateOptions, FileSystem};
+use evenkeel_fs::{APPEND_BUFFER_BYTES, CreateOptions, FileKind, FileSystem};
 
-const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, bulk: false };
-const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, bulk: false };
+const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, kind: FileKind::Small };
+const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, kind: FileKind::Small };
 
 /// A test.
 pub type Test = fn(&Room<'_>);
@@ -257,8 +257,8 @@ fn mkdirs_may_be_repeated(room: &Room<'_>) {
 }
 
 fn a_closed_file_has_its_length(room: &Room<'_>) {
-    for options in [PARENTS, CreateOptions::BULK] {
-        let path = room.path(if options.bulk { "bulk" } else { "plain" });
+    for options in [PARENTS, CreateOptions::LOG, CreateOptions::BULK] {
+        let path = room.path(&format!("{:?}", options.kind));
         let mut file = room.fs.create(&path, options).expect("create");
         file.append(&[7; 70_000]).expect("append");
         file.close().expect("close");

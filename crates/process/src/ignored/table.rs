@@ -318,7 +318,7 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["asyncfs", "filesystem", "defaultProvider"],
         ONE_LOG,
     ),
-    Ignored::new(&["hbase.wal.dir"], &[], "WALs are below hbase.rootdir"),
+    Ignored::new(&["hbase.wal.dir"], &[""], "WALs of a standalone server are below hbase.rootdir"),
     Ignored::new(
         &["hbase.regionserver.logroll.errors.tolerated"],
         &[],
@@ -412,14 +412,12 @@ pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "of HDFS, where a standalone server has local files",
+        "of HBase's way to HDFS, which is not ours",
         &[
             "hbase.unsafe.stream.capability.enforce",
             "dfs.client.read.shortcircuit",
             "dfs.domain.socket.path",
             "hbase.dfs.client.read.shortcircuit.buffer.size",
-            "hbase.regionserver.hlog.replication",
-            "hbase.lease.recovery.timeout",
             "hbase.lease.recovery.dfs.timeout",
         ],
     ),

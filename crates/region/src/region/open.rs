@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use evenkeel_common::{CellComparator, HBaseError, KeyValue, RegionInfo, Result, TableDescriptor};
-use evenkeel_fs::{CreateOptions, FileSystem};
+use evenkeel_fs::{CreateOptions, FileKind, FileSystem};
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_wal::markers::{self, Marker};
@@ -59,7 +59,7 @@ impl Region {
         let loaded = manifest::finish_all(&*env.stores.fs, &dir)?;
         let stores = open_stores(&env, &info, &table)?;
         let in_files = stores.iter().map(|s| s.max_seq_id()).max().unwrap_or(0);
-        let seq_id_file = largest_seq_id_file(&env, &dir)?;
+        let seq_id_file = largest_seq_id_file(&env, &info)?;
         let of_cells = stores.iter().map(|s| s.max_cell_seq_id()).max().unwrap_or(0);
         let start = in_files.max(of_cells).max(seq_id_file);
         let flush_bytes = table.memstore_flush_bytes().unwrap_or_else(|| env.config.current_flush_bytes());
@@ -97,9 +97,9 @@ impl Region {
             metrics,
             appends,
         });
-        let replayed = region.replay(&dir, seq_id_file)?;
+        let replayed = region.replay(seq_id_file)?;
         region.load_recovered_files()?;
-        region.finish_open(&dir)?;
+        region.finish_open()?;
         region.log_finished_loads(loaded)?;
         tracing::info!(
             region = %region.info.name_text(),
@@ -111,17 +111,17 @@ impl Region {
         Ok(region)
     }
 
-    fn finish_open(self: &Arc<Self>, dir: &Path) -> Result<()> {
+    fn finish_open(self: &Arc<Self>) -> Result<()> {
         let next = self.mvcc.write_point() + 1;
-        write_seq_id_file(&self.env, dir, next - 1)?;
+        write_seq_id_file(&self.env, &self.info, next - 1)?;
         self.open_seq_num.store(next, Ordering::Relaxed);
         self.log_event(EventType::RegionOpen)
     }
 
     /// Replays the edits of a dead server's WALs that are above `settled`. Returns the number of
     /// cells.
-    fn replay(self: &Arc<Self>, dir: &Path, settled: u64) -> Result<u64> {
-        let files = recovered_edit_files(&self.env, &dir.join(layout::RECOVERED_EDITS_DIR))?;
+    fn replay(self: &Arc<Self>, settled: u64) -> Result<u64> {
+        let files = recovered_edit_files(&self.env, &self.info)?;
         // Taken before the first replayed cell is flushed, because edit files may overlap.
         let in_files: Vec<u64> = self.stores.iter().map(|s| s.max_seq_id().max(settled)).collect();
         let (mut cells, mut damaged) = (0, Vec::new());
@@ -135,7 +135,7 @@ impl Region {
         }
         damaged.into_iter().try_for_each(|file| self.put_edits_aside(file))?;
         for file in &files {
-            self.env.stores.fs.delete(file)?;
+            self.env.wal_root().0.delete(file)?;
         }
         Ok(cells)
     }
@@ -143,7 +143,8 @@ impl Region {
     /// Moves a damaged edit file to the directory of corrupt files. Its readable edits are
     /// replayed.
     fn put_edits_aside(&self, file: &Path) -> Result<()> {
-        let (fs, dir) = (&self.env.stores.fs, self.env.stores.root.join(layout::CORRUPT_DIR));
+        let (fs, root) = self.env.wal_root();
+        let dir = root.join(layout::CORRUPT_DIR);
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         fs.mkdirs(&dir)?;
         Ok(fs.rename(file, &dir.join(format!("{}-{name}", self.info.encoded_name())))?)
@@ -151,7 +152,7 @@ impl Region {
 
     /// Replays a file. Returns the number of cells, and whether a part of the file was unreadable.
     fn replay_file(self: &Arc<Self>, path: &Path, in_files: &[u64]) -> Result<(u64, bool)> {
-        let mut reader = WalReader::open(&*self.env.stores.fs, path)?;
+        let mut reader = WalReader::open(&**self.env.wal_root().0, path)?;
         let (mut count, mut is_damaged) = (0, false);
         loop {
             let entry = match reader.next() {
@@ -294,8 +295,7 @@ impl Region {
 
     fn log_close(self: &Arc<Self>) -> Result<()> {
         self.log_event(EventType::RegionClose)?;
-        let dir = layout::region_dir(&self.env.stores.root, &self.info);
-        write_seq_id_file(&self.env, &dir, self.mvcc.write_point())
+        write_seq_id_file(&self.env, &self.info, self.mvcc.write_point())
     }
 
     /// Returns true if the region is closed.
@@ -349,13 +349,20 @@ pub fn write_region_info(fs: &dyn FileSystem, dir: &Path, info: &RegionInfo) -> 
     Ok(fs.write_atomically(&path, &bytes)?)
 }
 
+/// Returns the directory of a region's recovered edits, and its file system.
+fn recovered_edits_dir<'a>(env: &'a RegionEnv, info: &RegionInfo) -> (&'a Arc<dyn FileSystem>, PathBuf) {
+    let (fs, root) = env.wal_root();
+    (fs, layout::region_dir(root, info).join(layout::RECOVERED_EDITS_DIR))
+}
+
 /// Returns the edit files in the order of their sequence ids: files whose names are all digits.
-fn recovered_edit_files(env: &RegionEnv, dir: &Path) -> Result<Vec<PathBuf>> {
-    if !env.stores.fs.exists(dir)? {
+fn recovered_edit_files(env: &RegionEnv, info: &RegionInfo) -> Result<Vec<PathBuf>> {
+    let (fs, dir) = recovered_edits_dir(env, info);
+    if !fs.exists(&dir)? {
         return Ok(Vec::new());
     }
     let mut files: Vec<_> =
-        env.stores.fs.list(dir)?.into_iter().filter(|f| !f.is_dir && all_digits(f.name())).collect();
+        fs.list(&dir)?.into_iter().filter(|f| !f.is_dir && all_digits(f.name())).collect();
     files.sort_by(|a, b| a.name().cmp(b.name()));
     Ok(files.into_iter().map(|f| f.path).collect())
 }
@@ -368,28 +375,27 @@ fn seq_id_of(name: &str) -> Option<u64> {
     name.strip_suffix(".seqid").or_else(|| name.strip_suffix("_seqid"))?.parse().ok()
 }
 
-fn largest_seq_id_file(env: &RegionEnv, dir: &Path) -> Result<u64> {
-    let dir = dir.join(layout::RECOVERED_EDITS_DIR);
-    if !env.stores.fs.exists(&dir)? {
+fn largest_seq_id_file(env: &RegionEnv, info: &RegionInfo) -> Result<u64> {
+    let (fs, dir) = recovered_edits_dir(env, info);
+    if !fs.exists(&dir)? {
         return Ok(0);
     }
-    Ok(env.stores.fs.list(&dir)?.iter().filter_map(|f| seq_id_of(f.name())).max().unwrap_or(0))
+    Ok(fs.list(&dir)?.iter().filter_map(|f| seq_id_of(f.name())).max().unwrap_or(0))
 }
 
 /// Records the highest sequence id in the name of an empty file, and deletes older ones.
-fn write_seq_id_file(env: &RegionEnv, dir: &Path, seq_id: u64) -> Result<()> {
-    let dir = dir.join(layout::RECOVERED_EDITS_DIR);
-    env.stores.fs.mkdirs(&dir)?;
+fn write_seq_id_file(env: &RegionEnv, info: &RegionInfo, seq_id: u64) -> Result<()> {
+    let (fs, dir) = recovered_edits_dir(env, info);
+    fs.mkdirs(&dir)?;
     let path = dir.join(format!("{seq_id}.seqid"));
-    if !env.stores.fs.exists(&path)? {
-        let options = CreateOptions { overwrite: true, parents: true, bulk: false };
-        let mut file = env.stores.fs.create(&path, options)?;
+    if !fs.exists(&path)? {
+        let options = CreateOptions { overwrite: true, parents: true, kind: FileKind::Small };
+        let mut file = fs.create(&path, options)?;
         file.sync()?;
         file.close()?;
     }
-    for old in env.stores.fs.list(&dir)?.iter().filter(|f| seq_id_of(f.name()).is_some_and(|id| id < seq_id))
-    {
-        env.stores.fs.delete(&old.path)?;
+    for old in fs.list(&dir)?.iter().filter(|f| seq_id_of(f.name()).is_some_and(|id| id < seq_id)) {
+        fs.delete(&old.path)?;
     }
     Ok(())
 }

@@ -35,6 +35,7 @@ pub(super) fn region_with(events: Arc<dyn RegionEvents>, flush_bytes: u64) -> Ar
     let env = RegionEnv {
         stores,
         wal: wal.expect("opens"),
+        wal_root: None,
         config: RegionConfig { flush_bytes, block_multiplier: 1 << 30, ..RegionConfig::default() },
         server: ServerName::new("h", 16020, 1),
         nonces: Arc::new(NonceManager::new(clock, 1000)),

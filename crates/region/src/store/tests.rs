@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
-use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
+use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, FileKind, Gate, MemoryFileSystem, Op};
 use evenkeel_hfile::{BloomType, ScanOptions};
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
@@ -18,8 +18,10 @@ use crate::layout;
 use crate::ops::Scan;
 
 fn write(env: &StoreEnv, path: &std::path::Path, bytes: &[u8]) {
-    let mut file =
-        env.fs.create(path, CreateOptions { overwrite: true, parents: true, bulk: false }).expect("created");
+    let mut file = env
+        .fs
+        .create(path, CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })
+        .expect("created");
     file.append(bytes).expect("appended");
     file.sync().expect("synced");
 }

@@ -186,6 +186,7 @@ impl Cluster {
             },
             operation_times: Arc::default(),
             wal: Arc::clone(&wal),
+            wal_root: None,
             config: RegionConfig::default(),
             server,
             nonces: Arc::new(NonceManager::new(clock, 1000)),

@@ -7,9 +7,9 @@
 //! ([`evenkeel_region::region::bulk_load`]), so the directory contains only files that a client put
 //! there.
 //!
-//! A file is moved if its client put it below the token, and copied otherwise. HBase also copies in
-//! that case and keeps the source, because it treats two paths of a local file system as two file
-//! systems (`FSUtils.isSameHdfs`).
+//! A file is moved if its client put it below the token, and copied otherwise, on HDFS too. HBase
+//! also copies local files in that case and keeps the source, because it treats two paths of a local
+//! file system as two file systems (`FSUtils.isSameHdfs`).
 //!
 //! # Which files a client may name
 //! A client can name any path that this process can read. `Sources` accepts files below the staging
@@ -56,8 +56,8 @@ pub fn prepare(
     let name = format!("{}__{table}__{}", user_name(user), random_text());
     let dir = staging_dir(server)?.join(name);
     region.file_system().mkdirs(&dir)?;
-    let path = dir.to_str().ok_or_else(|| HBaseError::io("the root directory is not UTF-8"))?;
-    Ok(pb::PrepareBulkLoadResponse { bulk_token: format!("file:{path}") })
+    dir.to_str().ok_or_else(|| HBaseError::io("the root directory is not UTF-8"))?;
+    Ok(pb::PrepareBulkLoadResponse { bulk_token: region.file_system().uri_of(&dir) })
 }
 
 /// Removes the staging directory of a load, if it exists.
@@ -70,7 +70,7 @@ pub fn clean_up(
     request: &pb::CleanupBulkLoadRequest,
 ) -> Result<pb::CleanupBulkLoadResponse> {
     let region = region(server, request.region.as_ref())?;
-    let dir = local_path(&request.bulk_token)?;
+    let dir = path_of(&**region.file_system(), &request.bulk_token)?;
     if dir.parent() != Some(&*staging_dir(server)?) || dir.file_name().is_none() {
         return Err(not_staging(&request.bulk_token));
     }
@@ -157,7 +157,7 @@ impl<'a> Sources<'a> {
     /// Returns the directory whose files the load may move. `None` for a token outside the root,
     /// which is only a name.
     fn own_dir(&self, token: &str) -> Result<Option<PathBuf>> {
-        let dir = resolved(self.fs, &local_path(token)?)?;
+        let dir = resolved(self.fs, &path_of(self.fs, token)?)?;
         if dir.parent() == Some(&*self.staging) {
             return Ok(Some(dir));
         }
@@ -169,7 +169,7 @@ impl<'a> Sources<'a> {
 
     fn files(&self, request: &pb::BulkLoadHFileRequest, own_dir: Option<&Path>) -> Result<Vec<BulkFile>> {
         let file = |given: &pb::bulk_load_h_file_request::FamilyPath| -> Result<BulkFile> {
-            let path = local_path(&given.path)?;
+            let path = path_of(self.fs, &given.path)?;
             let source = resolved(self.fs, &path)?;
             if source.starts_with(&self.root) && !source.starts_with(&self.staging) {
                 return Err(HBaseError::do_not_retry(format!("{}: a file of the server's own", given.path)));
@@ -207,16 +207,12 @@ fn staging_dir(server: &RegionServer) -> Result<PathBuf> {
     Ok(std::path::absolute(&server.root)?.join(layout::STAGING_DIR))
 }
 
-/// Parses a path as Hadoop writes it, with or without `file:`.
-fn local_path(text: &str) -> Result<PathBuf> {
+/// Parses a path as Hadoop writes it, with or without the scheme of this server's file system.
+fn path_of(fs: &dyn FileSystem, text: &str) -> Result<PathBuf> {
     let unusable = || HBaseError::do_not_retry(format!("{text}: not a path of this server's file system"));
-    let path = match text.strip_prefix("file:") {
-        Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
-        None => text,
-    };
-    let path = Path::new(path);
+    let path = fs.path_of(text).ok_or_else(unusable)?;
     let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
-    if path.is_absolute() && !climbs { Ok(path.components().collect()) } else { Err(unusable()) }
+    if climbs { Err(unusable()) } else { Ok(path.components().collect()) }
 }
 
 /// Returns a user's short name, with characters replaced that a file name may not have.
@@ -245,10 +241,14 @@ mod tests {
     #[test]
     fn paths_are_hadoops() {
         for text in ["/a/b", "file:/a/b", "file:///a/b", "file:/a//b/"] {
-            assert_eq!(local_path(text).expect("legal"), PathBuf::from("/a/b"), "{text}");
+            assert_eq!(
+                path_of(&LocalFileSystem::new(), text).expect("legal"),
+                PathBuf::from("/a/b"),
+                "{text}"
+            );
         }
         for text in ["a/b", "hdfs://nn/a", "file:a", "/a/../b", "file://host/a", ""] {
-            assert!(local_path(text).is_err(), "{text}");
+            assert!(path_of(&LocalFileSystem::new(), text).is_err(), "{text}");
         }
     }
 

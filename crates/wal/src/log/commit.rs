@@ -14,7 +14,6 @@ use std::thread::JoinHandle;
 use super::output::{ClosingFile, OpenFile, Output};
 use super::queue::{Batch, ClosedFile, Completion, Queue, State, Waiter};
 use super::{RollReason, Shared, SyncLevel, TICK, Txid, closed, count};
-use crate::format::TRAILER;
 
 /// Fails the log when it is dropped, which happens only if a commit panics: otherwise it is
 /// forgotten. It is created before the output is locked, so that the output is unlocked first.
@@ -116,7 +115,7 @@ impl Shared {
         let fail_on_panic = FailLogOnPanic(self);
         let mut output = self.output.lock();
         self.commit(&mut output, Some(level));
-        let roll_due = self.roll_reason(&output).is_some();
+        let roll_due = self.roll_reason(&mut output).is_some();
         drop(output);
         std::mem::forget(fail_on_panic);
         let mut queue = self.queue.lock();
@@ -234,8 +233,8 @@ impl Shared {
     }
 
     /// Abandons the current file, which failed, and returns it. Entries that were flushed before
-    /// this batch and not synced are lost if the machine crashes, and perhaps even now: their
-    /// stores are asked to flush.
+    /// this batch and not synced are lost if the machine crashes, and on a local disk perhaps even
+    /// now: their stores are asked to flush. On HDFS they are on every DataNode of the file.
     fn abandon_file(&self, output: &mut Output, batch: &Batch, error: &io::Error) -> Option<OpenFile> {
         count(&self.counters.failures);
         let failed = output.current.take()?;
@@ -248,7 +247,7 @@ impl Shared {
         queue.closed.push(ClosedFile { path: failed.path.clone(), bytes: failed.file.position(), highest });
         drop(queue);
         self.counters.request_roll(RollReason::Error);
-        if first <= last && !stores.is_empty() {
+        if first <= last && !stores.is_empty() && !self.is_remote {
             self.listener.request_flush(&stores);
         }
         tracing::warn!(path = %failed.path.display(), %error, "a WAL file failed; the WAL continues in a new one");
@@ -278,7 +277,8 @@ impl Shared {
     }
 
     /// Handles the result of closing a rolled file. If the sync failed, entries that were only
-    /// flushed to it may be lost even now, so their stores are asked to flush.
+    /// flushed to it may be lost even now, unless they are on other machines, so their stores are
+    /// asked to flush.
     fn closed(&self, closing: &ClosingFile, result: io::Result<()>) {
         let mut queue = self.queue.lock();
         let Err(error) = result else {
@@ -289,7 +289,7 @@ impl Shared {
         let file = queue.closed.iter().find(|file| file.path == closing.path);
         let stores = file.map_or_else(Vec::new, |file| queue.accounting.unflushed_up_to(&file.highest));
         drop(queue);
-        if closing.first <= closing.last && !stores.is_empty() {
+        if closing.first <= closing.last && !stores.is_empty() && !self.is_remote {
             self.listener.request_flush(&stores);
         }
     }
@@ -420,10 +420,12 @@ impl Shared {
         }
     }
 
-    /// Why the current file must be rolled now; `None` if it need not be, or if the archiver takes
-    /// no other file.
-    fn roll_reason(&self, output: &Output) -> Option<RollReason> {
-        output.roll_due(&self.config).filter(|_| self.archiver.takes_another())
+    /// Why the current file must be rolled now; `None` if it need not be, if the archiver takes no
+    /// other file, or, on HDFS, until the next file is ready.
+    fn roll_reason(&self, output: &mut Output) -> Option<RollReason> {
+        let reason = output.roll_due(&self.config).filter(|_| self.archiver.takes_another())?;
+        let is_ready = !self.is_remote || output.next_is_ready(&self.config, &self.archiver);
+        is_ready.then_some(reason)
     }
 
     fn roll(&self, output: &mut Output) -> Result<()> {
@@ -511,7 +513,7 @@ impl Shared {
         output.drop_next();
         output.retry_truncations();
         let closed = output.current.take().map(|mut current| {
-            let result = current.file.append(TRAILER).and_then(|()| current.file.sync());
+            let result = current.close();
             (current.path, current.file.position(), result)
         });
         let mut queue = self.queue.lock();

@@ -7,6 +7,10 @@
 //! file if it is ready. Otherwise, and if a roll has another reason than length, or if a file has
 //! failed, the committing thread creates a file itself, and the spare one is deleted. After a crash
 //! it remains, as a log without entries.
+//!
+//! On HDFS a file may be created for minutes, while no NameNode answers, and the current one can
+//! be written further meanwhile. So there a file that is too long or too slow is rolled only once
+//! the next one is ready, whatever the reason.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,8 +29,8 @@ use super::archiver::Archiver;
 use super::queue::SPARE_BYTES_MAX;
 use super::slow_sync::SlowSyncs;
 use crate::config::{WalCompression, WalConfig};
-use crate::format::encode;
 use crate::format::entry_compressor::EntryCompressor;
+use crate::format::{TRAILER, encode};
 use crate::names;
 
 /// Owned by the committing thread.
@@ -135,9 +139,11 @@ impl Output {
         Ok(new_file)
     }
 
-    /// The next file: the spare one if it is ready, otherwise a new one.
+    /// The next file: the spare one if it is ready, otherwise a new one. On HDFS the failure to
+    /// create the spare one is that of the roll.
     pub(super) fn create_or_take(&mut self) -> io::Result<OpenFile> {
-        let ahead = self.next.take().and_then(|next| next.try_recv().ok()).and_then(Result::ok);
+        let ahead = self.next.take().and_then(|next| next.try_recv().ok()).transpose();
+        let ahead = if self.creator.fs.is_remote() { ahead? } else { ahead.ok().flatten() };
         match ahead.and_then(SpareFile::take) {
             Some(mut new_file) => {
                 new_file.opened_ms = self.creator.clock.now_ms();
@@ -154,6 +160,13 @@ impl Output {
         if self.next.is_none() && bytes > config.roll_bytes / 8 * 7 && bytes <= config.roll_bytes {
             self.next = Some(archiver.create_ahead(&self.creator, config.hsync));
         }
+    }
+
+    /// Returns true if the next file is created, or could not be; otherwise requests it.
+    pub(super) fn next_is_ready(&mut self, config: &WalConfig, archiver: &Archiver) -> bool {
+        let creator = &self.creator;
+        let next = self.next.get_or_insert_with(|| archiver.create_ahead(creator, config.hsync));
+        !next.is_empty()
     }
 
     /// Drops the spare file, if there is one.
@@ -271,7 +284,7 @@ impl FileCreator {
         loop {
             let number = self.next_number();
             let path = self.dir.join(names::file_name(&self.prefix, number, &self.suffix));
-            match self.fs.create(&path, CreateOptions::default()) {
+            match self.fs.create(&path, CreateOptions::LOG) {
                 Ok(file) => return Ok((path, file)),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempts < NAME_ATTEMPTS => {
                     attempts += 1
@@ -297,17 +310,22 @@ impl FileCreator {
 }
 
 impl SpareFile {
-    /// Returns the file if it is still at its path. A master that takes this server for dead
-    /// renames the directory, and entries written there later are not replayed.
+    /// Returns the file if it is still at its path and has not broken meanwhile. A master that
+    /// takes this server for dead renames the directory, and entries written there later are not
+    /// replayed.
     fn take(mut self) -> Option<OpenFile> {
-        let is_there = |file: &OpenFile| self.creator.fs.exists(&file.path).unwrap_or(false);
-        self.file.as_ref().is_some_and(is_there).then(|| self.file.take()).flatten()
+        let fs = Arc::clone(&self.creator.fs);
+        let is_there = |file: &OpenFile| fs.exists(&file.path).unwrap_or(false);
+        let is_sound = |file: &mut OpenFile| file.file.flush().is_ok() && is_there(file);
+        self.file.as_mut().is_some_and(is_sound).then(|| self.file.take()).flatten()
     }
 }
 
 impl Drop for SpareFile {
     fn drop(&mut self) {
-        if let Some(OpenFile { path, file, .. }) = self.file.take() {
+        if let Some(OpenFile { path, mut file, .. }) = self.file.take() {
+            // On HDFS a file that was closed needs no recovery. It is deleted in any case.
+            let _ = file.close();
             drop(file);
             self.creator.discard(&path);
         }
@@ -339,6 +357,13 @@ impl OpenFile {
         compressed.clear();
         compressed.shrink_to(SPARE_BYTES_MAX);
         Ok(())
+    }
+
+    /// Writes the trailer and closes the file.
+    pub(super) fn close(&mut self) -> io::Result<()> {
+        self.file.append(TRAILER)?;
+        self.file.sync()?;
+        self.file.close()
     }
 
     /// Returns true if the syncs are slow enough for a roll.

@@ -1,0 +1,112 @@
+//! The file systems of a server: `hbase.rootdir` says which.
+//!
+//! | setting | effect on HDFS |
+//! |---|---|
+//! | `hbase.rootdir` | an `hdfs:` URI, or a path when `fs.defaultFS` is one |
+//! | `hbase.regionserver.hlog.blocksize`, `.replication` | the block and the replicas of a log |
+//! | `hbase.regionserver.wal.roll.on.sync.ms` | a log without acknowledgements for so long breaks |
+//! | `hbase.lease.recovery.timeout` | the longest recovery of a dead server's file |
+//!
+//! Hadoop's own settings are those of `evenkeel_hdfs::settings`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
+use evenkeel_fs::{FileSystem, HdfsClient, HdfsFileSystem, HdfsSettings, LocalFileSystem, Location};
+
+use crate::{bad, settings};
+
+/// The least block of a file that a NameNode takes (`dfs.namenode.fs-limits.min-block-size`).
+const BLOCK_BYTES_MIN: u64 = 1 << 20;
+/// Blocks are multiples of a checksum's chunk.
+const CHUNK_BYTES: u64 = 512;
+
+/// The file system of `hbase.rootdir`.
+///
+/// # Errors
+/// One line about a setting that cannot be used.
+pub fn root_file_system(conf: &Configuration) -> Result<Arc<dyn FileSystem>> {
+    file_system(conf, &settings::root_location(conf)?)
+}
+
+/// The file system of a location, with the settings of servers.
+///
+/// # Errors
+/// As [`root_file_system`].
+pub fn file_system(conf: &Configuration, location: &Location) -> Result<Arc<dyn FileSystem>> {
+    let of_hdfs = location.hdfs_settings(conf).map_err(|e| HBaseError::io(e.to_string()))?;
+    let Some(of_hdfs) = of_hdfs else {
+        let fs = LocalFileSystem::new().with_write_behind(settings::write_behind_bytes(conf)?);
+        return Ok(Arc::new(fs));
+    };
+    let client = HdfsClient::new(of_servers(conf, of_hdfs)?)?;
+    Ok(Arc::new(HdfsFileSystem::new(client, location.authority())))
+}
+
+fn of_servers(conf: &Configuration, of_hdfs: HdfsSettings) -> Result<HdfsSettings> {
+    let ms = |key: &str, default: Duration| {
+        let default = evenkeel_common::length::whole_ms(default) as i64;
+        let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default).map_err(bad)?;
+        Ok::<_, HBaseError>(Duration::from_millis(ms.max(1).unsigned_abs()))
+    };
+    Ok(HdfsSettings {
+        log_replication: log_replication(conf, of_hdfs.log_replication)?,
+        log_block_bytes: log_block_bytes(conf, of_hdfs.log_block_bytes)?,
+        ack_timeout: ms("hbase.regionserver.wal.roll.on.sync.ms", of_hdfs.ack_timeout)?,
+        recovery_timeout: ms("hbase.lease.recovery.timeout", of_hdfs.recovery_timeout)?,
+        ..of_hdfs
+    })
+}
+
+fn log_replication(conf: &Configuration, default: u16) -> Result<u16> {
+    const KEY: &str = "hbase.regionserver.hlog.replication";
+    let replicas = conf.get_u64_or(KEY, default.into()).map_err(bad)?;
+    let replicas = u16::try_from(replicas).ok().filter(|&replicas| replicas > 0);
+    replicas.ok_or_else(|| bad(conf.unusable(KEY, "1 to 65535")))
+}
+
+fn log_block_bytes(conf: &Configuration, default: u64) -> Result<u64> {
+    let default = i64::try_from(default).unwrap_or(i64::MAX);
+    let bytes = conf.get_size_or("hbase.regionserver.hlog.blocksize", default).map_err(bad)?;
+    Ok(bytes.unsigned_abs().max(BLOCK_BYTES_MIN).next_multiple_of(CHUNK_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf(pairs: &[(&str, &str)]) -> Configuration {
+        let mut conf = Configuration::new();
+        pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
+        conf
+    }
+
+    #[test]
+    fn the_scheme_of_the_root_directory_chooses() {
+        let is_remote = |pairs: &[(&str, &str)]| root_file_system(&conf(pairs)).map(|fs| fs.is_remote());
+        assert_eq!(is_remote(&[]), Ok(false));
+        assert_eq!(is_remote(&[("hbase.rootdir", "hdfs://127.0.0.1:1/hbase")]), Ok(true));
+        let default_fs = ("fs.defaultFS", "hdfs://127.0.0.1:1");
+        assert_eq!(is_remote(&[default_fs, ("hbase.rootdir", "/hbase")]), Ok(true));
+        assert_eq!(is_remote(&[default_fs, ("hbase.rootdir", "file:///hbase")]), Ok(false));
+        let error = is_remote(&[("hbase.rootdir", "s3://bucket/hbase")]).expect_err("no such file system");
+        assert!(error.message().contains("hbase.rootdir"), "{error}");
+    }
+
+    #[test]
+    fn logs_have_hbases_settings() {
+        let of = |pairs: &[(&str, &str)]| {
+            let settings = of_servers(&conf(pairs), HdfsSettings::of_namenodes(["nn:8020"]));
+            settings.map(|s| (s.log_replication, s.log_block_bytes, s.ack_timeout.as_millis()))
+        };
+        assert_eq!(of(&[]), Ok((3, 256 << 20, 10_000)));
+        let set = [
+            ("hbase.regionserver.hlog.replication", "2"),
+            ("hbase.regionserver.hlog.blocksize", "1000"),
+            ("hbase.regionserver.wal.roll.on.sync.ms", "3000"),
+        ];
+        assert_eq!(of(&set), Ok((2, 1 << 20, 3_000)));
+        assert!(of(&[("hbase.regionserver.hlog.replication", "0")]).is_err());
+    }
+}
