@@ -1,6 +1,8 @@
-//! A stock cluster of separate processes over one local directory: ZooKeeper, an HMaster, and
+//! A stock cluster of separate processes: HDFS or one local directory, ZooKeeper, an HMaster, and
 //! RegionServers of either kind, each killed and started separately.
 //!
+//! On HDFS every process has `core-site.xml` and `hdfs-site.xml` in its configuration directory, and
+//! logs have a directory of their own.
 //! Stock HBase takes a `file:` root directory with `hbase.cluster.distributed=true` once
 //! `hbase.unsafe.stream.capability.enforce` is false: all processes share the machine's files.
 
@@ -13,7 +15,7 @@ use std::time::Duration;
 use crate::server::{
     START, Server, StockJvm, copy_stock_conf, free_ports, run_folder, spawn, wait_until, write_site,
 };
-use crate::{evenkeel_binary, toolchain};
+use crate::{HdfsCluster, evenkeel_binary, toolchain};
 
 /// The session timeout: the time after which a killed server counts as dead.
 const SESSION_MS: u32 = 6_000;
@@ -27,12 +29,22 @@ pub enum ServerKind {
     Stock,
 }
 
+/// Where the files of a cluster are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterStorage {
+    /// A NameNode and this many DataNodes.
+    Hdfs(usize),
+    /// A local directory.
+    Directory,
+}
+
 /// A running cluster, without its RegionServers.
 pub struct Cluster {
     folder: PathBuf,
     settings: BTreeMap<String, String>,
-    _zookeeper: Server,
     _master: Server,
+    _zookeeper: Server,
+    hdfs: Option<HdfsCluster>,
 }
 
 impl Cluster {
@@ -40,16 +52,31 @@ impl Cluster {
     ///
     /// # Errors
     /// If the jars cannot be fetched, or a process does not start.
-    pub fn start() -> Result<Self, String> {
+    pub fn start(storage: ClusterStorage) -> Result<Self, String> {
         let folder = run_folder("cluster")?;
         let zookeeper_port = free_port()?;
-        let settings = settings(&folder, zookeeper_port);
+        let mut settings = settings(&folder, zookeeper_port);
         let zookeeper = zookeeper(&folder, zookeeper_port)?;
+        let hdfs = match storage {
+            ClusterStorage::Directory => None,
+            ClusterStorage::Hdfs(datanodes) => Some(HdfsCluster::start(datanodes, &[])?),
+        };
+        if let Some(hdfs) = &hdfs {
+            copy_hadoop_conf(hdfs, &folder)?;
+            settings.insert("hbase.rootdir".into(), format!("hdfs://{}/hbase", hdfs.address()));
+            settings.insert("hbase.wal.dir".into(), format!("hdfs://{}/wals", hdfs.address()));
+            settings.remove("hbase.unsafe.stream.capability.enforce");
+        }
         let mut of_master = settings.clone();
         of_master.insert("hbase.master.port".into(), free_port()?.to_string());
         let class = ["org.apache.hadoop.hbase.master.HMaster", "start"];
         let master = stock(&folder, "master", &of_master, &class, 384)?;
-        Ok(Self { folder, settings, _zookeeper: zookeeper, _master: master })
+        Ok(Self { folder, settings, _master: master, _zookeeper: zookeeper, hdfs })
+    }
+
+    /// The HDFS of the cluster, if it is on one.
+    pub fn hdfs(&mut self) -> Option<&mut HdfsCluster> {
+        self.hdfs.as_mut()
     }
 
     /// Waits until the master serves its clients: then a RegionServer has hbase:meta.
@@ -104,13 +131,31 @@ impl Cluster {
 
     fn evenkeel(&self, name: &str, settings: BTreeMap<String, String>) -> Result<Server, String> {
         let mut command = vec![evenkeel_binary()?.display().to_string(), "regionserver".to_owned()];
-        command.extend(settings.iter().map(|(key, value)| format!("-D{key}={value}")));
-        command.push("-Devenkeel.memory.size=256m".to_owned());
         let folder = self.folder.join(name);
-        fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+        write_site(&folder, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
+        add_hadoop_conf(&self.folder, &folder)?;
+        command.push(format!("--config={}", folder.display()));
+        command.push("-Devenkeel.memory.size=256m".to_owned());
         let guard = spawn(&command, &folder.join("server.log"))?;
         Ok(Server::of("Evenkeel", settings, folder, guard))
     }
+}
+
+const HADOOP_CONF: [&str; 2] = ["core-site.xml", "hdfs-site.xml"];
+
+/// Puts the settings of HDFS into the folder of the cluster.
+fn copy_hadoop_conf(hdfs: &HdfsCluster, folder: &Path) -> Result<(), String> {
+    HADOOP_CONF.iter().try_for_each(|name| copy(&hdfs.conf().join(name), &folder.join(name)))
+}
+
+/// Gives a process the settings of HDFS, if the cluster has them.
+fn add_hadoop_conf(folder: &Path, conf: &Path) -> Result<(), String> {
+    let there = HADOOP_CONF.iter().filter(|name| folder.join(name).is_file());
+    there.into_iter().try_for_each(|name| copy(&folder.join(name), &conf.join(name)))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    fs::copy(from, to).map(drop).map_err(|e| format!("cannot copy {}: {e}", from.display()))
 }
 
 fn free_port() -> Result<u16, String> {
@@ -134,6 +179,8 @@ fn settings(folder: &Path, zookeeper_port: u16) -> BTreeMap<String, String> {
         ("hbase.master.info.port", "-1".to_owned()),
         ("hbase.regionserver.info.port", "-1".to_owned()),
         ("hbase.regionserver.msginterval", "1000".to_owned()),
+        // How long a master waits for an answer of a server that is stopped and has hbase:meta.
+        ("hbase.rpc.timeout", "10000".to_owned()),
         // The test places the regions.
         ("hbase.balancer.period", "3600000".to_owned()),
     ];
@@ -166,6 +213,7 @@ fn stock(
     let conf = folder.join(name);
     write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
     copy_stock_conf(&conf)?;
+    add_hadoop_conf(folder, &conf)?;
     let jvm = StockJvm::small();
     let mut command = vec![jvm.java.display().to_string()];
     command.extend(toolchain::jvm_flags());

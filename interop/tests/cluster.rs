@@ -1,8 +1,9 @@
 //! RegionServers of both kinds under a stock master: `evenkeel regionserver` and HBase's
-//! RegionServer, on one directory.
+//! RegionServer, on HDFS with three DataNodes.
 //!
 //! With `EVENKEEL_INTEROP_TARGET=stock` the tested server is HBase's, too: the same checks with
-//! Java servers only.
+//! Java servers only. With `EVENKEEL_CLUSTER_STORAGE=directory` all processes share a local directory
+//! instead.
 //!
 //! One scenario:
 //!
@@ -12,20 +13,31 @@
 //!    regions, hbase:meta too, and splits the Java server's log.
 //! 4. The tested server is stopped past its session timeout, and exits when it continues.
 //!
-//! After each step, a stock client reads every cell.
+//! 5. A DataNode is killed. Then, as often as `EVENKEEL_CLUSTER_KILLS` says, the tested server.
+//!
+//! After each step, a stock client reads every cell. A native client writes to another table during
+//! all steps; at the end it reads every row that was acknowledged.
 
 #![forbid(unsafe_code)]
 
 use std::process::Command;
-use std::thread::sleep;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use evenkeel_client::{Admin, ClientConfig, Connection, RegionInfo, ServerName, TableName};
-use interop::cluster::{Cluster, PATIENCE, ServerKind};
+use evenkeel_client::{Admin, ClientConfig, Connection, Get, Put, RegionInfo, ServerName, TableName};
+use interop::cluster::{Cluster, ClusterStorage, PATIENCE, ServerKind};
 use interop::{Server, java};
 use tokio::runtime::Runtime;
 
 const TABLE: &str = "story";
+/// The table that is written to all the while.
+const LOAD: &str = "load";
+/// The pause of a writer between two rows.
+const LOAD_PAUSE: Duration = Duration::from_millis(5);
+/// The longest that writers may wait when a DataNode dies.
+const STALL_MAX: Duration = Duration::from_secs(15);
 
 /// A cluster, and a native client that administers it.
 struct Scene {
@@ -41,27 +53,100 @@ fn tested() -> ServerKind {
     }
 }
 
+fn storage() -> ClusterStorage {
+    match std::env::var("EVENKEEL_CLUSTER_STORAGE").as_deref() {
+        Ok("directory") => ClusterStorage::Directory,
+        _ => ClusterStorage::Hdfs(3),
+    }
+}
+
+fn connect(cluster: &Cluster, runtime: &Runtime) -> Connection {
+    let config = ClientConfig::zookeeper("127.0.0.1", cluster.zookeeper_port(), "/hbase");
+    runtime.block_on(Connection::connect(config)).expect("a connection")
+}
+
+/// A thread that writes rows one after the other, and repeats each until it is acknowledged.
+struct Load {
+    stop: Arc<AtomicBool>,
+    /// Milliseconds that the slowest write took, since it was last taken.
+    slowest_ms: Arc<AtomicU64>,
+    thread: JoinHandle<u64>,
+}
+
+impl Load {
+    fn start(cluster: &Cluster) -> Self {
+        let (stop, slowest_ms) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let runtime = Runtime::new().expect("a runtime");
+        let table = connect(cluster, &runtime).table(LOAD.parse().expect("legal"));
+        let (ends, slowest) = (Arc::clone(&stop), Arc::clone(&slowest_ms));
+        let run = move || {
+            let mut rows = 0;
+            while !ends.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                let put = || Put::new(load_row(rows)).column("f", "q", load_value(rows));
+                while let Err(error) = runtime.block_on(table.put(put())) {
+                    println!("row {rows} of the load after {:?}: {error}", began.elapsed());
+                    assert!(began.elapsed() < PATIENCE, "row {rows} is not acknowledged");
+                }
+                let ms = u64::try_from(began.elapsed().as_millis()).expect("short");
+                slowest.fetch_max(ms, Ordering::Relaxed);
+                rows += 1;
+                sleep(LOAD_PAUSE);
+            }
+            rows
+        };
+        Self { stop, slowest_ms, thread: std::thread::spawn(run) }
+    }
+
+    fn take_slowest(&self) -> Duration {
+        Duration::from_millis(self.slowest_ms.swap(0, Ordering::Relaxed))
+    }
+
+    /// Ends the load and reads every row of it.
+    fn end(self, scene: &Scene) {
+        self.stop.store(true, Ordering::Relaxed);
+        let rows = self.thread.join().expect("the load went on");
+        let table = connect(&scene.cluster, &scene.runtime).table(LOAD.parse().expect("legal"));
+        let gets = (0..rows).map(|row| Get::new(load_row(row)));
+        for (row, found) in scene.runtime.block_on(table.get_all(gets)).into_iter().enumerate() {
+            let (found, expected) = (found.expect("read"), load_value(row as u64));
+            assert_eq!(found.value("f", "q"), Some(expected.as_bytes()), "row {row} of {rows} of the load");
+        }
+        println!("all {rows} acknowledged rows of the load are there");
+    }
+}
+
+/// Rows are spread over all regions, as those of `ClusterRows`.
+fn load_row(number: u64) -> String {
+    format!("row-{}-{number:06}", number % 4)
+}
+
+fn load_value(number: u64) -> String {
+    format!("load {number}")
+}
+
 impl Scene {
     fn new(cluster: Cluster) -> Self {
         let runtime = Runtime::new().expect("a runtime");
-        let config = ClientConfig::zookeeper("127.0.0.1", cluster.zookeeper_port(), "/hbase");
-        let connection = runtime.block_on(Connection::connect(config)).expect("a connection");
-        Self { cluster, runtime, admin: connection.admin() }
+        let admin = connect(&cluster, &runtime).admin();
+        Self { cluster, runtime, admin }
     }
 
-    /// Runs commands of `ClusterRows` by the stock client. Returns the digest if the commands
-    /// include one.
-    fn client(&self, commands: &str) -> Option<String> {
+    /// Runs commands of `ClusterRows` by the stock client. Returns their digests.
+    fn client(&self, commands: &str) -> Vec<String> {
         let mut args: Vec<String> = commands.split(' ').map(str::to_owned).collect();
         args.extend(self.cluster.client_settings().iter().map(|(key, value)| format!("-D{key}={value}")));
         let run = java("evenkeel.interop.ClusterRows", &args).label("cluster-rows").deadline_secs(200).run();
         let run = run.unwrap_or_else(|why| panic!("{why}"));
         assert!(run.success, "{commands}: {}", run.failures());
-        run.stdout.lines().find_map(|line| line.strip_prefix("DIGEST ")).map(str::to_owned)
+        run.stdout.lines().filter_map(|line| line.strip_prefix("DIGEST ")).map(str::to_owned).collect()
     }
 
-    fn digest(&self) -> String {
-        self.client(&format!("digest {TABLE}")).expect("a digest")
+    /// Compares the table with the last of `written`, then runs commands. Returns the digests.
+    fn check(&self, written: &[String], commands: &str, after: &str) -> Vec<String> {
+        let digests = self.client(&format!("digest {TABLE} + {commands} + digest {TABLE}"));
+        assert_eq!(digests.first(), written.last(), "after {after}");
+        digests
     }
 
     fn live(&self) -> Vec<ServerName> {
@@ -93,15 +178,18 @@ impl Scene {
         }
     }
 
+    /// Moves each region until it is there: a master that has just registered a server may put a
+    /// region back where it was.
     fn move_table(&self, table: &str, to: &ServerName) {
-        for (region, at) in self.regions(table) {
-            if at.as_ref() != Some(to) {
-                self.runtime.block_on(self.admin.move_region(&region, Some(to))).expect("moved");
-            }
-        }
         self.wait_for("the regions to be there", || {
             let regions = self.regions(table);
-            (!regions.is_empty() && regions.iter().all(|(_, at)| at.as_ref() == Some(to))).then_some(())
+            let elsewhere: Vec<_> = regions.iter().filter(|(_, at)| at.as_ref() != Some(to)).collect();
+            for (region, _) in &elsewhere {
+                if let Err(error) = self.runtime.block_on(self.admin.move_region(region, Some(to))) {
+                    println!("{} is not moved yet: {error}", region.encoded_name());
+                }
+            }
+            (!regions.is_empty() && elsewhere.is_empty()).then_some(())
         });
     }
 
@@ -122,38 +210,38 @@ fn is_running(pid: u32) -> bool {
 
 #[test]
 fn regions_move_and_servers_die_and_no_cell_is_lost() {
-    let cluster = Cluster::start().unwrap_or_else(|why| panic!("{why}"));
+    let cluster = Cluster::start(storage()).unwrap_or_else(|why| panic!("{why}"));
     let java =
         cluster.start_regionserver(ServerKind::Stock, "java", &[]).unwrap_or_else(|why| panic!("{why}"));
     cluster.wait_for_master().unwrap_or_else(|why| panic!("{why}"));
     let ours = cluster.start_regionserver(tested(), "ours", &[]).unwrap_or_else(|why| panic!("{why}"));
-    let scene = Scene::new(cluster);
+    let mut scene = Scene::new(cluster);
     let (java_name, our_name) = (scene.name_of(&java), scene.name_of(&ours));
 
     // Regions of a new table, moved to the tested server and back, with a stock client's writes.
-    scene.client(&format!("create {TABLE} + put {TABLE} 0 1000 + flush {TABLE}"));
-    let before = scene.digest();
+    let before =
+        scene.client(&format!("create {TABLE} + put {TABLE} 0 1000 + flush {TABLE} + digest {TABLE}"));
     scene.move_table(TABLE, &our_name);
-    assert_eq!(scene.digest(), before, "after the move to the tested server");
-    let written = scene.client(&format!("put {TABLE} 1000 2000 + digest {TABLE}")).expect("a digest");
+    let written = scene.check(&before, &format!("put {TABLE} 1000 2000"), "the move to the tested server");
     scene.move_table(TABLE, &java_name);
-    assert_eq!(scene.digest(), written, "after the move to the Java server");
+    let written = scene.check(&written, &format!("create {LOAD}"), "the move to the Java server");
 
     // The tested server dies with unflushed writes in its log: the Java server splits it.
     scene.move_table(TABLE, &our_name);
-    let written = scene.client(&format!("put {TABLE} 1500 3000 + digest {TABLE}")).expect("a digest");
+    scene.move_table(LOAD, &our_name);
+    let load = Load::start(&scene.cluster);
+    let written = scene.check(&written, &format!("put {TABLE} 1500 3000"), "the move of both tables");
     ours.kill();
     scene.wait_until_gone(&our_name);
-    assert_eq!(scene.digest(), written, "after the tested server's death");
+    let written = scene.check(&written, &format!("put {TABLE} 2500 3500"), "the tested server's death");
 
     // The Java server dies with hbase:meta and hbase:namespace: the tested server splits its log.
     let ours =
         scene.cluster.start_regionserver(tested(), "ours-2", &[]).unwrap_or_else(|why| panic!("{why}"));
     let our_name = scene.name_of(&ours);
-    let written = scene.client(&format!("put {TABLE} 2500 3500 + digest {TABLE}")).expect("a digest");
     java.kill();
     scene.wait_until_gone(&java_name);
-    assert_eq!(scene.digest(), written, "after the Java server's death");
+    let written = scene.check(&written, &format!("put {TABLE} 0 500"), "the Java server's death");
     scene.wait_for("hbase:meta on the tested server", || {
         scene.regions("hbase:meta").iter().any(|(_, at)| at.as_ref() == Some(&our_name)).then_some(())
     });
@@ -164,7 +252,6 @@ fn regions_move_and_servers_die_and_no_cell_is_lost() {
         .start_regionserver(ServerKind::Stock, "java-2", &[])
         .unwrap_or_else(|why| panic!("{why}"));
     let java_name = scene.name_of(&java);
-    let written = scene.client(&format!("put {TABLE} 0 500 + digest {TABLE}")).expect("a digest");
     signal(&ours, "-STOP");
     scene.wait_until_gone(&our_name);
     scene.wait_for("the regions on the Java server", || {
@@ -173,5 +260,48 @@ fn regions_move_and_servers_die_and_no_cell_is_lost() {
     });
     signal(&ours, "-CONT");
     scene.wait_for("the fenced server to end by itself", || (!is_running(ours.pid())).then_some(()));
-    assert_eq!(scene.digest(), written, "after a server was stopped past its session");
+    scene.check(&written, &format!("flush {TABLE}"), "a server was stopped past its session");
+
+    let _ours = scene.cluster.hdfs().is_some().then(|| {
+        let ours = datanode_dies(&mut scene, &load);
+        kills_under_load(&mut scene, &load, ours)
+    });
+    load.end(&scene);
+}
+
+/// A DataNode dies while the tested server writes its log and store files. Returns the server.
+fn datanode_dies(scene: &mut Scene, load: &Load) -> Server {
+    let ours =
+        scene.cluster.start_regionserver(tested(), "ours-3", &[]).unwrap_or_else(|why| panic!("{why}"));
+    let our_name = scene.name_of(&ours);
+    scene.move_table(LOAD, &our_name);
+    load.take_slowest();
+    sleep(Duration::from_secs(2));
+    let calm = load.take_slowest();
+    scene.cluster.hdfs().expect("on HDFS").kill_datanode(0);
+    sleep(Duration::from_secs(2));
+    let table = LOAD.parse().expect("legal");
+    scene.runtime.block_on(scene.admin.flush_table(&table)).expect("flushed without the DataNode");
+    let stall = load.take_slowest();
+    println!("the slowest write took {calm:?}, and {stall:?} at the death of a DataNode");
+    assert!(stall < STALL_MAX, "{stall:?}");
+    ours
+}
+
+/// The longer form: the tested server dies again and again. Returns the last one.
+fn kills_under_load(scene: &mut Scene, load: &Load, mut ours: Server) -> Server {
+    let kills = std::env::var("EVENKEEL_CLUSTER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    for kill in 0..kills {
+        scene.cluster.hdfs().expect("on HDFS").start_missing().unwrap_or_else(|why| panic!("{why}"));
+        let our_name = scene.name_of(&ours);
+        load.take_slowest();
+        ours.kill();
+        scene.wait_until_gone(&our_name);
+        let next = scene.cluster.start_regionserver(tested(), &format!("killed-{kill}"), &[]);
+        ours = next.unwrap_or_else(|why| panic!("{why}"));
+        let our_name = scene.name_of(&ours);
+        scene.move_table(LOAD, &our_name);
+        println!("kill {kill}: the slowest write took {:?}", load.take_slowest());
+    }
+    ours
 }

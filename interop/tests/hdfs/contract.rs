@@ -8,7 +8,7 @@ use crate::suite::{ALL, Room};
 #[test]
 fn the_seams_contract_holds_on_hdfs() {
     let mut turn = Turn::take();
-    let fs = HdfsFileSystem::new(turn.client());
+    let fs = HdfsFileSystem::new(turn.client(), "nn");
     for (name, test) in ALL {
         println!("{name}");
         let root = std::path::Path::new("/contract").join(name);

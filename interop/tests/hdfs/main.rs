@@ -7,11 +7,13 @@
 //! | `contract` | the contract of the file system seam |
 //! | `faults` | servers that are killed, frozen and restarted |
 //! | `files` | names, writers and readers on a healthy cluster |
+//! | `standalone` | a standalone server on HDFS, and the offline tools |
 //! | `suite` | the tests of that contract, from the crate `fs` |
 
 mod contract;
 mod faults;
 mod files;
+mod standalone;
 #[allow(dead_code, reason = "some of its tests are for local files")]
 #[path = "../../../crates/fs/tests/conformance/suite.rs"]
 mod suite;

@@ -1,0 +1,150 @@
+//! A standalone server whose root directory is on HDFS, and the offline tools on it.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use evenkeel_client::{ClientConfig, Connection, Get, Put, Table};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
+use interop::{Server, evenkeel_binary, start_evenkeel_with};
+use tokio::runtime::Runtime;
+
+use crate::Turn;
+
+const TABLE: &str = "t";
+
+/// A server, and a client with the rows that it has acknowledged.
+struct Scene {
+    server: Server,
+    runtime: Runtime,
+    connection: Connection,
+    rows: usize,
+}
+
+impl Scene {
+    fn start(root: &str, rows: usize) -> Self {
+        let settings = [
+            ("hbase.rootdir", root),
+            ("evenkeel.memory.size", "256m"),
+            // DataNodes answer late while other tests have the processors.
+            ("hbase.regionserver.wal.roll.on.sync.ms", "60000"),
+        ];
+        let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let server = start_evenkeel_with(&settings).unwrap_or_else(|why| panic!("{why}"));
+        let runtime = Runtime::new().expect("a runtime");
+        let clients = server.client_settings();
+        let bootstrap = clients.iter().find(|(key, _)| key == "hbase.client.bootstrap.servers");
+        let config = ClientConfig::new([bootstrap.expect("known").1.as_str()]);
+        let connection = runtime.block_on(Connection::connect(config)).expect("the server answers");
+        Self { server, runtime, connection, rows }
+    }
+
+    fn table(&self) -> Table {
+        self.connection.table(TABLE.parse().expect("legal"))
+    }
+
+    fn create(&self) {
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let table = TableDescriptor::new(TABLE.parse().expect("legal")).with_family(family);
+        self.runtime.block_on(self.connection.admin().create_table(&table, &[])).expect("created");
+    }
+
+    /// Writes rows, each alone. Returns the time of the slowest.
+    fn write(&mut self, rows: usize) -> Duration {
+        let (table, mut slowest) = (self.table(), Duration::ZERO);
+        for _ in 0..rows {
+            let put = Put::new(row(self.rows)).column("f", "q", value(self.rows));
+            let began = Instant::now();
+            self.runtime.block_on(table.put(put)).expect("written");
+            slowest = slowest.max(began.elapsed());
+            self.rows += 1;
+        }
+        slowest
+    }
+
+    fn flush(&self) {
+        let table = TABLE.parse().expect("legal");
+        self.runtime.block_on(self.connection.admin().flush_table(&table)).expect("flushed");
+    }
+
+    /// Compares every row with what was written.
+    fn check(&self) {
+        let gets = (0..self.rows).map(|number| Get::new(row(number)));
+        let found = self.runtime.block_on(self.table().get_all(gets));
+        for (number, found) in found.into_iter().enumerate() {
+            let found = found.expect("read");
+            let there = found.value("f", "q").map(<[u8]>::to_vec);
+            assert_eq!(there, Some(value(number).into_bytes()), "row {number}");
+        }
+    }
+}
+
+fn row(number: usize) -> String {
+    format!("row-{number:06}")
+}
+
+fn value(number: usize) -> String {
+    format!("value {number} {}", "x".repeat(number % 300))
+}
+
+/// What a tool prints.
+fn tool(args: &[&str]) -> String {
+    let binary = evenkeel_binary().unwrap_or_else(|why| panic!("{why}"));
+    let output = Command::new(binary).args(args).output().expect("runs");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{args:?}: {shown}{}", String::from_utf8_lossy(&output.stderr));
+    shown
+}
+
+#[test]
+fn a_standalone_server_lives_on_hdfs() {
+    let mut turn = Turn::take();
+    let root = format!("hdfs://{}/standalone", turn.cluster().address());
+    let mut scene = Scene::start(&root, 0);
+    scene.create();
+    scene.write(300);
+    scene.flush();
+    scene.write(300);
+    scene.check();
+
+    // Its death: what is in no store file is in its log, which nobody closed.
+    let Scene { server, rows, .. } = scene;
+    server.kill();
+    let began = Instant::now();
+    let mut scene = Scene::start(&root, rows);
+    println!("started in {:?} after kill -9", began.elapsed());
+    scene.check();
+
+    // The death of a DataNode that has the log: the next file is begun without it.
+    let calm = scene.write(100);
+    turn.cluster().kill_datanode(0);
+    let stall = scene.write(200);
+    println!("the slowest write took {calm:?}, and {stall:?} at the death of a DataNode");
+    assert!(stall < Duration::from_secs(10), "{stall:?}");
+    scene.flush();
+    scene.write(50);
+    scene.check();
+    turn.cluster().start_datanode(0).unwrap_or_else(|why| panic!("{why}"));
+
+    // An orderly stop leaves nothing in logs, and files that the tools can read.
+    drop(scene);
+    let summary = tool(&["verify", &root]);
+    assert!(summary.contains(" 0 faults"), "{summary}");
+    println!("{summary}");
+    let listed = turn.cluster().shell(&["-ls", "-R", "-C", "/standalone"]).expect("listed");
+    let listed = String::from_utf8(listed).expect("names");
+    let files = |part: &str| listed.lines().find(|path| path.contains(part)).expect("a file").to_owned();
+    let log = tool(&["wal", "-p", &format!("hdfs://{}{}", turn.cluster().address(), files("/oldWALs/"))]);
+    assert!(log.contains("end: "), "{log}");
+    tool(&["compact", &root, "--major"]);
+    let cells: usize = turn
+        .cluster()
+        .shell(&["-ls", "-R", "-C", "/standalone/data/default"])
+        .map(|listed| String::from_utf8(listed).expect("names"))
+        .expect("listed")
+        .lines()
+        .filter(|path| path.contains("/f/"))
+        .map(|path| tool(&["hfile", "-e", "-f", &format!("hdfs://{}{path}", turn.cluster().address())]))
+        .map(|keys| keys.lines().filter(|line| line.starts_with("K: ")).count())
+        .sum();
+    assert_eq!(cells, rows + 350, "cells of the store files after a major compaction");
+}
