@@ -1,8 +1,9 @@
 //! A stock cluster of separate processes: HDFS or one local directory, ZooKeeper, an HMaster, and
 //! RegionServers of either kind, each killed and started separately.
 //!
-//! On HDFS every process has `core-site.xml` and `hdfs-site.xml` in its configuration directory, and
-//! logs have a directory of their own.
+//! On HDFS every process has `core-site.xml` and `hdfs-site.xml` in its configuration directory,
+//! and logs have a directory of their own.
+//!
 //! Stock HBase takes a `file:` root directory with `hbase.cluster.distributed=true` once
 //! `hbase.unsafe.stream.capability.enforce` is false: all processes share the machine's files.
 

@@ -2,8 +2,8 @@
 //! RegionServer, on HDFS with three DataNodes.
 //!
 //! With `EVENKEEL_INTEROP_TARGET=stock` the tested server is HBase's, too: the same checks with
-//! Java servers only. With `EVENKEEL_CLUSTER_STORAGE=directory` all processes share a local directory
-//! instead.
+//! Java servers only. With `EVENKEEL_CLUSTER_STORAGE=directory` all processes share a local
+//! directory instead.
 //!
 //! One scenario:
 //!

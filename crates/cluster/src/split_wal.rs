@@ -61,8 +61,8 @@ pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) ->
     }
 }
 
-/// Returns the log's path below the logs' root directory; the master sends a relative or an absolute
-/// path.
+/// Returns the log's path below the logs' root directory; the master sends a relative or an
+/// absolute path.
 fn wal_path(root: &Path, text: &str) -> Result<PathBuf> {
     let path = Location::parse(text).map(|location| root.join(location.path())).unwrap_or_default();
     let below = path.strip_prefix(root.join(layout::WALS_DIR)).ok();

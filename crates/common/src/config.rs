@@ -5,9 +5,9 @@
 //! 1. overlays, the last one added first (table and family settings, see
 //!    [`Configuration::overlay`]);
 //! 2. values given on the command line (`-Dkey=value`, [`Configuration::set`]);
-//! 3. resources: `core-site.xml`, `hdfs-site.xml` and `hbase-site.xml`, in this order. A later property overrides an earlier one unless the
-//!    earlier one is `<final>true</final>`. As in Hadoop, `final` protects against later
-//!    *resources*; the command line still wins;
+//! 3. resources: `core-site.xml`, `hdfs-site.xml` and `hbase-site.xml`, in this order. A later
+//!    property overrides an earlier one unless the earlier one is `<final>true</final>`. As in
+//!    Hadoop, `final` protects against later *resources*; the command line still wins;
 //! 4. 1 to 3 again under the key's older name, if HBase renamed it ([`defaults::RENAMED`]);
 //! 5. the built-in table of defaults ([`defaults::DEFAULTS`]).
 //!

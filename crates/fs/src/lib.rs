@@ -1,9 +1,9 @@
 //! The file system interface.
 //!
 //! All storage of Evenkeel goes through [`FileSystem`]: local files, HDFS, files in memory for
-//! tests, and a wrapper that injects faults. [`Location`] selects one by a path or URI. The interface
-//! is small on purpose: positional reads into a caller's buffer, appends with explicit durability,
-//! and operations on whole names.
+//! tests, and a wrapper that injects faults. [`Location`] selects one by a path or URI. The
+//! interface is small on purpose: positional reads into a caller's buffer, appends with explicit
+//! durability, and operations on whole names.
 //!
 //! Calls block. On the data path only a block that is not cached is read, on a thread that may
 //! wait.
@@ -96,11 +96,11 @@ pub enum FileKind {
     /// Written once and closed.
     #[default]
     Small,
-    /// A write-ahead log: flushed often, by a writer that must not wait long. On HDFS it goes to all
-    /// DataNodes at once, in one block.
+    /// A write-ahead log: flushed often, by a writer that must not wait long. On HDFS it has one
+    /// block, which goes to all DataNodes at once.
     Log,
-    /// Large, such as a store file: written sequentially and synced at its end, by a writer that may
-    /// wait for the disk. Write-behind applies (see [`LocalFileSystem::with_write_behind`]).
+    /// Large, such as a store file: written sequentially and synced at its end, by a writer that
+    /// may wait for the disk. Write-behind applies (see [`LocalFileSystem::with_write_behind`]).
     Bulk,
 }
 

@@ -10,7 +10,7 @@
 //! | `dfs.client.failover.sleep.max.millis` | 15000 | the longest pause |
 //! | `ipc.client.connect.timeout` | 2000 | milliseconds; Hadoop's 20 s are too long for a log |
 //! | `ipc.client.rpc-timeout.ms` | 15000 | of one call on one NameNode; Hadoop has 120 s |
-//! | `dfs.replication`, `dfs.blocksize` | 3, 128 MiB | of new files; a log has a block of twice that |
+//! | `dfs.replication`, `dfs.blocksize` | 3, 128 MiB | of new files; a log has twice that |
 //! | `dfs.client.socket-timeout` | 60000 | of a read of a DataNode, in milliseconds |
 //! | `dfs.client.use.datanode.hostname` | false | connects to DataNodes by name |
 //! | `dfs.client.hedged.read.threadpool.size` | 0 | hedged reads at a time; 0: none |

@@ -3,8 +3,8 @@
 //!
 //! Every directory below `WALs/` belongs to a dead server, since this process holds the lock of the
 //! root directory. On HDFS there is no lock, and the server may be alive. So its directory is
-//! renamed first, as HBase's master does, which prevents it from creating another log, and the lease
-//! of each log is recovered before it is read, which prevents further writes. A crash half way loses
+//! renamed first, as HBase's master does, which prevents it from creating another log. The lease of
+//! each log is recovered before it is read, which prevents further writes. A crash half way loses
 //! nothing: a WAL is moved only when all its edits are in finished files, and splitting it again
 //! produces the same files.
 //!

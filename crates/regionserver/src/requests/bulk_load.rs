@@ -8,8 +8,8 @@
 //! there.
 //!
 //! A file is moved if its client put it below the token, and copied otherwise, on HDFS too. HBase
-//! also copies local files in that case and keeps the source, because it treats two paths of a local
-//! file system as two file systems (`FSUtils.isSameHdfs`).
+//! also copies local files in that case and keeps the source, because it treats two paths of a
+//! local file system as two file systems (`FSUtils.isSameHdfs`).
 //!
 //! # Which files a client may name
 //! A client can name any path that this process can read. `Sources` accepts files below the staging
