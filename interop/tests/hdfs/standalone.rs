@@ -66,6 +66,13 @@ impl Scene {
         self.runtime.block_on(self.connection.admin().flush_table(&table)).expect("flushed");
     }
 
+    /// Loads a file into the region of the first row.
+    fn load(&self, uri: &str) {
+        let file = ("f".into(), uri.to_owned());
+        let loaded = self.runtime.block_on(self.table().bulk_load(row(0).as_bytes(), vec![file]));
+        assert!(loaded.expect("answered"), "{uri} is loaded");
+    }
+
     /// Compares every row with what was written.
     fn check(&self) {
         let gets = (0..self.rows).map(|number| Get::new(row(number)));
@@ -86,6 +93,14 @@ fn value(number: usize) -> String {
     format!("value {number} {}", "x".repeat(number % 300))
 }
 
+/// The files of a directory: of one with data, the store files of the family.
+fn files(turn: &mut Turn, dir: &str) -> Vec<String> {
+    let listed = turn.cluster().shell(&["-ls", "-R", "-C", dir]).expect("listed");
+    let listed = String::from_utf8(listed).expect("names");
+    let is_wanted = |path: &&str| !dir.contains("/data/") || path.contains("/f/");
+    listed.lines().filter(is_wanted).map(str::to_owned).collect()
+}
+
 /// What a tool prints.
 fn tool(args: &[&str]) -> String {
     let binary = evenkeel_binary().unwrap_or_else(|why| panic!("{why}"));
@@ -104,6 +119,14 @@ fn a_standalone_server_lives_on_hdfs() {
     scene.write(300);
     scene.flush();
     scene.write(300);
+    scene.check();
+
+    // A bulk load of a file elsewhere on the same HDFS.
+    let store_file = files(&mut turn, "/standalone/data/default").remove(0);
+    let path = "/load/f/9f1c3a5e7b2d4f60a1b2c3d4e5f60718";
+    turn.cluster().shell(&["-mkdir", "-p", "/load/f"]).expect("made");
+    turn.cluster().shell(&["-cp", &store_file, path]).expect("copied");
+    scene.load(&format!("hdfs://{}{path}", turn.cluster().address()));
     scene.check();
 
     // Its death: what is in no store file is in its log, which nobody closed.
@@ -130,21 +153,15 @@ fn a_standalone_server_lives_on_hdfs() {
     let summary = tool(&["verify", &root]);
     assert!(summary.contains(" 0 faults"), "{summary}");
     println!("{summary}");
-    let listed = turn.cluster().shell(&["-ls", "-R", "-C", "/standalone"]).expect("listed");
-    let listed = String::from_utf8(listed).expect("names");
-    let files = |part: &str| listed.lines().find(|path| path.contains(part)).expect("a file").to_owned();
-    let log = tool(&["wal", "-p", &format!("hdfs://{}{}", turn.cluster().address(), files("/oldWALs/"))]);
+    let uri = format!("hdfs://{}", turn.cluster().address());
+    let log = format!("{uri}{}", files(&mut turn, "/standalone/oldWALs").remove(0));
+    let log = tool(&["wal", "-p", &log]);
     assert!(log.contains("end: "), "{log}");
     tool(&["compact", &root, "--major"]);
-    let cells: usize = turn
-        .cluster()
-        .shell(&["-ls", "-R", "-C", "/standalone/data/default"])
-        .map(|listed| String::from_utf8(listed).expect("names"))
-        .expect("listed")
-        .lines()
-        .filter(|path| path.contains("/f/"))
-        .map(|path| tool(&["hfile", "-e", "-f", &format!("hdfs://{}{path}", turn.cluster().address())]))
-        .map(|keys| keys.lines().filter(|line| line.starts_with("K: ")).count())
+    let keys_of = |path: String| tool(&["hfile", "-e", "-f", &format!("{uri}{path}")]);
+    let cells: usize = files(&mut turn, "/standalone/data/default")
+        .into_iter()
+        .map(|path| keys_of(path).lines().filter(|line| line.starts_with("K: ")).count())
         .sum();
     assert_eq!(cells, rows + 350, "cells of the store files after a major compaction");
 }

@@ -426,11 +426,15 @@ pub const RENAMED: &[(&str, &str)] = &[
 pub const KNOWN_PREFIXES: &[&str] = &[
     "dfs.",
     "fs.",
+    "ha.",
     "hadoop.",
     "hbase.client.",
     "hbase.zookeeper.property.",
     "io.compression.",
+    "io.file.",
+    "ipc.",
     "java.",
+    "net.topology.",
     "zookeeper.znode.",
 ];
 
