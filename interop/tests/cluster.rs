@@ -294,14 +294,17 @@ fn kills_under_load(scene: &mut Scene, load: &Load, mut ours: Server) -> Server 
     for kill in 0..kills {
         scene.cluster.hdfs().expect("on HDFS").start_missing().unwrap_or_else(|why| panic!("{why}"));
         let our_name = scene.name_of(&ours);
-        load.take_slowest();
         ours.kill();
+        load.take_slowest();
         scene.wait_until_gone(&our_name);
         let next = scene.cluster.start_regionserver(tested(), &format!("killed-{kill}"), &[]);
         ours = next.unwrap_or_else(|why| panic!("{why}"));
         let our_name = scene.name_of(&ours);
         scene.move_table(LOAD, &our_name);
-        println!("kill {kill}: the slowest write took {:?}", load.take_slowest());
+        let stall = scene.wait_for("a write after the kill", || {
+            Some(load.take_slowest()).filter(|stall| !stall.is_zero())
+        });
+        println!("kill {kill}: the slowest write took {stall:?}");
     }
     ours
 }
