@@ -73,6 +73,7 @@ pub fn region_of(
         config: StoreConfig::default(),
     };
     let env = RegionEnv {
+        wal_root: None,
         stores,
         wal,
         config: RegionConfig::default(),
