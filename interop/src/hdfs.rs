@@ -4,14 +4,13 @@
 //! They listen on free ports of 127.0.0.1 and end with the test process; see [`crate::server`].
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::server::{free_ports, run_folder, spawn, write_site_file};
+use crate::server::{free_ports, http_get, run_folder, spawn, write_site_file};
 use crate::{home, toolchain};
 
 /// The timeout of a start; a cluster needs about 10 s on two free cores.
@@ -283,15 +282,4 @@ impl HdfsCluster {
 fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill").args([name, &pid.to_string()]).status();
     assert!(sent.is_ok_and(|status| status.success()), "process {pid} was not sent {name}");
-}
-
-fn http_get(port: u16, path: &str) -> Result<String, String> {
-    let exchange = || {
-        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
-        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-        let mut text = String::new();
-        socket.read_to_string(&mut text).map(|_| text)
-    };
-    exchange().map_err(|e: std::io::Error| format!("{path} of port {port}: {e}"))
 }

@@ -27,7 +27,8 @@ pub mod toolchain;
 pub use hdfs::HdfsCluster;
 pub use java::{Finished, JavaRun, java};
 pub use server::{
-    Server, evenkeel_binary, start_evenkeel, start_evenkeel_with, start_stock, start_stock_with, target,
+    Server, evenkeel_binary, start_evenkeel, start_evenkeel_with, start_stock, start_stock_with,
+    start_stock_with_info, target,
 };
 
 use std::path::{Path, PathBuf};

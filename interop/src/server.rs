@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -106,6 +106,15 @@ impl Server {
     /// A setting it was started with.
     pub fn setting(&self, key: &str) -> Option<&str> {
         self.settings.get(key).map(String::as_str)
+    }
+
+    /// A page of the region server's info port, such as `/jmx`.
+    ///
+    /// # Errors
+    /// If the server has no info port, or does not answer with status 200.
+    pub fn page(&self, path: &str) -> Result<String, String> {
+        let port = self.setting("hbase.regionserver.info.port").and_then(|port| port.parse().ok());
+        http_get(port.ok_or_else(|| format!("{} has no info port", self.name))?, path)
     }
 
     /// Kills it by `kill -9` and waits for its end.
@@ -237,20 +246,36 @@ impl StockJvm {
     }
 }
 
+/// As [`start_stock`], with its info ports, which [`Server::page`] reads. It has no pages of HTML.
+///
+/// # Errors
+/// As [`start_stock`].
+pub fn start_stock_with_info() -> Result<Server, String> {
+    start_stock_in(&StockJvm::small(), &[], true)
+}
+
 /// As [`start_stock_with`], in a given JVM.
 ///
 /// # Errors
 /// As [`start_stock`].
 pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server, String> {
+    start_stock_in(jvm, own, false)
+}
+
+fn start_stock_in(jvm: &StockJvm, own: &[(String, String)], has_info: bool) -> Result<Server, String> {
     let folder = run_folder("stock")?;
     let ports = Ports::free()?;
     let mut settings = settings(&folder, &ports);
     settings.extend(own.iter().cloned());
     let ports = ports.or_as_set(&settings);
-    // The published jars lack the pages of the info servers.
-    settings.insert("hbase.master.info.port".into(), "-1".into());
-    settings.insert("hbase.regionserver.info.port".into(), "-1".into());
     let conf = folder.join("conf");
+    if has_info {
+        // The published jars lack the pages, whose folders the info servers look for.
+        make_folders(&conf.join("hbase-webapps"), &["master", "regionserver", "static"])?;
+    } else {
+        settings.insert("hbase.master.info.port".into(), "-1".into());
+        settings.insert("hbase.regionserver.info.port".into(), "-1".into());
+    }
     write_site(&conf, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
     copy_stock_conf(&conf)?;
     let mut command = jvm.under.clone();
@@ -273,6 +298,32 @@ pub fn start_stock_as(jvm: &StockJvm, own: &[(String, String)]) -> Result<Server
         fs::read_to_string(&log).is_ok_and(|text| text.contains("completed initialization"))
     })?;
     Ok(server)
+}
+
+fn make_folders(parent: &Path, names: &[&str]) -> Result<(), String> {
+    names.iter().try_for_each(|name| {
+        let folder = parent.join(name);
+        fs::create_dir_all(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))
+    })
+}
+
+/// The body of a page over HTTP/1.0 of a port of 127.0.0.1.
+///
+/// # Errors
+/// If the port does not answer within 10 s, or answers with another status than 200.
+pub(crate) fn http_get(port: u16, path: &str) -> Result<String, String> {
+    let exchange = || {
+        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(socket, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut text = String::new();
+        socket.read_to_string(&mut text).map(|_| text)
+    };
+    let answer = exchange().map_err(|e: std::io::Error| format!("{path} of port {port}: {e}"))?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.contains(" 200 ") => Ok(body.to_owned()),
+        _ => Err(format!("{path} of port {port}: {}", answer.lines().next().unwrap_or_default())),
+    }
 }
 
 /// Copies the files that every stock server's configuration folder has.

@@ -2,12 +2,14 @@
 //! as they apply here: `java.lang:type=` Runtime, OperatingSystem, Memory and Threading.
 //!
 //! Numbers come from `/proc/self` (proc(5)). The heap is the resident memory of the process; its
-//! maximum is the memory of the machine.
+//! maximum is the memory of the machine. CPU loads are of the time since the beans were read before,
+//! as the JVM's are.
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use evenkeel_common::clock::Clock;
+use evenkeel_common::clock::{self, Clock};
 use evenkeel_metrics::{Record, Source};
 
 /// See the module's documentation.
@@ -16,19 +18,30 @@ pub struct PlatformBeans {
     clock: Arc<dyn Clock>,
     hostname: String,
     start_ms: i64,
+    cpu: Mutex<CpuSample>,
 }
 
 impl PlatformBeans {
     /// Creates the beans of a process that starts now.
     pub fn new(clock: Arc<dyn Clock>, hostname: impl Into<String>) -> Self {
         let start_ms = clock.now_ms();
-        Self { clock, hostname: hostname.into(), start_ms }
+        let cpu = Mutex::new(CpuSample::now());
+        Self { clock, hostname: hostname.into(), start_ms, cpu }
+    }
+
+    /// The CPU load of the process and of the machine since the last call.
+    fn cpu_loads(&self) -> (f64, f64) {
+        let now = CpuSample::now();
+        let mut last = self.cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        let loads = now.loads_since(&last);
+        *last = now;
+        loads
     }
 
     fn runtime(&self) -> Record {
         let mut bean = Record::platform("java.lang", "type=Runtime", "sun.management.RuntimeImpl");
         bean.tag("Name", format!("{}@{}", std::process::id(), self.hostname));
-        bean.tag("VmName", "Evenkeel");
+        bean.tag("VmName", "Evenkeel").tag("VmVersion", env!("CARGO_PKG_VERSION"));
         bean.gauge("Pid", "", u64::from(std::process::id()));
         bean.gauge("StartTime", "", u64::try_from(self.start_ms).unwrap_or(0));
         let uptime_ms = self.clock.now_ms().saturating_sub(self.start_ms);
@@ -43,26 +56,43 @@ impl Source for PlatformBeans {
         let machine = KilobyteFields::read("/proc/meminfo");
         records.extend([
             self.runtime(),
-            operating_system(&status, &machine),
+            operating_system(&status, &machine, self.cpu_loads()),
             memory(&status, &machine),
             threading(&status),
         ]);
     }
 }
 
-fn operating_system(status: &KilobyteFields, machine: &KilobyteFields) -> Record {
+fn operating_system(
+    status: &KilobyteFields,
+    machine: &KilobyteFields,
+    (process_load, machine_load): (f64, f64),
+) -> Record {
     let class = "com.sun.management.internal.OperatingSystemImpl";
     let mut bean = Record::platform("java.lang", "type=OperatingSystem", class);
     let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     bean.gauge("OpenFileDescriptorCount", "", open);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    bean.gauge("MaxFileDescriptorCount", "", limit.unwrap_or(u64::MAX));
     bean.gauge("CommittedVirtualMemorySize", "", status.bytes("VmSize"));
     bean.gauge("ProcessCpuTime", "", cpu_ns());
-    bean.gauge("FreePhysicalMemorySize", "", machine.bytes("MemFree"));
-    bean.gauge("TotalPhysicalMemorySize", "", machine.bytes("MemTotal"));
+    for (name, field) in [
+        ("FreePhysicalMemorySize", "MemFree"),
+        ("FreeMemorySize", "MemFree"),
+        ("TotalPhysicalMemorySize", "MemTotal"),
+        ("TotalMemorySize", "MemTotal"),
+        ("FreeSwapSpaceSize", "SwapFree"),
+        ("TotalSwapSpaceSize", "SwapTotal"),
+    ] {
+        bean.gauge(name, "", machine.bytes(field));
+    }
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     bean.gauge("AvailableProcessors", "", processors);
     bean.real("SystemLoadAverage", "", load_average());
-    bean.tag("Name", "Linux").tag("Arch", std::env::consts::ARCH);
+    bean.real("ProcessCpuLoad", "", process_load);
+    bean.real("SystemCpuLoad", "", machine_load).real("CpuLoad", "", machine_load);
+    let version = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    bean.tag("Name", "Linux").tag("Arch", std::env::consts::ARCH).tag("Version", version.trim());
     bean
 }
 
@@ -106,6 +136,43 @@ pub fn cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000) + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// What CPUs did up to a moment.
+#[derive(Debug)]
+struct CpuSample {
+    at: Instant,
+    process_ns: u64,
+    /// Clock ticks of all CPUs in which one was busy, and all of them.
+    busy: u64,
+    all: u64,
+}
+
+impl CpuSample {
+    fn now() -> Self {
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let (busy, all) = text.lines().next().map_or((0, 0), ticks);
+        Self { at: clock::monotonic(), process_ns: cpu_ns(), busy, all }
+    }
+
+    /// The parts of all CPUs' time that the process and the machine used since then, 0 to 1.
+    fn loads_since(&self, before: &Self) -> (f64, f64) {
+        let part = |used: u64, of: f64| if of > 0.0 { (used as f64 / of).min(1.0) } else { 0.0 };
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let elapsed_ns = (self.at - before.at).as_nanos() as f64 * processors as f64;
+        let process = part(self.process_ns.saturating_sub(before.process_ns), elapsed_ns);
+        let all = self.all.saturating_sub(before.all) as f64;
+        (process, part(self.busy.saturating_sub(before.busy), all))
+    }
+}
+
+/// Of the line of all CPUs: busy ticks, and all. Idle are the fourth and the fifth number; the ninth
+/// and tenth, of guests, are in the first two.
+fn ticks(line: &str) -> (u64, u64) {
+    let numbers = line.split_whitespace().skip(1).take(8).map(|number| number.parse().unwrap_or(0));
+    let counted =
+        numbers.enumerate().map(|(at, ticks)| (if (3..5).contains(&at) { 0 } else { ticks }, ticks));
+    counted.fold((0, 0), |(busy, all): (u64, u64), (used, ticks)| (busy + used, all + ticks))
 }
 
 fn load_average() -> f64 {
@@ -165,5 +232,16 @@ mod tests {
         assert!(bean("Threading")["ThreadCount"].as_u64() >= Some(1), "{text}");
         assert!(bean("OperatingSystem")["ProcessCpuTime"].as_u64() > Some(0), "{text}");
         assert!(bean("OperatingSystem")["TotalPhysicalMemorySize"].as_u64() > Some(0), "{text}");
+        assert!(bean("OperatingSystem")["MaxFileDescriptorCount"].as_u64() > Some(8), "{text}");
+        let load = bean("OperatingSystem")["ProcessCpuLoad"].as_f64();
+        assert!(load.is_some_and(|load| (0.0..=1.0).contains(&load)), "{text}");
+    }
+
+    #[test]
+    fn loads_are_parts_of_the_time_between_two_samples() {
+        assert_eq!(ticks("cpu  10 1 9 70 10 0 0 0 5 5"), (20, 100));
+        let before = CpuSample { at: clock::monotonic(), process_ns: 5, busy: 20, all: 100 };
+        let later = CpuSample { at: before.at, process_ns: 5, busy: 70, all: 300 };
+        assert_eq!(later.loads_since(&before), (0.0, 0.25));
     }
 }

@@ -200,8 +200,8 @@ impl TableMetrics {
 
     /// Appends the counts of cells, which only sub=Server has.
     pub fn append_cells_to(&self, record: &mut Record) {
-        let Compactions { cells, cell_bytes, .. } = &self.compactions;
-        let major = &self.major_compactions;
+        let (all, major) = (&self.compactions, &self.major_compactions);
+        let minor = |of: fn(&Compactions) -> &AtomicU64| get(of(all)).saturating_sub(get(of(major)));
         record
             .counter("flushedCellsCount", "The number of cells flushed to disk", get(&self.flushed_cells))
             .counter(
@@ -212,12 +212,12 @@ impl TableMetrics {
             .counter(
                 "compactedCellsCount",
                 "The number of cells processed during minor compactions",
-                get(cells),
+                minor(|compactions| &compactions.cells),
             )
             .counter(
                 "compactedCellsSize",
                 "The total amount of data processed during minor compactions, in bytes",
-                get(cell_bytes),
+                minor(|compactions| &compactions.cell_bytes),
             )
             .counter(
                 "majorCompactedCellsCount",

@@ -70,11 +70,17 @@ impl Region {
         self.read_row(scan, Some(UNCOMMITTED))
     }
 
-    /// Reads one row, at the current read point unless one is given.
+    /// Reads one row, at the current read point unless one is given. Counts it as a read, as HBase
+    /// counts what a write reads.
     pub(super) fn read_row(&self, scan: Scan, read_point: Option<u64>) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
+        let mut context = ScannerContext::unlimited();
         let mut scanner = self.open_scanner(scan, read_point).map_err(TryError::into_failure)?;
-        let read = scanner.next(&mut row, &mut ScannerContext::unlimited());
+        let read = scanner.next(&mut row, &mut context);
+        self.counts.add(RegionCount::Reads, 1);
+        if context.rows_filtered > 0 {
+            self.counts.add(RegionCount::FilteredReads, context.rows_filtered);
+        }
         read.map(|_| row).map_err(TryError::into_failure)
     }
 

@@ -54,10 +54,8 @@ const ZERO: [&str; 18] = [
 ];
 
 /// Gauges of such features. Bytes read are HDFS's, and are 0 on a local file system in HBase, too.
-const ZERO_GAUGES: [&str; 12] = [
+const ZERO_GAUGES: [&str; 10] = [
     "mobFileCacheCount",
-    "mobFileCacheHitPercent",
-    "percentFilesLocalSecondaryRegions",
     "ByteBuffAllocatorHeapAllocationBytes",
     "ByteBuffAllocatorPoolAllocationBytes",
     "ByteBuffAllocatorTotalBufferCount",
@@ -68,6 +66,10 @@ const ZERO_GAUGES: [&str; 12] = [
     "shortCircuitBytesRead",
     "zeroCopyBytesRead",
 ];
+
+/// The same, of ratios and percentages.
+const ZERO_RATIOS: [&str; 3] =
+    ["mobFileCacheHitPercent", "percentFilesLocalSecondaryRegions", "ByteBuffAllocatorHeapAllocationRatio"];
 
 /// Appends the metrics.
 pub fn append(record: &mut Record, server: &RegionServer, times: &TableOperationTimes) {
@@ -80,9 +82,11 @@ pub fn append(record: &mut Record, server: &RegionServer, times: &TableOperation
     for name in ZERO_GAUGES {
         record.gauge(name, "Always 0", 0);
     }
-    record.real("ByteBuffAllocatorHeapAllocationRatio", "Always 0", 0.0);
+    for name in ZERO_RATIOS {
+        record.real(name, "Always 0", 0.0);
+    }
     for name in ["percentFilesLocal", "percentFilesLocalPrimaryRegions"] {
-        record.gauge(name, "The percent of HFiles that are stored on the local file system", 100);
+        record.real(name, "The percent of HFiles that are stored on the local file system", 100.0);
     }
 }
 

@@ -90,6 +90,9 @@ pub fn scan_on(
             None => return Ok(Scanned { reply: Some(Reply::plain(response)), region: None }),
         },
     };
+    if scanner.is_full {
+        server.counters.count(RequestKind::FullScan);
+    }
     let region = Arc::clone(&scanner.region);
     let in_use = InUse { server, id: Some(id) };
     if let Err(error) = check_call_seq(request, &mut scanner) {
@@ -193,9 +196,7 @@ fn open(
     let proto = request.scan.as_ref().ok_or_else(|| missing("scannerId or scan"))?;
     let specifier = request.region.as_ref().ok_or_else(|| missing("region"))?;
     let region = server.region(specifier)?;
-    if is_full_scan(proto, &region) {
-        server.counters.count(RequestKind::FullScan);
-    }
+    let is_full = is_full_scan(proto, &region);
     let wanted = read::scan(proto, server.config.load_families_on_demand)?;
     let batch = usize::try_from(wanted.scan.batch).unwrap_or(0);
     // The request message, whose slices the scanner keeps, and the lists that were built from it.
@@ -218,6 +219,7 @@ fn open(
         max_result_bytes: wanted.max_result_bytes,
         need_cursor: wanted.need_cursor,
         whole_rows,
+        is_full,
         request_bytes: request_bytes + wanted.filter_bytes,
         owner: caller.peer,
         lease: None,

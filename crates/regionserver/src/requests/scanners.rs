@@ -116,6 +116,8 @@ pub struct OpenScanner {
     pub need_cursor: bool,
     /// True if results must be whole rows because the filter judges whole rows.
     pub whole_rows: bool,
+    /// Whether it is for all rows of the region.
+    pub is_full: bool,
     /// Bytes of the request that opened it, and of its filter.
     pub request_bytes: u64,
     /// The address of the connection that used it last; `None` if there is none, as in tests.
