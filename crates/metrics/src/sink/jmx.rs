@@ -242,7 +242,8 @@ fn beans_of(records: &[Record], is_wanted: impl Fn(&str) -> bool) -> Vec<Bean<'_
 }
 
 fn attributes_of<'a>(bean: &'a str, records: &[&'a Record], hostname: &'a str) -> Vec<Attribute<'a>> {
-    let mut attributes = Vec::new();
+    let sum = records.iter().map(|record| record.tags.len() + record.metrics.len() + 2).sum();
+    let mut attributes = Vec::with_capacity(sum);
     for record in records {
         match record.origin {
             Origin::Metrics2 => metrics2_attributes(record, hostname, &mut attributes),
@@ -254,7 +255,7 @@ fn attributes_of<'a>(bean: &'a str, records: &[&'a Record], hostname: &'a str) -
         attributes.retain(|attribute| seen.insert(attribute.name.clone()));
     }
     // The servlet omits these.
-    attributes.retain(|attribute| !attribute.name.contains(['=', ' ']));
+    attributes.retain(|attribute| !attribute.name.bytes().any(|byte| byte == b'=' || byte == b' '));
     attributes
 }
 

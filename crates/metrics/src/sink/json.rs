@@ -91,14 +91,27 @@ impl JsonWriter {
     }
 
     fn new_line(&mut self) {
-        self.text.push('\n');
-        self.levels.iter().for_each(|_| self.text.push_str("  "));
+        const SPACES: &str = "\n                ";
+        self.text.push_str(SPACES.get(..1 + 2 * self.levels.len()).unwrap_or(SPACES));
     }
 }
 
 /// Appends a JSON string, escaped as Gson does without its HTML escapes.
 pub fn quote(value: &str, to: &mut String) {
     to.push('"');
+    match value.bytes().any(may_need_escape) {
+        false => to.push_str(value),
+        true => push_escaped(value, to),
+    }
+    to.push('"');
+}
+
+/// The first byte of the line separators that are escaped is that of others, too.
+fn may_need_escape(byte: u8) -> bool {
+    byte < b' ' || byte == b'"' || byte == b'\\' || byte == 0xe2
+}
+
+fn push_escaped(value: &str, to: &mut String) {
     for c in value.chars() {
         match c {
             '"' => to.push_str("\\\""),
@@ -115,7 +128,6 @@ pub fn quote(value: &str, to: &mut String) {
             c => to.push(c),
         }
     }
-    to.push('"');
 }
 
 #[cfg(test)]

@@ -13,10 +13,15 @@
 //! order are HBase's.
 
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
 
 use crate::record::{Metric, Record, Value};
 use crate::sink::number::value_text;
+
+/// Bytes that a sample takes beside its names and labels, about.
+const SAMPLE_BYTES: usize = 40;
 
 /// The parameters of a request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,19 +32,29 @@ pub struct PrometheusQuery<'a> {
     pub description: bool,
 }
 
-/// The samples of one name.
-struct Family<'a> {
-    name: Rc<str>,
+/// One metric of a record that is shown.
+struct Named<'a> {
+    /// Its name, in the text of all names.
+    name: Range<usize>,
     metric: &'a Metric,
-    /// The index of the labels, and the value.
-    samples: Vec<(usize, Value)>,
+    /// The number of its record's labels.
+    labels: usize,
 }
 
-/// All families, with the labels of each record.
+/// The samples of one name: the first, which says what the name is, and those of other records.
+struct Family<'a> {
+    first: Named<'a>,
+    others: Vec<(usize, Value)>,
+}
+
+/// All metrics, with the labels of each record.
+///
+/// A server with 10,000 regions has 300,000 of them. So names are parts of one text, and each is
+/// made of the name before it.
 #[derive(Default)]
-struct Families<'a> {
-    families: Vec<Family<'a>>,
-    numbers: HashMap<Rc<str>, usize>,
+struct Samples<'a> {
+    named: Vec<Named<'a>>,
+    names: String,
     labels: Vec<String>,
     label_numbers: HashMap<String, usize>,
 }
@@ -47,21 +62,16 @@ struct Families<'a> {
 impl PrometheusQuery<'_> {
     /// Returns the text for these records. `hostname` is a label of every sample.
     pub fn answer(&self, records: &[Record], hostname: &str) -> String {
-        let mut families = Families::default();
+        let mut samples = Samples::default();
         for record in records.iter().filter(|record| record.is_metrics2()) {
-            let labels = families.number_of_labels(labels_of(record, hostname));
-            for metric in &record.metrics {
-                let name = prometheus_name(&record.name, &metric.name);
-                if self.qry.is_none_or(|wanted| name.contains(wanted)) {
-                    families.add(name, metric, labels);
-                }
-            }
+            let labels = samples.number_of_labels(labels_of(record, hostname));
+            samples.add(record, labels, self.qry);
         }
-        families.text(self.description)
+        samples.text(self.description)
     }
 }
 
-impl<'a> Families<'a> {
+impl<'a> Samples<'a> {
     fn number_of_labels(&mut self, labels: String) -> usize {
         let next = self.labels.len();
         let number = *self.label_numbers.entry(labels.clone()).or_insert(next);
@@ -71,27 +81,33 @@ impl<'a> Families<'a> {
         number
     }
 
-    fn add(&mut self, name: String, metric: &'a Metric, labels: usize) {
-        let (next, name) = (self.families.len(), Rc::<str>::from(name));
-        let number = *self.numbers.entry(Rc::clone(&name)).or_insert(next);
-        if number == next {
-            self.families.push(Family { name, metric, samples: Vec::with_capacity(1) });
-        }
-        // A name has one sample per record that contains it, usually one.
-        if let Some(family) = self.families.get_mut(number)
-            && family.samples.iter().all(|(known, _)| *known != labels)
-        {
-            family.samples.push((labels, metric.value));
+    fn add(&mut self, record: &'a Record, labels: usize, wanted: Option<&str>) {
+        let mut words = Words::of(&record.name);
+        self.named.reserve(record.metrics.len());
+        for metric in &record.metrics {
+            let start = self.names.len();
+            words.append_name(&metric.name, &mut self.names);
+            let name = start..self.names.len();
+            let is_wanted = |wanted: &str| self.names.get(name.clone()).is_some_and(|n| n.contains(wanted));
+            if wanted.is_none_or(is_wanted) {
+                self.named.push(Named { name, metric, labels });
+            }
         }
     }
 
-    fn text(&self, has_help: bool) -> String {
-        let mut text = String::new();
-        for family in &self.families {
-            family.write_header(has_help, &mut text);
-            for (labels, value) in &family.samples {
-                let labels = self.labels.get(*labels).map_or("", String::as_str);
-                for part in [&family.name, "{", labels, "} ", &sample_text(*value), "\n"] {
+    fn text(self, has_help: bool) -> String {
+        let Self { named, names, labels, .. } = self;
+        let text_of = |name: &Range<usize>| names.get(name.clone()).unwrap_or("");
+        let families = families(named, text_of);
+        let longest = labels.iter().map(String::len).max().unwrap_or(0);
+        let mut text = String::with_capacity(2 * names.len() + families.len() * (longest + SAMPLE_BYTES));
+        for Family { first, others } in &families {
+            let name = text_of(&first.name);
+            write_header(name, first.metric, has_help, &mut text);
+            let all = [(first.labels, first.metric.value)];
+            for (number, value) in all.iter().chain(others) {
+                let labels = labels.get(*number).map_or("", String::as_str);
+                for part in [name, "{", labels, "} ", &sample_text(*value), "\n"] {
                     text.push_str(part);
                 }
             }
@@ -100,19 +116,40 @@ impl<'a> Families<'a> {
     }
 }
 
-impl Family<'_> {
-    fn write_header(&self, has_help: bool, text: &mut String) {
-        let description = self.metric.description.trim();
-        if has_help && !description.is_empty() {
-            let help = description.replace('\\', "\\\\").replace('\n', "\\n");
-            for part in ["# HELP ", &self.name, " ", &help, "\n"] {
-                text.push_str(part);
-            }
+/// Metrics by name, in the order of the first of each.
+fn families<'a, 'n>(named: Vec<Named<'a>>, text_of: impl Fn(&Range<usize>) -> &'n str) -> Vec<Family<'a>> {
+    let mut families: Vec<Family<'a>> = Vec::with_capacity(named.len());
+    let mut numbers = HashMap::with_capacity_and_hasher(named.len(), RandomState::default());
+    for one in named {
+        let next = families.len();
+        let number = *numbers.entry(text_of(&one.name)).or_insert(next);
+        // A name has as many samples as records have it: one, mostly.
+        match families.get_mut(number) {
+            None => families.push(Family { first: one, others: Vec::new() }),
+            Some(family) if family.has(one.labels) => {}
+            Some(family) => family.others.push((one.labels, one.metric.value)),
         }
-        let kind = if matches!(self.metric.value, Value::Counter(_)) { "counter" } else { "gauge" };
-        for part in ["# TYPE ", &self.name, " ", kind, "\n"] {
+    }
+    families
+}
+
+impl Family<'_> {
+    fn has(&self, labels: usize) -> bool {
+        self.first.labels == labels || self.others.iter().any(|(known, _)| *known == labels)
+    }
+}
+
+fn write_header(name: &str, metric: &Metric, has_help: bool, text: &mut String) {
+    let description = metric.description.trim();
+    if has_help && !description.is_empty() {
+        let help = description.replace('\\', "\\\\").replace('\n', "\\n");
+        for part in ["# HELP ", name, " ", &help, "\n"] {
             text.push_str(part);
         }
+    }
+    let kind = if matches!(metric.value, Value::Counter(_)) { "counter" } else { "gauge" };
+    for part in ["# TYPE ", name, " ", kind, "\n"] {
+        text.push_str(part);
     }
 }
 
@@ -156,38 +193,84 @@ fn legal_name(name: String) -> String {
 /// Returns the name of a metric in Prometheus; see the module's documentation. Letters are ASCII,
 /// as in HBase's pattern; other letters separate words.
 pub fn prometheus_name(record: &str, metric: &str) -> String {
-    let mut name = String::with_capacity(record.len() + metric.len() + 16);
-    let (first, rest) = metric.as_bytes().split_at(metric.len().min(1));
-    let mut before = b' ';
-    let record = record.as_bytes();
-    let after_first = rest.first().copied();
-    let first = first.first().map(u8::to_ascii_uppercase);
-    push_words(record, first, &mut before, &mut name);
-    push_words(first.as_slice(), after_first, &mut before, &mut name);
-    push_words(rest, None, &mut before, &mut name);
-    name.truncate(name.trim_end_matches('_').len());
-    legal_name(name)
+    let mut name = String::new();
+    Words::of(record).append_name(metric, &mut name);
+    name
 }
 
-/// Appends the words of a part of a name; `before` is the byte before the part, `after` the one
-/// after it.
-fn push_words(part: &[u8], after: Option<u8>, before: &mut u8, name: &mut String) {
-    let following = part.iter().skip(1).copied().map(Some).chain([after]);
-    for (&byte, next) in part.iter().zip(following) {
-        // The first byte of a non-ASCII letter represents the whole letter.
-        if byte & 0xc0 == 0x80 {
-            continue;
+/// Makes the names of a record's metrics. Neighbours begin alike, with the name of a region, so only
+/// what follows is divided into words again.
+struct Words {
+    /// The bytes of the record's name.
+    record_bytes: usize,
+    /// The name before, as HBase writes it: the record's and the metric's.
+    bytes: Vec<u8>,
+    /// The same in words.
+    words: String,
+    /// For each of these bytes: the length of the words before it.
+    lengths: Vec<usize>,
+}
+
+impl Words {
+    fn of(record: &str) -> Self {
+        let bytes = record.as_bytes().to_vec();
+        Self { record_bytes: bytes.len(), bytes, words: String::new(), lengths: Vec::new() }
+    }
+
+    fn append_name(&mut self, metric: &str, names: &mut String) {
+        self.set(metric);
+        let name = self.words.trim_end_matches('_');
+        if !name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_') {
+            names.push('_');
         }
-        let is_before_lower = next.is_some_and(|next| next.is_ascii_lowercase());
-        let begins_word = byte.is_ascii_uppercase()
-            && (before.is_ascii_lowercase() || (before.is_ascii_uppercase() && is_before_lower));
-        if begins_word {
-            name.push('_');
+        names.push_str(name);
+    }
+
+    fn set(&mut self, metric: &str) {
+        let old = self.bytes.get(self.record_bytes..).unwrap_or_default();
+        let new = metric.as_bytes().iter().enumerate();
+        let new = new.map(|(at, byte)| if at == 0 { byte.to_ascii_uppercase() } else { *byte });
+        let alike = self.record_bytes + old.iter().zip(new.clone()).take_while(|(a, b)| **a == *b).count();
+        let rest = new.skip(alike - self.record_bytes);
+        self.bytes.truncate(alike);
+        self.bytes.extend(rest);
+        // What is made of a byte depends on the next one, too.
+        self.divide(alike.saturating_sub(1).min(self.lengths.len()));
+    }
+
+    /// Divides the bytes from a place on into words.
+    fn divide(&mut self, from: usize) {
+        let length = self.lengths.get(from).copied().unwrap_or(self.words.len());
+        self.words.truncate(length);
+        self.lengths.truncate(from);
+        let (done, rest) = self.bytes.split_at(from.min(self.bytes.len()));
+        let mut before = done.iter().rfind(|byte| !continues(**byte)).copied().unwrap_or(b' ');
+        for (at, &byte) in rest.iter().enumerate() {
+            self.lengths.push(self.words.len());
+            // The first byte of a letter that is not ASCII stands for all of it.
+            if continues(byte) {
+                continue;
+            }
+            push_byte(byte, before, rest.get(at + 1).copied(), &mut self.words);
+            before = byte;
         }
-        // A run of `_` separates once.
-        if byte != b'_' || *before != b'_' {
-            name.push(word_char(char::from(byte)));
-        }
-        *before = byte;
+    }
+}
+
+fn continues(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
+}
+
+/// Appends a byte of a name, with `_` before it if it begins a word.
+fn push_byte(byte: u8, before: u8, next: Option<u8>, words: &mut String) {
+    let is_before_lower = next.is_some_and(|next| next.is_ascii_lowercase());
+    let begins_word = byte.is_ascii_uppercase()
+        && (before.is_ascii_lowercase() || (before.is_ascii_uppercase() && is_before_lower));
+    if begins_word {
+        words.push('_');
+    }
+    // A run of `_` divides once.
+    if byte != b'_' || before != b'_' {
+        words.push(word_char(char::from(byte)));
     }
 }

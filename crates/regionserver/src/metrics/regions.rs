@@ -8,9 +8,13 @@ use evenkeel_region::region::RegionCount;
 
 use super::{RegionReport, table_prefix, unsigned};
 
+/// Metrics of each region.
+const METRICS: usize = 30;
+
 /// Creates the record.
 pub fn record(reports: &[RegionReport], now_ms: i64) -> Record {
     let mut record = Record::new("Regions", "regionserver", "name=RegionServer,sub=Regions");
+    record.metrics.reserve(reports.len() * METRICS);
     for report in reports {
         let info = report.region.info();
         let prefix = format!("{}_region_{}_metric_", table_prefix(info.table()), info.encoded_name());
@@ -23,7 +27,7 @@ pub fn record(reports: &[RegionReport], now_ms: i64) -> Record {
 
 fn append_gauges(record: &mut Record, prefix: &str, report: &RegionReport) {
     let (load, ages) = (&report.load, &report.load.ages);
-    let name = |rest: &str| format!("{prefix}{rest}");
+    let name = |rest: &str| [prefix, rest].concat();
     record
         .gauge(name("storeCount"), "Number of Stores", load.stores as u64)
         .gauge(name("storeFileCount"), "Number of Store Files", load.store_files as u64)
@@ -62,7 +66,7 @@ fn append_gauges(record: &mut Record, prefix: &str, report: &RegionReport) {
 fn append_work(record: &mut Record, prefix: &str, report: &RegionReport, now_ms: i64) {
     let counts = report.region.counts();
     let mut add = |name: &str, description: &'static str, value: u64| {
-        record.counter(format!("{prefix}{name}"), description, value);
+        record.counter([prefix, name].concat(), description, value);
     };
     let major_age_ms = unsigned(now_ms.saturating_sub(report.load.major_compaction_ms));
     let compactions = "Number of compactions that are queued/running for this region";
@@ -117,7 +121,7 @@ const REQUESTS: [(&str, &str, RegionCount); 9] = [
 fn append_requests(record: &mut Record, prefix: &str, report: &RegionReport) {
     let region = &report.region;
     for (name, description, count) in REQUESTS {
-        record.counter(format!("{prefix}{name}"), description, region.counts().get(count));
+        record.counter([prefix, name].concat(), description, region.counts().get(count));
     }
     let replica = unsigned(i64::from(region.info().replica_id()));
     let description = "The replica ID of a region. 0 is primary, otherwise is secondary";

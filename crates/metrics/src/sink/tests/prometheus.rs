@@ -84,6 +84,19 @@ fn no_name_has_two_types_and_no_sample_is_there_twice() {
 
 proptest! {
     #[test]
+    fn a_name_does_not_depend_on_the_one_before(names in prop::collection::vec("[aB_é-]{0,6}", 2..6)) {
+        let mut record = Record::new("aB", "c", "name=x");
+        for name in &names {
+            record.counter(name.clone(), "", 1);
+        }
+        let together = text(std::slice::from_ref(&record));
+        for name in &names {
+            let alone = prometheus_name("aB", name);
+            prop_assert!(together.contains(&format!("# TYPE {alone} counter\n")), "{together} {alone}");
+        }
+    }
+
+    #[test]
     fn any_record_is_legal_text(
         names in prop::collection::vec(("\\PC{0,8}", "[a-zA-Z_.0-9 -]{0,12}", any::<f64>()), 0..8),
         tag in "\\PC{0,6}",
