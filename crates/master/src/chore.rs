@@ -5,6 +5,7 @@
 //! - archives split and merge parents: `hbase.catalogjanitor.interval`
 //! - deletes unneeded files from the archive and `oldWALs`: `hbase.master.cleaner.interval`
 //! - removes snapshots whose time to live has expired: `hbase.master.cleaner.snapshot.interval`
+//! - writes slow calls to hbase:slowlog, if enabled: `hbase.slowlog.systable.chore.duration`
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use evenkeel_common::Result;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
 
-use super::Master;
+use super::{Master, slow_log_table};
 
 /// How often compacted files are checked (`hbase.hfile.compaction.discharger.interval`).
 const DISCHARGE_PERIOD: Duration = Duration::from_secs(120);
@@ -38,17 +39,21 @@ impl MasterChore {
     /// Starts the thread.
     ///
     /// # Errors
-    /// Returns an error if the thread cannot be started.
+    /// Returns an error if the thread cannot be started, or if the setting of a period is not a
+    /// number.
     pub fn start(master: &Arc<Master>, janitor_every: Duration) -> Result<Self> {
         let (stop, stopped) = bounded(0);
         let master = Arc::clone(master);
         let task = |every, run| Task { every, due: clock::monotonic() + every, run };
-        let tasks = vec![
+        let mut tasks = vec![
             task(DISCHARGE_PERIOD, Master::discharge),
             task(janitor_every, Master::run_janitor_if_on),
             task(master.cleaner_settings.every, Master::run_cleaners_if_on),
             task(master.cleaner_settings.snapshots_every, Master::delete_expired_snapshots_if_on),
         ];
+        if let Some(every) = slow_log_table::period(&master.parts.conf)? {
+            tasks.push(task(every, Master::write_slow_calls));
+        }
         let supervisor = master.parts.regionserver.background().supervisor().clone();
         let thread = spawn_essential("master-chore", &supervisor, move || {
             run(&master, tasks, &stopped);

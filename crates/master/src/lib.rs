@@ -30,6 +30,7 @@
 //! | `checks` | rejects table descriptors that HBase rejects |
 //! | [`chore`] | periodic work |
 //! | [`cleaner`] | deletes unneeded files from the archive and `oldWALs` |
+//! | `slow_log_table` | creates and writes hbase:slowlog |
 //! | [`snapshot`] | snapshots of tables |
 //! | [`connection`] | requests of the RegionServer of this process to the master |
 //! | `status` | the status of the cluster |
@@ -56,6 +57,7 @@ pub mod reconcile;
 pub mod recovery;
 pub mod regions;
 pub mod service;
+mod slow_log_table;
 pub mod snapshot;
 mod split;
 mod status;

@@ -7,6 +7,8 @@
 //!
 //! The end of a call compares two numbers. Only a call above one of them takes the lock. The ring's
 //! capacity is that of the ledger's, and texts are cut as there.
+//! Calls that wait to be written to hbase:slowlog, if that is enabled, are in another queue; the
+//! oldest leave it when it is full.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -49,12 +51,21 @@ pub struct SlowLogConfig {
     pub is_kept: bool,
     /// `hbase.regionserver.slowlog.ringbuffer.size`: how many calls are kept.
     pub kept: usize,
+    /// `hbase.regionserver.slowlog.systable.queue.size`: how many wait for hbase:slowlog; 0 if calls
+    /// that are kept are not written there (`hbase.regionserver.slowlog.systable.enabled`).
+    pub waiting_for_table: usize,
 }
 
 impl Default for SlowLogConfig {
     fn default() -> Self {
         let both = |limit| WarnLimit { calls: Some(limit), scans: Some(limit) };
-        Self { time_ms: both(10_000), bytes: both(100 << 20), is_kept: false, kept: 256 }
+        Self {
+            time_ms: both(10_000),
+            bytes: both(100 << 20),
+            is_kept: false,
+            kept: 256,
+            waiting_for_table: 0,
+        }
     }
 }
 
@@ -89,6 +100,8 @@ pub struct SlowLog {
     bytes_least: AtomicU64,
     /// The newest last.
     calls: Mutex<VecDeque<(SlowRequest, Excess)>>,
+    /// Those that are not in hbase:slowlog yet, the newest last.
+    for_table: Mutex<VecDeque<(SlowRequest, Excess)>>,
 }
 
 impl Default for SlowLog {
@@ -102,7 +115,13 @@ impl SlowLog {
     pub fn new(config: SlowLogConfig) -> Self {
         let least = |limit: WarnLimit| AtomicU64::new(limit.least());
         let (time_least_ns, bytes_least) = (AtomicU64::new(least_ns(config.time_ms)), least(config.bytes));
-        Self { config: RwLock::new(config), time_least_ns, bytes_least, calls: Mutex::default() }
+        Self {
+            config: RwLock::new(config),
+            time_least_ns,
+            bytes_least,
+            calls: Mutex::default(),
+            for_table: Mutex::default(),
+        }
     }
 
     /// Sets the limits for calls that end from now on.
@@ -133,11 +152,8 @@ impl SlowLog {
             (false, false) => return None,
         };
         if config.is_kept {
-            let mut calls = self.calls.lock();
-            if calls.len() >= config.kept {
-                calls.pop_front();
-            }
-            calls.push_back((request.clone(), excess));
+            push(&self.calls, config.kept, request, excess);
+            push(&self.for_table, config.waiting_for_table, request, excess);
         }
         Some(excess)
     }
@@ -147,11 +163,30 @@ impl SlowLog {
         self.calls.lock().iter().rev().cloned().collect()
     }
 
-    /// Removes all calls. Returns true if calls are kept.
+    /// Takes the oldest calls that are not in hbase:slowlog yet.
+    pub fn take_for_table(&self, most: usize) -> Vec<(SlowRequest, Excess)> {
+        let mut waiting = self.for_table.lock();
+        let count = most.min(waiting.len());
+        waiting.drain(..count).collect()
+    }
+
+    /// Removes all calls, except those that wait for hbase:slowlog. Returns true if calls are kept.
     pub fn clear(&self) -> bool {
         self.calls.lock().clear();
         self.config.read().is_kept
     }
+}
+
+/// Adds a call to those that are kept, of which there are `most`.
+fn push(to: &Mutex<VecDeque<(SlowRequest, Excess)>>, most: usize, request: &SlowRequest, excess: Excess) {
+    if most == 0 {
+        return;
+    }
+    let mut calls = to.lock();
+    if calls.len() >= most {
+        calls.pop_front();
+    }
+    calls.push_back((request.clone(), excess));
 }
 
 /// Returns the largest time in nanoseconds that exceeds neither limit.
@@ -187,7 +222,7 @@ mod tests {
     fn config() -> SlowLogConfig {
         let time_ms = WarnLimit { calls: Some(10), scans: Some(50) };
         let bytes = WarnLimit { calls: Some(100), scans: None };
-        SlowLogConfig { time_ms, bytes, is_kept: true, kept: 3 }
+        SlowLogConfig { time_ms, bytes, is_kept: true, kept: 3, waiting_for_table: 2 }
     }
 
     #[test]
@@ -212,6 +247,13 @@ mod tests {
             "the newest first, and as many as the setting says"
         );
         assert!(log.clear() && log.calls().is_empty());
+        let waiting =
+            |most| log.take_for_table(most).into_iter().map(|(call, _)| call.method).collect::<Vec<_>>();
+        assert_eq!(
+            [waiting(1), waiting(5), waiting(5)],
+            [vec!["Multi"], vec!["Scan"], vec![]],
+            "the oldest first"
+        );
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::memory_plan::{MemoryPlan, NONCE_PART};
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
 use evenkeel_regionserver::requests::scanners::SCANNER_BYTES;
+use evenkeel_regionserver::slow_log_table::ENABLED;
 
 /// The default of `hbase.rootdir`.
 const ROOT_DEFAULT: &str = "./evenkeel-data";
@@ -231,7 +232,16 @@ fn slow_log_config(conf: &Configuration) -> Result<SlowLogConfig> {
         bytes: limit(SIZE[0], SIZE[1], 100 << 20)?,
         is_kept: conf.get_bool_or("hbase.regionserver.slowlog.buffer.enabled", false).map_err(bad)?,
         kept: slow_requests_kept(conf)?,
+        waiting_for_table: calls_waiting_for_table(conf)?,
     })
+}
+
+fn calls_waiting_for_table(conf: &Configuration) -> Result<usize> {
+    if !conf.get_bool_or(ENABLED, false).map_err(bad)? {
+        return Ok(0);
+    }
+    let size = conf.get_u64_or("hbase.regionserver.slowlog.systable.queue.size", 1000).map_err(bad)?;
+    Ok(length::index(size.clamp(1, LEDGER_KEPT_MAX)))
 }
 
 fn machine_memory_bytes() -> Option<u64> {

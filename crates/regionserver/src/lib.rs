@@ -23,6 +23,7 @@
 //! | [`load`] | sizes for reports |
 //! | [`request_counters`] | requests so far, by method |
 //! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
+//! | [`slow_log_table`] | slow and large calls as rows of hbase:slowlog |
 //! | [`statistics`] | statistics of the caches and the allocator, for the log |
 //! | `version` | the version that is reported to clients and masters |
 //!
@@ -62,6 +63,7 @@ pub mod online_regions;
 pub mod request_counters;
 pub mod requests;
 pub mod services;
+pub mod slow_log_table;
 pub mod statistics;
 mod version;
 

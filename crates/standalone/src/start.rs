@@ -97,6 +97,7 @@ pub(crate) fn start(
     let parts = (&storage, &recovery, &identity, (&master, &regionserver));
     let serving = serve(&process, parts, (ports, &info), log_levels)?;
     master.tidy_up()?;
+    master.ensure_slow_log_table()?;
     let of_master = Arc::downgrade(&master);
     let unfinished = move || of_master.upgrade().map(|master| master.unfinished()).unwrap_or_default();
     process.readiness.serves(&storage.wals, unfinished);

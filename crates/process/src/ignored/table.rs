@@ -38,6 +38,10 @@ const DISCHARGE: &str =
 const SPLIT_HERE: &str =
     "WALs of earlier runs are split at start, in turn, with at most 128 MiB of edits in memory";
 
+/// Settings that only a RegionServer of a cluster ignores.
+pub(super) const IGNORED_IN_CLUSTER: &[Ignored] =
+    &[Ignored::new(&["hbase.regionserver.slowlog.systable.enabled"], &["false"], NO_SLOW_TABLE)];
+
 /// Every setting without an effect.
 pub(super) const IGNORED: &[Ignored] = &[
     // Process, cluster, ZooKeeper.
@@ -129,7 +133,6 @@ pub(super) const IGNORED: &[Ignored] = &[
     ),
     Ignored::new(&["hbase.ipc.server.callqueue.type"], &["fifo"], ONE_LINE),
     Ignored::new(&["hbase.ipc.slow.metric.time"], &["-1"], SLOW_IS_A_SECOND),
-    Ignored::new(&["hbase.regionserver.slowlog.systable.enabled"], &["false"], NO_SLOW_TABLE),
     Ignored::new(&["hbase.server.allocator.pool.enabled"], &["false"], NO_RESERVOIR),
     Ignored::new(
         &[

@@ -18,7 +18,7 @@
 
 mod cache;
 mod compactions;
-mod logs;
+pub(crate) mod logs;
 mod procedures;
 mod regions;
 mod server;

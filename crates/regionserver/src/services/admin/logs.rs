@@ -101,7 +101,8 @@ impl<'a> Filters<'a> {
     }
 }
 
-fn payload(call: &SlowRequest, excess: Excess) -> pb::SlowLogPayload {
+/// A call as HBase's tools are told of it, and as hbase:slowlog has it.
+pub(crate) fn payload(call: &SlowRequest, excess: Excess) -> pb::SlowLogPayload {
     let ms = |time: std::time::Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     let int = |time| i32::try_from(ms(time)).unwrap_or(i32::MAX);
     let count = |count: u32| Some(i32::try_from(count).unwrap_or(i32::MAX));
