@@ -194,6 +194,10 @@ fn server<S: lifecycle::Server>(start: &Start) -> ExitCode {
         tracing::warn!(keys = unknown.join(" "), "settings that Evenkeel does not know are ignored");
     }
     drop(unknown);
+    let _tracing = match evenkeel_otlp::from_environment() {
+        Ok(tracing) => tracing,
+        Err(error) => return lifecycle::failed(&error, &log),
+    };
     allocator::keep_large_blocks_out_of_heaps();
     if let Err(error) = allocator::share() {
         tracing::warn!(%error, "other processes cannot read the allocator's time");

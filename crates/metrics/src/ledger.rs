@@ -62,6 +62,9 @@ impl Default for LedgerConfig {
 /// Description of a kept request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestDetail {
+    /// The operation in the region, as HBase's spans name it: `put`, `checkAndMutate`. Empty if the
+    /// method implies it.
+    pub operation: &'static str,
     /// The region's name; empty for no region or several.
     pub region: String,
     /// The start of the row.

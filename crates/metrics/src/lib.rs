@@ -10,6 +10,7 @@
 //! | [`counter`] | counters since the start |
 //! | [`histogram`] | distributions of times and sizes |
 //! | [`meter`] | the rate of a counter over the last minutes |
+//! | [`trace`] | traced calls, for a sink that creates spans |
 //! | [`waits`] | the causes of a request's time |
 //! | [`ledger`] | the recent slow requests |
 //! | [`slow_log`] | HBase's log of slow and large responses |
@@ -39,6 +40,7 @@ pub mod sink;
 pub mod slow_log;
 pub mod sparse;
 pub mod striped;
+pub mod trace;
 pub mod waits;
 
 pub use self::counter::{Counter, Counters};

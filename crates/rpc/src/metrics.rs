@@ -10,7 +10,7 @@
 //! clock is read once per call, at its end. A call on a handler thread begins when the thread takes
 //! it. So the processing time of a write includes its wait for the log.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_common::clock::Ticks;
 use evenkeel_common::{Binary, ErrorKind};
@@ -18,6 +18,7 @@ use evenkeel_metrics::histogram::time_units_of_ns;
 use evenkeel_metrics::ledger::{ActionCounts, Ledger, RequestDetail, SlowRequest};
 use evenkeel_metrics::sink::slow_requests::{causes_line, server_line};
 use evenkeel_metrics::slow_log::Excess;
+use evenkeel_metrics::trace::{self, TraceContext, TracedCall};
 use evenkeel_metrics::waits::{Cause, Waits};
 use evenkeel_metrics::{
     Counters, HistogramSnapshot, Histograms, Interval, LedgerConfig, SlowLog, SlowLogConfig,
@@ -94,6 +95,24 @@ pub(crate) struct AnsweredCall<'a> {
     pub reply_bytes: usize,
     pub error: Option<ErrorKind>,
     pub waits: Option<&'a Waits>,
+}
+
+impl AnsweredCall<'_> {
+    /// Has the spans of a traced call made.
+    pub(crate) fn trace(&self, context: &TraceContext, detail: &RequestDetail) {
+        let age = self.times.received_at.instant().elapsed();
+        trace::report(&TracedCall {
+            context,
+            service: self.info.service,
+            method: self.method,
+            received: SystemTime::UNIX_EPOCH + Duration::from_millis(now_ms().unsigned_abs()) - age,
+            queue_time: Duration::from_nanos(self.times.queue_ns()),
+            processing_time: Duration::from_nanos(self.times.processing_ns()),
+            detail,
+            waits: self.waits.copied().unwrap_or(Waits::NONE),
+            error: self.error.map_or("", ErrorKind::class_name),
+        });
+    }
 }
 
 impl RpcMetrics {

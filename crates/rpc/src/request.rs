@@ -10,6 +10,9 @@
 
 use bytes::Bytes;
 use evenkeel_common::HBaseError;
+use evenkeel_metrics::trace::TraceContext;
+use evenkeel_protocol::pb;
+use prost::Message;
 
 use crate::wire::{Malformed, skip_field, take_bytes, take_delimited, take_varint};
 
@@ -58,6 +61,13 @@ impl<'a> RequestHead<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the trace context of a header; an empty one if there is none.
+pub fn trace_context(header: &[u8]) -> TraceContext {
+    let decoded = pb::RequestHeader::decode(header).ok();
+    let headers = decoded.and_then(|header| header.trace_info).map(|info| info.headers);
+    TraceContext(headers.unwrap_or_default().into_iter().collect())
 }
 
 /// Reads a field of type uint32: protobuf takes the low bits of the number.
@@ -114,9 +124,6 @@ pub fn split_body(
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_protocol::pb;
-    use prost::Message;
-
     use super::*;
 
     fn header() -> pb::RequestHeader {

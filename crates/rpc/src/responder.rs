@@ -16,6 +16,7 @@ use std::time::Duration;
 use evenkeel_common::clock::{self, Ticks};
 use evenkeel_common::{ErrorKind, HBaseError, Result};
 use evenkeel_metrics::RequestDetail;
+use evenkeel_metrics::trace::TraceContext;
 use evenkeel_metrics::waits::{self, Cause, Waits};
 use prost::Message;
 
@@ -115,13 +116,13 @@ struct CallHead {
 }
 
 impl CallHead {
-    /// Counts the call, whose reply is ready. Inlined, so that every call pays only for reading the
+    /// Counts the call, whose reply is ready, and reports it if it is traced. Inlined, so that every call pays only for reading the
     /// clock and for [`RpcMetrics::record`].
     #[inline(always)]
     fn answered(
         &self,
         (metrics, info): (&RpcMetrics, &ConnectionInfo),
-        (begun_at, waits): (Ticks, Option<&Waits>),
+        (begun_at, waits, trace): (Ticks, Option<&Waits>, Option<Box<TraceContext>>),
         (reply_bytes, error): (usize, Option<ErrorKind>),
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes {
@@ -133,8 +134,9 @@ impl CallHead {
         if let Some(kind) = error {
             metrics.count_exception(kind);
         }
-        if metrics.record(&times, self.frame_bytes, reply_bytes) {
-            self.keep((metrics, info), (&times, waits), (reply_bytes, error), detail);
+        let is_kept = metrics.record(&times, self.frame_bytes, reply_bytes);
+        if is_kept || trace.is_some() {
+            self.keep((metrics, info), (&times, waits), (reply_bytes, error), (is_kept, trace), detail);
         }
         times
     }
@@ -146,11 +148,18 @@ impl CallHead {
         (metrics, info): (&RpcMetrics, &ConnectionInfo),
         (times, waits): (&CallTimes, Option<&Waits>),
         (reply_bytes, error): (usize, Option<ErrorKind>),
+        (is_kept, trace): (bool, Option<Box<TraceContext>>),
         detail: impl FnOnce() -> RequestDetail,
     ) {
         let Self { method, frame_bytes: request_bytes, .. } = *self;
         let call = AnsweredCall { method, info, times: *times, request_bytes, reply_bytes, error, waits };
-        metrics.keep(call, detail());
+        let detail = detail();
+        if let Some(context) = trace {
+            call.trace(&context, &detail);
+        }
+        if is_kept {
+            metrics.keep(call, detail);
+        }
     }
 }
 
@@ -158,6 +167,8 @@ impl CallHead {
 pub struct Responder {
     connection: Rc<Outgoing>,
     head: CallHead,
+    /// Of a call that is traced.
+    trace: Option<Box<TraceContext>>,
     open: bool,
 }
 
@@ -170,7 +181,12 @@ impl Responder {
     ) -> Self {
         connection.call_started(frame_bytes);
         let head = CallHead { call_id, method: "", frame_bytes, received_at };
-        Responder { connection, head, open: true }
+        Responder { connection, head, trace: None, open: true }
+    }
+
+    /// Has the call traced.
+    pub(crate) fn set_trace(&mut self, context: TraceContext) {
+        self.trace = Some(Box::new(context));
     }
 
     /// Sets the method, once it is known.
@@ -189,6 +205,7 @@ impl Responder {
             info: self.connection.info().clone(),
             inbox: self.connection.inbox().clone(),
             head: self.head,
+            trace: self.trace.take(),
             begun_at,
             waits: waits::take(),
             open: true,
@@ -207,7 +224,7 @@ impl Responder {
         let waits = waits::take();
         let times = self.head.answered(
             (worker.metrics(), self.connection.info()),
-            (worker.call_began_at(), waits.as_ref()),
+            (worker.call_began_at(), waits.as_ref(), self.trace.take()),
             (reply_bytes, error),
             detail,
         );
@@ -264,6 +281,8 @@ pub struct DetachedResponder {
     info: Arc<ConnectionInfo>,
     inbox: Arc<Inbox>,
     head: CallHead,
+    /// The context of a traced call.
+    trace: Option<Box<TraceContext>>,
     /// When a thread began to run the call.
     begun_at: Ticks,
     /// The waits of the call on the threads that it has left, if any.
@@ -312,7 +331,7 @@ impl DetachedResponder {
         self.leave_thread();
         let times = self.head.answered(
             (self.inbox.metrics(), &self.info),
-            (self.begun_at, self.waits.as_ref()),
+            (self.begun_at, self.waits.as_ref(), self.trace.take()),
             (answer.len(), error),
             detail,
         );

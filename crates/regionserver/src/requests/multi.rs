@@ -121,6 +121,7 @@ pub fn detail(request: &MultiRequest) -> RequestDetail {
     }
     let ActionCounts { gets, mutations, service_calls } = counts;
     RequestDetail {
+        operation: if mutations > 0 { "batchMutate" } else { "get" },
         region: first.map(|of| region_name(&of.region.value)).unwrap_or_default(),
         row: Vec::new(),
         text: format!("{} actions, {regions} regions", gets + mutations + service_calls),

@@ -119,6 +119,7 @@ pub fn scan_on(
 /// Returns the details that the ledger keeps of an answered scan call.
 pub fn detail(region: Option<&Region>, response: &pb::ScanResponse) -> RequestDetail {
     RequestDetail {
+        operation: "getScanner",
         region: region.map(|region| Binary(region.info().name()).to_string()).unwrap_or_default(),
         text: format!("scanner_id: {}, results: {}", response.scanner_id(), response.cells_per_result.len()),
         ..RequestDetail::default()

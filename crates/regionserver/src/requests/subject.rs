@@ -34,7 +34,19 @@ impl Subject {
 
     /// Returns the details that the ledger keeps.
     pub fn detail(&self) -> RequestDetail {
-        row_detail(&self.region, self.row.get(..self.row_bytes).unwrap_or_default())
+        let detail = row_detail(&self.region, self.row.get(..self.row_bytes).unwrap_or_default());
+        RequestDetail { operation: self.operation_in_region(), ..detail }
+    }
+
+    fn operation_in_region(&self) -> &'static str {
+        match self.operation {
+            _ if self.is_conditional => "checkAndMutate",
+            Operation::Put => "put",
+            Operation::Delete => "delete",
+            Operation::Increment => "increment",
+            Operation::Append => "append",
+            _ => "batchMutate",
+        }
     }
 
     /// Records the times of the operation, whose reply was sent.

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, length};
+use evenkeel_metrics::trace;
 
 use super::frame::Frame;
 use super::input::HEADER_BYTES_UNCOUNTED;
 use super::serve::{Connection, Fatal};
 use crate::call::Call;
 use crate::reply::write_exception;
-use crate::request::{RequestHead, split_body, split_header};
+use crate::request::{RequestHead, split_body, split_header, trace_context};
 use crate::responder::{Respond, Responder};
 use crate::worker::count;
 
@@ -200,6 +201,9 @@ impl Connection {
             return Ok(None);
         }
         let mut reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes, self.read_ticks);
+        if trace::is_on() {
+            reply.set_trace(trace_context(&header));
+        }
         match self.call(&head, &header, frame, frame_bytes) {
             Ok(call) if call.is_abandoned(self.turn_at) => reply.silently_dropped(),
             Ok(call) => {

@@ -146,7 +146,7 @@ fn request_class(method: &str) -> String {
 
 /// Describes the call as `ProtobufUtil.getSlowLogParams` does.
 fn param(method: &str, detail: &RequestDetail) -> String {
-    let RequestDetail { region, row, text, actions } = detail;
+    let RequestDetail { region, row, text, actions, .. } = detail;
     match method {
         "Get" | "Mutate" => format!("region= {region}, row= {}", Binary(row)),
         "Multi" => {
