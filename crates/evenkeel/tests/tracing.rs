@@ -1,4 +1,4 @@
-//! Traces: a collector that is told by `OTEL_*` gets the spans of calls, below the spans of clients.
+//! Traces: a collector that `OTEL_*` names gets the spans of calls, below the spans of clients.
 
 mod common;
 

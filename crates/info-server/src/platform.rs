@@ -2,8 +2,8 @@
 //! as they apply here: `java.lang:type=` Runtime, OperatingSystem, Memory and Threading.
 //!
 //! Numbers come from `/proc/self` (proc(5)). The heap is the resident memory of the process; its
-//! maximum is the memory of the machine. CPU loads are of the time since the beans were read before,
-//! as the JVM's are.
+//! maximum is the memory of the machine. CPU loads are of the time since the last reading, as the
+//! JVM's are.
 
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -166,8 +166,8 @@ impl CpuSample {
     }
 }
 
-/// Of the line of all CPUs: busy ticks, and all. Idle are the fourth and the fifth number; the ninth
-/// and tenth, of guests, are in the first two.
+/// Returns the busy ticks and all ticks of the line of all CPUs. The fourth and fifth number are
+/// idle; the ninth and the tenth, of guests, are contained in the first two.
 fn ticks(line: &str) -> (u64, u64) {
     let numbers = line.split_whitespace().skip(1).take(8).map(|number| number.parse().unwrap_or(0));
     let counted =

@@ -51,8 +51,8 @@ pub struct SlowLogConfig {
     pub is_kept: bool,
     /// `hbase.regionserver.slowlog.ringbuffer.size`: how many calls are kept.
     pub kept: usize,
-    /// `hbase.regionserver.slowlog.systable.queue.size`: how many wait for hbase:slowlog; 0 if calls
-    /// that are kept are not written there (`hbase.regionserver.slowlog.systable.enabled`).
+    /// `hbase.regionserver.slowlog.systable.queue.size`: how many wait for hbase:slowlog; 0 if
+    /// calls that are kept are not written there (`hbase.regionserver.slowlog.systable.enabled`).
     pub waiting_for_table: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Calls that are traced: a sink takes each with the context that its client sent, its times and what
-//! it waited for. Spans are the sink's business; without one, nothing is done.
+//! Calls that are traced: a sink takes each with the context that its client sent, its times and
+//! what it waited for. Spans are the sink's business; without one, nothing is done.
 //!
 //! A call asks once whether it is traced ([`is_on`], a load of a flag that nobody writes), when its
 //! header is read. One that is carries its context to its end, where [`report`] has the sink make

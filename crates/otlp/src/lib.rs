@@ -14,6 +14,8 @@
 //! spans); what does not fit is dropped, so a collector that is slow or dead holds up no call.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 mod client;
 mod environment;

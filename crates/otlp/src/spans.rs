@@ -2,7 +2,8 @@
 //! `IpcServerSpanBuilder`, `HRegion`, `AbstractFSWAL`).
 //!
 //! ```text
-//! RpcServer.process                  SERVER, from the call's last byte to its reply; the parent is the client's span
+//! RpcServer.process                  SERVER, below the client's span: from the call's last byte
+//!                                    to its reply
 //!   hbase.pb.ClientService/Mutate    SERVER, from the thread that begins it
 //!     Region.put                     the region's part, with db.hbase.regions
 //!       Region.getRowLock            if the call waited for the row

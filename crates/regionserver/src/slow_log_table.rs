@@ -43,8 +43,8 @@ pub fn descriptor() -> Result<TableDescriptor> {
     Ok(TableDescriptor::new(name()?).with_family(family))
 }
 
-/// Writes the calls that wait for it. Those of a batch that fails are lost, as in HBase. Returns how
-/// many were written.
+/// Writes the calls that wait for it, and returns their number. The calls of a batch that fails are
+/// lost, as in HBase.
 ///
 /// # Errors
 /// What the table's region says of a batch.

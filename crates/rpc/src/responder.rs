@@ -116,8 +116,8 @@ struct CallHead {
 }
 
 impl CallHead {
-    /// Counts the call, whose reply is ready, and reports it if it is traced. Inlined, so that every call pays only for reading the
-    /// clock and for [`RpcMetrics::record`].
+    /// Counts the call, whose reply is ready, and reports it if it is traced. Inlined, so that
+    /// every call pays only for reading the clock and for [`RpcMetrics::record`].
     #[inline(always)]
     fn answered(
         &self,
@@ -167,7 +167,7 @@ impl CallHead {
 pub struct Responder {
     connection: Rc<Outgoing>,
     head: CallHead,
-    /// Of a call that is traced.
+    /// The context of a traced call.
     trace: Option<Box<TraceContext>>,
     open: bool,
 }

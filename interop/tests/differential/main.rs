@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`server_metrics`] | names, types and values of `/jmx` and `/prometheus` after a known load |
 //!
-//! Random operations (`evenkeel.interop.Differential`) are here; they come first by their name, since
+//! Random operations (`evenkeel.interop.Differential`) are here; their name comes first, since
 //! stock shows some metrics of a region only after 45 s. `EVENKEEL_INTEROP_OPS` and
 //! `EVENKEEL_INTEROP_SEED` change their length and seed. With `EVENKEEL_INTEROP_TARGET=stock` both
 //! sides are the one stock server, which must agree with itself.

@@ -1,4 +1,5 @@
-//! `/jmx` and `/prometheus` beside stock HBase's after the same load (`evenkeel.interop.MetricsLoad`).
+//! `/jmx` and `/prometheus` beside stock HBase's after the same load
+//! (`evenkeel.interop.MetricsLoad`).
 //!
 //! Every bean and attribute that stock shows is there with the same type, except those that the
 //! tables of `docs/operating/metrics-and-hbase.md` list, each with a reason; what is there and not

@@ -198,8 +198,8 @@ pub fn prometheus_name(record: &str, metric: &str) -> String {
     name
 }
 
-/// Makes the names of a record's metrics. Neighbours begin alike, with the name of a region, so only
-/// what follows is divided into words again.
+/// Creates the names of a record's metrics. Neighbours share a prefix, the name of a region, so
+/// only the rest is split into words again.
 struct Words {
     /// The bytes of the record's name.
     record_bytes: usize,
