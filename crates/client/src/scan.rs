@@ -17,8 +17,8 @@
 //! while let Some(row) = scanner.next().await? {
 //!     println!("{:?}", row.value("f", "name"));
 //! }
-//! // Or as a stream, which asks for the next batch while this one is used.
 //! // Or as a stream, which prefetches the next batch while this one is used.
+//! let rows = table.scan(Scan::new()).into_stream();
 //! # drop(rows);
 //! # Ok(()) }
 //! ```
