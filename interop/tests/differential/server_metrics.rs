@@ -61,7 +61,7 @@ fn common_name(name: &str) -> Option<String> {
     let [id, of_table, range] = PATTERNS.get_or_init(|| {
         [
             pattern("(region_)[0-9a-f]{32}"),
-            pattern("(?i)namespace_([a-z]+)_table_([a-zA-Z0-9.]+)|^([a-zA-Z:]+)\\.append"),
+            pattern("(?i)namespace_([a-z]+)_table_([a-zA-Z0-9.]+)|^([a-zA-Z0-9_:-]+)\\.append"),
             pattern("(?i)_(time|size)_?range_?count_"),
         ]
     });
