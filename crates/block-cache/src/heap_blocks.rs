@@ -146,7 +146,8 @@ impl Drop for HeapBlock {
 mod tests {
     use super::*;
 
-    /// The count is the process's, and other tests hold blocks meanwhile: they are small beside this.
+    /// The count is the process's, and other tests hold blocks meanwhile.
+    /// Those are small beside this unit.
     const UNIT: u64 = 1 << 40;
 
     #[test]
@@ -163,7 +164,8 @@ mod tests {
         set_limit(u64::MAX);
     }
 
-    /// Five units are free, less what other tests hold. Another reader takes and releases them in turn.
+    /// Five units are free, less what other tests hold.
+    /// Another reader takes and releases them in turn.
     fn waits_add_up() {
         const WAIT: Duration = Duration::from_millis(200);
         let hold = |time| {
