@@ -83,13 +83,13 @@ impl DiskFault {
             Self::LogErrors => {
                 each(&[Op::Append, Op::Flush, Op::Sync], "/WALs/", &|f| f.times(2).fails(Other))
             }
-            Self::TornLog => each(&[Op::Append], "/WALs/", &|f| f.tears(Other)),
+            Self::TornLog => each(&[Op::Append], "/WALs/", &|f| f.writes_half(Other)),
             Self::StoreErrors => each(&writes, "/data/", &|f| f.times(5).fails(Other)),
             Self::ReadErrors => each(&[Op::Open, Op::Read], "/data/", &|f| f.times(20).fails(Other)),
             Self::SlowSyncs => {
-                each(&[Op::Flush, Op::Sync], "", &|f| f.always().takes(Duration::from_millis(200)))
+                each(&[Op::Flush, Op::Sync], "", &|f| f.always().delays(Duration::from_millis(200)))
             }
-            Self::SlowReads => each(&[Op::Read], "", &|f| f.always().takes(Duration::from_millis(5))),
+            Self::SlowReads => each(&[Op::Read], "", &|f| f.always().delays(Duration::from_millis(5))),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn take(transitions: &Transitions, request: &pb::SnapshotRegionParame
     };
     let stores = &transitions.env().stores;
     let files = region.stores().iter().map(of_store).collect();
-    let manifest = snapshot_manifest::of_region(&*stores.fs, &stores.root, region.info(), files)?;
+    let manifest = snapshot_manifest::build(&*stores.fs, &stores.root, region.info(), files)?;
     let path = working_dir(&stores.root, &request.snapshot)?
         .join(format!("{REGION_MANIFEST}{}", region.info().encoded_name()));
     // The master creates the directory, and removes it if it gives up the snapshot.

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use common::{PORT_KEYS, block_on, config, free_ports, raw};
 use evenkeel_client::{Connection, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, RegionInfo, TableDescriptor, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, Gate, LocalFileSystem};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_standalone::Standalone;
 use prost::Message;
@@ -236,7 +236,7 @@ impl Stage {
         let mut calls = connect(port, service);
         let mut meta = connect(self.ports[2], "ClientService");
         assert!(look_up(&mut meta), "before {method}");
-        let gate = Gate::new();
+        let gate = Latch::new();
         self.fs.inject(Fault::on_any("").always().waits_for(&gate));
         let all: Vec<u8> = (0..CALLS).flat_map(|id| raw::call_of_bytes(id, method, request)).collect();
         calls.write_all(&all).expect("sent");

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use common::{PORT_KEYS, config, free_ports, runtime, seed};
 use evenkeel_client::{Admin, ClientConfig, Connection, Error, Put, Scan, SnapshotDescription, TableState};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, Keep, MemoryFileSystem};
+use evenkeel_fs::{Fault, FaultyFileSystem, SurvivingData, MemoryFileSystem};
 use evenkeel_standalone::Standalone;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -110,7 +110,7 @@ impl Server {
             drop(running.stop());
         }
         self.fs.clear();
-        self.memory.crash(Keep::Flushed);
+        self.memory.crash(SurvivingData::Flushed);
     }
 
     /// A client with this number of retries.
@@ -288,7 +288,7 @@ fn fault(random: &mut StdRng) -> (Fault, bool, String) {
     let fault = Fault::on_any("").after(call);
     match random.random_range(0..3) {
         0 => (fault.fails(IoKind::StorageFull), false, format!("once at call {call}")),
-        1 => (fault.fails_after_the_work(IoKind::Other), false, format!("after the work of call {call}")),
+        1 => (fault.fails_after_effect(IoKind::Other), false, format!("after the work of call {call}")),
         _ => (fault.always().fails(IoKind::StorageFull), true, format!("from call {call} on")),
     }
 }

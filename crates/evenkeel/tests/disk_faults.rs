@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{PORT_KEYS, config, free_ports, runtime};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, Gate, LocalFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
 use evenkeel_standalone::Standalone;
 
 /// In the paths of logs only.
@@ -172,7 +172,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Opens the gate when the test ends, in any way.
-struct Opened(Gate);
+struct Opened(Latch);
 
 impl Drop for Opened {
     fn drop(&mut self) {
@@ -258,7 +258,7 @@ fn a_slow_sync_is_waited_for_by_those_who_write_and_rolls_the_log() {
     let mut server = Server::started(&settings);
     server.put("before").expect("written");
     let (table, files) = (server.table(), server.log_files());
-    server.fs.inject(Fault::on(Op::Sync, LOGS).takes(Duration::from_millis(500)));
+    server.fs.inject(Fault::on(Op::Sync, LOGS).delays(Duration::from_millis(500)));
     let started = Instant::now();
     let (written, reads) = server.runtime.block_on(async {
         let put = table.put(Put::new("slow").column("f", "q", "slow"));
@@ -292,7 +292,7 @@ fn a_sync_that_does_not_end_is_an_error_and_stops_the_server() {
     let settings = [("hbase.wal.hsync", "true"), ("hbase.regionserver.wal.sync.timeout", "500")];
     let mut server = Server::started(&settings);
     server.put("before").expect("written");
-    let gate = Opened(Gate::new());
+    let gate = Opened(Latch::new());
     server.fs.inject(Fault::on(Op::Sync, LOGS).waits_for(&gate.0));
     server.put_refused("hangs", "WAL system stuck");
     assert!(server.has("before"));
@@ -316,7 +316,7 @@ fn reads_that_wait_for_a_disk_hold_up_no_others() {
     server.put("cold, too").expect("written");
     server.flush().expect("flushed");
     server.put("warm").expect("written");
-    let gate = Gate::new();
+    let gate = Latch::new();
     let _opened = Opened(gate.clone());
     let connection = server.runtime.block_on(server.connect());
     let table = connection.table(name());
@@ -388,7 +388,7 @@ fn a_directory_of_unfinished_files_that_vanishes_is_made_again() {
 
     // With the file of a flush in it.
     server.put("no file").expect("written");
-    let gate = Opened(Gate::new());
+    let gate = Opened(Latch::new());
     server.fs.inject(Fault::on(Op::Rename, UNFINISHED).waits_for(&gate.0));
     let connection = server.runtime.block_on(server.connect());
     let flushed = server.runtime.block_on(async {

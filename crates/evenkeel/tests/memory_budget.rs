@@ -414,8 +414,8 @@ fn all_parts_stay_within_one_budget_at_all_of_it_and_others_are_answered() {
         }
         sleep(0.15);
 
-        fs.inject(Fault::on(Op::Append, "/.tmp/").always().takes(BLOCK_TIME));
-        fs.inject(Fault::on(Op::Append, "/WALs/").always().takes(LOG_TIME));
+        fs.inject(Fault::on(Op::Append, "/.tmp/").always().delays(BLOCK_TIME));
+        fs.inject(Fault::on(Op::Append, "/WALs/").always().delays(LOG_TIME));
         load.phase.store(1, Relaxed);
         let scanners_max = server.memory_plan().scanners / (64 << 10);
         let scanners = runtime.block_on(open_scanners(&of(&tables.read), scanners_max * 5 / 4));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::{PORT_KEYS, config, free_ports, runtime};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, Gate, LocalFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
 use evenkeel_standalone::{Standalone, StopProgress};
 
 const LOGS: &str = "/WALs/";
@@ -240,7 +240,7 @@ fn a_call_that_panics_fails_and_the_next_one_works() {
 #[test]
 fn a_chore_that_panics_is_done_again() {
     let mut server = Server::started(&[("hbase.master.cleaner.interval", "50")]);
-    let gate = Gate::new();
+    let gate = Latch::new();
     server.fs.inject(Fault::on(Op::List, "").of_thread("master-chore").times(2).panics());
     server.fs.inject(Fault::on(Op::List, "").of_thread("master-chore").waits_for(&gate));
     assert_eq!(gate.wait_for_arrival(), "master-chore", "after two that panicked");
@@ -253,7 +253,7 @@ fn a_chore_that_panics_is_done_again() {
 fn a_stop_says_what_it_waits_for() {
     let mut server = Server::started(&[("hbase.wal.hsync", "true")]);
     server.put("before").expect("written");
-    let gate = Gate::new();
+    let gate = Latch::new();
     server.fs.inject(Fault::on(Op::Sync, LOGS).waits_for(&gate));
     let (running, progress) = (server.running.take().expect("it runs"), StopProgress::default());
     std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{PORT_KEYS, config, free_ports, raw, runtime};
 use evenkeel_client::{Connection, Get, Increment, Put, Scan, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, Gate, LocalFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_standalone::Standalone;
 use serde_json::Value;
@@ -187,7 +187,7 @@ fn a_slow_disk_read_is_named_with_its_file() {
     server.restart();
     let table = server.table();
     // Data in the kernel's cache is read without waiting, so all kinds of reads are slow.
-    server.fs.inject(Fault::on(Op::Read, "/data/default/t/").takes(SLOW).times(20));
+    server.fs.inject(Fault::on(Op::Read, "/data/default/t/").delays(SLOW).times(20));
     server.runtime.block_on(table.get(Get::new(row(1)))).expect("read");
     let request = server.slow("Get", "blockRead");
     assert!(cause_ms(&request, "blockRead") >= 250.0, "{request:#}");
@@ -203,7 +203,7 @@ fn a_slow_disk_read_is_named_with_its_file() {
 fn a_slow_sync_is_named_with_its_log() {
     let server = Server::started(&[]);
     let table = server.table();
-    server.fs.inject(Fault::on(Op::Flush, LOGS).takes(SLOW).times(1));
+    server.fs.inject(Fault::on(Op::Flush, LOGS).delays(SLOW).times(1));
     server.put(&table, row(1), 100);
     let request = server.slow("Mutate", "logSync");
     assert!(cause_ms(&request, "logSync") >= 250.0, "{request:#}");
@@ -225,7 +225,7 @@ const BETWEEN_PUTS: Duration = Duration::from_millis(15);
 #[test]
 fn the_memory_watermark_and_a_long_flush_are_named() {
     let server = Server::started(&SMALL_MEMSTORE);
-    let (table, gate) = (server.table(), Gate::new());
+    let (table, gate) = (server.table(), Latch::new());
     server.fs.inject(Fault::on(Op::Create, UNFINISHED).waits_for(&gate).always());
     let deadline = Instant::now() + PATIENCE;
     let is_held = || server.ledger()["slow"].as_array().is_some_and(|slow| slow.len() >= 3);
@@ -277,7 +277,7 @@ fn files_that_pile_up_on_a_full_disk_are_named() {
 fn a_wait_for_a_row_s_lock_is_named() {
     let server = Server::started(&[]);
     let table = server.table();
-    server.fs.inject(Fault::on(Op::Flush, LOGS).takes(SLOW).times(6));
+    server.fs.inject(Fault::on(Op::Flush, LOGS).delays(SLOW).times(6));
     server.runtime.block_on(async {
         let mut all = JoinSet::new();
         for _ in 0..8 {

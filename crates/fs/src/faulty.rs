@@ -55,8 +55,8 @@ pub struct Fault {
     op: Option<Op>,
     path_part: String,
     thread: Option<String>,
-    pass: u64,
-    strikes: u64,
+    skip: u64,
+    times: u64,
     effect: Effect,
 }
 
@@ -68,7 +68,7 @@ enum Effect {
     ShortRead(usize),
     Flip { offset: u64, mask: u8 },
     Damage(Damage),
-    Block(Gate),
+    Block(Latch),
     Take(Duration),
     Panic,
 }
@@ -100,7 +100,7 @@ impl Fault {
     /// fails with `Other`.
     pub fn on(op: Op, path_part: &str) -> Self {
         let effect = Effect::Fail(io::ErrorKind::Other);
-        Self { op: Some(op), path_part: path_part.to_owned(), thread: None, pass: 0, strikes: 1, effect }
+        Self { op: Some(op), path_part: path_part.to_owned(), thread: None, skip: 0, times: 1, effect }
     }
 
     /// As [`Fault::on`], for calls of every operation.
@@ -129,12 +129,12 @@ impl Fault {
 
     /// Skips the first `calls` matching calls.
     pub fn after(self, calls: u64) -> Self {
-        Self { pass: calls, ..self }
+        Self { skip: calls, ..self }
     }
 
     /// Applies to `strikes` matching calls.
     pub fn times(self, strikes: u64) -> Self {
-        Self { strikes, ..self }
+        Self { times: strikes, ..self }
     }
 
     /// Applies until the script is cleared.
@@ -148,12 +148,12 @@ impl Fault {
     }
 
     /// The call takes effect and fails nonetheless.
-    pub fn fails_after_the_work(self, kind: io::ErrorKind) -> Self {
+    pub fn fails_after_effect(self, kind: io::ErrorKind) -> Self {
         Self { effect: Effect::FailAfter(kind), ..self }
     }
 
     /// For appends only: the call writes the first half of its bytes, flushes them, and fails.
-    pub fn tears(self, kind: io::ErrorKind) -> Self {
+    pub fn writes_half(self, kind: io::ErrorKind) -> Self {
         Self { effect: Effect::Tear(kind), ..self }
     }
 
@@ -174,19 +174,19 @@ impl Fault {
     }
 
     /// The call takes effect after a delay of `time`.
-    pub fn takes(self, time: Duration) -> Self {
+    pub fn delays(self, time: Duration) -> Self {
         Self { effect: Effect::Take(time), ..self }
     }
 
     /// The call waits until the gate is opened, then takes effect.
-    pub fn waits_for(self, gate: &Gate) -> Self {
+    pub fn waits_for(self, gate: &Latch) -> Self {
         Self { effect: Effect::Block(gate.clone()), ..self }
     }
 }
 
 /// A latch that blocked calls wait for. It is closed at first; clones share one latch.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+pub struct Latch(Arc<(Mutex<GateState>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct GateState {
@@ -196,7 +196,7 @@ struct GateState {
     last_thread: String,
 }
 
-impl Gate {
+impl Latch {
     /// A closed gate.
     pub fn new() -> Self {
         Self::default()
@@ -293,7 +293,7 @@ impl FaultyFileSystem {
 }
 
 /// The effect of the script on this call, after its delay.
-fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
+fn next_fault(script: &Script, op: Op, path: &Path) -> Option<Effect> {
     script.calls.fetch_add(1, Ordering::Relaxed);
     match power_cut(script, op).or_else(|| next_effect(script, op, path)) {
         Some(Effect::Take(time)) => {
@@ -308,10 +308,10 @@ fn strike(script: &Script, op: Op, path: &Path) -> Option<Effect> {
 fn next_effect(script: &Script, op: Op, path: &Path) -> Option<Effect> {
     let path = path.to_string_lossy();
     for fault in script.faults.lock().iter_mut().filter(|fault| fault.matches(op, &path)) {
-        if fault.pass > 0 {
-            fault.pass -= 1;
-        } else if fault.strikes > 0 {
-            fault.strikes -= 1;
+        if fault.skip > 0 {
+            fault.skip -= 1;
+        } else if fault.times > 0 {
+            fault.times -= 1;
             return Some(fault.effect.clone());
         }
     }
@@ -344,7 +344,7 @@ fn failure(op: Op, path: &Path, kind: io::ErrorKind) -> io::Error {
 }
 
 fn run<T>(script: &Script, op: Op, path: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    match strike(script, op, path) {
+    match next_fault(script, op, path) {
         Some(Effect::Fail(kind)) => Err(failure(op, path, kind)),
         Some(Effect::FailAfter(kind)) => work().and(Err(failure(op, path, kind))),
         Some(Effect::Block(gate)) => {
@@ -444,7 +444,7 @@ impl FaultyReader {
         buf: &mut [u8],
         read: impl Fn(&mut [u8]) -> io::Result<(usize, T)>,
     ) -> io::Result<(usize, T)> {
-        match strike(&self.script, Op::Read, &self.path) {
+        match next_fault(&self.script, Op::Read, &self.path) {
             Some(Effect::Fail(kind) | Effect::FailAfter(kind) | Effect::Tear(kind)) => {
                 Err(failure(Op::Read, &self.path, kind))
             }
@@ -535,7 +535,7 @@ impl AppendFile for FaultyAppendFile {
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.position += bytes.len() as u64;
-        match strike(&self.script, Op::Append, &self.path) {
+        match next_fault(&self.script, Op::Append, &self.path) {
             Some(Effect::Damage(damage)) => self.damaged(bytes, damage),
             Some(Effect::Fail(kind)) => Err(failure(Op::Append, &self.path, kind)),
             Some(Effect::FailAfter(kind)) => {
@@ -598,7 +598,7 @@ mod tests {
     #[test]
     fn a_torn_append_leaves_half() {
         let fs = FaultyFileSystem::new(MemoryFileSystem::new());
-        fs.inject(Fault::on(Op::Append, "a").tears(io::ErrorKind::StorageFull));
+        fs.inject(Fault::on(Op::Append, "a").writes_half(io::ErrorKind::StorageFull));
         file_with(&fs, "/a", b"1234").expect_err("torn");
         assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"12");
     }
@@ -641,7 +641,7 @@ mod tests {
     #[test]
     fn a_failure_after_the_work_leaves_the_work() {
         let fs = FaultyFileSystem::new(MemoryFileSystem::new());
-        fs.inject(Fault::on(Op::Flush, "a").fails_after_the_work(io::ErrorKind::Other));
+        fs.inject(Fault::on(Op::Flush, "a").fails_after_effect(io::ErrorKind::Other));
         file_with(&fs, "/a", b"1234").expect_err("failed");
         assert_eq!(fs.read_all("/a".as_ref(), 10).expect("readable"), b"1234");
     }
@@ -675,7 +675,7 @@ mod tests {
     #[test]
     fn a_gate_holds_a_call() {
         let fs = FaultyFileSystem::new(MemoryFileSystem::new());
-        let gate = Gate::new();
+        let gate = Latch::new();
         fs.inject(Fault::on(Op::Create, "a").waits_for(&gate));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| file_with(&fs, "/a", b"1"));

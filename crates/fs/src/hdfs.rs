@@ -318,7 +318,7 @@ struct HdfsBulkFile {
 
 impl HdfsBulkFile {
     /// Passes all appended bytes to the writer, and returns it.
-    fn handed_over(&mut self) -> io::Result<&mut BulkWriter> {
+    fn flush_to_writer(&mut self) -> io::Result<&mut BulkWriter> {
         let writer = self.writer.as_mut().ok_or_else(closed)?;
         writer.append(&self.buffer)?;
         self.buffer.clear();
@@ -329,15 +329,15 @@ impl HdfsBulkFile {
 impl AppendFile for HdfsBulkFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= BULK_BUFFER_BYTES { self.handed_over().map(drop) } else { Ok(()) }
+        if self.buffer.len() >= BULK_BUFFER_BYTES { self.flush_to_writer().map(drop) } else { Ok(()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.handed_over()?.flush(Durability::Flushed)
+        self.flush_to_writer()?.flush(Durability::Flushed)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.handed_over()?.flush(Durability::Synced)
+        self.flush_to_writer()?.flush(Durability::Synced)
     }
 
     fn position(&self) -> u64 {
@@ -345,7 +345,7 @@ impl AppendFile for HdfsBulkFile {
     }
 
     fn close(&mut self) -> io::Result<()> {
-        self.handed_over()?;
+        self.flush_to_writer()?;
         self.closed_bytes = self.writer.take().ok_or_else(closed)?.close(Durability::Synced)?;
         Ok(())
     }

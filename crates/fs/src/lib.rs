@@ -40,11 +40,11 @@ mod write_behind;
 
 pub use dir_lock::{DirLock, LOCK_FILE_NAME};
 pub use evenkeel_hdfs::{HdfsClient, Settings as HdfsSettings};
-pub use faulty::{Damage, Fault, FaultyFileSystem, Gate, Op};
+pub use faulty::{Damage, Fault, FaultyFileSystem, Latch, Op};
 pub use hdfs::HdfsFileSystem;
 pub use local::{APPEND_BUFFER_BYTES, LocalFileSystem};
 pub use location::Location;
-pub use memory::{Keep, MemoryFileSystem};
+pub use memory::{SurvivingData, MemoryFileSystem};
 pub use power_cut::{PowerCutFileSystem, Recording};
 pub use write_behind::WRITE_BEHIND_BYTES;
 

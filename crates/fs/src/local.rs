@@ -34,7 +34,7 @@ use crate::{
 pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
 
 /// Held exclusively from the creation of a directory until its name is durable.
-static MAKING_DIRS: RwLock<()> = RwLock::new(());
+static MKDIRS_LOCK: RwLock<()> = RwLock::new(());
 
 /// Local files. Paths are the machine's paths.
 #[derive(Clone, Copy, Debug)]
@@ -145,12 +145,12 @@ impl FileSystem for LocalFileSystem {
 
     fn mkdirs(&self, path: &Path) -> io::Result<()> {
         {
-            let _none_is_being_made = MAKING_DIRS.read();
+            let _none_is_being_made = MKDIRS_LOCK.read();
             if path.is_dir() {
                 return Ok(());
             }
         }
-        let _alone = MAKING_DIRS.write();
+        let _alone = MKDIRS_LOCK.write();
         make_dirs(path)
     }
 

@@ -23,7 +23,7 @@ use crate::{AppendFile, CreateOptions, FileKind, FileStatus, FileSystem, RandomA
 
 /// The data that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum SurvivingData {
     /// The process crashed: flushed bytes survive.
     Flushed,
     /// The machine crashed: synced bytes survive.
@@ -77,14 +77,14 @@ impl MemoryFileSystem {
 
     /// Discards the data that a crash of the process or the machine would lose. Calls on files open
     /// for writing fail from now on.
-    pub fn crash(&self, keep: Keep) {
+    pub fn crash(&self, keep: SurvivingData) {
         let mut nodes = self.inner.nodes.lock();
         self.inner.incarnation.fetch_add(1, Ordering::SeqCst);
         match keep {
-            Keep::Flushed => {}
-            Keep::Synced => nodes.retain(|_, node| node.forget_unsynced(|_| 0)),
-            Keep::Torn(mut choice) => {
-                nodes.retain(|_, node| node.forget_unsynced(|len| tear(len, &mut choice)))
+            SurvivingData::Flushed => {}
+            SurvivingData::Synced => nodes.retain(|_, node| node.discard_unsynced(|_| 0)),
+            SurvivingData::Torn(mut choice) => {
+                nodes.retain(|_, node| node.discard_unsynced(|len| tear(len, &mut choice)))
             }
         }
     }
@@ -121,7 +121,7 @@ impl MemoryFileSystem {
 impl Node {
     /// Discards unsynced bytes beyond the first `keep(unsynced bytes)`. Returns true if the node
     /// still exists.
-    fn forget_unsynced(&self, keep: impl FnOnce(usize) -> usize) -> bool {
+    fn discard_unsynced(&self, keep: impl FnOnce(usize) -> usize) -> bool {
         let Node::File(file) = self else { return true };
         let mut content = file.content.write();
         let len = content.synced_len;

@@ -8,21 +8,21 @@ mod suite;
 use std::path::Path;
 
 use evenkeel_fs::{
-    CreateOptions, FaultyFileSystem, FileSystem, Keep, LocalFileSystem, MemoryFileSystem, PowerCutFileSystem,
+    CreateOptions, FaultyFileSystem, FileSystem, SurvivingData, LocalFileSystem, MemoryFileSystem, PowerCutFileSystem,
 };
 
-use suite::Room;
+use suite::TestDir;
 
-fn each_file_system(test: impl Fn(&Room<'_>)) {
+fn each_file_system(test: impl Fn(&TestDir<'_>)) {
     let dir = tempfile::tempdir().expect("temp dir");
-    test(&Room { fs: &LocalFileSystem::new(), root: dir.path().to_owned() });
-    test(&Room { fs: &MemoryFileSystem::new(), root: "/".into() });
+    test(&TestDir { fs: &LocalFileSystem::new(), root: dir.path().to_owned() });
+    test(&TestDir { fs: &MemoryFileSystem::new(), root: "/".into() });
     let nested = MemoryFileSystem::new();
     nested.mkdirs(Path::new("/a/b")).expect("mkdirs");
-    test(&Room { fs: &FaultyFileSystem::new(nested), root: "/a/b".into() });
+    test(&TestDir { fs: &FaultyFileSystem::new(nested), root: "/a/b".into() });
     let recording = PowerCutFileSystem::new();
     recording.start_recording();
-    test(&Room { fs: &recording, root: "/".into() });
+    test(&TestDir { fs: &recording, root: "/".into() });
     let recorded = recording.take_recording().expect("it was recording");
     let _every_step_can_be_taken_again = recorded.disk_after(recorded.len(), 1);
 }
@@ -52,7 +52,7 @@ fn a_process_crash_forgets_what_was_not_flushed() {
     file.append(b"flushed").expect("append");
     file.flush().expect("flush");
     file.append(b"lost").expect("append");
-    fs.crash(Keep::Flushed);
+    fs.crash(SurvivingData::Flushed);
     assert_eq!(fs.read_all("/f".as_ref(), 100).expect("read"), b"flushed");
     assert!(
         file.append(b"x").is_err() && file.flush().is_err() && file.sync().is_err(),
@@ -72,7 +72,7 @@ fn a_machine_crash_forgets_what_was_not_synced() {
     let mut flushed = fs.create("/flushed".as_ref(), CreateOptions::default()).expect("create");
     flushed.append(b"lost").expect("append");
     flushed.flush().expect("flush");
-    fs.crash(Keep::Synced);
+    fs.crash(SurvivingData::Synced);
     assert_eq!(fs.read_all("/synced".as_ref(), 100).expect("read"), b"kept");
     assert!(!fs.exists("/flushed".as_ref()).expect("exists"));
 }

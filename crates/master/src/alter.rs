@@ -113,13 +113,13 @@ impl Master {
     fn change_now(&self, before: &Table, changed: Arc<TableDescriptor>) -> Result<Vec<u8>> {
         let name = changed.name();
         let regions = self.parts.meta.regions(Some(name))?;
-        let goes = missing_in(&changed, &before.descriptor);
-        if !goes.is_empty() {
+        let removed_families = missing_in(&changed, &before.descriptor);
+        if !removed_families.is_empty() {
             self.replay_all_edits(before, &regions)?;
         }
         self.archive_families(&regions, &missing_in(&before.descriptor, &changed))?;
-        let names = goes.iter().map(|family| String::from_utf8_lossy(family).into_owned());
-        let mut intent = match goes.is_empty() {
+        let names = removed_families.iter().map(|family| String::from_utf8_lossy(family).into_owned());
+        let mut intent = match removed_families.is_empty() {
             true => None,
             false => Some(ChangeIntent::write(self.fs(), &self.table_dir(name), [], names)?),
         };
@@ -127,11 +127,11 @@ impl Master {
             self.reopen_as(&changed, before, &regions)?;
         } else {
             self.write_descriptor(before, &changed)?;
-            self.remember(Arc::clone(&changed), before.state);
+            self.store_table(Arc::clone(&changed), before.state);
         }
-        self.do_or_later(name, "files of a deleted family are archived", move |master| {
-            master.archive_families(&regions, &goes)?;
-            intent.take().into_iter().for_each(|intent| intent.forget(master.fs()));
+        self.run_or_defer(name, "files of a deleted family are archived", move |master| {
+            master.archive_families(&regions, &removed_families)?;
+            intent.take().into_iter().for_each(|intent| intent.remove(master.fs()));
             Ok(())
         });
         tracing::info!(table = %name, "table altered");
@@ -151,8 +151,8 @@ impl Master {
         let opened = self.open_regions(changed, live.into_iter().cloned().collect())?;
         self.parts.meta.commit(opened.changes())?;
         self.write_descriptor(before, changed)?;
-        closed.give_up();
-        self.remember(Arc::clone(changed), before.state);
+        closed.commit();
+        self.store_table(Arc::clone(changed), before.state);
         drop(opened.serve());
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Master {
         let written = descriptors::write(self.fs(), &self.table_dir(changed.name()), changed);
         written.inspect_err(|_| {
             let old = Arc::clone(&before.descriptor);
-            self.do_or_later(changed.name(), "the descriptor before a failed change holds", move |master| {
+            self.run_or_defer(changed.name(), "the descriptor before a failed change holds", move |master| {
                 let dir = master.table_dir(old.name());
                 match descriptors::read(master.fs(), &dir)?.as_ref() == Some(&*old) {
                     true => Ok(()),

@@ -55,7 +55,7 @@ const CHECK_PERIOD: Duration = Duration::from_secs(60);
 type Step = Box<dyn FnMut(&Master) -> Result<()> + Send>;
 
 struct DeferredStep {
-    what: &'static str,
+    description: &'static str,
     step: Step,
 }
 
@@ -66,13 +66,13 @@ pub(super) struct Assignment {
     /// Encoded names of regions that an operator closed.
     unassigned: Mutex<HashSet<String>>,
     /// Regions that could not be opened, by encoded name.
-    failed: Mutex<HashMap<String, FailedOpening>>,
+    failed: Mutex<HashMap<String, FailedOpen>>,
     thread: Mutex<Option<AssignmentThread>>,
 }
 
 /// The failed attempts to open a region.
 #[derive(Default)]
-struct FailedOpening {
+struct FailedOpen {
     /// The region's name.
     region: String,
     attempts: u32,
@@ -124,7 +124,7 @@ impl Master {
     }
 
     /// Returns the number of regions whose open failed and is being retried.
-    pub(super) fn regions_that_did_not_open(&self) -> usize {
+    pub(super) fn failed_open_count(&self) -> usize {
         self.assignment.failed.lock().len()
     }
 
@@ -150,15 +150,15 @@ impl Master {
     }
 
     /// Runs a step, and defers it to the background if it fails. The caller holds the table's lock.
-    pub(super) fn do_or_later(
+    pub(super) fn run_or_defer(
         &self,
         table: &TableName,
-        what: &'static str,
+        description: &'static str,
         step: impl FnMut(&Self) -> Result<()> + Send + 'static,
     ) {
-        let mut deferred = DeferredStep { what, step: Box::new(step) };
+        let mut deferred = DeferredStep { description, step: Box::new(step) };
         let Err(error) = (deferred.step)(self) else { return };
-        tracing::warn!(%table, %error, "{what}: failed; will be retried until it succeeds");
+        tracing::warn!(%table, %error, "{description}: failed; will be retried until it succeeds");
         self.assignment.deferred.lock().entry(table.clone()).or_default().push(deferred);
         self.assignment.wake();
     }
@@ -173,22 +173,22 @@ impl Master {
                 self.assignment.deferred.lock().insert(table.clone(), left);
                 return Err(error);
             }
-            tracing::info!(%table, "{}: done", next.what);
+            tracing::info!(%table, "{}: done", next.description);
         }
         Ok(())
     }
 
     /// Returns one line for each region that should be served and is not, and for each table with
     /// deferred steps. Does not wait: it reports the results of the last attempts.
-    pub fn unfinished(&self) -> Vec<String> {
+    pub fn pending_problems(&self) -> Vec<String> {
         let failed = self.assignment.failed.lock();
-        let regions = failed.values().map(|FailedOpening { region, attempts, error }| {
+        let regions = failed.values().map(|FailedOpen { region, attempts, error }| {
             format!("region {region} is not served: {attempts} attempts to open it failed: {error}")
         });
         let mut lines: Vec<String> = regions.collect();
         drop(failed);
         for (table, steps) in &*self.assignment.deferred.lock() {
-            let waits: Vec<&str> = steps.iter().map(|step| step.what).collect();
+            let waits: Vec<&str> = steps.iter().map(|step| step.description).collect();
             lines.push(format!("table {table}: an earlier change is not finished: {}", waits.join(", ")));
         }
         lines.sort();
@@ -197,8 +197,8 @@ impl Master {
 
     /// Does everything that can be done without waiting; returns true if nothing is left.
     fn assign(&self) -> Result<bool> {
-        self.parts.meta.settle()?;
-        self.parts.namespaces.settle()?;
+        self.parts.meta.revert_failed_writes()?;
+        self.parts.namespaces.revert_failed_writes()?;
         let tables: Vec<_> = self.assignment.deferred.lock().keys().cloned().collect();
         // Skip a table whose lock is taken by a change; the next attempt retries it.
         let tidy = |table: &TableName| {
@@ -210,7 +210,7 @@ impl Master {
         let tables: BTreeSet<_> = unserved.iter().map(RegionInfo::table).collect();
         let mut is_done = left == 0;
         for table in tables {
-            is_done &= self.serve_missing(table)?;
+            is_done &= self.open_unserved(table)?;
         }
         Ok(is_done)
     }
@@ -233,7 +233,7 @@ impl Master {
 
     /// Opens the regions of a table that should be served and are not; returns true if none is
     /// left.
-    fn serve_missing(&self, table: &TableName) -> Result<bool> {
+    fn open_unserved(&self, table: &TableName) -> Result<bool> {
         let Some(_lock) = self.locks.try_lock(table) else { return Ok(false) };
         // Run deferred steps first: regions that a change closed may be waiting to be served again,
         // and there must be only one instance of each.
@@ -258,7 +258,7 @@ impl Master {
                 let opening = failed.entry(info.encoded_name().to_owned()).or_default();
                 let attempts = opening.attempts.saturating_add(1);
                 let region = info.name_text().to_string();
-                *opening = FailedOpening { region, attempts, error: error.message().to_owned() };
+                *opening = FailedOpen { region, attempts, error: error.message().to_owned() };
                 if attempts == 1 {
                     tracing::error!(region = %info.name_text(), %error, "region is not served; its open will be retried until it succeeds");
                 } else {
@@ -379,7 +379,7 @@ pub(super) struct ClosedRegions<'a> {
 impl ClosedRegions<'_> {
     /// Keeps the regions closed: the change is committed, and other regions or none are served in
     /// their place.
-    pub(super) fn give_up(mut self) {
+    pub(super) fn commit(mut self) {
         self.regions.clear();
     }
 }
@@ -388,8 +388,8 @@ impl Drop for ClosedRegions<'_> {
     fn drop(&mut self) {
         let regions = std::mem::take(&mut self.regions);
         let Some(table) = regions.first().map(|region| region.info().table().clone()) else { return };
-        self.master.do_or_later(&table, "regions that a change had closed are served on", move |master| {
-            master.parts.meta.settle()?;
+        self.master.run_or_defer(&table, "regions that a change had closed are served on", move |master| {
+            master.parts.meta.revert_failed_writes()?;
             for region in &regions {
                 region.resume();
                 drop(master.parts.regionserver.regions().add(Arc::clone(region)));
@@ -415,7 +415,7 @@ impl PreparedDirs<'_> {
     }
 
     /// Keeps the directories: the change is committed. Returns its intent record.
-    pub(super) fn keep(mut self) -> Option<ChangeIntent> {
+    pub(super) fn commit(mut self) -> Option<ChangeIntent> {
         self.dirs.clear();
         self.intent.take()
     }
@@ -427,10 +427,10 @@ impl Drop for PreparedDirs<'_> {
         if dirs.is_empty() {
             return;
         }
-        self.master.do_or_later(&self.table, "what a change had prepared is removed", move |master| {
-            master.parts.meta.settle()?;
+        self.master.run_or_defer(&self.table, "what a change had prepared is removed", move |master| {
+            master.parts.meta.revert_failed_writes()?;
             dirs.iter().try_for_each(|dir| master.fs().delete(dir).map(drop))?;
-            intent.take().into_iter().for_each(|intent| intent.forget(master.fs()));
+            intent.take().into_iter().for_each(|intent| intent.remove(master.fs()));
             Ok(())
         });
     }

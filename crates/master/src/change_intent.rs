@@ -36,7 +36,7 @@ pub struct ChangeIntent(PathBuf);
 
 /// The union of all intent records of a table.
 #[derive(Debug, Default)]
-pub struct Intents {
+pub struct ChangeIntents {
     /// Encoded names of regions.
     pub regions: HashSet<String>,
     /// Names of families.
@@ -68,14 +68,14 @@ impl ChangeIntent {
 
     /// Removes the record of a finished change. A record that cannot be removed has no effect:
     /// hbase:meta lists what it names, or nothing of that is left on disk.
-    pub fn forget(self, fs: &dyn FileSystem) {
+    pub fn remove(self, fs: &dyn FileSystem) {
         if let Err(error) = fs.delete(&self.0) {
             tracing::warn!(intent = %self.0.display(), %error, "the intent record of a change that is over stays until the next start");
         }
     }
 }
 
-impl Intents {
+impl ChangeIntents {
     /// Reads every intent record of a table. One that cannot be read explains nothing, and is kept.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Intents {
     ///
     /// # Errors
     /// `IOException` from the file system.
-    pub fn forget(&self, fs: &dyn FileSystem) -> Result<()> {
+    pub fn remove(&self, fs: &dyn FileSystem) -> Result<()> {
         self.paths.iter().try_for_each(|path| Ok(fs.delete(path).map(drop)?))
     }
 }
@@ -141,17 +141,17 @@ mod tests {
         let second = ChangeIntent::write(&fs, dir, [&region(2)], []).expect("written");
         fs.write_atomically(&dir.join(".tabledesc/.change.0123456789abcdef0123456789abcdef"), b"region x")
             .expect("written");
-        let intents = Intents::read(&fs, dir).expect("read");
+        let intents = ChangeIntents::read(&fs, dir).expect("read");
         let names = [1, 2].map(|id| region(id).encoded_name().to_owned());
         assert_eq!(
             (intents.regions, intents.families.len()),
             (names.into(), 1),
             "not those of an intent record cut short"
         );
-        first.forget(&fs);
-        assert!(Intents::read(&fs, dir).expect("read").families.is_empty());
-        Intents::read(&fs, dir).expect("read").forget(&fs).expect("removed");
-        assert!(Intents::read(&fs, dir).expect("read").regions.is_empty());
-        second.forget(&fs);
+        first.remove(&fs);
+        assert!(ChangeIntents::read(&fs, dir).expect("read").families.is_empty());
+        ChangeIntents::read(&fs, dir).expect("read").remove(&fs).expect("removed");
+        assert!(ChangeIntents::read(&fs, dir).expect("read").regions.is_empty());
+        second.remove(&fs);
     }
 }

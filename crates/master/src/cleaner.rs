@@ -40,7 +40,7 @@ use evenkeel_common::clock::Clock;
 use evenkeel_fs::{FileStatus, FileSystem};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use self::delegates::{Age, Delegate, LinkedFiles, SnapshotFiles};
+use self::delegates::{TimeToLive, Delegate, LinkedFiles, SnapshotFiles};
 pub use self::settings::CleanerSettings;
 use super::links;
 
@@ -124,15 +124,15 @@ impl Cleaner {
             return Ok(all);
         }
         let Some(_alone) = self.shared.references.try_write() else { return Ok(all) };
-        let (mut free, strangers): (Vec<_>, Vec<_>) =
+        let (mut deletable, invalid_files): (Vec<_>, Vec<_>) =
             files.into_iter().partition(|file| (self.belongs)(&file.path));
         for delegate in &self.delegates {
-            if !free.is_empty() {
-                free = delegate.free(free)?;
+            if !deletable.is_empty() {
+                deletable = delegate.deletable(deletable)?;
             }
         }
         let mut cleaned = all;
-        for file in free.into_iter().chain(strangers) {
+        for file in deletable.into_iter().chain(invalid_files) {
             if self.shared.fs.discard(&file.path)? {
                 cleaned = Cleaned {
                     files: cleaned.files + 1,
@@ -171,7 +171,7 @@ impl Cleaners {
             delegates,
         };
         let of_any_name =
-            |ttl_ms| -> Vec<Box<dyn Delegate>> { vec![Box::new(Age::new(&clock, ttl_ms, |_| true))] };
+            |ttl_ms| -> Vec<Box<dyn Delegate>> { vec![Box::new(TimeToLive::new(&clock, ttl_ms, |_| true))] };
         let snapshots = SnapshotFiles::new(Arc::clone(&shared.fs), root, settings.manifest_bytes_max);
         let mut of_archive = settings.hfile_delegates(&clock);
         of_archive.push(Box::new(LinkedFiles::new(Arc::clone(&shared.fs), root)));
@@ -198,7 +198,7 @@ impl Cleaners {
     }
 
     /// While the guard is held, no file is deleted. Hold it while creating links or snapshots.
-    pub fn keep_off(&self) -> RwLockReadGuard<'_, ()> {
+    pub fn pause(&self) -> RwLockReadGuard<'_, ()> {
         self.shared.references.read()
     }
 

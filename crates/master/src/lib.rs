@@ -221,7 +221,7 @@ impl Master {
     ///
     /// # Errors
     /// Returns an error if a thread cannot be started.
-    pub fn tidy_up(self: &Arc<Self>) -> Result<()> {
+    pub fn start_background_recovery(self: &Arc<Self>) -> Result<()> {
         let regions = self.parts.regionserver.regions().all();
         self.compact_references(&regions);
         self.start_assignment()
@@ -293,7 +293,7 @@ impl Master {
         self.tables.read().values().cloned().collect()
     }
 
-    fn remember(&self, descriptor: Arc<TableDescriptor>, state: TableState) {
+    fn store_table(&self, descriptor: Arc<TableDescriptor>, state: TableState) {
         let name = descriptor.name().clone();
         self.mirror_state(&name, Some(state));
         self.tables.write().insert(name, Table { descriptor, state });
@@ -301,7 +301,7 @@ impl Master {
 
     /// Mirrors a table's state to ZooKeeper, where old clients read it.
     fn mirror_state(&self, table: &TableName, state: Option<TableState>) {
-        if let Err(error) = self.parts.znodes.set_table_state(table, state.map(mirrored)) {
+        if let Err(error) = self.parts.znodes.set_table_state(table, state.map(to_mirror_state)) {
             tracing::warn!(%table, %error, "table state not mirrored");
         }
     }
@@ -319,7 +319,7 @@ fn is_built_in(table: &TableName) -> bool {
 }
 
 /// A table's state as the mirror in ZooKeeper stores it.
-pub fn mirrored(state: TableState) -> pb::deprecated_table_state::State {
+pub fn to_mirror_state(state: TableState) -> pb::deprecated_table_state::State {
     match state {
         TableState::Enabled => pb::deprecated_table_state::State::Enabled,
         TableState::Disabled => pb::deprecated_table_state::State::Disabled,

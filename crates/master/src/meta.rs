@@ -71,7 +71,7 @@ pub struct MetaTable {
     last_timestamp: AtomicI64,
     /// Rows of writes that failed. Locked throughout a write, so that the next write sees its
     /// failure.
-    doubtful: Mutex<BTreeSet<Bytes>>,
+    in_doubt_rows: Mutex<BTreeSet<Bytes>>,
 }
 
 impl MetaTable {
@@ -81,7 +81,7 @@ impl MetaTable {
     /// # Errors
     /// Returns I/O errors of the region.
     pub fn new(region: Arc<Region>, clock: Arc<dyn Clock>) -> Result<Self> {
-        let meta = Self { region, clock, last_timestamp: AtomicI64::new(0), doubtful: Mutex::default() };
+        let meta = Self { region, clock, last_timestamp: AtomicI64::new(0), in_doubt_rows: Mutex::default() };
         let mut latest = 0;
         meta.for_each_row(Scan { raw: true, max_versions: u32::MAX, ..Scan::default() }, |row| {
             let known = row.iter().map(|cell| cell.timestamp()).filter(|at| *at < LATEST_TIMESTAMP);
@@ -105,8 +105,8 @@ impl MetaTable {
     /// `DoNotRetryIOException` for a region whose name is too long for a row.
     pub fn commit(&self, changes: Vec<MetaChange>) -> Result<()> {
         checks::check_region_names(changes.iter().flat_map(MetaChange::regions))?;
-        let mut doubtful = self.doubtful.lock();
-        self.settle_rows(&mut doubtful)?;
+        let mut doubtful = self.in_doubt_rows.lock();
+        self.revert_rows(&mut doubtful)?;
         let timestamp = self.next_timestamp();
         let mutations: Vec<_> =
             changes.into_iter().flat_map(|change| change.into_mutations(timestamp)).collect();
@@ -117,11 +117,11 @@ impl MetaTable {
     ///
     /// # Errors
     /// Returns errors of the region; the rows stay in doubt.
-    pub fn settle(&self) -> Result<()> {
-        self.settle_rows(&mut self.doubtful.lock())
+    pub fn revert_failed_writes(&self) -> Result<()> {
+        self.revert_rows(&mut self.in_doubt_rows.lock())
     }
 
-    fn settle_rows(&self, doubtful: &mut BTreeSet<Bytes>) -> Result<()> {
+    fn revert_rows(&self, doubtful: &mut BTreeSet<Bytes>) -> Result<()> {
         if doubtful.is_empty() {
             return Ok(());
         }

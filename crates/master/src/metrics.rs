@@ -70,7 +70,7 @@ impl MasterSource {
 /// Regions that should be open and are not count as regions in transition.
 fn assignment(master: &Master) -> Record {
     let mut record = Record::new("AssignmentManager", "master", "name=Master,sub=AssignmentManager");
-    let closed = master.regions_that_did_not_open() as u64;
+    let closed = master.failed_open_count() as u64;
     record.gauge("ritCount", "Current number of Regions In Transition (Gauge).", closed).gauge(
         "ritCountOverThreshold",
         "Current number of Regions In Transition over threshold time (Gauge).",

@@ -43,7 +43,7 @@ struct State {
     /// later put.
     timestamp: i64,
     /// Names of namespaces whose last write failed.
-    doubtful: BTreeSet<Bytes>,
+    in_doubt_rows: BTreeSet<Bytes>,
 }
 
 impl NamespaceTable {
@@ -69,7 +69,7 @@ impl NamespaceTable {
     ///
     /// # Errors
     /// Returns errors of the region.
-    pub fn ensure_those_of<'a>(&self, tables: impl Iterator<Item = &'a TableName>) -> Result<()> {
+    pub fn ensure_namespaces_of<'a>(&self, tables: impl Iterator<Item = &'a TableName>) -> Result<()> {
         for table in tables {
             let name = table.namespace();
             if !self.is_readable(name)? {
@@ -140,7 +140,7 @@ impl NamespaceTable {
 
     fn write(&self, name: &Bytes, content: Option<&pb::NamespaceDescriptor>) -> Result<()> {
         let mut state = self.state.lock();
-        self.settle_rows(&mut state)?;
+        self.revert_rows(&mut state)?;
         self.write_row(name, content, &mut state)
     }
 
@@ -148,15 +148,15 @@ impl NamespaceTable {
     ///
     /// # Errors
     /// Returns errors of the region; the rows stay in doubt.
-    pub fn settle(&self) -> Result<()> {
-        self.settle_rows(&mut self.state.lock())
+    pub fn revert_failed_writes(&self) -> Result<()> {
+        self.revert_rows(&mut self.state.lock())
     }
 
-    fn settle_rows(&self, state: &mut State) -> Result<()> {
-        for name in state.doubtful.clone() {
+    fn revert_rows(&self, state: &mut State) -> Result<()> {
+        for name in state.in_doubt_rows.clone() {
             let content = self.find(&String::from_utf8_lossy(&name))?;
             self.write_row(&name, content.as_ref(), state)?;
-            state.doubtful.remove(&name);
+            state.in_doubt_rows.remove(&name);
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl NamespaceTable {
         let durability = Durability::FsyncWal;
         let mutation = Mutation { timestamp, durability, ..Mutation::new(kind, name.clone(), cells) };
         let written = self.region.mutate_wait(mutation).map(drop);
-        written.inspect_err(|_| _ = state.doubtful.insert(name.clone()))
+        written.inspect_err(|_| _ = state.in_doubt_rows.insert(name.clone()))
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn adopt(
     table: &TableName,
     dirs: Vec<FileStatus>,
     known: &[RegionInfo],
-    is_certain: bool,
+    meta_is_complete: bool,
 ) -> Result<Vec<RegionInfo>> {
     let mut orphans: Vec<_> =
         dirs.into_iter().map(|dir| Orphan { info: region_info(fs, &dir, table), dir }).collect();
@@ -62,7 +62,7 @@ pub(super) fn adopt(
             (Some(_), Some(other)) => format!("it overlaps {}", other.name_text()),
             (None, _) => "it has no .regioninfo that can be read".to_owned(),
         };
-        if is_certain && !holds_data(fs, &dir.path)? {
+        if meta_is_complete && !holds_data(fs, &dir.path)? {
             tracing::warn!(%table, region = dir.name(), why, "region without data, not in hbase:meta; archived");
             archive_region_dir(fs, &dir.path, &layout::archive_table_dir(root, table).join(dir.name()))?;
         } else {
@@ -87,7 +87,7 @@ fn overlap(a: &RegionInfo, b: &RegionInfo) -> bool {
 }
 
 /// Logs each range of rows of a table that no region covers.
-pub(super) fn name_holes(table: &TableName, regions: &[RegionInfo]) {
+pub(super) fn log_holes(table: &TableName, regions: &[RegionInfo]) {
     let mut regions: Vec<_> = regions.iter().collect();
     regions.sort_by(|a, b| a.start_key().cmp(b.start_key()));
     let mut end = Some(Bytes::new());

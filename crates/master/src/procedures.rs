@@ -31,14 +31,14 @@ const QUEUED_OF_TABLE_MAX: usize = 64;
 /// machines).
 const THREADS: usize = 16;
 /// How long an outcome is kept (`hbase.master.executedprocedure.ttl` is 15 minutes).
-const KEPT_MS: i64 = 15 * 60 * 1000;
+const OUTCOME_TTL_MS: i64 = 15 * 60 * 1000;
 /// The limit on outcomes kept.
-const KEPT_MAX: usize = 10_000;
+const OUTCOMES_MAX: usize = 10_000;
 
 /// How long after its work a procedure counts as done. HBase's async client reads a table's state
 /// as of *before* the millisecond of its request, and would not see a state written in that
 /// millisecond.
-const SETTLES: Duration = Duration::from_millis(2);
+const COMPLETION_DELAY: Duration = Duration::from_millis(2);
 
 /// The outcome of a procedure: the bytes of its result, which may be empty.
 pub type Outcome = Result<Vec<u8>>;
@@ -213,8 +213,8 @@ impl Inner {
     }
 
     fn forget(&mut self, now_ms: i64) {
-        self.states.retain(|_, state| state.outcome.is_none() || state.updated_ms + KEPT_MS > now_ms);
-        let surplus = self.states.len().saturating_sub(KEPT_MAX + self.queued + THREADS);
+        self.states.retain(|_, state| state.outcome.is_none() || state.updated_ms + OUTCOME_TTL_MS > now_ms);
+        let surplus = self.states.len().saturating_sub(OUTCOMES_MAX + self.queued + THREADS);
         let ended = self.states.iter().filter(|(_, state)| state.outcome.is_some());
         let oldest: Vec<u64> = ended.map(|(id, _)| *id).take(surplus).collect();
         oldest.iter().for_each(|id| drop(self.states.remove(id)));
@@ -235,8 +235,8 @@ impl Shared {
             if let Err(error) = &outcome {
                 tracing::warn!(id, %error, "procedure failed");
             }
-            std::thread::sleep(SETTLES);
-            self.ended(id, table.as_ref(), outcome);
+            std::thread::sleep(COMPLETION_DELAY);
+            self.complete(id, table.as_ref(), outcome);
         }
     }
 
@@ -259,7 +259,7 @@ impl Shared {
         }
     }
 
-    fn ended(&self, id: u64, table: Option<&TableName>, outcome: Outcome) {
+    fn complete(&self, id: u64, table: Option<&TableName>, outcome: Outcome) {
         let mut inner = self.inner.lock();
         if let Some(state) = inner.states.get_mut(&id) {
             state.updated_ms = self.clock.now_ms();
@@ -338,7 +338,7 @@ mod tests {
         let id = executor.submit("TestProcedure", (1, 2), None, || Ok(b"done".to_vec())).expect("submitted");
         assert_eq!(outcome_of(&executor, id), Ok(b"done".to_vec()));
         assert_eq!(executor.submit("TestProcedure", (1, 2), None, || Err(HBaseError::io("twice"))), Ok(id));
-        clock.advance_ms(KEPT_MS + 1);
+        clock.advance_ms(OUTCOME_TTL_MS + 1);
         let other = executor
             .submit("TestProcedure", (1, 2), None, || Err(HBaseError::io("again")))
             .expect("submitted");
@@ -480,7 +480,7 @@ mod tests {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let mut inner = executor.shared.inner.lock();
-        for id in 1..=KEPT_MAX as u64 + 500 {
+        for id in 1..=OUTCOMES_MAX as u64 + 500 {
             let state = ProcedureState {
                 kind: "TestProcedure",
                 table: None,
@@ -496,9 +496,9 @@ mod tests {
         let id = executor.submit("TestProcedure", (0, 0), None, || Ok(Vec::new())).expect("submitted");
         drop(outcome_of(&executor, id));
         let inner = executor.shared.inner.lock();
-        assert!(inner.states.len() <= KEPT_MAX + THREADS + 1, "{}", inner.states.len());
+        assert!(inner.states.len() <= OUTCOMES_MAX + THREADS + 1, "{}", inner.states.len());
         assert!(
-            inner.nonces.len() <= inner.states.len() && inner.states.contains_key(&(KEPT_MAX as u64 + 500))
+            inner.nonces.len() <= inner.states.len() && inner.states.contains_key(&(OUTCOMES_MAX as u64 + 500))
         );
     }
 

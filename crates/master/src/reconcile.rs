@@ -22,7 +22,7 @@ use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::archive::archive_file;
 use evenkeel_region::layout;
 
-use super::change_intent::Intents;
+use super::change_intent::ChangeIntents;
 use super::meta::{MetaChange, MetaTable, TableState};
 use super::{Table, descriptors, orphans};
 
@@ -40,14 +40,14 @@ pub fn reconcile(
     fs: &dyn FileSystem,
     root: &Path,
     meta: &MetaTable,
-    meta_is_whole: bool,
+    meta_is_complete: bool,
 ) -> Result<BTreeMap<TableName, Table>> {
     let mut tables = BTreeMap::new();
     let regions: HashSet<String> =
         meta.regions(None)?.iter().map(|region| region.info.encoded_name().to_owned()).collect();
     for (name, state) in meta.table_states()? {
         let dir = layout::table_dir(root, &name);
-        let settled = descriptors::settle(fs, &dir, |region| regions.contains(region));
+        let settled = descriptors::commit_pending(fs, &dir, |region| regions.contains(region));
         let descriptor = settled.and_then(|()| descriptors::read(fs, &dir));
         // Complete a change of state that had begun.
         let state = match state {
@@ -57,12 +57,12 @@ pub fn reconcile(
         };
         tables.insert(name.clone(), table_of(fs, &dir, &name, descriptor, state)?);
     }
-    settle(meta, &tables)?;
-    if !meta_is_whole {
+    write_table_states(meta, &tables)?;
+    if !meta_is_complete {
         tracing::error!("a log was damaged: directories that hbase:meta does not list are not archived");
     }
     for (name, dir) in table_dirs(fs, root)?.into_iter().filter(|(name, _)| !name.is_meta()) {
-        Reconciler { fs, root, meta, name, dir, is_certain: meta_is_whole }.run(&mut tables)?;
+        Reconciler { fs, root, meta, name, dir, meta_is_complete }.run(&mut tables)?;
     }
     Ok(tables)
 }
@@ -102,7 +102,7 @@ fn descriptor_of_dirs(fs: &dyn FileSystem, dir: &Path, name: &TableName) -> Resu
 }
 
 /// Writes the table states that [`reconcile`] decided to hbase:meta.
-fn settle(meta: &MetaTable, tables: &BTreeMap<TableName, Table>) -> Result<()> {
+fn write_table_states(meta: &MetaTable, tables: &BTreeMap<TableName, Table>) -> Result<()> {
     let told = meta.table_states()?;
     let differs = |name: &TableName, state: &TableState| {
         tables.get(name).filter(|t| t.state != *state).map(|t| t.state)
@@ -129,14 +129,14 @@ struct Reconciler<'a> {
     name: TableName,
     dir: PathBuf,
     /// True if hbase:meta holds every row that was written to it.
-    is_certain: bool,
+    meta_is_complete: bool,
 }
 
 impl Reconciler<'_> {
     fn run(&self, tables: &mut BTreeMap<TableName, Table>) -> Result<()> {
-        let intents = Intents::read(self.fs, &self.dir)?;
+        let intents = ChangeIntents::read(self.fs, &self.dir)?;
         if !tables.contains_key(&self.name) {
-            if self.is_explained(&intents)? {
+            if self.is_interrupted_change(&intents)? {
                 return self.archive_table();
             }
             tables.insert(self.name.clone(), self.adopt_table()?);
@@ -146,18 +146,18 @@ impl Reconciler<'_> {
         for region in region_dirs(self.fs, &self.dir)? {
             self.reconcile_families(table, &region, &intents)?;
         }
-        if self.is_certain { intents.forget(self.fs) } else { Ok(()) }
+        if self.meta_is_complete { intents.remove(self.fs) } else { Ok(()) }
     }
 
     /// Returns true if an interrupted change explains why hbase:meta does not list this table:
     /// intent records name each of its regions.
-    fn is_explained(&self, intents: &Intents) -> Result<bool> {
+    fn is_interrupted_change(&self, intents: &ChangeIntents) -> Result<bool> {
         let regions = region_dirs(self.fs, &self.dir)?;
         Ok(regions.iter().all(|region| intents.regions.contains(region.name())))
     }
 
     fn archive_table(&self) -> Result<()> {
-        let (table, archived) = (&self.name, self.is_certain);
+        let (table, archived) = (&self.name, self.meta_is_complete);
         tracing::warn!(%table, archived, "not in hbase:meta: left by an interrupted change");
         if archived { archive_table(self.fs, self.root, table) } else { Ok(()) }
     }
@@ -171,7 +171,7 @@ impl Reconciler<'_> {
         Ok(table)
     }
 
-    fn reconcile_regions(&self, intents: &Intents) -> Result<()> {
+    fn reconcile_regions(&self, intents: &ChangeIntents) -> Result<()> {
         let known = self.meta.regions(Some(&self.name))?;
         let mut names: HashSet<&str> = HashSet::new();
         for region in &known {
@@ -181,7 +181,7 @@ impl Reconciler<'_> {
         let unknown = region_dirs(self.fs, &self.dir)?.into_iter().filter(|dir| !names.contains(dir.name()));
         let (explained, orphans): (Vec<_>, Vec<_>) =
             unknown.partition(|dir| intents.regions.contains(dir.name()));
-        for region in explained.iter().filter(|_| self.is_certain) {
+        for region in explained.iter().filter(|_| self.meta_is_complete) {
             tracing::warn!(table = %self.name, region = region.name(), "region left by an interrupted change; archived");
             let archive = layout::archive_table_dir(self.root, &self.name).join(region.name());
             archive_region_dir(self.fs, &region.path, &archive)?;
@@ -191,22 +191,22 @@ impl Reconciler<'_> {
         }
         let mut live: Vec<_> =
             known.iter().map(|region| region.info.clone()).filter(|info| !info.is_split_parent()).collect();
-        let adopted = orphans::adopt(self.fs, self.root, &self.name, orphans, &live, self.is_certain)?;
+        let adopted = orphans::adopt(self.fs, self.root, &self.name, orphans, &live, self.meta_is_complete)?;
         if !adopted.is_empty() {
             live.extend(adopted.iter().cloned());
-            orphans::name_holes(&self.name, &live);
+            orphans::log_holes(&self.name, &live);
         }
         self.meta.commit(adopted.into_iter().map(|info| MetaChange::Put(info, "CLOSED")).collect())
     }
 
-    fn reconcile_families(&self, table: &Table, region: &FileStatus, intents: &Intents) -> Result<()> {
+    fn reconcile_families(&self, table: &Table, region: &FileStatus, intents: &ChangeIntents) -> Result<()> {
         for family in family_dirs(self.fs, &region.path)? {
             if table.descriptor.family(family.name().as_bytes()).is_some() {
                 continue;
             }
             let (name, region) = (&self.name, region.name());
             let below = Path::new(region).join(family.name());
-            if self.is_certain && intents.families.contains(family.name()) {
+            if self.meta_is_complete && intents.families.contains(family.name()) {
                 tracing::warn!(table = %name, region, family = family.name(), "family left by an interrupted change; archived");
                 archive_files(
                     self.fs,

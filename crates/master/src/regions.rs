@@ -16,7 +16,7 @@ use crate::{Table, descriptors, reconcile};
 use evenkeel_regionserver::RegionServer;
 
 /// Threads that open regions at start; each mostly waits for the disk.
-const OPENERS: usize = 4;
+const OPEN_THREADS: usize = 4;
 
 /// Opens hbase:meta, and creates it in a new root directory.
 ///
@@ -68,7 +68,7 @@ pub fn open_namespace(
     let region = Region::open(Arc::clone(env), info.clone(), Arc::clone(&descriptor))?;
     let opened = MetaChange::Opened(info, env.server.clone(), region.open_seq_num());
     meta.commit(vec![opened, MetaChange::State(name.clone(), TableState::Enabled)])?;
-    intent.forget(fs);
+    intent.remove(fs);
     tables.insert(name, Table { descriptor, state: TableState::Enabled });
     Ok(region)
 }
@@ -111,16 +111,16 @@ pub fn open_all(
     std::thread::scope(|scope| {
         let open = || {
             for (info, descriptor) in &receiver {
-                let change = open_or_leave(env, info, descriptor, regionserver);
+                let change = try_open(env, info, descriptor, regionserver);
                 changes.lock().push(change);
             }
         };
-        (0..OPENERS).try_for_each(|at| spawn_scoped(scope, format!("open-region-{at}"), open).map(drop))
+        (0..OPEN_THREADS).try_for_each(|at| spawn_scoped(scope, format!("open-region-{at}"), open).map(drop))
     })?;
     meta.commit(changes.into_inner())
 }
 
-fn open_or_leave(
+fn try_open(
     env: &Arc<RegionEnv>,
     info: RegionInfo,
     descriptor: Arc<TableDescriptor>,

@@ -81,8 +81,8 @@ impl Master {
         let mut changes = vec![MetaChange::SplitParent(info.clone(), vec![a, b])];
         changes.extend(daughters.changes());
         self.parts.meta.commit(changes)?;
-        closed.give_up();
-        prepared.keep();
+        closed.commit();
+        prepared.commit();
         tracing::info!(region = %info.name_text(), row = %row.escape_ascii(), "region split");
         self.compact_references(&daughters.serve());
         Ok(Vec::new())
@@ -171,8 +171,8 @@ impl Master {
         changes.push(MetaChange::MergeParents(merged, infos.into_iter().chain(ancestors).collect()));
         changes.extend(opened.changes());
         self.parts.meta.commit(changes)?;
-        closed.give_up();
-        prepared.keep();
+        closed.commit();
+        prepared.commit();
         tracing::info!(%table, parents = parents.len(), "regions merged");
         self.compact_references(&opened.serve());
         Ok(Vec::new())
@@ -261,7 +261,7 @@ impl Master {
         let closed = self.close_regions(std::iter::once(region.info()))?;
         let opened = self.open_regions(&table.descriptor, vec![region.info().clone()])?;
         self.parts.meta.commit(opened.changes())?;
-        closed.give_up();
+        closed.commit();
         drop(opened.serve());
         Ok(())
     }
@@ -280,7 +280,7 @@ impl Master {
         let closed = self.close_regions(std::iter::once(region.info()))?;
         self.parts.meta.commit(vec![MetaChange::Put(region.info().clone(), "CLOSED")])?;
         self.assignment.set_unassigned(region.info(), true);
-        closed.give_up();
+        closed.commit();
         Ok(())
     }
 
@@ -316,7 +316,7 @@ impl Master {
     }
 
     /// Returns the number of served regions of a table.
-    pub(super) fn served(&self, table: &TableName) -> usize {
+    pub(super) fn served_region_count(&self, table: &TableName) -> usize {
         self.parts.regionserver.regions().of_table(table).len()
     }
 }

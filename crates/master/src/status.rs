@@ -52,7 +52,7 @@ impl Master {
         let count = |table: &TableName| {
             let regions = self.parts.meta.regions(Some(table))?;
             let split = length::must_u32(regions.iter().filter(|r| r.info.is_split_parent()).count());
-            let open = length::must_u32(self.served(table));
+            let open = length::must_u32(self.served_region_count(table));
             let total = length::must_u32(regions.len());
             let counts = pb::RegionStatesCount {
                 open_regions: open,

@@ -40,7 +40,7 @@ impl Master {
         self.procedures.submit("CreateTableProcedure", nonce, Some(&name), move || {
             let _lock = master.lock_table(table.name())?;
             let _namespace = master.namespace_lock.read();
-            master.parts.namespaces.settle()?;
+            master.parts.namespaces.revert_failed_writes()?;
             master.parts.namespaces.get(table.name().namespace())?;
             master.check_absent(table.name())?;
             master.create_now(Arc::new(table), &splits)
@@ -66,10 +66,10 @@ impl Master {
         let mut changes = regions.changes();
         changes.push(MetaChange::State(table.name().clone(), TableState::Enabled));
         self.parts.meta.commit(changes)?;
-        prepared.keep().into_iter().for_each(|intent| intent.forget(self.fs()));
+        prepared.commit().into_iter().for_each(|intent| intent.remove(self.fs()));
         let regions = regions.serve();
         tracing::info!(table = %table.name(), regions = regions.len(), "table created");
-        self.remember(table, TableState::Enabled);
+        self.store_table(table, TableState::Enabled);
         Ok(Vec::new())
     }
 
@@ -97,7 +97,7 @@ impl Master {
             master.mirror_state(&name, None);
             master.forget_blocks(&name);
             let gone = name.clone();
-            master.do_or_later(&name, "files of a deleted table are archived", move |master| {
+            master.run_or_defer(&name, "files of a deleted table are archived", move |master| {
                 reconcile::archive_table(master.fs(), master.root(), &gone)
             });
             tracing::info!(table = %name, "table deleted");
@@ -166,11 +166,11 @@ impl Master {
         let disabled = self.disable_regions(name);
         if disabled.is_err() {
             let name = name.clone();
-            self.do_or_later(&name.clone(), "a table that could not be disabled is enabled", move |master| {
+            self.run_or_defer(&name.clone(), "a table that could not be disabled is enabled", move |master| {
                 master.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Enabled)])
             });
         }
-        disabled.map(|()| self.remember(Arc::clone(&table.descriptor), TableState::Disabled))
+        disabled.map(|()| self.store_table(Arc::clone(&table.descriptor), TableState::Disabled))
     }
 
     fn disable_regions(&self, name: &TableName) -> Result<()> {
@@ -180,7 +180,7 @@ impl Master {
         let mut changes: Vec<_> = regions.into_iter().map(|r| MetaChange::Put(r, "CLOSED")).collect();
         changes.push(MetaChange::State(name.clone(), TableState::Disabled));
         self.parts.meta.commit(changes)?;
-        closed.give_up();
+        closed.commit();
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Master {
             changes.push(MetaChange::State(name.clone(), TableState::Enabled));
             master.parts.meta.commit(changes)?;
             let regions = regions.serve();
-            master.remember(table.descriptor, TableState::Enabled);
+            master.store_table(table.descriptor, TableState::Enabled);
             master.compact_references(&regions);
             tracing::info!(table = %name, "table enabled");
             Ok(Vec::new())
@@ -250,9 +250,9 @@ impl Master {
         changes.extend(regions.changes());
         changes.push(MetaChange::State(name.clone(), TableState::Enabled));
         self.parts.meta.commit(changes)?;
-        let intent = prepared.keep();
+        let intent = prepared.commit();
         drop(regions.serve());
-        self.remember(Arc::clone(&table.descriptor), TableState::Enabled);
+        self.store_table(Arc::clone(&table.descriptor), TableState::Enabled);
         self.archive_replaced(name, before, intent);
         tracing::info!(table = %name, preserve_splits, "table truncated");
         Ok(Vec::new())
@@ -266,10 +266,10 @@ impl Master {
         gone: Vec<MetaRegion>,
         mut intent: Option<ChangeIntent>,
     ) {
-        self.do_or_later(table, "files of regions that were replaced are archived", move |master| {
+        self.run_or_defer(table, "files of regions that were replaced are archived", move |master| {
             let (fs, root) = (master.fs(), master.root());
             with_merge_parents(&gone).try_for_each(|info| reconcile::archive_region(fs, root, info))?;
-            intent.take().into_iter().for_each(|intent| intent.forget(fs));
+            intent.take().into_iter().for_each(|intent| intent.remove(fs));
             Ok(())
         });
     }

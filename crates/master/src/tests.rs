@@ -18,7 +18,7 @@ use evenkeel_common::clock::{self, Clock, ManualClock};
 use evenkeel_common::{
     CellBuffer, ColumnFamilyDescriptor, Configuration, KeyValue, ServerName, TableDescriptor,
 };
-use evenkeel_fs::{Fault, FaultyFileSystem, Gate, Keep, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, SurvivingData, MemoryFileSystem, Op};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
@@ -111,7 +111,7 @@ impl Cluster {
         let namespace_region = regions::open_namespace(&env, &meta, &mut tables).expect("opens");
         let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&clock));
         namespaces.ensure_built_in().expect("there");
-        namespaces.ensure_those_of(tables.keys()).expect("there");
+        namespaces.ensure_namespaces_of(tables.keys()).expect("there");
         let background = Background::start(&BackgroundConfig::default()).expect("threads");
         let connection = EmbeddedConnection::new(ClusterView::default());
         let regionserver = RegionServer::new(RegionServerParts {
@@ -214,7 +214,7 @@ impl Cluster {
         self.fs.cut_power_after(0);
         self.end();
         self.fs.clear();
-        self.memory.crash(Keep::Flushed);
+        self.memory.crash(SurvivingData::Flushed);
     }
 
     fn end(&mut self) {
@@ -554,7 +554,7 @@ fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
         region.flush().expect("flushed");
     }
     // The daughters' compactions begin once the scanners are open.
-    let gate = Gate::new();
+    let gate = Latch::new();
     cluster.fs.inject(Fault::on(Op::Create, "/.tmp/f").always().waits_for(&gate));
     cluster.run(split).expect("split");
     let daughters = cluster.regions();

@@ -83,7 +83,7 @@ impl Reasons for Readiness {
 impl Served {
     fn obstacles(&self) -> Vec<String> {
         let logs = [("the log of user tables", &self.wals.user), ("the log of hbase:meta", &self.wals.meta)];
-        let refused = logs.into_iter().filter_map(|(what, log)| Some((what, log.obstacle()?)));
+        let refused = logs.into_iter().filter_map(|(what, log)| Some((what, log.write_failure()?)));
         let mut lines: Vec<String> =
             refused.map(|(what, why)| format!("writes are refused: {what}: {why}")).collect();
         let unfinished = (self.unfinished)();

@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_info_server::LogLevels;
-use evenkeel_region::region::{ChangedConfig, RegionConfig};
+use evenkeel_region::region::{DynamicConfig, RegionConfig};
 use evenkeel_region::store::StoreConfig;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::background::BackgroundConfig;
@@ -55,7 +55,7 @@ const SLOW_KEYS: [&str; 5] = [
 pub struct RuntimeSettings {
     source: ConfigurationSource,
     log_levels: Arc<dyn LogLevels>,
-    regions: Arc<ChangedConfig>,
+    regions: Arc<DynamicConfig>,
     server: OnceLock<Weak<RegionServer>>,
     /// The settings in force: those of the start, with all changes.
     current: Mutex<Configuration>,

@@ -72,7 +72,7 @@ fn delete_replaced(fs: &dyn FileSystem, table_dir: &Path, sequence: u64) -> Resu
 ///
 /// # Errors
 /// `IOException` from the file system.
-pub fn prepare(
+pub fn write_pending(
     fs: &dyn FileSystem,
     table_dir: &Path,
     table: &TableDescriptor,
@@ -87,7 +87,7 @@ pub fn prepare(
 ///
 /// # Errors
 /// `IOException` from the file system; the next call continues.
-pub fn settle(fs: &dyn FileSystem, table_dir: &Path, is_known: impl Fn(&str) -> bool) -> Result<()> {
+pub fn commit_pending(fs: &dyn FileSystem, table_dir: &Path, is_known: impl Fn(&str) -> bool) -> Result<()> {
     let pending = pending(fs, table_dir)?;
     if let Some((_, path)) = pending.iter().find(|(region, _)| is_known(region)) {
         write(fs, table_dir, &read_file(fs, path)?)?;
@@ -191,16 +191,16 @@ mod tests {
         let old = TableDescriptor::new(name).with_family(meta_family("a"));
         let new = old.clone().with_family(meta_family("b"));
         write(&fs, dir, &old).expect("written");
-        prepare(&fs, dir, &new, &region).expect("written");
-        settle(&fs, dir, |_| false).expect("dropped");
-        settle(&fs, dir, |_| true).expect("nothing to do");
+        write_pending(&fs, dir, &new, &region).expect("written");
+        commit_pending(&fs, dir, |_| false).expect("dropped");
+        commit_pending(&fs, dir, |_| true).expect("nothing to do");
         assert_eq!(read(&fs, dir).expect("readable"), Some(old.clone()));
-        prepare(&fs, dir, &new, &region).expect("written");
-        settle(&fs, dir, |known| known == region.encoded_name()).expect("settled");
+        write_pending(&fs, dir, &new, &region).expect("written");
+        commit_pending(&fs, dir, |known| known == region.encoded_name()).expect("settled");
         assert_eq!(read(&fs, dir).expect("readable"), Some(new.clone()));
-        prepare(&fs, dir, &new, &region).expect("written");
+        write_pending(&fs, dir, &new, &region).expect("written");
         write(&fs, dir, &old).expect("a later change");
-        settle(&fs, dir, |_| true).expect("nothing to do");
+        commit_pending(&fs, dir, |_| true).expect("nothing to do");
         assert_eq!(read(&fs, dir).expect("readable"), Some(old));
     }
 

@@ -29,7 +29,7 @@ pub fn link_to(table: &TableName, region: &str, file: &str) -> HFileLink {
 }
 
 /// Returns where a link's file may be, below the root directory, in lookup order.
-fn candidates(root: &Path, link: &HFileLink, family: &str) -> [PathBuf; 4] {
+fn locations(root: &Path, link: &HFileLink, family: &str) -> [PathBuf; 4] {
     ["data", ".tmp/data", "mobdir/data", "archive/data"].map(|dir| {
         let region = root.join(dir).join(&link.namespace).join(&link.table).join(&link.region);
         region.join(family).join(&link.hfile)
@@ -42,7 +42,7 @@ fn candidates(root: &Path, link: &HFileLink, family: &str) -> [PathBuf; 4] {
 /// `FileNotFoundException`, and `IOException` from the file system.
 pub fn resolve(fs: &dyn FileSystem, root: &Path, link: &HFileLink, family: &str) -> Result<FileStatus> {
     // Twice, because the file may move to the archive during the lookup.
-    let twice = || candidates(root, link, family).into_iter();
+    let twice = || locations(root, link, family).into_iter();
     for path in twice().chain(twice()) {
         match fs.status(&path) {
             Ok(status) if !status.is_dir => return Ok(status),
@@ -114,7 +114,7 @@ pub fn back_references_dir(file: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// `IOException` from the file system.
-pub fn is_alive(fs: &dyn FileSystem, root: &Path, back_reference: &Path) -> Result<bool> {
+pub fn is_referenced(fs: &dyn FileSystem, root: &Path, back_reference: &Path) -> Result<bool> {
     let Some((link, family, table, region)) = parse_back_reference(root, back_reference) else {
         return Ok(false);
     };
@@ -131,14 +131,14 @@ pub fn is_alive(fs: &dyn FileSystem, root: &Path, back_reference: &Path) -> Resu
 
 fn has_reference_to(fs: &dyn FileSystem, family_dir: &Path, name: &str) -> Result<bool> {
     match fs.list(family_dir) {
-        Ok(files) => Ok(files.iter().any(|file| is_made_of(file.name(), name))),
+        Ok(files) => Ok(files.iter().any(|file| is_reference_to(file.name(), name))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Returns true if a file is a reference to the link `name`.
-fn is_made_of(file: &str, name: &str) -> bool {
+fn is_reference_to(file: &str, name: &str) -> bool {
     file.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
 }
 
@@ -193,13 +193,13 @@ mod tests {
         let link = link_to(&table("t"), "aa11", "00ff");
         create(&fs, root, &family_dir, (&table("ns:clone"), "bb22"), &link).expect("made");
         let back = root.join("archive/data/default/t/aa11/f/.links-00ff/bb22.ns=clone");
-        assert!(fs.exists(&back).expect("looked") && is_alive(&fs, root, &back).expect("looked"));
+        assert!(fs.exists(&back).expect("looked") && is_referenced(&fs, root, &back).expect("looked"));
         let made_of_it = family_dir.join(format!("{}.cc33", link.name()));
         fs.rename(&family_dir.join(link.name()), &made_of_it).expect("renamed");
-        assert!(is_alive(&fs, root, &back).expect("looked"), "a reference goes through the link");
+        assert!(is_referenced(&fs, root, &back).expect("looked"), "a reference goes through the link");
         fs.delete(&made_of_it).expect("deleted");
-        assert!(!is_alive(&fs, root, &back).expect("looked"));
-        assert!(!is_alive(&fs, root, &back.with_file_name("nonsense")).expect("looked"));
+        assert!(!is_referenced(&fs, root, &back).expect("looked"));
+        assert!(!is_referenced(&fs, root, &back.with_file_name("nonsense")).expect("looked"));
     }
 
     #[test]

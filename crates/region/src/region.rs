@@ -90,7 +90,7 @@ pub use self::read::RowReader;
 pub use self::region_scanner::RegionScanner;
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
-pub use self::write::Tried;
+pub use self::write::TryWriteResult;
 use crate::memstore::MemStoreSize;
 use crate::metrics::{StoreMetrics, TableMetrics};
 use crate::store::{Store, StoreConfig, StoreEnv};
@@ -109,12 +109,12 @@ pub struct RegionConfig {
     /// makes; 0 for no limit.
     pub cell_bytes_max: usize,
     /// Limits changed while the server runs. Clones share it.
-    pub changed: Arc<ChangedConfig>,
+    pub changed: Arc<DynamicConfig>,
 }
 
 /// Limits of regions and stores changed while the server runs. They override the initial ones.
 #[derive(Debug, Default)]
-pub struct ChangedConfig {
+pub struct DynamicConfig {
     /// Overrides [`RegionConfig::flush_bytes`]; 0 if unchanged.
     flush_bytes: AtomicU64,
     /// Overrides [`RegionConfig::block_multiplier`]; 0 if unchanged.
@@ -123,7 +123,7 @@ pub struct ChangedConfig {
     stores: ArcSwapOption<StoreConfig>,
 }
 
-impl ChangedConfig {
+impl DynamicConfig {
     /// Changes the limits of all regions that share this. [`Region::apply_changed_config`] applies
     /// `stores` to the stores of an open region.
     pub fn set(&self, region: &RegionConfig, stores: StoreConfig) {
@@ -271,7 +271,7 @@ pub struct Region {
     open_seq_num: AtomicU64,
     max_flushed_seq_id: AtomicU64,
     /// The first flush is requested this many bytes below the flush size; 0 after that flush.
-    first_flush_lead: AtomicU64,
+    first_flush_jitter_bytes: AtomicU64,
     /// The time of the oldest edit that no flush has taken; `i64::MAX` for none. Set under the
     /// updates lock.
     oldest_edit_ms: AtomicI64,
@@ -372,7 +372,7 @@ impl Region {
     /// would all reach the limit at the same moment again and again.
     pub fn needs_flush(&self) -> bool {
         self.memstore_size().heap_bytes
-            >= self.flush_bytes().saturating_sub(self.first_flush_lead.load(Ordering::Relaxed))
+            >= self.flush_bytes().saturating_sub(self.first_flush_jitter_bytes.load(Ordering::Relaxed))
     }
 
     /// Returns how close the region is to a limit on writes: 0 is far from any limit, 1 is at one.

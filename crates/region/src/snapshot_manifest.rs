@@ -22,7 +22,7 @@ const REFERENCE_BYTES_MAX: u64 = 64 << 10;
 /// # Errors
 /// `FileNotFoundException` for a file in none of its locations, `CorruptedSnapshotException` for a
 /// reference that cannot be read.
-pub fn of_region(
+pub fn build(
     fs: &dyn FileSystem,
     root: &Path,
     info: &RegionInfo,
@@ -46,13 +46,13 @@ fn entry(
 ) -> Result<StoreFile> {
     let (reference, status) = match StoreFileName::parse(name) {
         Some(StoreFileName::Reference { target, region: parent }) => {
-            let own = behind(fs, root, (region.table(), region.encoded_name()), family, name)?;
+            let own = resolve_data_file(fs, root, (region.table(), region.encoded_name()), family, name)?;
             let bytes = fs.read_all(&own.path, REFERENCE_BYTES_MAX)?;
             let reference: pb::Reference =
                 evenkeel_protocol::from_magic(&bytes).map_err(|e| corrupted(format!("{name}: {e}")))?;
-            (Some(reference), behind(fs, root, (region.table(), &parent), family, &target)?)
+            (Some(reference), resolve_data_file(fs, root, (region.table(), &parent), family, &target)?)
         }
-        _ => (None, behind(fs, root, (region.table(), region.encoded_name()), family, name)?),
+        _ => (None, resolve_data_file(fs, root, (region.table(), region.encoded_name()), family, name)?),
     };
     Ok(StoreFile { name: name.to_owned(), reference, file_size: Some(status.len) })
 }
@@ -87,7 +87,7 @@ fn verify_file(
         Some(_) => (info.encoded_name().to_owned(), file.name.clone()),
         None => return Err(corrupted(format!("{} is no store file", file.name))),
     };
-    let found = behind(fs, root, (info.table(), &region), family, &target)
+    let found = resolve_data_file(fs, root, (info.table(), &region), family, &target)
         .map_err(|e| corrupted(format!("Can't find hfile: {}: {e}", file.name)))?;
     match file.file_size {
         Some(expected) if expected != found.len => Err(corrupted(format!(
@@ -99,7 +99,7 @@ fn verify_file(
 }
 
 /// Returns the file with the data for a name in a region.
-fn behind(
+fn resolve_data_file(
     fs: &dyn FileSystem,
     root: &Path,
     (table, region): (&TableName, &str),

@@ -157,7 +157,7 @@ pub struct Store {
     flushed: Mutex<Vec<PathBuf>>,
     /// Outputs of failed flushes and compactions that could not be removed. In each list, the file
     /// to remove first is last.
-    leftovers: Mutex<Vec<Vec<PathBuf>>>,
+    undeleted_outputs: Mutex<Vec<Vec<PathBuf>>>,
     /// Files that were compacted away and may still be read.
     replaced: Mutex<Vec<Arc<StoreFile>>>,
     /// True if compactions must stop at their next step.
@@ -199,7 +199,7 @@ impl Store {
             in_memory: in_memory_flush::InMemoryFlushState::new(in_memory),
             compacting: Arc::default(),
             flushed: Mutex::default(),
-            leftovers: Mutex::default(),
+            undeleted_outputs: Mutex::default(),
             replaced: Mutex::default(),
             cancelled: AtomicBool::new(false),
             progress: load::CompactionProgress::default(),
@@ -273,8 +273,8 @@ impl Store {
 
     /// Hides an added cell with this key and sequence id permanently, because its write failed
     /// later.
-    pub fn take_back(&self, cell: &CellRef<'_>) {
-        self.state.load().segments().for_each(|segment| segment.take_back(cell));
+    pub fn hide_failed_cell(&self, cell: &CellRef<'_>) {
+        self.state.load().segments().for_each(|segment| segment.hide(cell));
     }
 
     /// Returns the segments and files for a new reader.
@@ -401,7 +401,7 @@ impl Store {
         if state.files.len() <= blocking {
             return 0.0;
         }
-        self.piled_files(&state.files).saturating_sub(blocking) as f64 / blocking as f64
+        self.files_per_read(&state.files).saturating_sub(blocking) as f64 / blocking as f64
     }
 
     /// Closes the store: archives compacted files, and evicts its blocks if `evict`. Files that

@@ -38,7 +38,7 @@ use evenkeel_master::meta::{MetaTable, TableState};
 use evenkeel_master::metrics::MasterSource;
 use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::service::MasterService;
-use evenkeel_master::{Master, MasterParts, Table, descriptors, mirrored, reconcile, recovery, regions};
+use evenkeel_master::{Master, MasterParts, Table, descriptors, to_mirror_state, reconcile, recovery, regions};
 use evenkeel_metrics::{Record, Registry};
 use evenkeel_process::info::{InfoParts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
@@ -96,10 +96,10 @@ pub(crate) fn start(
     begins("starting to answer");
     let parts = (&storage, &recovery, &identity, (&master, &regionserver));
     let serving = serve(&process, parts, (ports, &info), log_levels)?;
-    master.tidy_up()?;
+    master.start_background_recovery()?;
     master.ensure_slow_log_table()?;
     let of_master = Arc::downgrade(&master);
-    let unfinished = move || of_master.upgrade().map(|master| master.unfinished()).unwrap_or_default();
+    let unfinished = move || of_master.upgrade().map(|master| master.pending_problems()).unwrap_or_default();
     process.readiness.serves(&storage.wals, unfinished);
     Ok(Standalone {
         readiness: process.readiness,
@@ -192,7 +192,7 @@ fn reconcile_tables(
     let namespace_region = regions::open_namespace(&storage.user_env, &meta.table, &mut tables)?;
     let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&process.clock));
     namespaces.ensure_built_in()?;
-    namespaces.ensure_those_of(tables.keys())?;
+    namespaces.ensure_namespaces_of(tables.keys())?;
     Ok(Catalog { meta, namespace_region, namespaces, tables })
 }
 
@@ -300,7 +300,7 @@ fn make_znodes(
     tables: &BTreeMap<TableName, Table>,
     namespaces: &NamespaceTable,
 ) -> Result<Arc<Znodes>> {
-    let tree = ZnodeTree::with_clock(Arc::clone(&process.clock)).within(process.settings.memory.zookeeper);
+    let tree = ZnodeTree::with_clock(Arc::clone(&process.clock)).with_memory_limit(process.settings.memory.zookeeper);
     let paths = ZnodePaths::from_configuration(&process.conf).map_err(bad)?;
     let master = &identity.master_name;
     let znodes = Arc::new(Znodes::new(Arc::new(tree), paths, &format!("master:{}", master.port)));
@@ -310,7 +310,7 @@ fn make_znodes(
     znodes.set_master(Some((master, identity.master_info_port.into()))).map_err(bad)?;
     znodes.set_meta_region_server(Some(&identity.name)).map_err(bad)?;
     for (name, table) in tables {
-        znodes.set_table_state(name, Some(mirrored(table.state))).map_err(bad)?;
+        znodes.set_table_state(name, Some(to_mirror_state(table.state))).map_err(bad)?;
     }
     for namespace in namespaces.list()? {
         znodes.set_namespace(&String::from_utf8_lossy(&namespace.name), &namespace).map_err(bad)?;

@@ -249,7 +249,7 @@ struct Shared {
     /// The WAL's thread waits here for work.
     work: Condvar,
     /// Appends wait here for free capacity in the queue.
-    space: Condvar,
+    capacity_freed: Condvar,
     /// Owned by the thread that set `Queue::writing`.
     output: Mutex<Output>,
     archiver: Archiver,
@@ -270,7 +270,7 @@ enum WhenFull {
 
 /// The longest time that an entry stays in memory if no thread waits for it, and the interval of
 /// checks of a file's age.
-const TICK: Duration = Duration::from_millis(500);
+const CHECK_PERIOD: Duration = Duration::from_millis(500);
 
 /// The most memory that a thread keeps for encoding entries.
 const ENTRY_BYTES_KEPT: usize = 256 << 10;
@@ -302,7 +302,7 @@ impl Wal {
             is_remote,
             queue: Mutex::new(Queue::default()),
             work: Condvar::new(),
-            space: Condvar::new(),
+            capacity_freed: Condvar::new(),
             output: Mutex::new(output),
             archiver,
             listener,
@@ -464,7 +464,7 @@ impl Wal {
     /// # Errors
     /// `IOException` if no new file can be created; the old one stays in use if possible.
     pub fn roll(&self) -> Result<()> {
-        if !self.shared.archiver.takes_another() {
+        if !self.shared.archiver.can_close_another() {
             self.shared.archiver.wait();
         }
         let (tell, told) = crossbeam_channel::bounded(1);
@@ -546,7 +546,7 @@ impl Wal {
     /// Returns why no write can be logged at present, in one line; `None` if writes can be logged.
     /// Either the log has failed, or no file could be written at an attempt in the last 30 s. Only
     /// the next write tries again, so an older result is not reported.
-    pub fn obstacle(&self) -> Option<String> {
+    pub fn write_failure(&self) -> Option<String> {
         let queue = self.shared.queue.lock();
         let is_new = |at: Instant| clock::monotonic().saturating_duration_since(at) < OBSTACLE_AGE_MAX;
         match queue.failure() {
@@ -654,14 +654,14 @@ impl Shared {
         if when_full == WhenFull::ReturnNone && queue.blocked > 0 {
             return Ok(None);
         }
-        while !queue.is_empty() && !queue.has_room(bytes, self.config.queue_bytes_max) {
+        while !queue.is_empty() && !queue.has_capacity(bytes, self.config.queue_bytes_max) {
             self.request_commit(&mut queue);
             if when_full == WhenFull::ReturnNone {
                 return Ok(None);
             }
             count(&self.counters.full_queue_waits);
             queue.blocked += 1;
-            waits::time(Cause::LogQueue, || turns::lend(|| self.space.wait(&mut queue)));
+            waits::time(Cause::LogQueue, || turns::lend(|| self.capacity_freed.wait(&mut queue)));
             queue.blocked -= 1;
             queue.check_open()?;
         }

@@ -173,7 +173,7 @@ pub struct WalReader {
     state: Option<ReadState>,
     /// The name of the entry read last; `None` if its key could not be read.
     current_name: Option<EntryName>,
-    history: resync::History,
+    history: resync::ReadHistory,
 }
 
 #[derive(Clone, Debug)]
@@ -227,7 +227,7 @@ impl WalReader {
         let compression = CompressionContext::of_header(&header, recovered_edits).map_err(unsupported)?;
         input.start_next();
         let closed = input.find_trailer()?;
-        let (path, history) = (path.to_owned(), resync::History::default());
+        let (path, history) = (path.to_owned(), resync::ReadHistory::default());
         let mut reader =
             Self { path, header, compression, input, closed, state, current_name: None, history };
         reader.note_checkpoint();

@@ -111,7 +111,7 @@ pub const GAPS_MAX: usize = 1000;
 /// `IOException` of the storage, and the errors of the callbacks. Nothing is left half done, so the
 /// split can be repeated.
 pub fn split_wal(mut options: SplitOptions<'_>) -> Result<SplitOutcome> {
-    if !end_file(&mut options)? {
+    if !recover_lease(&mut options)? {
         return Ok(SplitOutcome::default());
     }
     let mut reader = match WalReader::open(options.fs, options.wal) {
@@ -134,7 +134,7 @@ pub fn split_wal(mut options: SplitOptions<'_>) -> Result<SplitOutcome> {
 
 /// Takes the file from a writer that may still have it open: its length is final then. Returns
 /// false if it does not exist.
-fn end_file(options: &mut SplitOptions<'_>) -> Result<bool> {
+fn recover_lease(options: &mut SplitOptions<'_>) -> Result<bool> {
     let go_on = RefCell::new(&mut *options.should_continue);
     match options.fs.recover(options.wal, &|| (go_on.borrow_mut())()) {
         Ok(()) => Ok(true),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use evenkeel_fs::{Fault, FileSystem, Gate, Keep, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FileSystem, Latch, SurvivingData, MemoryFileSystem, Op};
 use evenkeel_wal::{NoListener, SyncLevel, WalConfig};
 
 #[test]
@@ -24,7 +24,7 @@ fn a_failing_write_goes_to_a_new_file() {
         fs.inject(Fault::on(op, "WALs").fails(ErrorKind::Other));
         append_synced(&wal, 2).expect("in the new file");
         append_synced(&wal, 3).expect("synced");
-        memory.crash(Keep::Flushed);
+        memory.crash(SurvivingData::Flushed);
         assert_ne!(wal.current_path(), first);
         assert_eq!(seq_ids(&read_file(&memory, &first).0), [1]);
         assert_eq!(seq_ids(&read_file(&memory, &wal.current_path()).0), [2, 3]);
@@ -58,7 +58,7 @@ fn on_other_machines_writers_do_not_wait_for_the_next_file() {
     let config = WalConfig { roll_bytes: 1000, ..WalConfig::default() };
     let wal = open_with(fs.clone(), config, Arc::new(NoListener));
     let first = wal.current_path();
-    let gate = Gate::new();
+    let gate = Latch::new();
     fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
     let written = 1..=50;
     written.clone().for_each(|seq_id| append_synced(&wal, seq_id).expect("in the long file"));
@@ -77,9 +77,9 @@ fn on_other_machines_writers_do_not_wait_for_the_next_file() {
 
 #[test]
 fn what_was_told_to_have_failed_is_not_replayed() {
-    let torn = || Fault::on(Op::Append, "WALs").tears(ErrorKind::StorageFull);
-    let whole = || Fault::on(Op::Append, "WALs").fails_after_the_work(ErrorKind::StorageFull);
-    let unflushed = || Fault::on(Op::Flush, "WALs").fails_after_the_work(ErrorKind::StorageFull);
+    let torn = || Fault::on(Op::Append, "WALs").writes_half(ErrorKind::StorageFull);
+    let whole = || Fault::on(Op::Append, "WALs").fails_after_effect(ErrorKind::StorageFull);
+    let unflushed = || Fault::on(Op::Flush, "WALs").fails_after_effect(ErrorKind::StorageFull);
     for fault in [torn, whole, unflushed] as [fn() -> Fault; 3] {
         let (memory, fs) = faulty();
         let wal = open(fs.clone());
@@ -89,7 +89,7 @@ fn what_was_told_to_have_failed_is_not_replayed() {
         fs.inject(Fault::on(Op::Create, "WALs").fails(ErrorKind::StorageFull));
         wal.sync(batch[2], SyncLevel::Flush).expect_err("neither file");
         append_synced(&wal, 5).expect("space again");
-        memory.crash(Keep::Flushed);
+        memory.crash(SurvivingData::Flushed);
         assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 5]);
     }
 }
@@ -98,11 +98,11 @@ fn what_was_told_to_have_failed_is_not_replayed() {
 fn an_entry_may_be_in_two_files_but_never_in_none() {
     let (memory, fs) = faulty();
     let wal = open(fs.clone());
-    fs.inject(Fault::on(Op::Flush, "WALs").fails_after_the_work(ErrorKind::Other));
+    fs.inject(Fault::on(Op::Flush, "WALs").fails_after_effect(ErrorKind::Other));
     fs.inject(Fault::on(Op::Truncate, "WALs").fails(ErrorKind::Unsupported));
     append_synced(&wal, 1).expect("synced");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 1]);
-    fs.inject(Fault::on(Op::Append, "WALs").tears(ErrorKind::Other));
+    fs.inject(Fault::on(Op::Append, "WALs").writes_half(ErrorKind::Other));
     append_synced(&wal, 2).expect("synced");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 1, 2], "the torn one is cut");
 }
@@ -123,10 +123,10 @@ fn a_full_disk_fails_the_sync_and_is_waited_out() {
             assert_eq!(error.kind(), evenkeel_common::ErrorKind::Io);
             assert!(error.message().contains("No space left on device"), "{error}");
         }
-        assert_eq!(wal.obstacle().as_deref(), Some("no WAL file can be written"));
+        assert_eq!(wal.write_failure().as_deref(), Some("no WAL file can be written"));
         fs.clear();
         append_synced(&wal, 6).expect("space again");
-        assert_eq!(wal.obstacle(), None);
+        assert_eq!(wal.write_failure(), None);
         wal.sync(late, SyncLevel::Flush).expect_err("it is not in the log");
         append_synced(&wal, 7).expect("synced");
         assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 6, 7]);
@@ -166,7 +166,7 @@ fn a_log_that_refuses_writes_refuses_those_that_do_not_wait() {
         let taken = wal.append(&entry(7)).expect("append");
         wal.sync(taken, SyncLevel::None).expect("on trust again");
         wal.close().expect("closed");
-        memory.crash(Keep::Flushed);
+        memory.crash(SurvivingData::Flushed);
         let kept = seq_ids(&read_dir(&memory, WAL_DIR.as_ref()));
         assert_eq!(kept, if heal_by_roll { vec![1, 7] } else { vec![1, 6, 7] });
     }
@@ -178,14 +178,14 @@ fn a_roll_after_refused_writes_cuts_what_they_left() {
     let (memory, fs) = faulty();
     let wal = open(fs.clone());
     append_synced(&wal, 1).expect("synced");
-    fs.inject(Fault::on(Op::Flush, "WALs").always().fails_after_the_work(ErrorKind::Other));
+    fs.inject(Fault::on(Op::Flush, "WALs").always().fails_after_effect(ErrorKind::Other));
     fs.inject(Fault::on(Op::Create, "WALs").always().fails(ErrorKind::Other));
     fs.inject(Fault::on(Op::Truncate, "WALs").always().fails(ErrorKind::Other));
     append_synced(&wal, 2).expect_err("neither file");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2], "it could not be cut");
     fs.clear();
     wal.roll().expect("a new file");
-    memory.crash(Keep::Flushed);
+    memory.crash(SurvivingData::Flushed);
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1]);
 }
 
@@ -234,7 +234,7 @@ fn a_disk_with_errors_refuses_writes_until_it_has_none() {
         }
         assert!((0..10).any(|_| append_synced(&wal, 5).is_ok()), "the faults have ended");
         wal.roll().expect("a new file");
-        memory.crash(Keep::Flushed);
+        memory.crash(SurvivingData::Flushed);
         assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 5], "{op:?}");
         assert!(heard.aborts.lock().is_empty());
     }
@@ -248,7 +248,7 @@ fn what_cannot_be_cut_at_once_is_cut_when_the_disk_works_again() {
     for op in [Op::Append, Op::Create, Op::Truncate] {
         let fault = Fault::on(op, "WALs").always();
         fs.inject(if op == Op::Append {
-            fault.tears(ErrorKind::Other)
+            fault.writes_half(ErrorKind::Other)
         } else {
             fault.fails(ErrorKind::Other)
         });
@@ -259,7 +259,7 @@ fn what_cannot_be_cut_at_once_is_cut_when_the_disk_works_again() {
     assert!(seq_ids(&read_file(&memory, &live_files(&memory)[0]).0).contains(&2), "half of it is there");
     fs.clear();
     append_synced(&wal, 6).expect("the disk works");
-    memory.crash(Keep::Flushed);
+    memory.crash(SurvivingData::Flushed);
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 6]);
 }
 
@@ -281,7 +281,7 @@ fn no_file_is_synced_again_after_a_failed_sync() {
         append_synced(&wal, 3).expect("synced");
         assert_ne!(wal.current_path(), first);
         wal.close().expect("nobody met the second fault");
-        memory.crash(Keep::Synced);
+        memory.crash(SurvivingData::Synced);
         assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2, 3]);
     }
 }
@@ -343,7 +343,7 @@ fn a_failed_disk_sync_is_never_acknowledged_as_one() {
         [(REGION, vec![Bytes::from_static(b"f")])],
         "so it had better be flushed"
     );
-    memory.crash(Keep::Synced);
+    memory.crash(SurvivingData::Synced);
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [2]);
 }
 
@@ -387,7 +387,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Opens the gate, however the test ends.
-struct Opened(Gate);
+struct Opened(Latch);
 
 impl Drop for Opened {
     fn drop(&mut self) {
@@ -402,7 +402,7 @@ fn a_sync_that_hangs_is_seen_while_it_does() {
         let [slow_sync, roll_on_sync] = [10, 20].map(Duration::from_millis);
         let config = WalConfig { hsync: true, inline_sync, slow_sync, roll_on_sync, ..WalConfig::default() };
         let wal = open_with(fs.clone(), config, Arc::new(NoListener));
-        let gate = Gate::new();
+        let gate = Latch::new();
         fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| append_synced(&wal, 1));
@@ -432,7 +432,7 @@ fn a_sync_that_does_not_end_fails_the_log() {
     let config = WalConfig { hsync: true, sync_timeout: Duration::from_millis(100), ..not_inline() };
     let wal = open_with(fs.clone(), config, heard.clone());
     append_synced(&wal, 1).expect("synced");
-    let gate = Gate::new();
+    let gate = Latch::new();
     fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
     let (tell, told) = mpsc::channel();
     let waits = |seq_id: u64| {
@@ -463,7 +463,7 @@ fn a_sync_that_does_not_end_fails_the_log() {
     let closed = wal.close().expect_err("not written to its end");
     assert_eq!((closed.kind(), heard.aborts.lock().len()), (evenkeel_common::ErrorKind::Timeout, 1));
     drop((opened, wal));
-    memory.crash(Keep::Flushed);
+    memory.crash(SurvivingData::Flushed);
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref()))[..2], [1, 2], "it may be there");
 }
 
@@ -474,7 +474,7 @@ fn who_has_what_was_asked_for_hears_nothing_of_a_sync_that_does_not_end() {
     let heard = Arc::new(RecordingListener::default());
     let config = WalConfig { sync_timeout: Duration::from_millis(100), ..not_inline() };
     let wal = open_with(fs.clone(), config, heard.clone());
-    let gate = Gate::new();
+    let gate = Latch::new();
     fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
     let flushed = wal.append(&entry(1)).expect("append");
     let synced = wal.append(&entry(2)).expect("append");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::*;
 use evenkeel_common::clock::ManualClock;
-use evenkeel_fs::{Fault, FileSystem, Gate, Keep, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FileSystem, Latch, SurvivingData, MemoryFileSystem, Op};
 use evenkeel_wal::{
     Compression, NoListener, SyncLevel, WakeBatch, Wal, WalCompression, WalConfig, WalEnd, WalReader,
     wake_deferred,
@@ -69,7 +69,7 @@ fn one_idle_sync_is_one_commit() {
 #[test]
 fn a_thread_may_commit_itself_but_never_waits_for_another() {
     let (memory, fs) = faulty();
-    let gate = Gate::new();
+    let gate = Latch::new();
     let wal = open_with(fs.clone(), not_inline(), Arc::new(NoListener));
     let first = wal.append(&entry(1)).expect("append");
     wal.try_sync(first, SyncLevel::Flush).expect("nobody commits").expect("synced");
@@ -88,7 +88,7 @@ fn a_thread_may_commit_itself_but_never_waits_for_another() {
 #[test]
 fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
     let (_, fs) = faulty();
-    let gate = Gate::new();
+    let gate = Latch::new();
     let wal = open_with(fs.clone(), not_inline(), Arc::new(NoListener));
     fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
     let (tell, told) = mpsc::channel();
@@ -114,7 +114,7 @@ fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
 
 #[test]
 fn acknowledged_entries_survive_the_crash_they_were_promised_to() {
-    for (level, keep) in [(SyncLevel::Flush, Keep::Flushed), (SyncLevel::Sync, Keep::Synced)] {
+    for (level, keep) in [(SyncLevel::Flush, SurvivingData::Flushed), (SyncLevel::Sync, SurvivingData::Synced)] {
         for config in [WalConfig::default(), not_inline()] {
             let fs = MemoryFileSystem::new();
             let wal = open_with(fs.clone(), config, Arc::new(NoListener));
@@ -133,7 +133,7 @@ fn hsync_makes_the_ordinary_sync_survive_the_machine() {
     let fs = MemoryFileSystem::new();
     let wal = open_with(fs.clone(), WalConfig { hsync: true, ..WalConfig::default() }, Arc::new(NoListener));
     append_synced(&wal, 1).expect("synced");
-    fs.crash(Keep::Synced);
+    fs.crash(SurvivingData::Synced);
     assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), [1]);
 }
 
@@ -147,7 +147,7 @@ fn a_sync_across_a_roll_covers_the_old_file() {
     let last = wal.append(&entry(3)).expect("append");
     wal.sync(unsynced, SyncLevel::Sync).expect("sync");
     wal.sync(last, SyncLevel::Sync).expect("sync");
-    fs.crash(Keep::Synced);
+    fs.crash(SurvivingData::Synced);
     assert_eq!(seq_ids(&read_dir(&fs, WAL_DIR.as_ref())), [1, 2, 3]);
 }
 
@@ -170,7 +170,7 @@ fn entries_that_nobody_waits_for_are_written_nonetheless() {
 #[test]
 fn appends_wait_for_room_in_the_queue() {
     let (memory, fs) = faulty();
-    let gate = Gate::new();
+    let gate = Latch::new();
     let config = WalConfig { queue_bytes_max: 1000, ..not_inline() };
     let wal = open_with(fs.clone(), config, Arc::new(NoListener));
     fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
@@ -362,13 +362,13 @@ fn one_very_slow_sync_rolls_at_once_and_what_is_acknowledged_stays() {
             let wal = open_with(fs.clone(), config, Arc::new(NoListener));
             append_synced(&wal, 1).expect("synced");
             let slow = wal.current_path();
-            fs.inject(Fault::on(op, "WALs").takes(Duration::from_millis(60)));
+            fs.inject(Fault::on(op, "WALs").delays(Duration::from_millis(60)));
             append_synced(&wal, 2).expect("slow, but sound");
             wait_for_rolls(&wal, 1);
             append_synced(&wal, 3).expect("synced");
             assert_ne!(wal.current_path(), slow);
             assert!(wal.stats().slow_syncs >= 1 && wal.stats().failures == 0);
-            memory.crash(if hsync { Keep::Synced } else { Keep::Flushed });
+            memory.crash(if hsync { SurvivingData::Synced } else { SurvivingData::Flushed });
             assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1, 2, 3], "{op:?}");
         }
     }
@@ -384,7 +384,7 @@ fn some_slow_syncs_roll_only_when_there_are_many() {
     };
     let wal = open_with(fs.clone(), config, Arc::new(NoListener));
     for (seq_id, rolls) in [(1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 2)] {
-        fs.inject(Fault::on(Op::Flush, "WALs").takes(Duration::from_millis(10)));
+        fs.inject(Fault::on(Op::Flush, "WALs").delays(Duration::from_millis(10)));
         append_synced(&wal, seq_id).expect("synced");
         wait_for_rolls(&wal, rolls);
     }
@@ -396,7 +396,7 @@ fn nobody_waits_for_the_last_sync_of_a_file_whose_entries_are_synced() {
     let (_, fs) = faulty();
     let wal = open_with(fs.clone(), WalConfig { hsync: true, ..WalConfig::default() }, Arc::new(NoListener));
     append_synced(&wal, 1).expect("synced");
-    let gate = Gate::new();
+    let gate = Latch::new();
     fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
     wal.roll().expect("rolled");
     gate.wait_for_arrival();
@@ -414,7 +414,7 @@ fn rolls_do_not_run_ahead_of_the_files_that_are_being_closed() {
     const OPEN_MAX: u64 = 8 + ROLLERS;
     let (_, fs) = faulty();
     let wal = open_with(fs.clone(), WalConfig::default(), Arc::new(NoListener));
-    let gate = Gate::new();
+    let gate = Latch::new();
     fs.inject(Fault::on(Op::Sync, "WALs").always().waits_for(&gate));
     std::thread::scope(|scope| {
         for _ in 0..ROLLERS {
@@ -545,7 +545,7 @@ fn the_file_after_one_that_is_nearly_full_is_made_ahead() {
         let (memory, fs) = faulty();
         let heard = Arc::new(RecordingListener::default());
         let wal = open_with(fs.clone(), short_files(hsync), heard.clone());
-        let gate = Gate::new();
+        let gate = Latch::new();
         fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
         let mut seq_id = fill(&wal, &memory, 0, 7000);
         assert_eq!(gate.wait_for_arrival(), "wal-archiver");
@@ -565,7 +565,7 @@ fn the_file_after_one_that_is_nearly_full_is_made_ahead() {
 
 #[test]
 fn a_file_made_ahead_that_a_crash_leaves_is_an_empty_log() {
-    let keeps = [(false, Keep::Flushed, 2), (true, Keep::Synced, 2), (false, Keep::Synced, 0)];
+    let keeps = [(false, SurvivingData::Flushed, 2), (true, SurvivingData::Synced, 2), (false, SurvivingData::Synced, 0)];
     for (hsync, keep, files) in keeps {
         let memory = MemoryFileSystem::new();
         let wal = open_with(memory.clone(), short_files(hsync), Arc::new(NoListener));
@@ -585,7 +585,7 @@ fn a_file_that_is_not_made_in_time_is_not_used() {
     for closes in [false, true] {
         let (memory, fs) = faulty();
         let wal = open_with(fs.clone(), short_files(false), Arc::new(NoListener));
-        let gate = Gate::new();
+        let gate = Latch::new();
         fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
         let mut seq_id = fill(&wal, &memory, 0, 7000);
         gate.wait_for_arrival();

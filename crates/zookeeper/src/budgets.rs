@@ -43,7 +43,7 @@ impl Drop for CountedReply {
 
 impl ConnectionBudgets {
     /// Charges bytes of an incomplete packet; returns false if the budget is exhausted.
-    pub(super) fn take_input(&self, bytes: u64) -> bool {
+    pub(super) fn charge_input(&self, bytes: u64) -> bool {
         if !self.input.take(bytes) {
             return false;
         }
@@ -55,7 +55,7 @@ impl ConnectionBudgets {
     }
 
     /// Releases the bytes.
-    pub(super) fn give_input(&self, bytes: u64) {
+    pub(super) fn release_input(&self, bytes: u64) {
         self.input.give(bytes);
         self.requests.give(bytes);
     }

@@ -21,10 +21,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::budgets::ConnectionBudgets;
 use super::four_letter_words;
-use super::ops::{self, Next};
+use super::ops::{self, ConnectionAction};
 use super::protocol::{Connect, write_connected};
 use super::server::Server;
-use super::session::{Attached, Refused};
+use super::session::{Attached, AttachError};
 use super::tree::WatcherId;
 
 /// The limit on the time until a new connection has sent its first packet.
@@ -51,7 +51,7 @@ const PROGRESS_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// Serves a connection to its end.
 pub(super) async fn serve(server: &Server, stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut wire = Wire::new(stream, server.room().clone(), server.receive_timeout());
+    let mut wire = Wire::new(stream, server.budgets().clone(), server.receive_timeout());
     let Some(first) = timeout(HANDSHAKE_MAX, first_packet(server, &mut wire)).await?? else { return Ok(()) };
     let Some(attached) = handshake(server, &mut wire, &first).await? else { return Ok(()) };
     drop(first);
@@ -97,12 +97,12 @@ async fn handshake(server: &Server, wire: &mut Wire, packet: &[u8]) -> io::Resul
             }
             written.map(|()| Some(attached))
         }
-        Err(Refused::Expired) => {
+        Err(AttachError::Expired) => {
             write_connected(&mut wire.out, 0, [0; 16], 0, connect.has_read_only);
             wire.flush(HANDSHAKE_MAX).await?;
             wire.hang_up().await.map(|()| None)
         }
-        Err(Refused::Full) => Err(io::Error::other("too many sessions")),
+        Err(AttachError::Full) => Err(io::Error::other("too many sessions")),
     }
 }
 
@@ -132,9 +132,9 @@ impl Connection<'_> {
         let mut deadline = self.deadline();
         loop {
             match self.answer_input().await? {
-                Next::Serve => {}
-                Next::Close => return self.close().await,
-                Next::Drop => return Err(invalid("a packet without header, or events lost")),
+                ConnectionAction::Serve => {}
+                ConnectionAction::Close => return self.close().await,
+                ConnectionAction::Drop => return Err(invalid("a packet without header, or events lost")),
             }
             let next_check = self.wire.next_check(deadline);
             tokio::select! {
@@ -176,11 +176,11 @@ impl Connection<'_> {
     }
 
     /// Answers every complete packet received.
-    async fn answer_input(&mut self) -> io::Result<Next> {
+    async fn answer_input(&mut self) -> io::Result<ConnectionAction> {
         while let Some(packet) = self.wire.next_packet()? {
             let next = ops::answer(self.server.tree(), self.watcher, &packet, &mut self.wire.out);
             self.server.count_packet();
-            if next != Next::Serve {
+            if next != ConnectionAction::Serve {
                 return Ok(next);
             }
             if self.wire.out.len() >= REPLY_BYTES_FLUSHED {
@@ -188,7 +188,7 @@ impl Connection<'_> {
             }
         }
         self.wire.flush(self.session_timeout()).await?;
-        Ok(Next::Serve)
+        Ok(ConnectionAction::Serve)
     }
 
     async fn send_events(&mut self) -> io::Result<()> {
@@ -266,7 +266,7 @@ impl Wire {
         let progress = self.progress.unwrap_or_else(|| Progress::begin(now, self.receive_timeout));
         self.progress = Some(progress.with(self.input.len(), now, self.receive_timeout));
         let more = (self.input.len() as u64).saturating_sub(self.held);
-        if !self.budgets.take_input(more) {
+        if !self.budgets.charge_input(more) {
             return Err(invalid("no room for a packet that has begun"));
         }
         self.held += more;
@@ -275,7 +275,7 @@ impl Wire {
 
     /// Releases the bytes charged for a packet.
     fn release(&mut self) {
-        self.budgets.give_input(std::mem::take(&mut self.held));
+        self.budgets.release_input(std::mem::take(&mut self.held));
         self.progress = None;
     }
 

@@ -19,7 +19,7 @@ const STATE_CONNECTED: i32 = 3;
 
 /// What happens to the connection after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum ConnectionAction {
     /// It continues.
     Serve,
     /// The client closed the session: nothing is sent after the reply.
@@ -29,20 +29,20 @@ pub(super) enum Next {
 }
 
 /// Answers one packet: the events due and the reply are appended to `out`.
-pub(super) fn answer(tree: &ZnodeTree, watcher: WatcherId, packet: &[u8], out: &mut Vec<u8>) -> Next {
+pub(super) fn answer(tree: &ZnodeTree, watcher: WatcherId, packet: &[u8], out: &mut Vec<u8>) -> ConnectionAction {
     let mut reader = Reader::new(packet);
-    let Ok((xid, op)) = protocol::read_header(&mut reader) else { return Next::Drop };
+    let Ok((xid, op)) = protocol::read_header(&mut reader) else { return ConnectionAction::Drop };
     let request = protocol::read_request(op, &mut reader);
     let step = tree.step(watcher, |nodes, watcher, zxid| {
         let mut body = Vec::new();
-        let view = View { nodes, watcher };
+        let view = RequestContext { nodes, watcher };
         let outcome = match &request {
             Ok(request) => view.answer(request, &mut body),
             Err(bad) => Err(*bad),
         };
         (zxid, outcome.map(|()| body))
     });
-    let Some((events, (zxid, outcome))) = step else { return Next::Drop };
+    let Some((events, (zxid, outcome))) = step else { return ConnectionAction::Drop };
     write_events(out, &events);
     frame(out, |out| {
         out.int(xid);
@@ -50,7 +50,7 @@ pub(super) fn answer(tree: &ZnodeTree, watcher: WatcherId, packet: &[u8], out: &
         out.int(outcome.as_ref().map_or_else(|bad| bad.0 as i32, |_| 0));
         out.extend(outcome.unwrap_or_default());
     });
-    if request == Ok(Request::CloseSession) { Next::Close } else { Next::Serve }
+    if request == Ok(Request::CloseSession) { ConnectionAction::Close } else { ConnectionAction::Serve }
 }
 
 /// Appends one frame for each event.
@@ -68,7 +68,7 @@ pub(super) fn write_events(out: &mut Vec<u8>, events: &VecDeque<WatchEvent>) {
 }
 
 /// The tree, and the watches of the requesting connection.
-struct View<'a> {
+struct RequestContext<'a> {
     nodes: &'a HashMap<String, Node>,
     watcher: &'a mut Watcher,
 }
@@ -81,7 +81,7 @@ impl From<TooManyWatches> for BadRequest {
     }
 }
 
-impl View<'_> {
+impl RequestContext<'_> {
     fn answer(mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Answer {
         match *request {
             Request::Ping | Request::CloseSession | Request::Auth => {}

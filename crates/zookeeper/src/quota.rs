@@ -11,21 +11,21 @@ use evenkeel_common::Budget;
 /// The limit of one connection.
 const CONNECTION_BYTES_MAX: u64 = 4 << 20;
 /// A connection may use at most this fraction (1/8) of the free bytes.
-const FREE_PART: u64 = 8;
+const FREE_DIVISOR: u64 = 8;
 /// The default limit of all connections together.
 pub(super) const BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes that a connection uses. They are released on drop.
 #[derive(Debug)]
 pub(super) struct Quota {
-    whole: Arc<Budget>,
+    total: Arc<Budget>,
     bytes: u64,
 }
 
 impl Quota {
     /// The quota of a new connection, which uses no bytes yet.
     pub(super) fn new(whole: &Arc<Budget>) -> Self {
-        Self { whole: Arc::clone(whole), bytes: 0 }
+        Self { total: Arc::clone(whole), bytes: 0 }
     }
 
     /// Charges `bytes`; returns false if the quota is exhausted.
@@ -33,7 +33,7 @@ impl Quota {
         let bytes = bytes as u64;
         let wanted = self.bytes.saturating_add(bytes);
         let has_room =
-            wanted <= CONNECTION_BYTES_MAX.min(self.whole.free() / FREE_PART) && self.whole.take(bytes);
+            wanted <= CONNECTION_BYTES_MAX.min(self.total.free() / FREE_DIVISOR) && self.total.take(bytes);
         if has_room {
             self.bytes = wanted;
         }
@@ -44,12 +44,12 @@ impl Quota {
     pub(super) fn give(&mut self, bytes: usize) {
         let bytes = (bytes as u64).min(self.bytes);
         self.bytes -= bytes;
-        self.whole.give(bytes);
+        self.total.give(bytes);
     }
 }
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        self.whole.give(self.bytes);
+        self.total.give(self.bytes);
     }
 }

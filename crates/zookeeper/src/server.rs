@@ -201,7 +201,7 @@ impl Server {
         self.config.receive_timeout
     }
 
-    pub(super) fn room(&self) -> &ConnectionBudgets {
+    pub(super) fn budgets(&self) -> &ConnectionBudgets {
         &self.config.budgets
     }
 

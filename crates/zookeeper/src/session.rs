@@ -35,7 +35,7 @@ pub(super) struct Attached {
 
 /// Why a client gets no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum AttachError {
     /// Expired, closed, or a wrong password: the client must open a new session.
     Expired,
     /// Too many sessions: the client must wait.
@@ -77,11 +77,11 @@ impl Sessions {
     }
 
     /// Binds a connection to a new session (`id` 0) or to its previous one.
-    pub(super) fn attach(&self, id: i64, password: &[u8], timeout: Duration) -> Result<Attached, Refused> {
+    pub(super) fn attach(&self, id: i64, password: &[u8], timeout: Duration) -> Result<Attached, AttachError> {
         let mut table = self.table.lock();
         let id = if id == 0 { table.new_id() } else { self.known(&table, id, password)? };
-        if !table.make_room(id, self.sessions_max) {
-            return Err(Refused::Full);
+        if !table.evict_if_full(id, self.sessions_max) {
+            return Err(AttachError::Full);
         }
         let session = Session { timeout, expires: None, taken_over: Arc::new(Notify::new()) };
         let taken_over = session.taken_over.clone();
@@ -91,10 +91,10 @@ impl Sessions {
         Ok(Attached { id, password: self.password(id), timeout, taken_over })
     }
 
-    fn known(&self, table: &SessionTable, id: i64, password: &[u8]) -> Result<i64, Refused> {
+    fn known(&self, table: &SessionTable, id: i64, password: &[u8]) -> Result<i64, AttachError> {
         let of_earlier_run = id > 0 && id < self.first_id;
         let known = table.sessions.contains_key(&id) || of_earlier_run;
-        if known && password == self.password(id) { Ok(id) } else { Err(Refused::Expired) }
+        if known && password == self.password(id) { Ok(id) } else { Err(AttachError::Expired) }
     }
 
     /// The connection has ended; the session waits for another one until its timeout.
@@ -146,7 +146,7 @@ impl SessionTable {
 
     /// Makes a place for a session: if all are taken, removes the session without a connection that
     /// would expire first. Returns false if there is none.
-    fn make_room(&mut self, id: i64, sessions_max: usize) -> bool {
+    fn evict_if_full(&mut self, id: i64, sessions_max: usize) -> bool {
         if self.sessions.len() < sessions_max || self.sessions.contains_key(&id) {
             return true;
         }

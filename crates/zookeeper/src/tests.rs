@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::jute::{Reader, Write, frame};
-use super::ops::{self, Next};
+use super::ops::{self, ConnectionAction};
 use super::protocol::op;
 use super::{ConnectionBudgets, Stat, ZkConfig, ZnodeTree, serve};
 
@@ -421,7 +421,7 @@ async fn given_back(tree: &ZnodeTree) {
 #[tokio::test]
 async fn what_all_connections_make_the_server_keep_is_bounded_and_given_back() {
     const PART: u64 = 256 << 10;
-    let server = TestServer::over(ZnodeTree::new().within(PART), ZkConfig::default()).await;
+    let server = TestServer::over(ZnodeTree::new().with_memory_limit(PART), ZkConfig::default()).await;
     // Watches, in separate requests and many at once.
     let mut clients = Vec::new();
     for at in 0..20 {
@@ -473,7 +473,7 @@ async fn what_all_connections_make_the_server_keep_is_bounded_and_given_back() {
 
 #[tokio::test]
 async fn sessions_without_a_connection_make_room_for_others() {
-    let server = TestServer::over(ZnodeTree::new().within(1 << 10), ZkConfig::default()).await;
+    let server = TestServer::over(ZnodeTree::new().with_memory_limit(1 << 10), ZkConfig::default()).await;
     let stays = server.client().await;
     for _ in 0..600 {
         drop(server.client().await);
@@ -732,7 +732,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Checks that the output is whole frames, the last of which echoes the xid.
-fn check_output(packet: &[u8], next: Next, out: &[u8]) {
+fn check_output(packet: &[u8], next: ConnectionAction, out: &[u8]) {
     let mut rest = out;
     let mut last = None;
     while let Some((length, tail)) = rest.split_first_chunk::<4>() {
@@ -742,8 +742,8 @@ fn check_output(packet: &[u8], next: Next, out: &[u8]) {
     }
     assert!(rest.is_empty());
     match next {
-        Next::Drop => assert!(out.is_empty()),
-        Next::Serve | Next::Close => assert_eq!(last.expect("a reply")[..4], packet[..4]),
+        ConnectionAction::Drop => assert!(out.is_empty()),
+        ConnectionAction::Serve | ConnectionAction::Close => assert_eq!(last.expect("a reply")[..4], packet[..4]),
     }
 }
 
@@ -761,7 +761,7 @@ proptest! {
             let mut out = Vec::new();
             let next = ops::answer(&tree, watcher, &packet, &mut out);
             check_output(&packet, next, &out);
-            prop_assert_eq!(next == Next::Drop, packet.len() < 8);
+            prop_assert_eq!(next == ConnectionAction::Drop, packet.len() < 8);
             tree.set("/hbase/hbaseid", "id").unwrap();
             tree.remove("/none");
             tree.ensure("/none").unwrap();

@@ -98,7 +98,7 @@ impl ZnodeTree {
 
     /// Limits the memory that clients can use to `bytes`.
     #[must_use]
-    pub fn within(self, bytes: u64) -> Self {
+    pub fn with_memory_limit(self, bytes: u64) -> Self {
         Self { memory: Budget::new(bytes), ..self }
     }
 

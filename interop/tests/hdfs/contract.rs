@@ -3,7 +3,7 @@
 use evenkeel_fs::{FileSystem, HdfsFileSystem};
 
 use crate::Turn;
-use crate::suite::{ALL, Room};
+use crate::suite::{ALL, TestDir};
 
 #[test]
 fn the_seams_contract_holds_on_hdfs() {
@@ -13,6 +13,6 @@ fn the_seams_contract_holds_on_hdfs() {
         println!("{name}");
         let root = std::path::Path::new("/contract").join(name);
         fs.mkdirs(&root).expect("mkdirs");
-        test(&Room { fs: &fs, root });
+        test(&TestDir { fs: &fs, root });
     }
 }

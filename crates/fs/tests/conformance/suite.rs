@@ -13,7 +13,7 @@ const PARENTS: CreateOptions = CreateOptions { overwrite: false, parents: true, 
 const REPLACE: CreateOptions = CreateOptions { overwrite: true, parents: false, kind: FileKind::Small };
 
 /// A test.
-pub type Test = fn(&Room<'_>);
+pub type Test = fn(&TestDir<'_>);
 
 /// The tests that hold for every file system.
 pub const ALL: &[(&str, Test)] = &[
@@ -44,12 +44,12 @@ pub const LOCAL: &[(&str, Test)] = &[
 ];
 
 /// A file system and an empty directory in it.
-pub struct Room<'a> {
+pub struct TestDir<'a> {
     pub fs: &'a dyn FileSystem,
     pub root: PathBuf,
 }
 
-impl Room<'_> {
+impl TestDir<'_> {
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -74,7 +74,7 @@ fn kind<T>(result: io::Result<T>) -> ErrorKind {
     result.err().expect("an error").kind()
 }
 
-fn what_is_flushed_is_read(room: &Room<'_>) {
+fn what_is_flushed_is_read(room: &TestDir<'_>) {
     let mut file = room.fs.create(&room.path("f"), CreateOptions::default()).expect("create");
     file.append(b"hello ").expect("append");
     file.append(b"").expect("append nothing");
@@ -87,7 +87,7 @@ fn what_is_flushed_is_read(room: &Room<'_>) {
     assert_eq!(room.read("f").expect("read"), b"hello world!");
 }
 
-fn reads_end_with_the_file(room: &Room<'_>) {
+fn reads_end_with_the_file(room: &TestDir<'_>) {
     room.write("f", b"0123456789");
     let file = room.fs.open(&room.path("f")).expect("open");
     let mut buf = [b'x'; 4];
@@ -102,7 +102,7 @@ fn reads_end_with_the_file(room: &Room<'_>) {
     assert_eq!(kind(file.read_exact_at(7, &mut buf)), ErrorKind::UnexpectedEof);
 }
 
-fn big_and_small_appends_keep_their_order(room: &Room<'_>) {
+fn big_and_small_appends_keep_their_order(room: &TestDir<'_>) {
     let mut file = room.fs.create(&room.path("f"), CreateOptions::default()).expect("create");
     let mut wanted = Vec::new();
     for len in [1, APPEND_BUFFER_BYTES, 3, APPEND_BUFFER_BYTES - 1, 2, 3 * APPEND_BUFFER_BYTES + 1, 7] {
@@ -115,7 +115,7 @@ fn big_and_small_appends_keep_their_order(room: &Room<'_>) {
     assert!(room.read("f").expect("read") == wanted);
 }
 
-fn a_bulk_file_is_a_file(room: &Room<'_>) {
+fn a_bulk_file_is_a_file(room: &TestDir<'_>) {
     let mut file = room.fs.create(&room.path("d/f"), CreateOptions::BULK).expect("create");
     let bytes: Vec<u8> = (0..700_001).map(|i| (i * 31) as u8).collect();
     for _ in 0..9 {
@@ -126,7 +126,7 @@ fn a_bulk_file_is_a_file(room: &Room<'_>) {
     assert_eq!(kind(room.fs.create(&room.path("d/f"), CreateOptions::BULK)), ErrorKind::AlreadyExists);
 }
 
-fn create_obeys_its_options(room: &Room<'_>) {
+fn create_obeys_its_options(room: &TestDir<'_>) {
     let in_missing_dir = room.fs.create(&room.path("no/such/f"), CreateOptions::default());
     assert_eq!(kind(in_missing_dir), ErrorKind::NotFound);
     assert!(!room.fs.exists(&room.path("no")).expect("exists"));
@@ -141,7 +141,7 @@ fn create_obeys_its_options(room: &Room<'_>) {
     assert_eq!(room.read("d/f").expect("read"), b"new");
 }
 
-fn files_and_directories_are_not_confused(room: &Room<'_>) {
+fn files_and_directories_are_not_confused(room: &TestDir<'_>) {
     room.write("f", b"1");
     room.fs.mkdirs(&room.path("d")).expect("mkdirs");
     assert_eq!(kind(room.fs.open(&room.path("d"))), ErrorKind::IsADirectory);
@@ -154,7 +154,7 @@ fn files_and_directories_are_not_confused(room: &Room<'_>) {
     assert_eq!(room.read("f").expect("still there"), b"1");
 }
 
-fn absent_things_are_not_found(room: &Room<'_>) {
+fn absent_things_are_not_found(room: &TestDir<'_>) {
     room.write("f", b"1");
     for name in ["x", "x/y", "f/y"] {
         let path = room.path(name);
@@ -168,7 +168,7 @@ fn absent_things_are_not_found(room: &Room<'_>) {
     assert_eq!(kind(room.fs.rename(&room.path("f"), &room.path("x/y"))), ErrorKind::NotFound);
 }
 
-fn lists_are_by_name_and_one_level_deep(room: &Room<'_>) {
+fn lists_are_by_name_and_one_level_deep(room: &TestDir<'_>) {
     for name in ["l/b", "l/a.1", "l/a/inner", "l/a-", "l2/z"] {
         room.write(name, name.as_bytes());
     }
@@ -179,7 +179,7 @@ fn lists_are_by_name_and_one_level_deep(room: &Room<'_>) {
     assert_eq!(found[3].path, room.path("l/b"));
 }
 
-fn rename_moves_and_replaces(room: &Room<'_>) {
+fn rename_moves_and_replaces(room: &TestDir<'_>) {
     room.write("from", b"new");
     room.write("d/to", b"old");
     room.fs.rename(&room.path("from"), &room.path("d/to")).expect("rename");
@@ -195,7 +195,7 @@ fn rename_moves_and_replaces(room: &Room<'_>) {
     assert_eq!(room.read("empty/a/b").expect("read"), b"deep");
 }
 
-fn a_file_can_be_written_on_after_its_rename(room: &Room<'_>) {
+fn a_file_can_be_written_on_after_its_rename(room: &TestDir<'_>) {
     let mut file = room.fs.create(&room.path("a"), CreateOptions::default()).expect("create");
     file.append(b"1").expect("append");
     room.fs.rename(&room.path("a"), &room.path("b")).expect("rename");
@@ -204,7 +204,7 @@ fn a_file_can_be_written_on_after_its_rename(room: &Room<'_>) {
     assert_eq!(room.read("b").expect("read"), b"12");
 }
 
-fn delete_takes_all_below(room: &Room<'_>) {
+fn delete_takes_all_below(room: &TestDir<'_>) {
     room.write("t/a/b", b"1");
     room.write("t/c", b"1");
     room.write("t2", b"1");
@@ -215,7 +215,7 @@ fn delete_takes_all_below(room: &Room<'_>) {
     assert!(!room.fs.delete(&room.path("t2")).expect("delete again"));
 }
 
-fn only_empty_directories_are_deleted_as_such(room: &Room<'_>) {
+fn only_empty_directories_are_deleted_as_such(room: &TestDir<'_>) {
     room.write("t/a/b", b"1");
     assert!(!room.fs.delete_empty_dir(&room.path("t/a")).expect("looked"));
     assert_eq!(room.read("t/a/b").expect("read"), b"1");
@@ -227,7 +227,7 @@ fn only_empty_directories_are_deleted_as_such(room: &Room<'_>) {
     assert_eq!(room.names("t"), [""; 0]);
 }
 
-fn a_touched_file_is_as_old_as_one_just_written(room: &Room<'_>) {
+fn a_touched_file_is_as_old_as_one_just_written(room: &TestDir<'_>) {
     room.write("old", b"1");
     let modified_ms = |name: &str| room.fs.status(&room.path(name)).expect("status").modified_ms;
     let before = modified_ms("old");
@@ -239,7 +239,7 @@ fn a_touched_file_is_as_old_as_one_just_written(room: &Room<'_>) {
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
-fn small_files_are_replaced_whole(room: &Room<'_>) {
+fn small_files_are_replaced_whole(room: &TestDir<'_>) {
     room.fs.write_atomically(&room.path("d/hbase.id"), b"one").expect("write");
     room.fs.write_atomically(&room.path("d/hbase.id"), b"two").expect("write");
     assert_eq!(room.read("d/hbase.id").expect("read"), b"two");
@@ -248,7 +248,7 @@ fn small_files_are_replaced_whole(room: &Room<'_>) {
     assert_eq!(error.kind(), ErrorKind::InvalidData);
 }
 
-fn mkdirs_may_be_repeated(room: &Room<'_>) {
+fn mkdirs_may_be_repeated(room: &TestDir<'_>) {
     room.fs.mkdirs(&room.path("a/b/c")).expect("mkdirs");
     room.write("a/b/c/f", b"1");
     room.fs.mkdirs(&room.path("a/b/c")).expect("again");
@@ -256,7 +256,7 @@ fn mkdirs_may_be_repeated(room: &Room<'_>) {
     assert!(room.fs.status(&room.path("a/b")).expect("status").is_dir);
 }
 
-fn a_closed_file_has_its_length(room: &Room<'_>) {
+fn a_closed_file_has_its_length(room: &TestDir<'_>) {
     for options in [PARENTS, CreateOptions::LOG, CreateOptions::BULK] {
         let path = room.path(&format!("{:?}", options.kind));
         let mut file = room.fs.create(&path, options).expect("create");
@@ -271,7 +271,7 @@ fn a_closed_file_has_its_length(room: &Room<'_>) {
     }
 }
 
-fn a_closed_file_needs_no_recovery(room: &Room<'_>) {
+fn a_closed_file_needs_no_recovery(room: &TestDir<'_>) {
     room.write("f", b"1");
     room.fs.recover(&room.path("f"), &|| true).expect("closed");
     assert_eq!(room.read("f").expect("read"), b"1");
@@ -279,7 +279,7 @@ fn a_closed_file_needs_no_recovery(room: &Room<'_>) {
     assert!(hosts.iter().all(|(_, bytes)| *bytes > 0), "{hosts:?}");
 }
 
-fn a_file_grows_under_its_readers(room: &Room<'_>) {
+fn a_file_grows_under_its_readers(room: &TestDir<'_>) {
     let mut file = room.fs.create(&room.path("f"), CreateOptions::default()).expect("create");
     let reader = room.fs.open(&room.path("f")).expect("open");
     file.append(b"ab").expect("append");
@@ -290,7 +290,7 @@ fn a_file_grows_under_its_readers(room: &Room<'_>) {
     assert_eq!(room.fs.status(&room.path("f")).expect("status").len, 2);
 }
 
-fn an_open_file_lives_on(room: &Room<'_>) {
+fn an_open_file_lives_on(room: &TestDir<'_>) {
     for change in ["replace", "delete"] {
         room.write(change, b"old");
         let reader = room.fs.open(&room.path(change)).expect("open");
@@ -304,7 +304,7 @@ fn an_open_file_lives_on(room: &Room<'_>) {
     }
 }
 
-fn a_file_is_cut_where_it_is_told(room: &Room<'_>) {
+fn a_file_is_cut_where_it_is_told(room: &TestDir<'_>) {
     let mut file = room.fs.create(&room.path("cut/a"), PARENTS).expect("create");
     file.append(b"kept and").expect("append");
     file.flush().expect("flush");

@@ -16,25 +16,25 @@ use crate::snapshot::store::SnapshotStore;
 /// Decides which files may be deleted.
 pub(super) trait Delegate: Send + Sync {
     /// Returns those of the files, all of one directory, that this delegate does not keep.
-    fn free(&self, files: Vec<FileStatus>) -> Result<Vec<FileStatus>>;
+    fn deletable(&self, files: Vec<FileStatus>) -> Result<Vec<FileStatus>>;
 }
 
 /// Keeps files until they are older than the TTL (`BaseTimeToLiveFileCleaner`); frees files of
 /// other kinds.
-pub(super) struct Age {
+pub(super) struct TimeToLive {
     clock: Arc<dyn Clock>,
     ttl_ms: i64,
     is_own: fn(&Path) -> bool,
 }
 
-impl Age {
+impl TimeToLive {
     pub(super) fn new(clock: &Arc<dyn Clock>, ttl_ms: i64, is_own: fn(&Path) -> bool) -> Self {
         Self { clock: Arc::clone(clock), ttl_ms, is_own }
     }
 }
 
-impl Delegate for Age {
-    fn free(&self, mut files: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
+impl Delegate for TimeToLive {
+    fn deletable(&self, mut files: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
         let now_ms = self.clock.now_ms();
         // A file from the future counts as young: the clock went back, or the file is from another
         // machine.
@@ -49,7 +49,7 @@ impl Delegate for Age {
 pub(super) struct KeepAll;
 
 impl Delegate for KeepAll {
-    fn free(&self, _: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
+    fn deletable(&self, _: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
         Ok(Vec::new())
     }
 }
@@ -70,7 +70,7 @@ impl LinkedFiles {
             return Ok(true);
         }
         if path.parent().is_some_and(|dir| links::is_back_references_dir(file_name(dir))) {
-            return Ok(!links::is_alive(&*self.fs, &self.root, path)?);
+            return Ok(!links::is_referenced(&*self.fs, &self.root, path)?);
         }
         let Some(back_references) = links::back_references_dir(path) else { return Ok(false) };
         let found = match self.fs.list(&back_references) {
@@ -79,7 +79,7 @@ impl LinkedFiles {
             Err(error) => return Err(error.into()),
         };
         for back_reference in found {
-            if links::is_alive(&*self.fs, &self.root, &back_reference.path)? {
+            if links::is_referenced(&*self.fs, &self.root, &back_reference.path)? {
                 return Ok(false);
             }
         }
@@ -88,7 +88,7 @@ impl LinkedFiles {
 }
 
 impl Delegate for LinkedFiles {
-    fn free(&self, files: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
+    fn deletable(&self, files: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
         let mut free = Vec::with_capacity(files.len());
         for file in files {
             if self.is_free(&file.path)? {
@@ -100,7 +100,7 @@ impl Delegate for LinkedFiles {
 }
 
 /// Identifies the manifest from which names were read: its modification time and its length.
-type Stamp = (i64, u64);
+type ManifestVersion = (i64, u64);
 type Names = Arc<HashSet<String>>;
 
 /// Keeps files that a snapshot names (`SnapshotHFileCleaner`), also one in progress. While a
@@ -109,7 +109,7 @@ pub(super) struct SnapshotFiles {
     fs: Arc<dyn FileSystem>,
     root: PathBuf,
     manifest_bytes_max: u64,
-    known: Mutex<BTreeMap<PathBuf, (Stamp, Names)>>,
+    known: Mutex<BTreeMap<PathBuf, (ManifestVersion, Names)>>,
 }
 
 impl SnapshotFiles {
@@ -138,7 +138,7 @@ impl SnapshotFiles {
 }
 
 impl Delegate for SnapshotFiles {
-    fn free(&self, mut files: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
+    fn deletable(&self, mut files: Vec<FileStatus>) -> Result<Vec<FileStatus>> {
         match self.names() {
             Ok(snapshots) => {
                 files.retain(|file| !snapshots.iter().any(|names| names.contains(file.name())));

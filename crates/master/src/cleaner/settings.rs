@@ -8,7 +8,7 @@ use evenkeel_common::Configuration;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::config::ConfigError;
 
-use super::delegates::{Age, Delegate, KeepAll};
+use super::delegates::{TimeToLive, Delegate, KeepAll};
 use super::{file_name, is_local_hfile, is_local_wal, is_procedure_log, is_wal, links};
 use crate::snapshot::store::MANIFEST_BYTES_MAX;
 
@@ -78,9 +78,9 @@ impl CleanerSettings {
     pub(super) fn hfile_delegates(&self, clock: &Arc<dyn Clock>) -> Vec<Box<dyn Delegate>> {
         let delegate = |name: &str| -> Option<Box<dyn Delegate>> {
             Some(match name {
-                "TimeToLiveHFileCleaner" => Box::new(Age::new(clock, self.hfile_ttl_ms, ages_in_archive)),
+                "TimeToLiveHFileCleaner" => Box::new(TimeToLive::new(clock, self.hfile_ttl_ms, ages_in_archive)),
                 "TimeToLiveMasterLocalStoreHFileCleaner" => {
-                    Box::new(Age::new(clock, self.local_hfile_ttl_ms, is_local_hfile))
+                    Box::new(TimeToLive::new(clock, self.local_hfile_ttl_ms, is_local_hfile))
                 }
                 // These are always there.
                 "HFileLinkCleaner" | "SnapshotHFileCleaner" => return None,
@@ -93,12 +93,12 @@ impl CleanerSettings {
     pub(super) fn log_delegates(&self, clock: &Arc<dyn Clock>) -> Vec<Box<dyn Delegate>> {
         let delegate = |name: &str| -> Box<dyn Delegate> {
             match name {
-                "TimeToLiveLogCleaner" => Box::new(Age::new(clock, self.log_ttl_ms, is_wal)),
+                "TimeToLiveLogCleaner" => Box::new(TimeToLive::new(clock, self.log_ttl_ms, is_wal)),
                 "TimeToLiveProcedureWALCleaner" => {
-                    Box::new(Age::new(clock, self.procedure_log_ttl_ms, is_procedure_log))
+                    Box::new(TimeToLive::new(clock, self.procedure_log_ttl_ms, is_procedure_log))
                 }
                 "TimeToLiveMasterLocalStoreWALCleaner" => {
-                    Box::new(Age::new(clock, self.local_wal_ttl_ms, is_local_wal))
+                    Box::new(TimeToLive::new(clock, self.local_wal_ttl_ms, is_local_wal))
                 }
                 other => unknown(LOG_PLUGINS, other),
             }

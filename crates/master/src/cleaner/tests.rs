@@ -115,8 +115,8 @@ fn a_file_from_the_future_stays() {
 #[test]
 fn names_that_do_not_belong_go_at_once_and_the_masters_own_have_their_own_time() {
     let fixture = Fixture::new();
-    let strangers = [format!("{FAMILY}/not-a-store-file"), "oldWALs/not-a-wal".to_owned()];
-    strangers.iter().for_each(|path| fixture.write(path));
+    let invalid_files = [format!("{FAMILY}/not-a-store-file"), "oldWALs/not-a-wal".to_owned()];
+    invalid_files.iter().for_each(|path| fixture.write(path));
     let own = [
         format!("{FAMILY}/00ff$-masterlocalhfile-$"),
         "oldWALs/h%2C1%2C2.17$masterlocalwal$".to_owned(),
@@ -126,7 +126,7 @@ fn names_that_do_not_belong_go_at_once_and_the_masters_own_have_their_own_time()
     ];
     own.iter().for_each(|path| fixture.write(path));
     assert_eq!(fixture.run().files, 2);
-    assert!(strangers.iter().all(|path| !fixture.is_there(path)));
+    assert!(invalid_files.iter().all(|path| !fixture.is_there(path)));
     fixture.clock.set_ms(TTL_MS * 10);
     assert_eq!(fixture.run().files, 0, "a week is not over");
     assert!(own.iter().all(|path| fixture.is_there(path)));
@@ -204,7 +204,7 @@ fn nothing_goes_while_links_or_snapshots_are_made() {
     let fixture = Fixture::new();
     let hfile = format!("{FAMILY}/00ff");
     fixture.write(&hfile);
-    let making = fixture.cleaners.keep_off();
+    let making = fixture.cleaners.pause();
     assert_eq!(fixture.run_late(), Cleaned { kept: 1, ..Cleaned::default() });
     drop(making);
     assert_eq!(fixture.run_late().files, 1);

@@ -52,7 +52,7 @@ fn is_on(switch: &AtomicBool) -> bool {
 }
 
 /// Sets a switch; returns its previous value.
-fn turn(switch: &AtomicBool, on: bool) -> bool {
+fn set_switch(switch: &AtomicBool, on: bool) -> bool {
     switch.swap(on, Ordering::Relaxed)
 }
 
@@ -65,7 +65,7 @@ fn set_balancer_running(
     master: &Arc<Master>,
     q: pb::SetBalancerRunningRequest,
 ) -> Result<pb::SetBalancerRunningResponse> {
-    let prev_balance_value = Some(turn(&master.switches.balancer, q.on));
+    let prev_balance_value = Some(set_switch(&master.switches.balancer, q.on));
     Ok(pb::SetBalancerRunningResponse { prev_balance_value })
 }
 
@@ -84,7 +84,7 @@ fn set_normalizer_running(
     master: &Arc<Master>,
     q: pb::SetNormalizerRunningRequest,
 ) -> Result<pb::SetNormalizerRunningResponse> {
-    let prev_normalizer_value = Some(turn(&master.switches.normalizer, q.on));
+    let prev_normalizer_value = Some(set_switch(&master.switches.normalizer, q.on));
     Ok(pb::SetNormalizerRunningResponse { prev_normalizer_value })
 }
 
@@ -103,7 +103,7 @@ fn set_split_or_merge_enabled(
     let switch = |kind: &i32| {
         if *kind == pb::MasterSwitchType::Split as i32 { &switches.split } else { &switches.merge }
     };
-    let prev_value = q.switch_types.iter().map(|kind| turn(switch(kind), q.enabled)).collect();
+    let prev_value = q.switch_types.iter().map(|kind| set_switch(switch(kind), q.enabled)).collect();
     Ok(pb::SetSplitOrMergeEnabledResponse { prev_value })
 }
 
@@ -121,7 +121,7 @@ fn enable_catalog_janitor(
     master: &Arc<Master>,
     q: pb::EnableCatalogJanitorRequest,
 ) -> Result<pb::EnableCatalogJanitorResponse> {
-    let prev_value = Some(turn(&master.switches.catalog_janitor, q.enable));
+    let prev_value = Some(set_switch(&master.switches.catalog_janitor, q.enable));
     Ok(pb::EnableCatalogJanitorResponse { prev_value })
 }
 
@@ -144,7 +144,7 @@ fn set_cleaner_chore_running(
     master: &Arc<Master>,
     q: pb::SetCleanerChoreRunningRequest,
 ) -> Result<pb::SetCleanerChoreRunningResponse> {
-    let prev_value = Some(turn(&master.switches.cleaner, q.on));
+    let prev_value = Some(set_switch(&master.switches.cleaner, q.on));
     Ok(pb::SetCleanerChoreRunningResponse { prev_value })
 }
 
@@ -166,7 +166,7 @@ fn switch_snapshot_cleanup(
     master: &Arc<Master>,
     q: pb::SetSnapshotCleanupRequest,
 ) -> Result<pb::SetSnapshotCleanupResponse> {
-    let prev_snapshot_cleanup = turn(&master.switches.snapshot_cleanup, q.enabled);
+    let prev_snapshot_cleanup = set_switch(&master.switches.snapshot_cleanup, q.enabled);
     Ok(pb::SetSnapshotCleanupResponse { prev_snapshot_cleanup })
 }
 

@@ -68,12 +68,12 @@ impl<'a> Layout<'a> {
         }
         live.sort_by(|a: &NewRegion<'_>, b| a.info.start_key().cmp(b.info.start_key()));
         let layout = Self { live, parents, names };
-        layout.check_whole()?;
+        layout.check_covers_all_rows()?;
         Ok(layout)
     }
 
     /// Checks that the regions cover every row once.
-    fn check_whole(&self) -> Result<()> {
+    fn check_covers_all_rows(&self) -> Result<()> {
         let keys = |at: usize| self.live.get(at).map(|r| (r.info.start_key(), r.info.end_key()));
         let ends = keys(0).is_some_and(|(start, _)| start.is_empty())
             && self.live.last().is_some_and(|last| last.info.end_key().is_empty());
@@ -97,7 +97,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns regions that were split, each with the daughters that read its files, at most two.
-    pub(super) fn families_of_regions(&self) -> Result<Vec<(RegionInfo, Vec<RegionInfo>)>> {
+    pub(super) fn split_parents(&self) -> Result<Vec<(RegionInfo, Vec<RegionInfo>)>> {
         let mut found = Vec::new();
         for parent in &self.parents {
             let mut daughters = Vec::new();

@@ -76,10 +76,10 @@ impl Master {
         self.procedures.submit("CloneSnapshotProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let _namespace = master.namespace_lock.read();
-            master.parts.namespaces.settle()?;
+            master.parts.namespaces.revert_failed_writes()?;
             master.parts.namespaces.get(name.namespace())?;
             master.check_absent(&name)?;
-            let _files_stay = master.cleaners.keep_off();
+            let _files_stay = master.cleaners.pause();
             master.clone_now(&snapshot, Arc::new(descriptor))
         })
     }
@@ -103,10 +103,10 @@ impl Master {
         changes.extend(parents(&layout)?);
         changes.push(MetaChange::State(name.clone(), TableState::Enabled));
         self.parts.meta.commit(changes)?;
-        whole.keep().into_iter().for_each(|intent| intent.forget(self.fs()));
+        whole.commit().into_iter().for_each(|intent| intent.remove(self.fs()));
         let regions = regions.serve();
         tracing::info!(snapshot = snapshot.description.name, table = %name, regions = regions.len(), "snapshot cloned");
-        self.remember(table, TableState::Enabled);
+        self.store_table(table, TableState::Enabled);
         self.compact_references(&regions);
         Ok(Vec::new())
     }
@@ -123,7 +123,7 @@ impl Master {
             let _lock = master.lock_table(&name)?;
             let table = master.table(&name)?;
             check_restorable(&table)?;
-            let _files_stay = master.cleaners.keep_off();
+            let _files_stay = master.cleaners.pause();
             master.restore_now(&snapshot, &table)
         })
     }
@@ -142,18 +142,18 @@ impl Master {
         let whole = self.prepared_dirs(name, dirs).with_intent(intent);
         layout
             .write(self.fs(), self.root(), &restored)
-            .and_then(|()| descriptors::prepare(self.fs(), &self.table_dir(name), &restored, &first))
+            .and_then(|()| descriptors::write_pending(self.fs(), &self.table_dir(name), &restored, &first))
             .map_err(|error| {
                 let snapshot = text_of(&snapshot.description);
                 restore_error(format!("restore snapshot={snapshot} failed in on-disk restore: {error}"))
             })?;
-        self.parts.meta.commit(exchanged(name, &before, &layout)?)?;
+        self.parts.meta.commit(replacement_changes(name, &before, &layout)?)?;
         // From here on the table is restored, whatever else fails.
-        let intent = whole.keep();
-        self.remember(restored, TableState::Disabled);
-        self.do_or_later(name, "the restored descriptor is put in place", move |master| {
+        let intent = whole.commit();
+        self.store_table(restored, TableState::Disabled);
+        self.run_or_defer(name, "the restored descriptor is put in place", move |master| {
             let dir = master.table_dir(first.table());
-            descriptors::settle(master.fs(), &dir, |region| region == first.encoded_name())
+            descriptors::commit_pending(master.fs(), &dir, |region| region == first.encoded_name())
         });
         self.archive_replaced(name, before, intent);
         tracing::info!(snapshot = snapshot.description.name, table = %name, "snapshot restored");
@@ -168,7 +168,7 @@ impl Master {
 }
 
 /// The commit point of a restore: removes the old regions and adds the new ones.
-fn exchanged(name: &TableName, before: &[MetaRegion], layout: &Layout<'_>) -> Result<Vec<MetaChange>> {
+fn replacement_changes(name: &TableName, before: &[MetaRegion], layout: &Layout<'_>) -> Result<Vec<MetaChange>> {
     let mut changes: Vec<_> = before.iter().map(|region| MetaChange::Delete(region.info.clone())).collect();
     changes.extend(layout.live_infos().into_iter().map(|info| MetaChange::Put(info, "CLOSED")));
     changes.extend(parents(layout)?);
@@ -177,7 +177,7 @@ fn exchanged(name: &TableName, before: &[MetaRegion], layout: &Layout<'_>) -> Re
 }
 
 fn parents(layout: &Layout<'_>) -> Result<impl Iterator<Item = MetaChange>> {
-    let families = layout.families_of_regions()?;
+    let families = layout.split_parents()?;
     Ok(families
         .into_iter()
         .map(|(parent, daughters): (RegionInfo, _)| MetaChange::SplitParent(parent, daughters)))

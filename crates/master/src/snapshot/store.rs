@@ -171,7 +171,7 @@ impl<'a> SnapshotStore<'a> {
         let families = manifest.region_manifests.iter().flat_map(|region| &region.family_files);
         Ok(families
             .flat_map(|family| &family.store_files)
-            .flat_map(|file| names_behind(&file.name))
+            .flat_map(|file| target_file_names(&file.name))
             .collect())
     }
 
@@ -230,11 +230,11 @@ impl<'a> SnapshotStore<'a> {
             _ => Ok(()),
         })?;
         // No snapshot's name starts with a hyphen.
-        let unmade = self.working_dir(&format!("-{name}"));
+        let deleting_dir = self.working_dir(&format!("-{name}"));
         self.fs.mkdirs(&self.root.join(DIR).join(WORKING_DIR))?;
-        self.fs.delete(&unmade)?;
-        self.fs.rename(&self.dir(name), &unmade)?;
-        self.fs.delete(&unmade)?;
+        self.fs.delete(&deleting_dir)?;
+        self.fs.rename(&self.dir(name), &deleting_dir)?;
+        self.fs.delete(&deleting_dir)?;
         Ok(())
     }
 
@@ -266,7 +266,7 @@ pub fn region_of(manifest: &pb::SnapshotRegionManifest) -> Result<RegionInfo> {
 
 /// Returns the names under which the file of a manifest's entry may be in a directory: the name of
 /// the entry, and those of the files that it refers to.
-fn names_behind(name: &str) -> Vec<String> {
+fn target_file_names(name: &str) -> Vec<String> {
     let of_link = |link: &HFileLink| link.hfile.clone();
     match StoreFileName::parse(name) {
         Some(StoreFileName::Link(link)) => vec![of_link(&link)],

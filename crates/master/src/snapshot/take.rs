@@ -50,7 +50,7 @@ impl Master {
         let (master, key, name) = (Arc::clone(self), snapshot.name.clone(), snapshot.name.clone());
         let id = self.procedures.submit("SnapshotProcedure", nonce, Some(&table.clone()), move || {
             let _lock = master.lock_table(&table)?;
-            let _files_stay = master.cleaners.keep_off();
+            let _files_stay = master.cleaners.pause();
             master.take_now(snapshot, &table).inspect_err(|_| master.discard_snapshot(&name))
         })?;
         taking.insert(key, id);
@@ -153,7 +153,7 @@ impl Master {
         flush: bool,
     ) -> Result<pb::SnapshotRegionManifest> {
         let files = self.store_files(table, info, flush)?;
-        snapshot_manifest::of_region(self.fs(), self.root(), info, files)
+        snapshot_manifest::build(self.fs(), self.root(), info, files)
     }
 
     /// Returns the names of a region's files, by family.

@@ -38,7 +38,7 @@ impl Failure {
         let fault = Fault::on_any("").after(call);
         match self {
             Self::Once => fault.fails(IoKind::StorageFull),
-            Self::AfterTheWork => fault.fails_after_the_work(IoKind::Other),
+            Self::AfterTheWork => fault.fails_after_effect(IoKind::Other),
             Self::ForAWhile => fault.always().fails(IoKind::StorageFull),
         }
     }

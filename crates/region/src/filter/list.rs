@@ -107,7 +107,7 @@ impl AndList {
 
     /// Calls members up to the first that rejects. Returns the combined code, and how many were
     /// called.
-    fn ask_in_turn(&mut self, cell: &CellRef<'_>) -> Result<(ReturnCode, usize)> {
+    fn filter_until_rejected(&mut self, cell: &CellRef<'_>) -> Result<(ReturnCode, usize)> {
         let mut code = ReturnCode::Include;
         for (i, member) in self.members.iter_mut().enumerate() {
             if member.filter_all_remaining() {
@@ -155,7 +155,7 @@ impl Filter for AndList {
 
     fn filter_cell(&mut self, cell: &CellRef<'_>) -> Result<ReturnCode> {
         self.seeking.clear();
-        let (code, asked) = self.ask_in_turn(cell)?;
+        let (code, asked) = self.filter_until_rejected(cell)?;
         for (i, member) in self.members.iter_mut().enumerate().skip(asked) {
             if member.is_hinting() && member.filter_cell(cell)? == ReturnCode::SeekNextUsingHint {
                 self.seeking.push(i);
@@ -216,41 +216,41 @@ impl Filter for AndList {
 struct Member {
     filter: Box<dyn Filter>,
     included: bool,
-    said: Option<ReturnCode>,
+    last_code: Option<ReturnCode>,
     /// The cell of the last code, if it matters: for any code but Include and Skip.
-    said_of: KeyBuf,
+    last_cell: KeyBuf,
     /// The hint of `SeekNextUsingHint`, once it was requested.
     hint: Option<KeyBuf>,
 }
 
 impl Member {
     fn new(filter: Box<dyn Filter>) -> Self {
-        Self { filter, included: false, said: None, said_of: KeyBuf::default(), hint: None }
+        Self { filter, included: false, last_code: None, last_cell: KeyBuf::default(), hint: None }
     }
 
     fn reset(&mut self) {
         self.filter.reset();
         self.included = false;
-        self.said = None;
+        self.last_code = None;
         self.hint = None;
     }
 
     /// Returns the code for this cell if the member's last code covers it, so that the member need
     /// not be called.
-    fn said_before(&mut self, cell: &CellRef<'_>, reversed: bool) -> Result<Option<ReturnCode>> {
-        let Some(said) = self.said else { return Ok(None) };
+    fn cached_code(&mut self, cell: &CellRef<'_>, reversed: bool) -> Result<Option<ReturnCode>> {
+        let Some(said) = self.last_code else { return Ok(None) };
         let holds = match parts(said) {
             _ if said == ReturnCode::SeekNextUsingHint => return self.before_hint(cell, reversed),
             (_, Step::Cell) => return Ok(None),
-            (_, Step::Column) => self.said_of.as_cell().same_column(cell),
-            (_, Step::Row) => self.said_of.as_cell().family() == cell.family(),
+            (_, Step::Column) => self.last_cell.as_cell().same_column(cell),
+            (_, Step::Row) => self.last_cell.as_cell().family() == cell.family(),
         };
         Ok(holds.then(|| code_of(false, parts(said).1)))
     }
 
     fn before_hint(&mut self, cell: &CellRef<'_>, reversed: bool) -> Result<Option<ReturnCode>> {
         if self.hint.is_none() {
-            self.hint = self.filter.next_cell_hint(&self.said_of.as_cell())?;
+            self.hint = self.filter.next_cell_hint(&self.last_cell.as_cell())?;
         }
         let before = self.hint.as_ref().is_some_and(|h| compare(cell, &h.as_cell(), reversed).is_lt());
         Ok(before.then_some(ReturnCode::SeekNextUsingHint))
@@ -261,7 +261,7 @@ impl Member {
         if self.filter.filter_all_remaining() {
             return Ok(None);
         }
-        let before = self.said_before(cell, reversed)?;
+        let before = self.cached_code(cell, reversed)?;
         let said = match before {
             Some(said) => said,
             None => {
@@ -269,9 +269,9 @@ impl Member {
                 self.filter.filter_cell(cell)?
             }
         };
-        self.said = Some(said);
+        self.last_code = Some(said);
         if !matches!(said, ReturnCode::Include | ReturnCode::Skip) {
-            self.said_of.set_to(cell);
+            self.last_cell.set_to(cell);
         }
         self.included = said.includes();
         Ok(Some(said))

@@ -65,7 +65,7 @@ impl PrefixFilter {
 
     /// Returns the position of a row relative to the rows with the prefix, in the direction of the
     /// scan.
-    fn place(&self, row: &[u8]) -> Ordering {
+    fn compare_to_prefix(&self, row: &[u8]) -> Ordering {
         let order = row.get(..self.prefix.len()).unwrap_or(row).cmp(&self.prefix[..]);
         if self.reversed { order.reverse() } else { order }
     }
@@ -81,7 +81,7 @@ impl Filter for PrefixFilter {
         if self.passed {
             return Ok(true);
         }
-        let place = self.place(first_cell.row());
+        let place = self.compare_to_prefix(first_cell.row());
         self.passed = place.is_gt();
         self.filter_row = place.is_ne();
         self.provide_hint = place.is_lt();

@@ -62,7 +62,7 @@ impl RowRange {
     }
 
     /// Returns true if the next range overlaps or adjoins this one.
-    fn reaches(&self, next: &Self) -> bool {
+    fn touches(&self, next: &Self) -> bool {
         !self.is_bounded()
             || match self.stop.cmp(&next.start) {
                 Ordering::Greater => true,
@@ -97,7 +97,7 @@ fn sort_and_merge(mut ranges: Vec<RowRange>) -> Result<Vec<RowRange>> {
     let mut merged: Vec<RowRange> = Vec::with_capacity(ranges.len());
     for range in ranges {
         match merged.last_mut() {
-            Some(last) if last.reaches(&range) => last.extend(range),
+            Some(last) if last.touches(&range) => last.extend(range),
             _ => merged.push(range),
         }
     }

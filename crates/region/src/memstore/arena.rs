@@ -67,7 +67,7 @@ impl Arena {
         if self.current.load(Ordering::Relaxed) == full {
             let chunk = match chunks.is_empty() {
                 true => self.pool.take_first(wanted),
-                false => self.pool.take_another(wanted),
+                false => self.pool.take_next(wanted),
             };
             let chunk = own(chunk);
             chunks.push(chunk);

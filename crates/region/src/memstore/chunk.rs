@@ -34,17 +34,17 @@ pub(super) const FIRST_CHUNK_BYTES: usize = 256 << 10;
 /// Default bytes above which a cell gets a separate chunk.
 pub(super) const SHARED_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a chunk once the pool is exhausted, unless a cell needs more.
-pub(super) const LEAST_CHUNK_BYTES: usize = 16 << 10;
+pub(super) const CHUNK_BYTES_MIN: usize = 16 << 10;
 /// Bytes of a huge page of most machines.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The minimum number of ready chunks.
 const READY_CHUNKS: usize = 4;
 /// At most this fraction (1/n) of a pool's chunks is ready.
-const READY_PART: usize = 4;
+const READY_DIVISOR: usize = 4;
 /// The period over which takes are counted. Counts are used for up to two periods.
 const TAKES_PERIOD: Duration = Duration::from_secs(60);
 /// After this many idle checks without a take, the count of earlier takes is reset.
-const IDLE_LOOKS: u32 = 6;
+const IDLE_CHECKS: u32 = 6;
 /// The system's page size, or a fraction of it.
 const PAGE_BYTES: usize = 4096;
 /// Allocations are multiples of this.
@@ -193,14 +193,14 @@ pub(super) struct TakeHistory {
     now: usize,
     before: usize,
     /// Idle checks since the last take.
-    looks: u32,
+    checks: u32,
 }
 
 impl TakeHistory {
     pub(super) fn note(&mut self, at: Instant) {
         self.roll(at);
         self.now += 1;
-        self.looks = 0;
+        self.checks = 0;
     }
 
     /// Starts a new period if the current one is over.
@@ -269,7 +269,7 @@ impl ChunkPool {
     }
 
     /// Returns how many chunks of the usual size fit beside those in use.
-    fn room(&self) -> usize {
+    fn free_chunks(&self) -> usize {
         self.bytes_max.saturating_sub(self.out_bytes()) / self.sizes.chunk_bytes
     }
 
@@ -292,17 +292,17 @@ impl ChunkPool {
     pub fn begin_idle_period(&self) {
         let mut spare = self.spare.lock();
         spare.idle = spare.chunks.len();
-        spare.takes.looks += 1;
-        if spare.takes.looks >= IDLE_LOOKS {
+        spare.takes.checks += 1;
+        if spare.takes.checks >= IDLE_CHECKS {
             spare.takes = TakeHistory::default();
         }
     }
 
     /// Counts a chunk as in use. Returns the chunks that exceed the limit then, removed from
     /// `spare`; the caller frees them.
-    fn goes_out(&self, spare: &mut SpareChunks, bytes: usize) -> Vec<Chunk> {
+    fn account_taken(&self, spare: &mut SpareChunks, bytes: usize) -> Vec<Chunk> {
         self.out_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let kept = self.room().min(spare.chunks.len());
+        let kept = self.free_chunks().min(spare.chunks.len());
         let surplus = spare.chunks.split_off(kept);
         spare.idle = spare.idle.min(kept);
         surplus
@@ -313,7 +313,7 @@ impl ChunkPool {
     fn size_of_next(&self, usual: usize, wanted: usize) -> usize {
         match self.out_bytes().saturating_add(usual) <= self.bytes_max {
             true => usual,
-            false => wanted.next_multiple_of(ALIGN).max(LEAST_CHUNK_BYTES).min(usual),
+            false => wanted.next_multiple_of(ALIGN).max(CHUNK_BYTES_MIN).min(usual),
         }
     }
 
@@ -322,7 +322,7 @@ impl ChunkPool {
         let mut spare = self.spare.lock();
         let bytes = self.size_of_next(self.sizes.chunk_bytes, wanted);
         let chunk = spare.chunks.pop_if(|_| bytes == self.sizes.chunk_bytes);
-        let surplus = self.goes_out(&mut spare, bytes);
+        let surplus = self.account_taken(&mut spare, bytes);
         drop((spare, surplus));
         chunk.unwrap_or_else(|| Chunk::new(bytes))
     }
@@ -336,18 +336,18 @@ impl ChunkPool {
         let chunk = spare.chunks.pop_if(|_| used_before);
         let small = || self.size_of_next(FIRST_CHUNK_BYTES.max(wanted).min(self.sizes.chunk_bytes), wanted);
         let bytes = chunk.as_ref().map_or_else(small, Chunk::len);
-        let surplus = self.goes_out(&mut spare, bytes);
+        let surplus = self.account_taken(&mut spare, bytes);
         drop((spare, surplus));
         chunk.unwrap_or_else(|| Chunk::new(bytes))
     }
 
     /// Takes a chunk with at least `wanted` bytes, for a segment that has filled its first chunk.
-    pub(super) fn take_another(&self, wanted: usize) -> Chunk {
+    pub(super) fn take_next(&self, wanted: usize) -> Chunk {
         let mut spare = self.spare.lock();
         spare.takes.note(clock::monotonic());
         let bytes = self.size_of_next(self.sizes.chunk_bytes, wanted);
         let chunk = spare.chunks.pop_if(|_| bytes == self.sizes.chunk_bytes);
-        let surplus = self.goes_out(&mut spare, bytes);
+        let surplus = self.account_taken(&mut spare, bytes);
         if spare.chunks.len() < self.ready_chunks(&spare) {
             spare.are_wanted = true;
             spare.keeper.iter().for_each(Thread::unpark);
@@ -360,7 +360,7 @@ impl ChunkPool {
 
     /// Keeps chunks ready, on this thread, until [`ChunkPool::stop_keeping_ready`] is called.
     pub fn keep_ready(&self) {
-        while self.spare() < self.initial.min(self.room()) && !self.spare.lock().keeper_stops {
+        while self.spare() < self.initial.min(self.free_chunks()) && !self.spare.lock().keeper_stops {
             self.add_ready();
         }
         loop {
@@ -394,8 +394,8 @@ impl ChunkPool {
     /// Returns the target number of ready chunks.
     fn ready_chunks(&self, spare: &SpareChunks) -> usize {
         let besides = self.spare_max.saturating_sub(self.out_bytes() / self.sizes.chunk_bytes);
-        let most = besides.min(self.spare_max / READY_PART).max(READY_CHUNKS);
-        spare.takes.most().clamp(READY_CHUNKS, most).min(self.spare_max).min(self.room())
+        let most = besides.min(self.spare_max / READY_DIVISOR).max(READY_CHUNKS);
+        spare.takes.most().clamp(READY_CHUNKS, most).min(self.spare_max).min(self.free_chunks())
     }
 
     fn add_ready(&self) {
@@ -415,7 +415,7 @@ impl ChunkPool {
     /// Takes a chunk for one large cell, of `bytes` bytes (a positive multiple of [`ALIGN`]).
     pub(super) fn take_large(&self, bytes: usize) -> Chunk {
         let mut spare = self.spare.lock();
-        let surplus = self.goes_out(&mut spare, bytes);
+        let surplus = self.account_taken(&mut spare, bytes);
         drop((spare, surplus));
         Chunk::new(bytes)
     }
@@ -432,7 +432,7 @@ impl ChunkPool {
 
     fn keep(&self, chunk: Chunk) {
         let mut spare = self.spare.lock();
-        if spare.chunks.len() < self.spare_max.min(self.room()) {
+        if spare.chunks.len() < self.spare_max.min(self.free_chunks()) {
             spare.chunks.push(chunk);
         }
     }

@@ -183,12 +183,12 @@ impl MemStoreCompactionStrategy {
         };
         match compacts {
             true => MemStoreCompactionAction::Compact,
-            false => MemStoreCompactionAction::Merge(self.merged(pipeline)),
+            false => MemStoreCompactionAction::Merge(self.segments_to_merge(pipeline)),
         }
     }
 
     /// How many of the newest segments to merge.
-    fn merged(&self, pipeline: &[Arc<Segment>]) -> usize {
+    fn segments_to_merge(&self, pipeline: &[Arc<Segment>]) -> usize {
         let over = pipeline.len().saturating_sub(self.config.segments_max);
         if over == 0 {
             return 0;
@@ -205,14 +205,14 @@ impl MemStoreCompactionStrategy {
     }
 
     /// Learns how many cells a compaction left.
-    pub(crate) fn learn(&mut self, before: u64, after: u64) {
+    pub(crate) fn record_result(&mut self, before: u64, after: u64) {
         let paid = (after as f64) < (1.0 - self.config.adaptive_threshold) * before as f64;
         let step = if paid { PROBABILITY_STEP } else { 1.0 / PROBABILITY_STEP };
         self.probability = (self.probability * step).min(1.0);
     }
 
     /// Resets what was learnt, because another MemStore begins.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.probability = self.config.adaptive_probability;
     }
 
@@ -277,11 +277,11 @@ mod tests {
             (0..100).filter(|_| adaptive.next(&shared) == MemStoreCompactionAction::Compact).count()
         };
         assert!((45..=55).contains(&compactions(&mut adaptive)), "half of them, as configured");
-        (0..100).for_each(|_| adaptive.learn(100, 90));
+        (0..100).for_each(|_| adaptive.record_result(100, 90));
         assert!(compactions(&mut adaptive) < 20, "it did not pay");
-        (0..200).for_each(|_| adaptive.learn(100, 10));
+        (0..200).for_each(|_| adaptive.record_result(100, 10));
         assert_eq!(compactions(&mut adaptive), 100);
-        adaptive.forget();
+        adaptive.reset();
         assert!((45..=55).contains(&compactions(&mut adaptive)));
     }
 

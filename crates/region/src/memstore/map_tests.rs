@@ -174,7 +174,7 @@ impl PlanRun {
                 }
             }
             if write.fails {
-                write.cells.iter().for_each(|cell| self.segment.take_back(&cell.as_cell()));
+                write.cells.iter().for_each(|cell| self.segment.hide(&cell.as_cell()));
             }
             self.complete[writer].fetch_add(1, Ordering::Release);
         }

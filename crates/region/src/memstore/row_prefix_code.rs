@@ -53,7 +53,7 @@ impl RowPrefixEncoder {
         let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
         let alphabet = alphabet_of(&low[common..], &high[common..]);
         let low = if low.is_empty() { vec![alphabet.0; high.len()] } else { low.to_vec() };
-        let high = if high.is_empty() { highest_like(&low, alphabet) } else { high.to_vec() };
+        let high = if high.is_empty() { upper_bound_like(&low, alphabet) } else { high.to_vec() };
         let common = low.iter().zip(&high).take_while(|(a, b)| a == b).count();
         let digits = (1..)
             .take_while(|digits| radix(alphabet).pow(*digits) <= 1 << NUMBER_BITS)
@@ -102,7 +102,7 @@ fn alphabet_of(low: &[u8], high: &[u8]) -> (u8, u8) {
 
 /// Returns a row above all rows that begin with as many lowest bytes as `low`, as numbers of one
 /// length do.
-fn highest_like(low: &[u8], alphabet: (u8, u8)) -> Vec<u8> {
+fn upper_bound_like(low: &[u8], alphabet: (u8, u8)) -> Vec<u8> {
     let lowest = low.iter().take_while(|byte| **byte == alphabet.0);
     lowest.copied().chain([alphabet.1; NUMBER_BITS as usize]).collect()
 }

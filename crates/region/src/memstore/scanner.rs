@@ -47,7 +47,7 @@ impl SegmentScanner {
     }
 
     /// Moves to `at`, or to the first visible cell after it.
-    fn settle(&mut self, mut at: Cursor) {
+    fn skip_invisible(&mut self, mut at: Cursor) {
         let mut cell = self.segment.cell(at);
         while cell.is_some_and(|cell| cell.seq_id() > self.read_point) || self.segment.is_hidden(at) {
             at = self.segment.after(at);
@@ -60,15 +60,15 @@ impl SegmentScanner {
     }
 
     /// Moves to the first visible cell of the row of `last`, or of an earlier row.
-    fn settle_in_row_of(&mut self, mut last: Cursor) {
+    fn seek_visible_row_start(&mut self, mut last: Cursor) {
         let mut key = KeyBuf::default();
         loop {
             let segment = Arc::clone(&self.segment);
             let Some(cell) = segment.cell(last) else {
-                return self.settle(Cursor::NONE);
+                return self.skip_invisible(Cursor::NONE);
             };
             key.set_to(&KeyBuf::first_on_row(cell.row()).as_cell());
-            self.settle(segment.at_or_after(&key.as_cell()));
+            self.skip_invisible(segment.at_or_after(&key.as_cell()));
             if self.cell.is_some_and(|found| found.row() == cell.row()) {
                 return;
             }
@@ -91,13 +91,13 @@ impl KeyValueScanner for SegmentScanner {
     #[inline]
     fn advance(&mut self) -> TryResult<()> {
         if !self.at.is_none() {
-            self.settle(self.segment.after(self.at));
+            self.skip_invisible(self.segment.after(self.at));
         }
         Ok(())
     }
 
     fn seek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
-        self.settle(self.segment.at_or_after(key));
+        self.skip_invisible(self.segment.at_or_after(key));
         Ok(())
     }
 
@@ -117,12 +117,12 @@ impl KeyValueScanner for SegmentScanner {
 
     fn seek_to_previous_row(&mut self, row: &[u8]) -> TryResult<()> {
         let last = self.segment.before(&KeyBuf::first_on_row(row).as_cell());
-        self.settle_in_row_of(last);
+        self.seek_visible_row_start(last);
         Ok(())
     }
 
     fn seek_to_last_row(&mut self) -> TryResult<()> {
-        self.settle_in_row_of(self.segment.last_cursor());
+        self.seek_visible_row_start(self.segment.last_cursor());
         Ok(())
     }
 }

@@ -140,7 +140,7 @@ impl Segment {
 
     /// Hides every cell with this key and sequence id, permanently. The sizes stay, because the
     /// bytes do. A flat segment has no such cell: it is made only when all its cells are durable.
-    pub fn take_back(&self, cell: &CellRef<'_>) {
+    pub fn hide(&self, cell: &CellRef<'_>) {
         if let SegmentIndex::List(list) = &self.index {
             list.hide(cell);
         }

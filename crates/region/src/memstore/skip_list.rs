@@ -63,8 +63,8 @@ const _: () = assert!(HEADER_BYTES.is_multiple_of(align_of::<AtomicU64>()));
 struct Link(u64);
 
 /// The bits of an address that vary.
-const PLACE_BITS: u32 = ADDRESS_BITS - ALIGN.trailing_zeros();
-const _: () = assert!(PLACE_BITS + PREFIX_CODE_BITS <= u64::BITS);
+const LINK_ADDRESS_BITS: u32 = ADDRESS_BITS - ALIGN.trailing_zeros();
+const _: () = assert!(LINK_ADDRESS_BITS + PREFIX_CODE_BITS <= u64::BITS);
 
 impl Link {
     /// After the last node.
@@ -72,7 +72,7 @@ impl Link {
 
     fn to(node: NonNull<Node>, code: u32) -> Self {
         let address = node.as_ptr().expose_provenance() as u64;
-        Self(address >> ALIGN.trailing_zeros() | u64::from(code) << PLACE_BITS)
+        Self(address >> ALIGN.trailing_zeros() | u64::from(code) << LINK_ADDRESS_BITS)
     }
 
     /// The node; null at the end.
@@ -85,7 +85,7 @@ impl Link {
 
     #[inline]
     fn code(self) -> u32 {
-        (self.0 >> PLACE_BITS) as u32
+        (self.0 >> LINK_ADDRESS_BITS) as u32
     }
 
     #[inline]
@@ -127,7 +127,7 @@ struct Gap {
 }
 
 /// The gap on every level before the search begins.
-const WHOLE: Gap = Gap { before: null(), after: Link::END };
+const FULL_RANGE: Gap = Gap { before: null(), after: Link::END };
 
 /// A descent in single steps, so that the cache misses of several descents can overlap. It has no
 /// result: it loads the nodes on its path into the cache for the search that follows.
@@ -217,12 +217,12 @@ impl SkipList {
             self.link_in(node, level, gap, cell, code);
         }
         self.height.fetch_max(height, Ordering::Relaxed);
-        if height == 1 { bytes } else { bytes + self.leave_hint(Link::to(node, code)) }
+        if height == 1 { bytes } else { bytes + self.register_hint(Link::to(node, code)) }
     }
 
     /// Registers a hint to a tall node that is linked on all its levels. Returns the bytes of a new
     /// table, if it made one.
-    fn leave_hint(&self, node: Link) -> usize {
+    fn register_hint(&self, node: Link) -> usize {
         let tall = self.tall.fetch_add(1, Ordering::Relaxed) + 1;
         let Some((bits, hints)) = self.hints() else {
             return if tall >> HINT_BITS_MIN > 0 { self.make_hints(HINT_BITS_MIN) } else { 0 };
@@ -296,7 +296,7 @@ impl SkipList {
     fn start(&self, code: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> (Gap, usize) {
         let mut before = self.hint(code);
         if before.is_null() {
-            return (WHOLE, self.height.load(Ordering::Relaxed));
+            return (FULL_RANGE, self.height.load(Ordering::Relaxed));
         }
         loop {
             let height = self.height_of(before);
@@ -410,7 +410,7 @@ impl SkipList {
         loop {
             let after = self.next(before, level);
             if level > 0 {
-                self.ask_below(before, level - 1, code);
+                self.prefetch_below(before, level - 1, code);
             }
             if after == within.after || !self.goes_before(after, code, goes_before) {
                 return Gap { before, after };
@@ -421,7 +421,7 @@ impl SkipList {
 
     /// Prefetches the node that the level below leads to, if it is on the path.
     #[inline]
-    fn ask_below(&self, before: *const Node, level: usize, code: u32) {
+    fn prefetch_below(&self, before: *const Node, level: usize, code: u32) {
         let below = Link(self.link(before, level).load(Ordering::Relaxed));
         if below.code() <= code {
             prefetch(below.node());
@@ -444,11 +444,11 @@ impl SkipList {
     }
 
     fn find_gaps(&self, key: &CellRef<'_>, code: u32, height: usize) -> [Gap; HEIGHT_MAX] {
-        let mut gaps = [WHOLE; HEIGHT_MAX];
+        let mut gaps = [FULL_RANGE; HEIGHT_MAX];
         let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
         let (mut gap, mut levels) = self.start(code, &goes_before);
         if levels < height {
-            (gap, levels) = (WHOLE, height.max(self.height.load(Ordering::Relaxed)));
+            (gap, levels) = (FULL_RANGE, height.max(self.height.load(Ordering::Relaxed)));
         }
         for level in (0..levels).rev() {
             gap = self.walk(gap, level, code, &goes_before);
@@ -467,7 +467,7 @@ impl SkipList {
         if let Some((bits, hints)) = self.hints() {
             prefetch(&hints[hint_of(code, bits)]);
         }
-        Some(InterleavedDescent { gap: WHOLE, level: height - 1, code, stage: Stage::Hint, compares: false })
+        Some(InterleavedDescent { gap: FULL_RANGE, level: height - 1, code, stage: Stage::Hint, compares: false })
     }
 
     /// Visits one node on the way to `row`, and prefetches the next. Returns true if there is one.

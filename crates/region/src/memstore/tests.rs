@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
-use super::chunk::{Chunk, FIRST_CHUNK_BYTES, LEAST_CHUNK_BYTES, TakeHistory};
+use super::chunk::{Chunk, FIRST_CHUNK_BYTES, CHUNK_BYTES_MIN, TakeHistory};
 use super::row_prefix_code::RowPrefixEncoder;
 use super::{CHUNK_BYTES, ChunkPool, ChunkSizes, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;
@@ -242,13 +242,13 @@ fn where_nearly_all_is_out_segments_get_what_they_need() {
     let idle: Vec<_> =
         (0..6).map(|_| Segment::new(CellComparator::Default, (&[], &[]), Arc::clone(&pool))).collect();
     idle.iter().for_each(|segment| segment.add(&KeyValue::put(b"r", b"f", b"q", 1, b"v").as_cell()));
-    let beyond = 5 * LEAST_CHUNK_BYTES;
+    let beyond = 5 * CHUNK_BYTES_MIN;
     assert_eq!(pool.out_bytes(), 4 * CHUNK_BYTES + beyond, "one had room for a first chunk");
     assert_eq!(pool.beyond_slack(3 * CHUNK_BYTES as u64), (3 * CHUNK_BYTES + beyond) as u64);
     let before = pool.out_bytes();
     idle[5].add(&KeyValue::put(b"r", b"f", b"q", 1, &[7; 100_000]).as_cell());
     assert!((100_000..101_000).contains(&(pool.out_bytes() - before)), "{} bytes", pool.out_bytes() - before);
-    assert_eq!(idle[5].chunk_bytes(), (pool.out_bytes() - before + LEAST_CHUNK_BYTES) as u64);
+    assert_eq!(idle[5].chunk_bytes(), (pool.out_bytes() - before + CHUNK_BYTES_MIN) as u64);
     drop(idle);
     pool.give_back(most);
     assert_eq!((pool.out_bytes(), pool.spare()), (0, 0));
@@ -446,8 +446,8 @@ fn of_equal_cells_the_later_comes_first() {
 fn cells_taken_back_are_gone() {
     let segment = segment();
     (1..=3).for_each(|n| segment.add(&cell(5, 7, n).as_cell()));
-    segment.take_back(&cell(5, 7, 2).as_cell());
-    segment.take_back(&cell(6, 7, 9).as_cell());
+    segment.hide(&cell(5, 7, 2).as_cell());
+    segment.hide(&cell(6, 7, 9).as_cell());
     let seq_ids: Vec<_> = rows_of(&mut from_start(&segment, ALL)).into_iter().map(|(_, n)| n).collect();
     assert_eq!(seq_ids, [3, 1]);
 }

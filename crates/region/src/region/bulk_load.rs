@@ -85,14 +85,14 @@ pub(super) enum UnfinishedLoad {
     /// The load failed and could not be undone.
     Undo(Manifest),
     /// The load is done and its manifest still exists.
-    Forget(Manifest),
+    DeleteManifest(Manifest),
 }
 
 /// A file that is ready to be moved, and its store.
 struct PreparedFile<'a> {
     store: &'a Arc<Store>,
     from: PathBuf,
-    stem: String,
+    loaded_file_prefix: String,
     is_copy: bool,
 }
 
@@ -112,12 +112,12 @@ impl Region {
         let stores = stores.collect::<Result<Vec<_>>>()?;
         let mut left = Vec::new();
         for (file, store) in load.files.iter().zip(stores) {
-            let stem = self.stem(load.token.as_deref(), file);
-            if load.token.is_none() || !store.had_file(&stem)? {
+            let stem = self.loaded_file_prefix(load.token.as_deref(), file);
+            if load.token.is_none() || !store.was_loaded(&stem)? {
                 left.push((file, store, stem));
             }
         }
-        let misfits = misfits(&left)?;
+        let misfits = files_outside_region(&left)?;
         if !misfits.is_empty() {
             return Ok(BulkLoadOutcome::DoesNotFit(misfits));
         }
@@ -146,7 +146,7 @@ impl Region {
         match &*unfinished {
             UnfinishedLoad::Nothing => {}
             UnfinishedLoad::Undo(manifest) => manifest.undo(fs)?,
-            UnfinishedLoad::Forget(manifest) => manifest.forget(fs)?,
+            UnfinishedLoad::DeleteManifest(manifest) => manifest.delete(fs)?,
         }
         *unfinished = UnfinishedLoad::Nothing;
         Ok(())
@@ -159,7 +159,7 @@ impl Region {
     }
 
     /// Returns the name of a loaded file, up to its sequence id.
-    fn stem(&self, token: Option<&str>, file: &BulkFile) -> String {
+    fn loaded_file_prefix(&self, token: Option<&str>, file: &BulkFile) -> String {
         let Some(token) = token else { return uuid::Uuid::new_v4().simple().to_string() };
         let path = file.path.as_os_str().as_encoded_bytes();
         let mut hash = Md5::new();
@@ -173,7 +173,7 @@ impl Region {
     fn commit_load(self: &Arc<Self>, load: &BulkLoad, prepared: &mut [PreparedFile<'_>]) -> Result<()> {
         let _no_flush = self.flushing.lock();
         self.check_serving()?;
-        let seq_id = load.assign_seq_id.then(|| self.flush_below()).transpose()?;
+        let seq_id = load.assign_seq_id.then(|| self.flush_at_barrier()).transpose()?;
         // In the order of families, like the log's marker.
         prepared.sort_by(|a, b| a.store.family().name().cmp(b.store.family().name()));
         let manifest = self.manifest(load, prepared, seq_id)?;
@@ -192,9 +192,9 @@ impl Region {
         });
         tracing::info!(region = %self.info.name_text(), files = prepared.len(), seq_id, "bulk loaded");
         let logged = self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()));
-        if let Err(error) = manifest.forget(fs) {
+        if let Err(error) = manifest.delete(fs) {
             tracing::warn!(region = %self.info.name_text(), %error, "the manifest of a finished bulk load could not be deleted yet");
-            *self.unfinished.lock() = UnfinishedLoad::Forget(manifest);
+            *self.unfinished.lock() = UnfinishedLoad::DeleteManifest(manifest);
         }
         logged.map_err(|error| error.context("the files are loaded, but their marker is not in the log"))
     }
@@ -215,8 +215,8 @@ impl Region {
         seq_id: Option<u64>,
     ) -> Result<Manifest> {
         let name = |one: &PreparedFile<'_>| match seq_id {
-            Some(seq_id) => format!("{}_SeqId_{seq_id}_", one.stem),
-            None => one.stem.clone(),
+            Some(seq_id) => format!("{}_SeqId_{seq_id}_", one.loaded_file_prefix),
+            None => one.loaded_file_prefix.clone(),
         };
         let to_move = |one: &PreparedFile<'_>| FileMove {
             family: one.store.family().name().to_vec().into(),
@@ -254,14 +254,14 @@ impl Region {
     pub(super) fn log_finished_loads(&self, finished: Vec<Manifest>) -> Result<()> {
         for manifest in finished {
             self.log_marker(|_| Marker::BulkLoad(manifest.marker.clone()))?;
-            manifest.forget(&*self.env.stores.fs)?;
+            manifest.delete(&*self.env.stores.fs)?;
         }
         Ok(())
     }
 }
 
 /// Returns the files with rows of other regions.
-fn misfits(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
+fn files_outside_region(files: &[(&BulkFile, &Arc<Store>, String)]) -> Result<Vec<PathBuf>> {
     let mut misfits = Vec::new();
     for (file, store, _) in files {
         if !store.check_bulk_file(&file.source)? {
@@ -279,10 +279,10 @@ fn prepare<'a>(
 ) -> Result<()> {
     for (file, store, stem) in files {
         let from = match file.keep_source {
-            true => store.copy_in(&file.source, stem)?,
+            true => store.copy_to_tmp(&file.source, stem)?,
             false => store.sync_staged(&file.source).map(|()| file.source.clone())?,
         };
-        prepared.push(PreparedFile { store, from, stem: stem.clone(), is_copy: file.keep_source });
+        prepared.push(PreparedFile { store, from, loaded_file_prefix: stem.clone(), is_copy: file.keep_source });
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ pub enum RegionCount {
     /// Writes refused because of the size of the MemStore (`blockedRequestCount`).
     Blocked,
     /// Mutations that skip the log (`mutationsWithoutWALCount`).
-    Unlogged,
+    SkippedWal,
     /// Bytes of their cells (`mutationsWithoutWALSize`).
     UnloggedBytes,
     /// Completed flushes.

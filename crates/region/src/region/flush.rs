@@ -82,12 +82,12 @@ impl FlushLock {
 }
 
 /// A background priority that ends when a close, a bulk load or a user waits for the flush.
-struct UntilAwaited<'a> {
+struct PriorityUntilAwaited<'a> {
     priority: &'a dyn BackgroundPriority,
     lock: &'a FlushLock,
 }
 
-impl BackgroundPriority for UntilAwaited<'_> {
+impl BackgroundPriority for PriorityUntilAwaited<'_> {
     fn is_urgent(&self) -> bool {
         self.lock.is_awaited() || self.priority.is_urgent()
     }
@@ -127,7 +127,7 @@ impl Region {
         if *self.updates.read() == Phase::Closed {
             return Err(self.not_serving());
         }
-        let until_awaited = priority.map(|priority| UntilAwaited { priority, lock: &self.flushing });
+        let until_awaited = priority.map(|priority| PriorityUntilAwaited { priority, lock: &self.flushing });
         self.flush_locked(
             FlushSeqId::Next,
             until_awaited.as_ref().map(|priority| priority as &dyn BackgroundPriority),
@@ -141,7 +141,7 @@ impl Region {
         priority: Option<&dyn BackgroundPriority>,
     ) -> Result<FlushOutcome> {
         if self.is_memstore_empty() {
-            self.forget_edits();
+            self.mark_all_flushed();
             return Ok(FlushOutcome { flushed: false, seq_id: self.max_flushed_seq_id() });
         }
         let _unless_done = AbortOnPanic(self);
@@ -180,9 +180,9 @@ impl Region {
 
     /// Flushes the MemStore and returns a sequence id that no edit has: every edit below it is in
     /// store files, every edit above it came later. The caller holds the flush lock.
-    pub(super) fn flush_below(self: &Arc<Self>) -> Result<u64> {
+    pub(super) fn flush_at_barrier(self: &Arc<Self>) -> Result<u64> {
         loop {
-            if let Some(seq_id) = self.number_when_empty() {
+            if let Some(seq_id) = self.seq_id_if_empty() {
                 self.mvcc.wait_for(seq_id);
                 return Ok(seq_id);
             }
@@ -194,7 +194,7 @@ impl Region {
     }
 
     /// Returns a new sequence id, if no edit is in the MemStore.
-    fn number_when_empty(&self) -> Option<u64> {
+    fn seq_id_if_empty(&self) -> Option<u64> {
         let _updates = self.updates.write();
         self.is_memstore_empty().then(|| {
             let (seq_id, ()) = self.mvcc.begin(|_| ());
@@ -205,7 +205,7 @@ impl Region {
 
     /// Records, also in the log, that the region has no edit only in memory. The MemStore can be
     /// empty without a flush if an in-memory flush found all its cells expired.
-    fn forget_edits(&self) {
+    fn mark_all_flushed(&self) {
         let _updates = self.updates.write();
         if self.is_memstore_empty() {
             let families = self.family_names();
@@ -259,7 +259,7 @@ impl Region {
     fn commit_snapshots(&self, seq_id: u64, files: Vec<Vec<Arc<StoreFile>>>, number: FlushSeqId) {
         let swap = || self.stores.iter().zip(files).map(|(store, files)| store.swap_flush(files)).collect();
         let names: Vec<Vec<String>> = self.with_new_epoch(swap);
-        self.first_flush_lead.store(0, Ordering::Relaxed);
+        self.first_flush_jitter_bytes.store(0, Ordering::Relaxed);
         self.max_flushed_seq_id.store(seq_id, Ordering::Relaxed);
         if number == FlushSeqId::Next {
             self.log_flush(FlushAction::CommitFlush, seq_id, &names);

@@ -18,7 +18,7 @@ pub(super) struct InMemoryFlushSchedule {
     /// `None` if no family has them.
     threshold_bytes: Option<u64>,
     /// An in-memory flush is requested and has not begun.
-    asked: AtomicBool,
+    requested: AtomicBool,
     /// Serialises in-memory flushes: while one waits, another could push a segment whose writes are
     /// incomplete.
     running: Mutex<()>,
@@ -29,7 +29,7 @@ impl InMemoryFlushSchedule {
         let some = stores.iter().any(|store| store.compacts_in_memory());
         Self {
             threshold_bytes: some.then_some(threshold_bytes),
-            asked: AtomicBool::new(false),
+            requested: AtomicBool::new(false),
             running: Mutex::new(()),
         }
     }
@@ -40,9 +40,9 @@ impl Region {
     #[inline]
     pub(super) fn request_in_memory_flush(self: &Arc<Self>) {
         let Some(bytes) = self.in_memory.threshold_bytes else { return };
-        if !self.in_memory.asked.load(Ordering::Relaxed)
+        if !self.in_memory.requested.load(Ordering::Relaxed)
             && self.stores.iter().any(|store| store.wants_in_memory_flush(bytes))
-            && !self.in_memory.asked.swap(true, Ordering::Relaxed)
+            && !self.in_memory.requested.swap(true, Ordering::Relaxed)
         {
             self.env.events.in_memory_flush_wanted(self);
         }
@@ -54,7 +54,7 @@ impl Region {
     /// No error is known. The cells are unchanged after an error.
     pub fn flush_in_memory(&self) -> Result<()> {
         let _one = self.in_memory.running.lock();
-        self.in_memory.asked.store(false, Ordering::Relaxed);
+        self.in_memory.requested.store(false, Ordering::Relaxed);
         let Some(bytes) = self.in_memory.threshold_bytes else { return Ok(()) };
         self.stores
             .iter()

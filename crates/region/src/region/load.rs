@@ -155,7 +155,7 @@ impl Region {
     /// Returns the number of mutations since the last flush that skipped the log, and their bytes.
     fn unlogged(&self) -> (u64, u64) {
         let [mutations, bytes] =
-            [RegionCount::Unlogged, RegionCount::UnloggedBytes].map(|count| self.counts.get(count));
+            [RegionCount::SkippedWal, RegionCount::UnloggedBytes].map(|count| self.counts.get(count));
         let [flushed, flushed_bytes] = self.unlogged_flushed.each_ref().map(|at| at.load(Ordering::Relaxed));
         (mutations.saturating_sub(flushed), bytes.saturating_sub(flushed_bytes))
     }
@@ -163,7 +163,7 @@ impl Region {
     /// Resets the count of mutations that skipped the log, because a flush takes them.
     pub(super) fn forget_unlogged(&self) {
         for (at, count) in
-            self.unlogged_flushed.iter().zip([RegionCount::Unlogged, RegionCount::UnloggedBytes])
+            self.unlogged_flushed.iter().zip([RegionCount::SkippedWal, RegionCount::UnloggedBytes])
         {
             at.store(self.counts.get(count), Ordering::Relaxed);
         }

@@ -34,7 +34,7 @@ impl<F: FnOnce() + Send> OnVisible for F {
 }
 
 /// Runs when a write number is visible.
-pub type Waiter = Box<dyn OnVisible>;
+pub type VisibilityCallback = Box<dyn OnVisible>;
 
 /// The write numbers of one region.
 pub struct Mvcc {
@@ -54,7 +54,7 @@ struct Inner {
 struct Pending {
     number: u64,
     complete: bool,
-    waiters: Vec<Waiter>,
+    waiters: Vec<VisibilityCallback>,
 }
 
 impl Mvcc {
@@ -85,7 +85,7 @@ impl Mvcc {
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
         // The holder computes, or waits for space in the log's queue. Only the latter is long
         // enough to lend the turn.
-        let soon = self.order.try_lock().or_else(|| self.order.try_lock_for(wait_budget::BRIEF));
+        let soon = self.order.try_lock().or_else(|| self.order.try_lock_for(wait_budget::SHORT_WAIT_MAX));
         let _order = soon.unwrap_or_else(|| turns::lend(|| self.order.lock()));
         let number = self.next();
         (number, ordered(number))
@@ -94,7 +94,7 @@ impl Mvcc {
     /// As [`Mvcc::begin`]. `None` if the lock is not free within the thread's
     /// [wait budget](wait_budget).
     pub fn try_begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> Option<(u64, T)> {
-        let in_time = || wait_budget::spend(|time| self.order.try_lock_for(time));
+        let in_time = || wait_budget::try_within_budget(|time| self.order.try_lock_for(time));
         let _order = self.order.try_lock().or_else(in_time)?;
         let number = self.next();
         Some((number, ordered(number)))
@@ -115,7 +115,7 @@ impl Mvcc {
 
     /// Marks a number complete. `waiter` runs once it is visible; on this thread, if that is
     /// immediately.
-    pub fn complete_then(&self, number: u64, waiter: Option<Waiter>) {
+    pub fn complete_then(&self, number: u64, waiter: Option<VisibilityCallback>) {
         let mut ready = Vec::new();
         let mut inner = self.inner.lock();
         if let Ok(at) = inner.pending.binary_search_by_key(&number, |p| p.number) {
@@ -185,7 +185,7 @@ mod tests {
             let count = move || {
                 ran.fetch_add(1, Ordering::Relaxed);
             };
-            Some(Box::new(count) as Waiter)
+            Some(Box::new(count) as VisibilityCallback)
         };
         let (first, ()) = mvcc.begin(|_| ());
         let (second, ()) = mvcc.begin(|_| ());

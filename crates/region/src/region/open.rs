@@ -63,7 +63,7 @@ impl Region {
         let of_cells = stores.iter().map(|s| s.max_cell_seq_id()).max().unwrap_or(0);
         let start = in_files.max(of_cells).max(seq_id_file);
         let flush_bytes = table.memstore_flush_bytes().unwrap_or_else(|| env.config.current_flush_bytes());
-        let first_flush_lead = flush_bytes / 4 / 256 * u64::from(spread_of(info.encoded_name()));
+        let first_flush_jitter_bytes = flush_bytes / 4 / 256 * u64::from(flush_jitter_of(info.encoded_name()));
         let chunk_bytes = env.stores.chunks.sizes().chunk_bytes;
         let in_memory_bytes =
             env.stores.config.in_memory.threshold_bytes(chunk_bytes, flush_bytes, stores.len());
@@ -90,7 +90,7 @@ impl Region {
             swapping: Mutex::new(()),
             open_seq_num: AtomicU64::new(0),
             max_flushed_seq_id: AtomicU64::new(in_files),
-            first_flush_lead: AtomicU64::new(first_flush_lead),
+            first_flush_jitter_bytes: AtomicU64::new(first_flush_jitter_bytes),
             oldest_edit_ms: AtomicI64::new(i64::MAX),
             counts: Arc::default(),
             unlogged_flushed: Default::default(),
@@ -133,7 +133,7 @@ impl Region {
         if cells > 0 {
             self.flush_locked(FlushSeqId::Current, None)?;
         }
-        damaged.into_iter().try_for_each(|file| self.put_edits_aside(file))?;
+        damaged.into_iter().try_for_each(|file| self.quarantine_edits(file))?;
         for file in &files {
             self.env.wal_root().0.delete(file)?;
         }
@@ -142,7 +142,7 @@ impl Region {
 
     /// Moves a damaged edit file to the directory of corrupt files. Its readable edits are
     /// replayed.
-    fn put_edits_aside(&self, file: &Path) -> Result<()> {
+    fn quarantine_edits(&self, file: &Path) -> Result<()> {
         let (fs, root) = self.env.wal_root();
         let dir = root.join(layout::CORRUPT_DIR);
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -241,7 +241,7 @@ impl Region {
             self.flush()?;
         }
         self.cancel_compactions(true);
-        let closed = self.close_quietly(abort);
+        let closed = self.close_exclusive(abort);
         if closed.is_err() && !self.is_closed() {
             self.cancel_compactions(false);
         }
@@ -263,13 +263,13 @@ impl Region {
     }
 
     /// The part of a close that excludes flushes and compactions.
-    fn close_quietly(self: &Arc<Self>, abort: bool) -> Result<()> {
+    fn close_exclusive(self: &Arc<Self>, abort: bool) -> Result<()> {
         let _no_compaction = self.compacting.lock();
         let no_flush = self.flushing.lock();
         if !abort {
             self.finish_pending_load(&no_flush)?;
         }
-        self.refuse_work()?;
+        self.reject_requests()?;
         if abort {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl Region {
         Ok(())
     }
 
-    fn refuse_work(&self) -> Result<()> {
+    fn reject_requests(&self) -> Result<()> {
         let mut phase = self.updates.write();
         if *phase == Phase::Closed {
             return Err(self.not_serving());
@@ -430,6 +430,6 @@ impl Region {
 
 /// Returns a pseudo-random number that is constant for a region: its encoded name is a hash in
 /// hexadecimal digits.
-fn spread_of(encoded_name: &str) -> u8 {
+fn flush_jitter_of(encoded_name: &str) -> u8 {
     encoded_name.bytes().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(byte))
 }

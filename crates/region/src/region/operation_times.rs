@@ -110,7 +110,7 @@ impl OperationTimes {
     /// Counts an operation.
     #[inline]
     pub fn record(&self, operation: Operation, time: Duration) {
-        self.record_alike(operation, time, 1);
+        self.record_batch(operation, time, 1);
     }
 
     /// Counts an operation that took this number of nanoseconds.
@@ -123,7 +123,7 @@ impl OperationTimes {
 
     /// Records `count` operations that took `time` together, each with an equal part of it.
     #[inline]
-    pub fn record_alike(&self, operation: Operation, time: Duration, count: u32) {
+    pub fn record_batch(&self, operation: Operation, time: Duration, count: u32) {
         if count > 0
             && let Some(histogram) = self.times.get(operation as usize)
         {
@@ -148,7 +148,7 @@ impl OperationTimes {
 }
 
 /// The distributions of a server: one for each operation, and the bytes of scans.
-type Sums = [HistogramSnapshot; Operation::ALL.len() + 1];
+type HistogramTotals = [HistogramSnapshot; Operation::ALL.len() + 1];
 
 /// The operation times of all tables. See the module's documentation.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ pub struct TableOperationTimes {
 struct Tables {
     open: BTreeMap<TableName, Arc<OperationTimes>>,
     /// The values of tables that have no open region any more.
-    gone: Sums,
+    closed_tables: HistogramTotals,
 }
 
 impl TableOperationTimes {
@@ -176,7 +176,7 @@ impl TableOperationTimes {
     /// Returns the tables with an open region, and their histograms.
     pub fn tables(&self) -> Vec<(TableName, Arc<OperationTimes>)> {
         let mut state = self.state.lock();
-        state.forget_closed();
+        state.fold_closed_tables();
         state.open.iter().map(|(table, times)| (table.clone(), Arc::clone(times))).collect()
     }
 
@@ -197,7 +197,7 @@ impl TableOperationTimes {
     /// Returns all latencies of an operation since the start, over all tables.
     pub fn server_total(&self, operation: Operation) -> HistogramSnapshot {
         let state = self.state.lock();
-        let mut sum = state.gone.get(operation as usize).cloned().unwrap_or_default();
+        let mut sum = state.closed_tables.get(operation as usize).cloned().unwrap_or_default();
         for times in state.open.values() {
             if let Some(histogram) = times.times.get(operation as usize) {
                 histogram.add_to(&mut sum);
@@ -211,8 +211,8 @@ impl TableOperationTimes {
     pub fn server(&self) -> (Vec<(Operation, Interval)>, Interval) {
         let mut sums = {
             let mut state = self.state.lock();
-            state.forget_closed();
-            let mut sums = state.gone.clone();
+            state.fold_closed_tables();
+            let mut sums = state.closed_tables.clone();
             state.open.values().for_each(|times| times.add_to(&mut sums));
             sums
         };
@@ -224,7 +224,7 @@ impl TableOperationTimes {
 }
 
 impl OperationTimes {
-    fn add_to(&self, sums: &mut Sums) {
+    fn add_to(&self, sums: &mut HistogramTotals) {
         let all = self.times.iter().chain([&self.scan_bytes]);
         all.zip(sums).for_each(|(histogram, sum)| histogram.add_to(sum));
     }
@@ -232,8 +232,8 @@ impl OperationTimes {
 
 impl Tables {
     /// Adds the values of tables without an open region to `gone`.
-    fn forget_closed(&mut self) {
-        let Self { open, gone } = self;
+    fn fold_closed_tables(&mut self) {
+        let Self { open, closed_tables: gone } = self;
         open.retain(|_, times| {
             let is_open = Arc::strong_count(times) > 1;
             if !is_open {
@@ -259,7 +259,7 @@ mod tests {
         let (t, u): (TableName, TableName) = ("t".parse().unwrap(), "u".parse().unwrap());
         let (of_t, of_u) = (all.of_table(&t), all.of_table(&u));
         of_t.record(Operation::Get, Duration::from_micros(20));
-        of_u.record_alike(Operation::Get, Duration::from_micros(300), 3);
+        of_u.record_batch(Operation::Get, Duration::from_micros(300), 3);
         of_u.record_scan_bytes(7);
         assert!(Arc::ptr_eq(&of_t, &all.of_table(&t)));
         assert_eq!((counts(&all), all.tables().len()), ((4, 1), 2));

@@ -27,7 +27,7 @@ use evenkeel_wal::{OnSynced, SyncLevel, Txid};
 use super::Region;
 use super::mvcc::OnVisible;
 use super::nonce::RunningNonce;
-use super::row_cache::HeldRows;
+use super::row_cache::SuspendedEntries;
 use crate::ops::{CheckAndMutateResult, Completion, MutationResult};
 
 /// Called once with the outcome of each mutation of a batch, in order.
@@ -42,11 +42,11 @@ pub(super) struct Applied {
     /// The cells as they were written.
     pub cells: Vec<KeyValue>,
     /// Entries of the row cache that are not served until the write is visible.
-    pub held: HeldRows,
+    pub held: SuspendedEntries,
 }
 
 /// The receiver of a write's outcome.
-pub(super) enum WriteAnswer {
+pub(super) enum WriteResponder {
     /// A single mutation.
     Mutation(Completion<MutationResult>),
     /// Mutations made together, possibly under conditions.
@@ -55,10 +55,10 @@ pub(super) enum WriteAnswer {
     Batch(Vec<Result<MutationResult>>, BatchCompletion),
 }
 
-impl WriteAnswer {
+impl WriteResponder {
     /// Reports the outcome of the write. In a batch, an error applies to every mutation that has no
     /// error yet.
-    pub fn give(self, outcome: Result<CheckAndMutateResult>) {
+    pub fn respond(self, outcome: Result<CheckAndMutateResult>) {
         match (self, outcome) {
             (Self::Mutation(done), outcome) => {
                 done(outcome.map(|result| MutationResult { cells: result.cells }));
@@ -81,7 +81,7 @@ pub(super) struct PendingWrite {
     result: CheckAndMutateResult,
     /// The nonce of an operation that must be applied once only.
     nonce: Option<RunningNonce>,
-    answer: WriteAnswer,
+    answer: WriteResponder,
     /// The waits of the write on the thread that made it.
     waits: Option<Waits>,
     /// When it was logged.
@@ -93,7 +93,7 @@ impl PendingWrite {
         region: &Arc<Region>,
         applied: Applied,
         result: CheckAndMutateResult,
-        answer: WriteAnswer,
+        answer: WriteResponder,
     ) -> Self {
         let (waits, logged_at) = (waits::take(), clock::monotonic());
         Self { region: Arc::clone(region), applied, result, nonce: None, answer, waits, logged_at }
@@ -130,12 +130,12 @@ impl PendingWrite {
     fn failed(self, error: HBaseError) {
         self.note_waits();
         let Self { region, applied, nonce, answer, .. } = self;
-        region.take_back(&applied.cells);
+        region.hide_failed_cells(&applied.cells);
         region.mvcc.complete(applied.number);
         if let Some(nonce) = nonce {
             nonce.end(false);
         }
-        answer.give(Err(error));
+        answer.respond(Err(error));
     }
 }
 
@@ -155,10 +155,10 @@ impl OnVisible for PendingWrite {
     fn visible(self: Box<Self>) {
         self.note_waits();
         let Self { applied, result, nonce, answer, .. } = *self;
-        applied.held.settle();
+        applied.held.publish_entries();
         if let Some(nonce) = nonce {
             nonce.end(true);
         }
-        answer.give(Ok(result));
+        answer.respond(Ok(result));
     }
 }

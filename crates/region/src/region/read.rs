@@ -26,7 +26,7 @@ use crate::store::{StoreView, StoreViews};
 const UNCOMMITTED: u64 = u64::MAX - 1;
 
 /// Attempts at a consistent view before the thread blocks on the lock of the updater.
-const TRIES_BEFORE_WAIT: u32 = 16;
+const SPINS_BEFORE_BLOCK: u32 = 16;
 
 impl Region {
     /// Reads one row.
@@ -110,7 +110,7 @@ impl Region {
         if self.env.stores.clock.now_ms() != open.now_ms {
             return Ok(false);
         }
-        let read_point = self.view_again(&open.views, self.read_point_of(scan));
+        let read_point = self.revalidate_views(&open.views, self.read_point_of(scan));
         let Some(read_point) = read_point else { return Ok(false) };
         open.scanner.go_to_row(&open.views, scan, row, read_point, open.now_ms).map(|()| true)
     }
@@ -145,7 +145,7 @@ impl Region {
     }
 
     /// Returns a read point for existing views, if [`Region::view`] would return the same views.
-    fn view_again(&self, views: &StoreViews, read_point: Option<u64>) -> Option<u64> {
+    fn revalidate_views(&self, views: &StoreViews, read_point: Option<u64>) -> Option<u64> {
         let epoch = self.epoch.load(Ordering::Acquire);
         let point = read_point.unwrap_or_else(|| self.mvcc.read_point());
         let are_current = epoch.is_multiple_of(2) && views.iter().all(StoreView::is_current);
@@ -165,7 +165,7 @@ impl Region {
                 return (point, views);
             }
             tries += 1;
-            if tries < TRIES_BEFORE_WAIT {
+            if tries < SPINS_BEFORE_BLOCK {
                 std::hint::spin_loop();
             } else {
                 // The updater may have been preempted by this thread, so block instead of spinning.
@@ -206,7 +206,7 @@ struct LastGet {
 
 impl RowReader<'_> {
     /// Discards the reads that are not counted yet, because they will be repeated.
-    pub fn forget(&mut self) {
+    pub fn discard_uncounted(&mut self) {
         (self.reads, self.filtered) = (0, 0);
     }
 

@@ -41,7 +41,7 @@ pub struct RegionScanner {
     row: Vec<u8>,
     position: RowPosition,
     /// The counters of a scan's reads; `None` for a Get, whose reads the `RowReader` counts.
-    reads: Option<UncountedReads>,
+    reads: Option<PendingReadCounts>,
 }
 
 /// Stop rows up to this length in bytes are stored inline, without an allocation.
@@ -86,13 +86,13 @@ const RESULTS_UNCOUNTED_MAX: u64 = 4096;
 
 /// Reads of a scanner that are not in the region's counts yet. Adding them one at a time would cost
 /// as much as a part of a row.
-struct UncountedReads {
+struct PendingReadCounts {
     counts: Arc<RegionCounters>,
     results: u64,
     rows_filtered: u64,
 }
 
-impl UncountedReads {
+impl PendingReadCounts {
     /// Adds a result, and the number of rows that a filter dropped before it.
     #[inline]
     fn add(&mut self, rows_filtered: u64) {
@@ -114,7 +114,7 @@ impl UncountedReads {
     }
 }
 
-impl Drop for UncountedReads {
+impl Drop for PendingReadCounts {
     fn drop(&mut self) {
         self.count();
     }
@@ -123,10 +123,10 @@ impl Drop for UncountedReads {
 /// The outcome of reading a row.
 enum RowOutcome {
     /// Its cells are in the buffer.
-    Taken,
-    LeftOut,
+    Read,
+    Filtered,
     /// A limit ended the call within it.
-    Cut(NextState),
+    LimitReached(NextState),
 }
 
 impl RegionScanner {
@@ -185,7 +185,7 @@ impl RegionScanner {
 
     /// Adds what is read from here on to `counts`.
     pub(super) fn counted_in(mut self, counts: &Arc<RegionCounters>) -> Self {
-        self.reads = Some(UncountedReads { counts: Arc::clone(counts), results: 0, rows_filtered: 0 });
+        self.reads = Some(PendingReadCounts { counts: Arc::clone(counts), results: 0, rows_filtered: 0 });
         self
     }
 
@@ -204,7 +204,7 @@ impl RegionScanner {
         now_ms: i64,
     ) -> TryResult<()> {
         let asked = |view: &&StoreView| scan.columns_of(view.store().family().name()).is_some();
-        self.stores.rearrange(|stores| {
+        self.stores.reposition_runs(|stores| {
             views.iter().filter(asked).zip(stores).try_for_each(|(view, store)| {
                 let columns = scan.columns_of(view.store().family().name()).flatten();
                 view.go_to_row(store, scan, row, columns, read_point, now_ms)
@@ -259,7 +259,7 @@ impl RegionScanner {
     /// Adds the uncounted reads to the region's counts. This also happens when the scanner is
     /// dropped and after every [`RESULTS_UNCOUNTED_MAX`] results.
     pub fn count_reads(&mut self) {
-        self.reads.iter_mut().for_each(UncountedReads::count);
+        self.reads.iter_mut().for_each(PendingReadCounts::count);
     }
 
     /// The row at the scanner's position: the cursor of a scan without results so far.
@@ -322,9 +322,9 @@ impl RegionScanner {
                 return Ok(NextState::NoMoreRows);
             }
             match self.read_row(out, from, context)? {
-                RowOutcome::Cut(state) => return Ok(state),
-                RowOutcome::Taken => return Ok(self.state_after_row(context)),
-                RowOutcome::LeftOut => context.rows_filtered += 1,
+                RowOutcome::LimitReached(state) => return Ok(state),
+                RowOutcome::Read => return Ok(self.state_after_row(context)),
+                RowOutcome::Filtered => context.rows_filtered += 1,
             }
             self.reset_filter();
             if self.is_filter_done() {
@@ -374,7 +374,7 @@ impl RegionScanner {
             context.rows_scanned += 1;
             if self.is_row_key_filtered()? {
                 self.skip_row()?;
-                return Ok(RowOutcome::LeftOut);
+                return Ok(RowOutcome::Filtered);
             }
         }
         if self.position != RowPosition::InJoined {
@@ -386,7 +386,7 @@ impl RegionScanner {
             self.position = RowPosition::RowStart;
             let is_empty = out.len() == from && !had_cells;
             if is_empty || self.is_row_filtered(out, from, context)? {
-                return Ok(RowOutcome::LeftOut);
+                return Ok(RowOutcome::Filtered);
             }
         }
         if self.seek_joined()? {
@@ -399,7 +399,7 @@ impl RegionScanner {
         }
         let was_joined =
             std::mem::replace(&mut self.position, RowPosition::RowStart) == RowPosition::InJoined;
-        Ok(if out.len() == from && !was_joined { RowOutcome::LeftOut } else { RowOutcome::Taken })
+        Ok(if out.len() == from && !was_joined { RowOutcome::Filtered } else { RowOutcome::Read })
     }
 
     fn cut(&self, state: NextState) -> TryResult<RowOutcome> {
@@ -409,7 +409,7 @@ impl RegionScanner {
             )
             .into());
         }
-        Ok(RowOutcome::Cut(state))
+        Ok(RowOutcome::LimitReached(state))
     }
 
     fn is_row_key_filtered(&mut self) -> TryResult<bool> {
@@ -450,7 +450,7 @@ impl RegionScanner {
         while let Some(store) = self.stores.current_mut() {
             store.skip_row()?;
             let is_last = self.stores.is_last_run();
-            self.stores.settle();
+            self.stores.sift_current();
             if is_last || self.stores.peek().is_none_or(|cell| cell.row() != self.row.as_slice()) {
                 break;
             }
@@ -469,7 +469,7 @@ impl RegionScanner {
                 if let Some(store) = self.joined.current_mut() {
                     store.seek_to_row(&self.row)?;
                 }
-                self.joined.settle();
+                self.joined.sift_current();
             }
         }
         Ok(self.joined.peek().is_some_and(|cell| cell.row() == self.row.as_slice()))
@@ -505,7 +505,7 @@ fn populate(
     while let Some(store) = heap.current_mut() {
         let left = store.next(out, context, filter)?;
         let is_last = left && heap.is_last_run();
-        heap.settle();
+        heap.sift_current();
         if is_last || heap.peek().is_none_or(|cell| cell.row() != row) {
             return Ok(None);
         }

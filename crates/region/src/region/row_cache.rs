@@ -63,7 +63,7 @@ use crate::ops::Scan;
 use crate::store::StoreEnv;
 
 /// Slots for the numbers of writes.
-const NOTES: usize = 1024;
+const LAST_WRITE_SLOTS: usize = 1024;
 /// Larger entries are not cached, so that copying one stays short.
 const ENTRY_BYTES_MAX: usize = 32 << 10;
 /// The maximum bytes of the entries that one write computes.
@@ -78,7 +78,7 @@ pub(super) struct RowCache {
     generation: AtomicU64,
     families: Vec<FamilyRules>,
     /// The highest number of a write to a row, by the row's hash.
-    notes: Box<[AtomicU64]>,
+    last_writes: Box<[AtomicU64]>,
     /// True once any entry was cached.
     is_used: AtomicBool,
 }
@@ -88,9 +88,9 @@ struct FamilyRules {
     name: Vec<u8>,
     ttl_ms: i64,
     /// True if entries can answer Gets of it.
-    is_served: bool,
+    is_cacheable: bool,
     /// True if reads fill the cache.
-    is_kept: bool,
+    fills_cache: bool,
 }
 
 /// The place of a Get's row in the cache.
@@ -108,7 +108,7 @@ pub(super) struct WrittenRows {
 
 /// Entries that become servable once a write is visible.
 #[derive(Default)]
-pub(super) struct HeldRows {
+pub(super) struct SuspendedEntries {
     cache: Option<Arc<RowCache>>,
     by: u32,
     successors: Vec<(BlockKey, Vec<u8>)>,
@@ -125,9 +125,9 @@ impl RowCache {
         let family = |family: &evenkeel_common::ColumnFamilyDescriptor| FamilyRules {
             name: family.name().to_vec(),
             ttl_ms: family.ttl_ms(),
-            is_served: !family.new_version_behavior()
+            is_cacheable: !family.new_version_behavior()
                 && (family.min_versions() == 0 || family.ttl_ms() == i64::MAX),
-            is_kept: env.config.for_family(family).cache.data_on_read,
+            fills_cache: env.config.for_family(family).cache.data_on_read,
         };
         Some(Arc::new(Self {
             blocks: Arc::clone(&env.cache),
@@ -135,7 +135,7 @@ impl RowCache {
             id: uuid::Uuid::new_v4().as_u128(),
             generation: AtomicU64::new(0),
             families: table.families().map(family).collect(),
-            notes: (0..NOTES).map(|_| AtomicU64::new(0)).collect(),
+            last_writes: (0..LAST_WRITE_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             is_used: AtomicBool::new(false),
         }))
     }
@@ -153,7 +153,7 @@ impl RowCache {
             && scan.is_get
             && !(scan.raw || scan.reversed || scan.read_uncommitted)
             && scan.mvcc_read_point.is_none();
-        if !is_plain || !self.all_asked(scan, |family| family.is_served) {
+        if !is_plain || !self.all_asked(scan, |family| family.is_cacheable) {
             return None;
         }
         let rows = self.blocks.rows()?;
@@ -223,8 +223,8 @@ impl RowCache {
         fold(fold(h, u64::from_le_bytes(last)), row.len() as u64 ^ (self.id >> 64) as u64)
     }
 
-    fn note_of(&self, hash: u64) -> &AtomicU64 {
-        &self.notes[length::index(hash) % NOTES]
+    fn last_write_of(&self, hash: u64) -> &AtomicU64 {
+        &self.last_writes[length::index(hash) % LAST_WRITE_SLOTS]
     }
 }
 
@@ -245,8 +245,8 @@ impl CacheSlot<'_> {
             return false;
         }
         match entry.covers(scan) {
-            CoverageMatch::Whole => entry.all(out),
-            CoverageMatch::Part => entry.select(scan, out),
+            CoverageMatch::Exact => entry.all(out),
+            CoverageMatch::Superset => entry.select(scan, out),
             CoverageMatch::Unknown => return false,
         }
         true
@@ -255,7 +255,7 @@ impl CacheSlot<'_> {
     /// Returns the columns of a Get, for [`CacheSlot::fill`]; `None` if its answer must not be
     /// cached.
     pub fn requested(&self, scan: &Scan) -> Option<RequestedColumns> {
-        let is_kept = scan.cache_blocks && self.cache.all_asked(scan, |family| family.is_kept);
+        let is_kept = scan.cache_blocks && self.cache.all_asked(scan, |family| family.fills_cache);
         is_kept.then(|| RequestedColumns { row: scan.start_row.clone(), coverage: entry::coverage_of(scan) })
     }
 
@@ -282,7 +282,7 @@ impl CacheSlot<'_> {
             return;
         }
         self.cache.is_used.store(true, SeqCst);
-        let note = self.cache.note_of(self.key.offset);
+        let note = self.cache.last_write_of(self.key.offset);
         let bytes = self.merged_with_cached(&entry).unwrap_or_else(|| entry.encode());
         self.rows.insert_row(&self.key, bytes, || note.load(SeqCst) <= read_point);
     }
@@ -298,7 +298,7 @@ impl CacheSlot<'_> {
         if !is_part || self.cache.clock.now_ms() > there.expires_ms {
             return None;
         }
-        Some(entry.with(&there)).filter(|both| both.len() <= ENTRY_BYTES_MAX)
+        Some(entry.merge(&there)).filter(|both| both.len() <= ENTRY_BYTES_MAX)
     }
 }
 
@@ -310,14 +310,14 @@ pub(super) struct RequestedColumns {
 
 impl WrittenRows {
     /// Records the number of the write. Numbers ascend.
-    pub fn note(&self, number: u64) {
-        self.rows.iter().for_each(|(hash, _)| self.cache.note_of(*hash).store(number, SeqCst));
+    pub fn record_write(&self, number: u64) {
+        self.rows.iter().for_each(|(hash, _)| self.cache.last_write_of(*hash).store(number, SeqCst));
     }
 
     /// Stops serving the rows' entries, before the write is visible.
-    pub fn hold(self, number: u64, cells: &[KeyValue]) -> HeldRows {
+    pub fn suspend_entries(self, number: u64, cells: &[KeyValue]) -> SuspendedEntries {
         let Some(rows) = self.cache.blocks.rows().filter(|_| self.cache.is_used.load(SeqCst)) else {
-            return HeldRows::default();
+            return SuspendedEntries::default();
         };
         let by = (number & 0xffff_ffff) as u32;
         let (mut successors, mut left) = (Vec::new(), SUCCESSOR_BYTES_MAX);
@@ -331,7 +331,7 @@ impl WrittenRows {
             left -= next.as_ref().map_or(0, |(_, next)| next.len());
             successors.extend(next);
         }
-        HeldRows { cache: Some(self.cache), by, successors }
+        SuspendedEntries { cache: Some(self.cache), by, successors }
     }
 }
 
@@ -344,16 +344,16 @@ impl RowCache {
         }
         let oldest = |family: &[u8]| self.clock.now_ms().saturating_sub(self.ttl_ms(family));
         let cells = cells.iter().map(KeyValue::as_cell);
-        match old.after(cells, |family| (oldest(family), self.ttl_ms(family))) {
+        match old.apply_write(cells, |family| (oldest(family), self.ttl_ms(family))) {
             RowUpdate::Replaced(next) if next.len() > ENTRY_BYTES_MAX => RowUpdate::Unknown,
             next => next,
         }
     }
 }
 
-impl HeldRows {
+impl SuspendedEntries {
     /// Serves the new entries, because the write is visible.
-    pub fn settle(self) {
+    pub fn publish_entries(self) {
         let Some(rows) = self.cache.as_ref().and_then(|cache| cache.blocks.rows()) else { return };
         for (key, next) in self.successors {
             rows.finish_row_update(&key, self.by, next);

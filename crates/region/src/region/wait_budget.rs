@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 
 /// The time within which a lock that is held only for a computation usually becomes free.
-pub(super) const BRIEF: Duration = Duration::from_millis(1);
+pub(super) const SHORT_WAIT_MAX: Duration = Duration::from_millis(1);
 /// The maximum time that a thread spends in short waits in each window.
-const BUDGET: Duration = BRIEF;
+const BUDGET: Duration = SHORT_WAIT_MAX;
 /// The length of a window.
 const WINDOW: Duration = Duration::from_millis(20);
 
@@ -27,7 +27,7 @@ thread_local! {
 
 /// Calls `attempt` with the time that this thread may still wait. Returns `None`, without an
 /// attempt, if that is zero.
-pub(super) fn spend<T>(attempt: impl FnOnce(Duration) -> Option<T>) -> Option<T> {
+pub(super) fn try_within_budget<T>(attempt: impl FnOnce(Duration) -> Option<T>) -> Option<T> {
     let began = clock::monotonic();
     let (since, spent) = SPENT
         .get()
@@ -48,7 +48,7 @@ mod tests {
         let began = Instant::now();
         let mut waits = 0_u32;
         let mut wait_in_vain = || {
-            spend(|time| {
+            try_within_budget(|time| {
                 assert!(time <= BUDGET);
                 waits += 1;
                 std::thread::sleep(time);
@@ -63,12 +63,12 @@ mod tests {
     #[test]
     fn a_new_window_allows_more() {
         for _ in 0..3 {
-            let _ = spend(|time| {
+            let _ = try_within_budget(|time| {
                 std::thread::sleep(time);
                 None::<()>
             });
             std::thread::sleep(WINDOW);
-            assert_eq!(spend(|_| Some(2)), Some(2));
+            assert_eq!(try_within_budget(|_| Some(2)), Some(2));
         }
     }
 }

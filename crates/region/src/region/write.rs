@@ -28,7 +28,7 @@ use parking_lot::RwLockReadGuard;
 
 use super::abort_on_panic::AbortOnPanic;
 use super::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
-use super::pending_write::{Applied, BatchCompletion, PendingWrite, WriteAnswer};
+use super::pending_write::{Applied, BatchCompletion, PendingWrite, WriteResponder};
 use super::row_lock::{LockMode, RowGuard};
 use super::{Phase, Region, RegionCount, wait_budget};
 use crate::ops::{
@@ -38,9 +38,9 @@ use crate::ops::{
 
 /// The result of starting a write that must not wait.
 #[must_use]
-pub enum Tried<T> {
+pub enum TryWriteResult<T> {
     /// The write was started or has failed; its completion reports the outcome.
-    Begun,
+    Started,
     /// The write would have to wait. Nothing was done; the write is returned.
     WouldWait(T),
 }
@@ -48,26 +48,26 @@ pub enum Tried<T> {
 /// A started write number. If it is dropped before all of its cells are in the MemStore, by an
 /// error or a panic, the cells are taken back and the number is completed, because the region's
 /// other writes wait for it.
-struct Begun<'a> {
+struct StartedWrite<'a> {
     region: &'a Region,
     number: u64,
     cells: Vec<KeyValue>,
     is_applied: bool,
 }
 
-impl Begun<'_> {
+impl StartedWrite<'_> {
     fn applied(mut self) -> Vec<KeyValue> {
         self.is_applied = true;
         std::mem::take(&mut self.cells)
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for StartedWrite<'_> {
     fn drop(&mut self) {
         if !self.is_applied {
             // Cells without the number are not in the MemStore yet.
             self.cells.retain(|cell| cell.as_cell().seq_id() == self.number);
-            self.region.take_back(&self.cells);
+            self.region.hide_failed_cells(&self.cells);
             self.region.mvcc.complete(self.number);
         }
     }
@@ -81,7 +81,7 @@ impl Region {
         source: NonceSource,
         done: Completion<MutationResult>,
     ) {
-        self.write_atomically(vec![mutation], Vec::new(), source, WriteAnswer::Mutation(done));
+        self.write_atomically(vec![mutation], Vec::new(), source, WriteResponder::Mutation(done));
     }
 
     /// As [`Region::mutate`] for a Put or Delete, but returns instead of waiting.
@@ -89,19 +89,19 @@ impl Region {
         self: &Arc<Self>,
         mutation: Mutation,
         done: Completion<MutationResult>,
-    ) -> Tried<(Mutation, Completion<MutationResult>)> {
+    ) -> TryWriteResult<(Mutation, Completion<MutationResult>)> {
         let none = NonceKey { group: 0, nonce: 0 };
         match self.check_and_apply(std::slice::from_ref(&mutation), Vec::new(), none, Wait::Never) {
             Err(TryError::Failed(error)) => done(Err(error)),
             Err(TryError::WouldWait | TryError::TimeSliceOver) => {
-                return Tried::WouldWait((mutation, done));
+                return TryWriteResult::WouldWait((mutation, done));
             }
             Ok(None) => done(Ok(MutationResult::default())),
             Ok(Some((applied, result))) => {
-                PendingWrite::new(self, applied, result, WriteAnswer::Mutation(done)).start();
+                PendingWrite::new(self, applied, result, WriteResponder::Mutation(done)).start();
             }
         }
-        Tried::Begun
+        TryWriteResult::Started
     }
 
     /// Makes several writes to rows of this region, all or none; with conditions, only if all of
@@ -113,7 +113,7 @@ impl Region {
         source: NonceSource,
         done: Completion<CheckAndMutateResult>,
     ) {
-        self.write_atomically(mutations, conditions, source, WriteAnswer::Checked(done));
+        self.write_atomically(mutations, conditions, source, WriteResponder::Checked(done));
     }
 
     /// Makes writes to one row if a condition on it holds.
@@ -127,12 +127,12 @@ impl Region {
         if mutations.iter().any(|m| m.row != condition.row) {
             return done(Err(HBaseError::do_not_retry("Action's getRow must match")));
         }
-        self.write_atomically(mutations, vec![condition], source, WriteAnswer::Checked(done));
+        self.write_atomically(mutations, vec![condition], source, WriteResponder::Checked(done));
     }
 
     /// Makes independent puts and deletes.
     pub fn batch_mutate(self: &Arc<Self>, mutations: Vec<Mutation>, done: BatchCompletion) {
-        if let Tried::WouldWait((_, done)) = self.make_batch(mutations, done, Wait::Allowed) {
+        if let TryWriteResult::WouldWait((_, done)) = self.make_batch(mutations, done, Wait::Allowed) {
             // Unreachable: a write that may wait never returns this.
             done(Vec::new());
         }
@@ -143,7 +143,7 @@ impl Region {
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
         done: BatchCompletion,
-    ) -> Tried<(Vec<Mutation>, BatchCompletion)> {
+    ) -> TryWriteResult<(Vec<Mutation>, BatchCompletion)> {
         self.make_batch(mutations, done, Wait::Never)
     }
 
@@ -152,7 +152,7 @@ impl Region {
         mutations: Vec<Mutation>,
         done: BatchCompletion,
         wait: Wait,
-    ) -> Tried<(Vec<Mutation>, BatchCompletion)> {
+    ) -> TryWriteResult<(Vec<Mutation>, BatchCompletion)> {
         let mut outcomes: Vec<_> =
             mutations.iter().map(|m| self.check_whole(m).map(|()| MutationResult::default())).collect();
         let writes = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
@@ -161,7 +161,7 @@ impl Region {
             Ok(applied) => Ok(applied),
             Err(TryError::Failed(error)) => Err(error),
             Err(TryError::WouldWait | TryError::TimeSliceOver) => {
-                return Tried::WouldWait((mutations, done));
+                return TryWriteResult::WouldWait((mutations, done));
             }
         };
         self.count_writes(writes as u64, &mutations);
@@ -171,12 +171,12 @@ impl Region {
                 if applied.logged.is_none() {
                     self.count_unlogged(writes, &applied.cells);
                 }
-                let (result, answer) = (CheckAndMutateResult::default(), WriteAnswer::Batch(outcomes, done));
+                let (result, answer) = (CheckAndMutateResult::default(), WriteResponder::Batch(outcomes, done));
                 PendingWrite::new(self, applied, result, answer).start();
             }
-            Err(error) => WriteAnswer::Batch(outcomes, done).give(Err(error)),
+            Err(error) => WriteResponder::Batch(outcomes, done).respond(Err(error)),
         }
-        Tried::Begun
+        TryWriteResult::Started
     }
 
     fn apply_batch(
@@ -211,7 +211,7 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
         source: NonceSource,
-        answer: WriteAnswer,
+        answer: WriteResponder,
     ) {
         let nonce = mutations.iter().map(|m| m.nonce).find(|n| *n != 0).unwrap_or(0);
         let key = NonceKey { group: source.group, nonce };
@@ -220,10 +220,10 @@ impl Region {
             let (region, parts) = (Arc::clone(self), parts.take());
             Box::new(move |made| {
                 if let Some((mutations, _, answer)) = parts {
-                    answer.give(if made {
+                    answer.respond(if made {
                         region.answer_duplicate(&mutations)
                     } else {
-                        Err(failed_before())
+                        Err(previous_attempt_failed())
                     });
                 }
             })
@@ -231,8 +231,8 @@ impl Region {
         let Some((mutations, conditions, answer)) = parts else { return };
         match started {
             NonceStart::Running => {}
-            NonceStart::Duplicate => answer.give(self.answer_duplicate(&mutations)),
-            NonceStart::Full => answer.give(Err(self.too_many_nonces())),
+            NonceStart::Duplicate => answer.respond(self.answer_duplicate(&mutations)),
+            NonceStart::Full => answer.respond(Err(self.too_many_nonces())),
             NonceStart::Proceed => self.write_started(mutations, conditions, key, answer),
         }
     }
@@ -242,7 +242,7 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
         nonce: NonceKey,
-        answer: WriteAnswer,
+        answer: WriteResponder,
     ) {
         let running = RunningNonce::new(&self.env.nonces, nonce);
         match self.check_and_apply(&mutations, conditions, nonce, Wait::Allowed) {
@@ -253,11 +253,11 @@ impl Region {
                 running.end(false);
                 // The cells that decided it were durable before they were read, and the row has
                 // been locked since.
-                answer.give(Ok(CheckAndMutateResult::default()));
+                answer.respond(Ok(CheckAndMutateResult::default()));
             }
             Err(unapplied) => {
                 running.end(false);
-                answer.give(Err(unapplied.into_failure()));
+                answer.respond(Err(unapplied.into_failure()));
             }
         }
     }
@@ -344,7 +344,7 @@ impl Region {
     }
 
     fn wait_for_updates_lock(&self) -> RwLockReadGuard<'_, Phase> {
-        let brief = self.updates.try_read_for(wait_budget::BRIEF);
+        let brief = self.updates.try_read_for(wait_budget::SHORT_WAIT_MAX);
         brief.unwrap_or_else(|| turns::lend(|| self.updates.read()))
     }
 
@@ -366,7 +366,7 @@ impl Region {
             Wait::Never => self
                 .updates
                 .try_read()
-                .or_else(|| wait_budget::spend(|time| self.updates.try_read_for(time)))
+                .or_else(|| wait_budget::try_within_budget(|time| self.updates.try_read_for(time)))
                 .ok_or(TryError::WouldWait)?,
         };
         if *updates != Phase::Open {
@@ -374,7 +374,7 @@ impl Region {
         }
         let _unless_done = AbortOnPanic(self);
         let in_order = |number| {
-            rows.iter().for_each(|rows| rows.note(number));
+            rows.iter().for_each(|rows| rows.record_write(number));
             let Some(level) = level else { return Ok(None) };
             let appended = self.append_to_log(number, cells.iter().map(KeyValue::as_cell), nonce, wait);
             appended.map(|txid| Some((txid, level)))
@@ -383,7 +383,7 @@ impl Region {
             Wait::Allowed => self.mvcc.begin(in_order),
             Wait::Never => self.mvcc.try_begin(in_order).ok_or(TryError::WouldWait)?,
         };
-        let mut begun = Begun { region: self, number, cells, is_applied: false };
+        let mut begun = StartedWrite { region: self, number, cells, is_applied: false };
         let logged = logged?;
         for cell in &mut begun.cells {
             cell.set_seq_id(number);
@@ -395,7 +395,7 @@ impl Region {
             self.oldest_edit_ms.fetch_min(self.env.stores.clock.now_ms(), Ordering::Relaxed);
         }
         drop(updates);
-        let held = rows.map(|rows| rows.hold(number, &begun.cells)).unwrap_or_default();
+        let held = rows.map(|rows| rows.suspend_entries(number, &begun.cells)).unwrap_or_default();
         // The cells of a running flush still count. Another request would only flush the few cells
         // written since it began.
         if self.needs_flush() && !self.is_flushing() {
@@ -406,10 +406,10 @@ impl Region {
     }
 
     /// Hides cells whose log entry failed, before their number becomes visible.
-    pub(super) fn take_back(&self, cells: &[KeyValue]) {
+    pub(super) fn hide_failed_cells(&self, cells: &[KeyValue]) {
         for cell in cells {
             if let Some(store) = self.store_of(cell.as_cell().family()) {
-                store.take_back(&cell.as_cell());
+                store.hide_failed_cell(&cell.as_cell());
             }
         }
     }
@@ -467,7 +467,7 @@ impl Region {
                     Some(cell) if comparator.value().is_empty() => {
                         cell.value().is_empty() == (op != CompareType::NotEqual)
                     }
-                    Some(cell) => holds(op, comparator.value().cmp(cell.value()))?,
+                    Some(cell) => condition_holds(op, comparator.value().cmp(cell.value()))?,
                 };
                 Ok(holds.then(|| cell.map_or(0, |c| c.timestamp())))
             }
@@ -532,7 +532,7 @@ impl Region {
     #[cold]
     fn count_unlogged(&self, mutations: usize, cells: &[KeyValue]) {
         let bytes = cells.iter().map(|cell| cell.as_cell().key_value_len() as u64).sum();
-        self.counts.add(RegionCount::Unlogged, mutations as u64);
+        self.counts.add(RegionCount::SkippedWal, mutations as u64);
         self.counts.add(RegionCount::UnloggedBytes, bytes);
     }
 
@@ -560,13 +560,13 @@ impl Region {
 }
 
 /// The error for a retry that waited for an operation which then failed. The client retries.
-fn failed_before() -> HBaseError {
+fn previous_attempt_failed() -> HBaseError {
     HBaseError::io("the same operation, asked for before, has just failed")
 }
 
 /// Returns true if `value OP cell` holds, given the order of the condition's value relative to the
 /// cell's.
-fn holds(op: CompareType, value_to_cell: Order) -> Result<bool> {
+fn condition_holds(op: CompareType, value_to_cell: Order) -> Result<bool> {
     Ok(match op {
         CompareType::Less => value_to_cell.is_lt(),
         CompareType::LessOrEqual => value_to_cell.is_le(),

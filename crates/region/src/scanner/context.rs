@@ -95,7 +95,7 @@ pub struct ScannerContext {
     /// `size` at the start of the row that is charged; in a scan, at the start of the call.
     charged_from: u64,
     /// The value of `size` above which the reply must be charged again.
-    admitted: u64,
+    charged_up_to: u64,
     pub(crate) cells: usize,
     cells_until_time_check: u32,
     out_of_time: bool,
@@ -125,7 +125,7 @@ impl ScannerContext {
             rows_filtered: 0,
             charge: None,
             charged_from: 0,
-            admitted: u64::MAX,
+            charged_up_to: u64::MAX,
             cells: 0,
             cells_until_time_check: CELLS_PER_TIME_CHECK,
             out_of_time: false,
@@ -172,7 +172,7 @@ impl ScannerContext {
 
     /// Takes the charge that was set, including what the cells have taken.
     pub fn take_charge(&mut self) -> Option<ReplyCharge> {
-        self.admitted = u64::MAX;
+        self.charged_up_to = u64::MAX;
         self.charge.take()
     }
 
@@ -185,7 +185,7 @@ impl ScannerContext {
     pub(crate) fn start_row(&mut self) {
         if let Some(charge) = &self.charge {
             self.charged_from = self.size;
-            self.admitted = self.size.saturating_add(charge.row_bytes_uncharged());
+            self.charged_up_to = self.size.saturating_add(charge.row_bytes_uncharged());
         }
     }
 
@@ -194,16 +194,16 @@ impl ScannerContext {
     /// # Errors
     /// `CallQueueTooBigException` if the budget of replies has no capacity for it.
     #[inline]
-    pub(crate) fn admit(&mut self, cell: &CellRef<'_>) -> Result<()> {
+    pub(crate) fn charge_cell(&mut self, cell: &CellRef<'_>) -> Result<()> {
         let size = self.size + cell.key_value_len() as u64;
-        if size <= self.admitted { Ok(()) } else { self.charge_to(size) }
+        if size <= self.charged_up_to { Ok(()) } else { self.charge_to(size) }
     }
 
     #[cold]
     fn charge_to(&mut self, size: u64) -> Result<()> {
         let Some(charge) = &mut self.charge else { return Ok(()) };
         charge.grow_to(size.saturating_sub(self.charged_from))?;
-        self.admitted = self.charged_from.saturating_add(charge.row_bytes_uncharged());
+        self.charged_up_to = self.charged_from.saturating_add(charge.row_bytes_uncharged());
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl ScannerContext {
         let bytes = cell.key_value_len() as u64;
         self.size += bytes;
         if bytes >= BYTES_PER_CELL {
-            self.hasten_time_check(bytes);
+            self.advance_time_check(bytes);
         }
     }
 
@@ -226,12 +226,12 @@ impl ScannerContext {
     pub(crate) fn count_block(&mut self, bytes: u64) {
         self.block_size += bytes;
         if bytes >= BYTES_PER_CELL {
-            self.hasten_time_check(bytes);
+            self.advance_time_check(bytes);
         }
     }
 
     /// Moves the next clock check forward, because bytes take time as cells do.
-    fn hasten_time_check(&mut self, bytes: u64) {
+    fn advance_time_check(&mut self, bytes: u64) {
         let cells = u32::try_from(bytes / BYTES_PER_CELL).unwrap_or(u32::MAX);
         self.cells_until_time_check = self.cells_until_time_check.saturating_sub(cells).max(1);
     }
@@ -265,11 +265,11 @@ impl ScannerContext {
     #[inline]
     pub(crate) fn time_reached_at_row(&mut self) -> bool {
         let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
-        if looks { self.pass(LimitScope::BetweenRows) } else { self.out_of_time || self.slice.is_over() }
+        if looks { self.yield_and_check(LimitScope::BetweenRows) } else { self.out_of_time || self.slice.is_over() }
     }
 
     #[inline(never)]
-    fn pass(&mut self, at: LimitScope) -> bool {
+    fn yield_and_check(&mut self, at: LimitScope) -> bool {
         turns::pass();
         self.time_reached(at)
     }
@@ -287,6 +287,6 @@ impl ScannerContext {
             return false;
         }
         self.cells_until_time_check = CELLS_PER_TIME_CHECK;
-        self.pass(LimitScope::BetweenCells) || self.pauses
+        self.yield_and_check(LimitScope::BetweenCells) || self.pauses
     }
 }

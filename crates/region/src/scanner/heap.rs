@@ -58,7 +58,7 @@ impl<R: SortedRun> KeyValueHeap<R> {
     ///
     /// # Errors
     /// Any error of `change`.
-    pub fn rearrange<T>(&mut self, change: impl FnOnce(&mut Vec<R>) -> TryResult<T>) -> TryResult<T> {
+    pub fn reposition_runs<T>(&mut self, change: impl FnOnce(&mut Vec<R>) -> TryResult<T>) -> TryResult<T> {
         let outcome = change(&mut self.runs)?;
         self.begin();
         Ok(outcome)
@@ -76,7 +76,7 @@ impl<R: SortedRun> KeyValueHeap<R> {
         self.others.clear();
         self.others.extend(open);
         (0..self.others.len() / 2).rev().for_each(|at| self.sift_down(at));
-        self.settle();
+        self.sift_current();
     }
 
     /// The smallest cell.
@@ -133,17 +133,17 @@ impl<R: SortedRun> KeyValueHeap<R> {
 
     /// Finds the smallest cell again after the current run moved.
     #[inline]
-    pub fn settle(&mut self) {
+    pub fn sift_current(&mut self) {
         let Some(current) = self.current else { return };
         if !self.others.is_empty() {
-            self.settle_among_others(current);
+            self.sift_among_others(current);
         } else if self.runs[current].is_at_end() {
             self.current = None;
         }
     }
 
     #[inline(never)]
-    fn settle_among_others(&mut self, current: usize) {
+    fn sift_among_others(&mut self, current: usize) {
         if self.runs[current].is_at_end() {
             self.current = self.pop();
         } else if let Some(first) = self.others.first().copied()
@@ -216,7 +216,7 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
         } else {
             self.runs[current].advance()?;
         }
-        self.settle();
+        self.sift_current();
         Ok(())
     }
 
@@ -247,7 +247,7 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
             } else {
                 self.runs[current].reseek(key)?;
             }
-            self.settle();
+            self.sift_current();
         }
         Ok(())
     }
@@ -262,7 +262,7 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
         while self.peek().is_some_and(|cell| comparator.compare_rows(cell.row(), row).is_ge()) {
             let Some(current) = self.current else { return Ok(()) };
             self.runs[current].seek_to_previous_row(row)?;
-            self.settle();
+            self.sift_current();
         }
         Ok(())
     }

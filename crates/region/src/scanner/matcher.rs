@@ -331,7 +331,7 @@ impl QueryMatcher {
         match &mut self.kind {
             ScanKind::Compaction(mode) => {
                 let mode = *mode;
-                self.match_compaction(cell, mode).map(step_only)
+                self.match_compaction(cell, mode).map(without_seeks)
             }
             ScanKind::Raw(user) => match_column(user, &mut self.trackers, cell, filter),
             ScanKind::User(user) => match_user(user, &mut self.trackers, cell, filter),
@@ -432,7 +432,7 @@ impl HiddenColumn {
 
 /// Replaces seeks by skips: a compaction reads every cell and must not skip one above the smallest
 /// read point.
-fn step_only(code: MatchCode) -> MatchCode {
+fn without_seeks(code: MatchCode) -> MatchCode {
     match code {
         MatchCode::SeekNextCol => MatchCode::Skip,
         MatchCode::IncludeAndSeekNextCol => MatchCode::Include,
@@ -495,14 +495,14 @@ fn match_column(
     match filter {
         Some(filter) if code.includes() => {
             let verdict = filter.filter_cell(cell)?;
-            Ok(merge_verdict(user, trackers, cell, code, verdict))
+            Ok(merge_codes(user, trackers, cell, code, verdict))
         }
         _ => Ok(code),
     }
 }
 
 /// Combines the matcher's code with the filter's: the one that drops more wins.
-fn merge_verdict(
+fn merge_codes(
     user: &mut UserScan,
     trackers: &mut Trackers,
     cell: &CellRef<'_>,

@@ -23,7 +23,7 @@
 //! | [`stretches`] | the counts of a span |
 
 mod span;
-mod stretches;
+mod live_intervals;
 
 #[cfg(test)]
 mod reference;
@@ -40,7 +40,7 @@ use super::columns::VersionLimits;
 use super::deletes::DeleteResult;
 use super::matcher::MatchCode;
 use span::Span;
-use stretches::OPEN;
+use live_intervals::OPEN;
 
 /// The approximate overhead of a B-tree entry.
 const ENTRY_BYTES: usize = 48;
@@ -50,7 +50,7 @@ type Spans = BTreeMap<u64, Span>;
 
 /// How far lookups of a sequence id have passed beyond its own span.
 #[derive(Clone, Copy, Debug)]
-struct Passed {
+struct LookupProgress {
     /// How many cells of the column had been read.
     at: u64,
     /// The end of the last span that it passed.
@@ -64,7 +64,7 @@ struct Column {
     /// Spans of the column's markers, and copies of the family's in which a put was looked up.
     spans: Spans,
     /// Sequence ids that passed more than their own span.
-    passed: BTreeMap<u64, Passed>,
+    passed: BTreeMap<u64, LookupProgress>,
     /// The number of cells read.
     cells: u64,
 }
@@ -99,9 +99,9 @@ impl Column {
     /// beyond it is not needed any more.
     fn note_passed(&mut self, seq_id: u64, last: u64, made_at: u64) {
         let at = self.cells;
-        let passed = self.passed.entry(seq_id).or_insert(Passed { at, last });
+        let passed = self.passed.entry(seq_id).or_insert(LookupProgress { at, last });
         if made_at >= passed.at {
-            *passed = Passed { at, last };
+            *passed = LookupProgress { at, last };
         }
         passed.last = passed.last.max(last);
     }
@@ -144,7 +144,7 @@ impl NewVersionTracker {
         let columns = self.columns.as_deref().map_or(0, size_of_val);
         let spans = self.family_spans.values().chain(self.column.spans.values());
         let spans = spans.map(|span| span.held_bytes() + ENTRY_BYTES).sum::<usize>();
-        let passed = self.column.passed.len() * (size_of::<Passed>() + ENTRY_BYTES);
+        let passed = self.column.passed.len() * (size_of::<LookupProgress>() + ENTRY_BYTES);
         (size_of::<Self>() + columns + spans + passed) as u64
     }
 

@@ -183,7 +183,7 @@ impl<L: LeafScanner> StoreScanner<L> {
     ) -> TryResult<()> {
         let start = ScanStart { row, row_bytes_max: self.row_bytes_max, ..ScanStart::ALL };
         let mut seek = LeafSeeker::new(start, std::mem::take(&mut self.key));
-        self.heap.rearrange(|leaves| arrange(leaves, &mut seek))?;
+        self.heap.reposition_runs(|leaves| arrange(leaves, &mut seek))?;
         self.key = seek.key;
         self.matcher.restart();
         (self.cells_in_row, self.done) = (0, false);
@@ -433,7 +433,7 @@ fn push<L: LeafScanner>(
         out.push(&cell.with_value(value.as_bytes()));
         return Ok(());
     }
-    context.admit(cell)?;
+    context.charge_cell(cell)?;
     let wanted = out.shares(cell.value().len());
     match leaf.filter(|_| wanted).and_then(L::share_value) {
         Some(value) => out.push_shared(cell, value),

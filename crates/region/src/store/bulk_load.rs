@@ -61,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// `IOException` from the file system; nothing is left then.
-    pub fn copy_in(&self, from: &Path, name: &str) -> Result<std::path::PathBuf> {
+    pub fn copy_to_tmp(&self, from: &Path, name: &str) -> Result<std::path::PathBuf> {
         let to = self.dirs.tmp.join(name);
         match self.copy(from, &to) {
             Ok(()) => Ok(to),
@@ -134,7 +134,7 @@ impl Store {
     ///
     /// # Errors
     /// `IOException` from the file system.
-    pub fn had_file(&self, stem: &str) -> Result<bool> {
+    pub fn was_loaded(&self, stem: &str) -> Result<bool> {
         if self.state.load().files.iter().any(|file| file.name().starts_with(stem)) {
             return Ok(true);
         }

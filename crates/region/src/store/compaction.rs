@@ -171,15 +171,15 @@ impl Store {
         let context = SelectionContext {
             major,
             major_is_due: self.is_major_due(free),
-            may_be_stuck: free.len() + usize::from(busy > 0) >= self.compaction_config.load().blocking_files,
+            is_blocking: free.len() + usize::from(busy > 0) >= self.compaction_config.load().blocking_files,
             busy,
             off_peak,
         };
-        self.plan_of_engine(free, context)
+        self.select_by_engine(free, context)
     }
 
     /// Returns the selection of the store's engine, among files that are not busy, oldest first.
-    fn plan_of_engine(&self, files: &[Arc<StoreFile>], context: SelectionContext) -> Option<CompactionPlan> {
+    fn select_by_engine(&self, files: &[Arc<StoreFile>], context: SelectionContext) -> Option<CompactionPlan> {
         let (now_ms, config) = (self.env.clock.now_ms(), self.compaction_config.load());
         match self.config.engine.engine {
             Engine::Default => {
@@ -212,7 +212,7 @@ impl Store {
     pub fn compaction_pressure(&self) -> f64 {
         let state = self.state.load();
         let config = self.compaction_config.load();
-        let (files, min) = (self.piled_files(&state.files), config.compaction_files_min);
+        let (files, min) = (self.files_per_read(&state.files), config.compaction_files_min);
         let blocking = config.blocking_files.max(min + 1);
         if self.config.engine.engine == Engine::Stripe && files <= blocking {
             let files: Vec<_> = state.files.iter().map(stripe_file).collect();
@@ -224,7 +224,7 @@ impl Store {
     /// Returns how many of these files a read of one row or time may have to search: all, or those
     /// of one stripe and level 0, or those of one time window. HBase counts all files with any
     /// engine, so a store of many stripes or windows is near its limit when idle.
-    pub(super) fn piled_files(&self, files: &[Arc<StoreFile>]) -> usize {
+    pub(super) fn files_per_read(&self, files: &[Arc<StoreFile>]) -> usize {
         match self.config.engine.engine {
             Engine::Default => files.len(),
             Engine::Stripe => {

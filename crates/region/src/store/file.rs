@@ -217,7 +217,7 @@ fn parent_file(store: &Store, parent: &str, file_name: &str) -> Result<PathBuf> 
 }
 
 fn resolve(store: &Store, link: &Link) -> Result<PathBuf> {
-    let candidates = link.candidates(&store.family.name_text()).map(|path| store.env.root.join(path));
+    let candidates = link.locations(&store.family.name_text()).map(|path| store.env.root.join(path));
     for path in &candidates {
         if store.env.fs.exists(path)? {
             return Ok(path.clone());
@@ -271,7 +271,7 @@ impl StoreFileScanner {
     }
 
     #[inline]
-    fn settle(&mut self) -> TryResult<()> {
+    fn skip_invisible(&mut self) -> TryResult<()> {
         while self.is_beyond_read_point() {
             self.scanner.next()?;
         }
@@ -285,12 +285,12 @@ impl StoreFileScanner {
 
     /// Moves from the last cell of a row to the first visible cell of that row, or of an earlier
     /// row.
-    fn settle_in_row_at_hand(&mut self) -> TryResult<()> {
+    fn seek_visible_row_start(&mut self) -> TryResult<()> {
         let mut key = KeyBuf::default();
         while let Some(last) = self.scanner.cell() {
             key.set_to(&KeyBuf::first_on_row(last.row()).as_cell());
             self.scanner.seek(&key.as_cell())?;
-            self.settle()?;
+            self.skip_invisible()?;
             if self.scanner.cell().is_some_and(|cell| cell.same_row(&key.as_cell())) {
                 break;
             }
@@ -314,29 +314,29 @@ impl KeyValueScanner for StoreFileScanner {
     #[inline]
     fn advance(&mut self) -> TryResult<()> {
         self.scanner.next()?;
-        self.settle()
+        self.skip_invisible()
     }
 
     fn seek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         self.scanner.seek(key)?;
-        self.settle()
+        self.skip_invisible()
     }
 
     fn reseek(&mut self, key: &CellRef<'_>) -> TryResult<()> {
         self.scanner.reseek(key)?;
-        self.settle()
+        self.skip_invisible()
     }
 
     fn seek_to_previous_row(&mut self, row: &[u8]) -> TryResult<()> {
         self.scanner.seek_before(&KeyBuf::first_on_row(row).as_cell())?;
-        self.settle_in_row_at_hand()
+        self.seek_visible_row_start()
     }
 
     fn seek_to_last_row(&mut self) -> TryResult<()> {
         let Some(last) = self.file.reader.last_key() else { return Ok(()) };
         let key = KeyBuf::last_on_row(last.as_cell().row());
         self.scanner.seek_before(&key.as_cell())?;
-        self.settle_in_row_at_hand()
+        self.seek_visible_row_start()
     }
 }
 

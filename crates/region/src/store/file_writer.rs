@@ -133,14 +133,14 @@ impl Store {
         match self.write_and_read_back(scanner()?, job.clone(), schedule) {
             Ok(written) => return Ok(written),
             Err(WriteFailure::Write(error)) => return Err(error),
-            Err(WriteFailure::ReadBack(path, error)) => self.put_aside(&path, &error),
+            Err(WriteFailure::ReadBack(path, error)) => self.quarantine(&path, &error),
         }
         job.file.disable_encoding();
         match self.write_and_read_back(scanner()?, job, schedule) {
             Ok(written) => Ok(written),
             Err(WriteFailure::Write(error)) => Err(error),
             Err(WriteFailure::ReadBack(path, error)) => {
-                self.put_aside(&path, &error);
+                self.quarantine(&path, &error);
                 Err(error)
             }
         }
@@ -165,7 +165,7 @@ impl Store {
             Err(failure) => {
                 if let WriteFailure::ReadBack(path, _) = &failure {
                     outputs.written.paths.retain(|other| other != path);
-                    self.forget_blocks(path);
+                    self.evict_blocks(path);
                 }
                 outputs.discard();
                 Err(failure)
@@ -213,7 +213,7 @@ impl Store {
 
     /// Moves a file that could not be read back to the directory of corrupt files. Keeps only the
     /// first of a store.
-    fn put_aside(&self, path: &Path, error: &HBaseError) {
+    fn quarantine(&self, path: &Path, error: &HBaseError) {
         let dir = self.env.root.join(layout::CORRUPT_DIR);
         let kept = dir.join(format!("{}-{}", self.region.encoded_name(), self.family.name_text()));
         let fs = &self.env.fs;
@@ -246,7 +246,7 @@ impl Store {
     }
 
     /// Evicts the blocks of a file that will not be read.
-    pub(super) fn forget_blocks(&self, path: &Path) {
+    pub(super) fn evict_blocks(&self, path: &Path) {
         self.env.cache.evict_file(file_id(path));
     }
 }
@@ -370,7 +370,7 @@ impl MultiFileWriter<'_> {
         limits.start_result();
         scanner.next(cells, limits, &mut None).map_err(TryError::into_failure)?;
         for cell in cells.iter() {
-            let part = self.part_of(&cell)?;
+            let part = self.output_index_of(&cell)?;
             let Some(OpenFile { writer, .. }) = self.open.get_mut(part) else {
                 return Err(self.store.error("a cell of no open file"));
             };
@@ -386,7 +386,7 @@ impl MultiFileWriter<'_> {
     }
 
     /// Returns the index in `open` of the file that a cell belongs to.
-    fn part_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
+    fn output_index_of(&mut self, cell: &CellRef<'_>) -> Result<usize> {
         match &self.job.split {
             FileSplit::One if !self.open.is_empty() => Ok(0),
             FileSplit::One => self.begin(0, Bytes::new(), Bytes::new()),
@@ -500,7 +500,7 @@ impl MultiFileWriter<'_> {
 
     fn finish(&mut self) -> Result<()> {
         if self.open.is_empty() && !self.job.meta.compacted_files.is_empty() {
-            let (start, end) = self.rows_of_nothing();
+            let (start, end) = self.rows_of_empty_file();
             self.begin(0, start, end)?;
         }
         if let (FileSplit::Stripes { boundaries, is_exact: false }, Some(part)) =
@@ -516,7 +516,7 @@ impl MultiFileWriter<'_> {
     }
 
     /// Returns the rows of a file without cells, which must still be those of a stripe.
-    fn rows_of_nothing(&self) -> (Bytes, Bytes) {
+    fn rows_of_empty_file(&self) -> (Bytes, Bytes) {
         let nth = |boundaries: &[Bytes], at: usize| boundaries.get(at).cloned().unwrap_or_default();
         match &self.job.split {
             FileSplit::NewStripes { start, end, .. } => (start.clone(), end.clone()),
@@ -533,7 +533,7 @@ impl MultiFileWriter<'_> {
         let unfinished = self.open.drain(..).map(|part| part.path);
         let paths: Vec<_> = self.written.paths.drain(..).chain(unfinished).collect();
         for path in paths {
-            self.store.forget_blocks(&path);
+            self.store.evict_blocks(&path);
             if let Err(error) = self.store.env.fs.delete(&path) {
                 tracing::warn!(path = %path.display(), %error, "an unfinished file could not be deleted");
             }

@@ -27,7 +27,7 @@ impl Store {
     /// Freezes the pipeline and the active segment. Returns false if there is nothing to flush. The
     /// caller excludes writers meanwhile.
     pub fn start_flush(&self) -> bool {
-        self.in_memory.iter().for_each(|in_memory| in_memory.forget());
+        self.in_memory.iter().for_each(|in_memory| in_memory.reset_strategy());
         self.replace_state(|state| {
             state.frozen.append(&mut state.pipeline);
             if !state.active.is_empty() {
@@ -127,16 +127,16 @@ impl Store {
     /// them and bring back cells deleted since.
     pub fn abort_flush(&self) {
         let flushed = std::mem::take(&mut *self.flushed.lock());
-        self.give_up(flushed);
+        self.discard_outputs(flushed);
     }
 
     /// Deletes the outputs of a flush or compaction that readers never saw, wherever they are, the
     /// last one first. If one cannot be deleted, it stays with those before it until
     /// [`Store::discard_leftovers`].
-    pub(super) fn give_up(&self, mut outputs: Vec<PathBuf>) {
+    pub(super) fn discard_outputs(&self, mut outputs: Vec<PathBuf>) {
         if let Err(error) = self.discard(&mut outputs) {
             tracing::warn!(store = %self.label(), %error, "the output of a failed flush or compaction could not be deleted yet");
-            self.leftovers.lock().push(outputs);
+            self.undeleted_outputs.lock().push(outputs);
         }
     }
 
@@ -145,7 +145,7 @@ impl Store {
     /// # Errors
     /// `IOException` from the file system; the rest is kept for the next call.
     pub(super) fn discard_leftovers(&self) -> Result<()> {
-        let mut leftovers = self.leftovers.lock();
+        let mut leftovers = self.undeleted_outputs.lock();
         while let Some(outputs) = leftovers.last_mut() {
             self.discard(outputs)?;
             leftovers.pop();
@@ -156,7 +156,7 @@ impl Store {
     /// Deletes from the end of the list, and removes the deleted entries.
     fn discard(&self, outputs: &mut Vec<PathBuf>) -> Result<()> {
         while let Some(path) = outputs.last() {
-            self.forget_blocks(path);
+            self.evict_blocks(path);
             if let Some(name) = path.file_name() {
                 self.env.fs.delete(&self.dirs.family.join(name))?;
             }

@@ -34,7 +34,7 @@ pub(super) struct InMemoryFlushState {
     /// Adapts to the results of earlier flushes.
     strategy: Mutex<MemStoreCompactionStrategy>,
     /// True if a flush has begun, so that the strategy must be reset.
-    forget: AtomicBool,
+    needs_reset: AtomicBool,
 }
 
 impl InMemoryFlushState {
@@ -42,13 +42,13 @@ impl InMemoryFlushState {
     pub(super) fn new(config: InMemoryConfig) -> Option<Self> {
         (config.compaction != InMemoryCompaction::None).then(|| Self {
             strategy: Mutex::new(MemStoreCompactionStrategy::new(config)),
-            forget: AtomicBool::new(false),
+            needs_reset: AtomicBool::new(false),
         })
     }
 
     /// Resets the strategy. Called when a flush takes the pipeline.
-    pub(super) fn forget(&self) {
-        self.forget.store(true, Ordering::Relaxed);
+    pub(super) fn reset_strategy(&self) {
+        self.needs_reset.store(true, Ordering::Relaxed);
     }
 }
 
@@ -107,8 +107,8 @@ impl Store {
             return Ok(None);
         }
         let mut strategy = in_memory.strategy.lock();
-        if in_memory.forget.swap(false, Ordering::Relaxed) {
-            strategy.forget();
+        if in_memory.needs_reset.swap(false, Ordering::Relaxed) {
+            strategy.reset();
         }
         let action = strategy.next(&pipeline);
         let counts = strategy.counts_columns();
@@ -117,7 +117,7 @@ impl Store {
             MemStoreCompactionAction::Compact => {
                 self.rewrite(pipeline, smallest_read_point)?.inspect(|change| {
                     let cells = |segments: &[Arc<Segment>]| segments.iter().map(|s| s.size().cells).sum();
-                    strategy.learn(cells(&change.inputs), cells(change.output.as_slice()));
+                    strategy.record_result(cells(&change.inputs), cells(change.output.as_slice()));
                 })
             }
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::cell::KeyValueBuilder;
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, Configuration, KeyBuf, RegionInfo};
-use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, FileKind, Gate, MemoryFileSystem, Op};
+use evenkeel_fs::{CreateOptions, Fault, FaultyFileSystem, FileKind, Latch, MemoryFileSystem, Op};
 use evenkeel_hfile::{BloomType, ScanOptions};
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
@@ -209,7 +209,7 @@ fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     test.clock.advance_ms(60_000);
     let request = test.store.select_compaction(true).expect("a file");
     // It blocks in the middle. From there on it may read two more blocks, of a few hundred.
-    let (gate, file) = (Gate::new(), names(&test.store).remove(0));
+    let (gate, file) = (Latch::new(), names(&test.store).remove(0));
     faulty.inject(Fault::on(Op::Read, &file).after(100).waits_for(&gate));
     faulty.inject(Fault::on(Op::Read, &file).after(102).always().fails(std::io::ErrorKind::Other));
     let outcome = std::thread::scope(|scope| {

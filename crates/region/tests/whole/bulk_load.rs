@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use evenkeel_common::{CellComparator, CellType, ColumnFamilyDescriptor, ErrorKind, KeyValue};
-use evenkeel_fs::{Fault, FileSystem, Keep, Op};
+use evenkeel_fs::{Fault, FileSystem, SurvivingData, Op};
 use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta, keys};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
@@ -91,7 +91,7 @@ fn a_load_is_between_the_edits_before_and_those_after() {
         let expected = ["newer timestamp", "loaded", "after"];
         assert_eq!(values(&cluster.all()), expected);
 
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(values(&cluster.all()), expected, "the log is replayed over what was loaded");
         cluster.region().compact(None, true).expect("compacted");
         assert_eq!(values(&cluster.all()), expected);
@@ -108,7 +108,7 @@ fn store_files_are_written_behind_and_logs_are_not() {
     cluster.put("r1", "a", "q", "flushed").expect("written");
     cluster.region().flush().expect("flushed");
     cluster.put("r2", "a", "q", "compacted with it").expect("written");
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     cluster.region().flush().expect("flushed");
     cluster.region().compact(None, true).expect("compacted");
     let copied = file("b", hfile(&cluster, "/hbase/in/1", &[cell("r3", "b", OLD_MS, "copied")]), true);
@@ -172,19 +172,19 @@ fn faults(moved: &str) -> Vec<(&'static str, Fault)> {
     let other = IoKind::Other;
     vec![
         ("reading a source", Fault::on(Op::Read, "/hbase/in/2").fails(other)),
-        ("copying", Fault::on(Op::Append, ".tmp/b/").tears(IoKind::StorageFull)),
+        ("copying", Fault::on(Op::Append, ".tmp/b/").writes_half(IoKind::StorageFull)),
         ("ending a copy", Fault::on(Op::Sync, ".tmp/a/").after(1).fails(other)),
         ("the flush", Fault::on(Op::Create, ".tmp/a/").after(2).fails(other)),
         ("making the note", Fault::on(Op::Create, ".bulkload-").fails(other)),
-        ("writing the note", Fault::on(Op::Append, ".bulkload-").tears(IoKind::StorageFull)),
+        ("writing the note", Fault::on(Op::Append, ".bulkload-").writes_half(IoKind::StorageFull)),
         ("ending the note", Fault::on(Op::Sync, ".bulkload-").fails(other)),
         ("naming the note", Fault::on(Op::Rename, ".bulkload-").fails(other)),
-        ("having named the note", Fault::on(Op::Rename, ".bulkload-").fails_after_the_work(other)),
+        ("having named the note", Fault::on(Op::Rename, ".bulkload-").fails_after_effect(other)),
         ("the first rename", Fault::on(Op::Rename, moved).fails(other)),
-        ("having done the first rename", Fault::on(Op::Rename, moved).fails_after_the_work(other)),
+        ("having done the first rename", Fault::on(Op::Rename, moved).fails_after_effect(other)),
         ("the second rename", Fault::on(Op::Rename, moved).after(1).fails(other)),
         ("the third rename", Fault::on(Op::Rename, moved).after(2).fails(other)),
-        ("having done the third rename", Fault::on(Op::Rename, moved).after(2).fails_after_the_work(other)),
+        ("having done the third rename", Fault::on(Op::Rename, moved).after(2).fails_after_effect(other)),
         ("opening", Fault::on(Op::Open, "_SeqId_").after(1).fails(other)),
         ("reading a trailer", Fault::on(Op::Read, "_SeqId_").after(2).fails(other)),
         ("forgetting the note", Fault::on(Op::Delete, ".bulkload-").fails(other)),
@@ -205,7 +205,7 @@ fn stopped(what: &str, fault: Fault, keep_source: bool, dies: bool) {
     assert!(none || all, "{what}: {:?}", cluster.all());
     assert!(outcome.is_err() || all, "{what}: {outcome:?}");
     match dies {
-        true => cluster.crash(Keep::Flushed),
+        true => cluster.crash(SurvivingData::Flushed),
         false => cluster.fs.clear(),
     }
     let none = values(&cluster.all()) == ["before"];
@@ -399,7 +399,7 @@ fn a_compaction_in_the_log_takes_its_inputs_away() {
     for (path, bytes) in inputs.iter().zip(&kept) {
         cluster.memory.write_atomically(Path::new(path), bytes).expect("written");
     }
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     assert_eq!(values(&cluster.all()), ["2"]);
     assert!(inputs.iter().all(|path| !cluster.memory.exists(Path::new(path)).expect("looked")));
 }

@@ -11,7 +11,7 @@ use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::{
     CellType, ColumnFamilyDescriptor, Durability, ErrorKind, HBaseError, KeyValue, Result,
 };
-use evenkeel_fs::Keep;
+use evenkeel_fs::SurvivingData;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::comparator_from_proto;
 use evenkeel_region::ops::{Condition, ConditionTest, Mutation, MutationKind, Scan, TimeRange};
@@ -337,7 +337,7 @@ fn live(cluster: &mut Cluster, seed: u64) {
     }
     assert!(made > writes() / 3 && refused > writes() / 10, "{made} made, {refused} refused");
     check(cluster, &model, "before the crash");
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     check(cluster, &model, "after the replay");
     check_beside(cluster);
     cluster.region().flush().expect("flushed");
@@ -408,7 +408,7 @@ fn appends_whose_tags_do_not_fit_together_do_not_take_the_log_with_them() {
         for i in 0..100 {
             cluster.put(&format!("w{i}"), "f", "q", "v").expect("put");
         }
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(cluster.all().len(), 101);
     }
 }
@@ -428,7 +428,7 @@ fn a_log_with_tags_that_are_not_whole_is_replayed_and_flushed() {
         let entry = evenkeel_wal::WalEntry::new(region, table, 1 << 20, 7, vec![cell]);
         let txid = cluster.wal().append(&entry).expect("taken");
         cluster.wal().sync(txid, evenkeel_wal::SyncLevel::Flush).expect("written");
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(cluster.all().len(), 51, "{encoding}: replayed");
         cluster.region().flush().expect("flushed");
         assert_eq!(cluster.all().len(), 51, "{encoding}: flushed");

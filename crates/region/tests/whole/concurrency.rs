@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, Wait};
-use evenkeel_fs::{Fault, Keep, Op};
+use evenkeel_fs::{Fault, SurvivingData, Op};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::comparator_from_proto;
 use evenkeel_region::ops::{Condition, ConditionTest, Scan, TimeRange};
@@ -97,7 +97,7 @@ fn increments_sum_up() {
         );
         drop(region);
         assert_eq!(number(cluster.region(), "r"), 200 * WRITERS as i64);
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(number(cluster.region(), "r"), 200 * WRITERS as i64);
     });
 }
@@ -225,7 +225,7 @@ fn failed_writes_are_taken_back_before_anyone_sees_them() {
         let (made, failed) = (made.into_inner(), failed.into_inner());
         assert!(!made.is_empty() && !failed.is_empty(), "{} made, {} failed", made.len(), failed.len());
         assert_eq!(rows(&cluster), made);
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(rows(&cluster), made);
     });
 }
@@ -334,7 +334,7 @@ fn closing_waits_for_writers_and_loses_none() {
     drop(region);
     cluster.wal().close().expect("closed");
     assert!(cluster.files("/WALs/").is_empty(), "a region that is closed needs no log");
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     assert_eq!(rows(&cluster), made.into_inner());
 }
 
@@ -378,7 +378,7 @@ fn close_in_a_compaction(cluster: &mut Cluster, engine: &str, before: &[String])
     });
     assert!(cluster.files("/.tmp/f/").is_empty(), "{engine}");
     drop(region);
-    cluster.die(Keep::Flushed);
+    cluster.die(SurvivingData::Flushed);
     cluster.start();
     assert_eq!(cluster.all(), before, "{engine}");
     closed_in

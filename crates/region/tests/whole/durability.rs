@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{Durability, ErrorKind, KeyValue};
-use evenkeel_fs::{Fault, Gate, Keep, Op};
+use evenkeel_fs::{Fault, Latch, SurvivingData, Op};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::{NonceKey, NonceSource};
@@ -48,7 +48,7 @@ fn what_was_acknowledged_survives_the_process_wherever_it_dies() {
         let before = cluster.all();
         assert!(!before.is_empty());
         let seq_num = cluster.region().open_seq_num();
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(cluster.all(), before, "round {round}");
         assert!(cluster.region().open_seq_num() > seq_num);
     }
@@ -60,7 +60,7 @@ fn what_was_synced_survives_the_machine() {
     cluster.put("r1", "f", "q", "flushed").expect("written");
     cluster.region().flush().expect("flushed");
     cluster.put("r2", "f", "q", "logged").expect("written");
-    cluster.crash(Keep::Synced);
+    cluster.crash(SurvivingData::Synced);
     assert_eq!(values(&cluster.all()), ["flushed", "logged"]);
 }
 
@@ -81,7 +81,7 @@ fn a_full_disk_fails_writes_and_leaves_nothing_of_them() {
     assert_eq!(values(&cluster.all()), ["before", "after"]);
     cluster.region().flush().expect("flushed");
     assert_eq!(values(&cluster.all()), ["before", "after"]);
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     assert_eq!(values(&cluster.all()), ["before", "after"]);
 }
 
@@ -100,7 +100,7 @@ fn a_flush_that_fails_keeps_everything() {
         assert_eq!((cluster.files("/a/"), cluster.files("/b/")), (vec![], vec![]), "{op:?} {part}");
         cluster.put("r2", "a", "q", "2").expect("written");
         assert_eq!(values(&cluster.all()), ["1", "1", "2"]);
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(values(&cluster.all()), ["1", "1", "2"], "{op:?} {part}");
     }
 }
@@ -161,7 +161,7 @@ fn nothing_deleted_comes_back_from_a_file_that_a_reader_held() {
         cluster.flush_and_roll();
         cluster.region().compact(None, true).expect("compacted");
     }
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     assert_eq!(values(&cluster.all()), ["stays"; 3]);
     drop(scanner);
 }
@@ -177,7 +177,7 @@ fn nothing_deleted_comes_back_when_nothing_is_left() {
     cluster.flush_and_roll();
     cluster.region().compact(None, true).expect("compacted");
     assert!(cluster.all().is_empty());
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     assert!(cluster.all().is_empty());
     drop(scanner);
 }
@@ -197,7 +197,7 @@ fn striped() -> Cluster {
         cluster.flush_and_roll();
     }
     let third = Fault::on(Op::Rename, ".tmp/f/").after(2);
-    cluster.fs.inject(third.fails_after_the_work(IoKind::Other));
+    cluster.fs.inject(third.fails_after_effect(IoKind::Other));
     cluster
 }
 
@@ -217,7 +217,7 @@ fn a_compaction_that_cannot_be_undone_either_loses_no_row() {
         cluster.region().compact(None, true).expect_err("the disk says no");
         assert_eq!(cluster.files("/data/default/t/").len(), files + kept as usize);
         assert_eq!(cluster.all(), before);
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(cluster.all(), before, "{kept} outputs are left");
         assert_eq!(before.len(), 18);
     }
@@ -249,7 +249,7 @@ fn die_in_flush(cluster: &mut Cluster, in_place: u64) {
     cluster.fs.inject(removal(cluster, "f").times(3).fails(IoKind::Other));
     cluster.region().flush().expect_err("the disk says no");
     assert_eq!(store_files(cluster) - files, in_place, "files of the flush in place");
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn a_close_that_fails_leaves_the_region_open() {
     let error = cluster.put("r", "f", "q", "3").expect_err("closed");
     assert_eq!(error.kind(), ErrorKind::NotServingRegion);
     assert_eq!(cluster.region().close(false).expect_err("twice").kind(), ErrorKind::NotServingRegion);
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     assert_eq!(values(&cluster.all()), ["2"]);
 }
 
@@ -365,7 +365,7 @@ fn a_log_is_not_kept_for_cells_that_an_in_memory_flush_has_dropped() {
     cluster.wal().wait_for_archiver();
     assert!(cluster.wal().closed_paths().is_empty());
     cluster.put("s", "f", "q", "later").expect("written");
-    cluster.crash(Keep::Flushed);
+    cluster.crash(SurvivingData::Flushed);
     assert_eq!(values(&cluster.all()), ["later"]);
 }
 
@@ -375,7 +375,7 @@ fn a_log_is_not_kept_for_cells_that_an_in_memory_flush_has_dropped() {
 fn a_full_queue_holds_writers_up_and_not_the_log() {
     let cluster =
         Cluster::with_wal(ONE, WalConfig { queue_bytes_max: 1, inline_sync: false, ..WalConfig::default() });
-    let gate = Gate::new();
+    let gate = Latch::new();
     cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").waits_for(&gate));
     let (sender, receiver) = mpsc::channel();
     let write = |i: usize| {
@@ -406,7 +406,7 @@ fn a_full_queue_holds_writers_up_and_not_the_log() {
 #[test]
 fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
     let cluster = Cluster::new(ONE);
-    let gate = Gate::new();
+    let gate = Latch::new();
     cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&gate));
     let nonce = NonceKey { group: 7, nonce: 9 };
     let (sender, receiver) = mpsc::channel();
@@ -450,7 +450,7 @@ fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
         let cluster = Cluster::with_wal(ONE, WalConfig { inline_sync: false, ..WalConfig::default() });
         cluster.put("r", "f", "q", "old").expect("written");
         cluster.clock.advance_ms(1);
-        let gate = Gate::new();
+        let gate = Latch::new();
         cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&gate));
         let (sender, receiver) = mpsc::channel();
         let tell = |what: &'static str| {
@@ -491,7 +491,7 @@ fn replaying_twice_changes_nothing() {
     let before = versions(&cluster);
     assert_eq!(before.len(), 4);
     for _ in 0..3 {
-        cluster.crash(Keep::Flushed);
+        cluster.crash(SurvivingData::Flushed);
         assert_eq!(versions(&cluster), before);
     }
 }
@@ -528,13 +528,13 @@ const SYNC: Seen = Seen { waits: true, ..ASYNC };
 const FSYNC: Seen = Seen { synced: true, ..SYNC };
 
 /// Writes to a region whose log is blocked, then lets all writes finish and kills the server.
-fn acknowledged_early_and_survives(of_table: Option<&str>, given: Durability, keep: Keep) -> (bool, bool) {
+fn acknowledged_early_and_survives(of_table: Option<&str>, given: Durability, keep: SurvivingData) -> (bool, bool) {
     let mut cluster = Cluster::new(ONE);
     if let Some(durability) = of_table {
         cluster.alter(&[("DURABILITY", durability)]);
         cluster.restart();
     }
-    let gate = Gate::new();
+    let gate = Latch::new();
     for op in [Op::Flush, Op::Sync] {
         cluster.fs.inject(Fault::on(op, "/WALs/").always().waits_for(&gate));
     }
@@ -575,8 +575,8 @@ fn a_write_is_as_durable_as_it_says_and_otherwise_as_its_table_says() {
         (Some("SKIP_WAL"), FsyncWal, FSYNC),
         (Some("FSYNC_WAL"), AsyncWal, ASYNC),
     ] {
-        let (early, logged) = acknowledged_early_and_survives(of_table, given, Keep::Flushed);
-        let (_, synced) = acknowledged_early_and_survives(of_table, given, Keep::Synced);
+        let (early, logged) = acknowledged_early_and_survives(of_table, given, SurvivingData::Flushed);
+        let (_, synced) = acknowledged_early_and_survives(of_table, given, SurvivingData::Synced);
         assert_eq!(Seen { waits: !early, logged, synced }, seen, "{of_table:?}, {given:?}");
     }
 }

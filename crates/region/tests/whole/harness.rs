@@ -10,7 +10,7 @@ use evenkeel_common::{
     CellBuffer, CellRef, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName,
     TableDescriptor,
 };
-use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, Keep, MemoryFileSystem};
+use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, SurvivingData, MemoryFileSystem};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::{ChunkPool, InMemoryCompaction, InMemoryConfig};
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
@@ -230,7 +230,7 @@ impl Cluster {
     }
 
     /// The process or the machine dies, and the server starts again.
-    pub fn crash(&mut self, keep: Keep) {
+    pub fn crash(&mut self, keep: SurvivingData) {
         self.fs.clear();
         self.memory.crash(keep);
         self.serving = None;
@@ -238,8 +238,8 @@ impl Cluster {
     }
 
     /// As [`Cluster::crash`], but does not start the server again.
-    pub fn die(&mut self, keep: Keep) {
-        self.torn |= matches!(keep, Keep::Torn(_));
+    pub fn die(&mut self, keep: SurvivingData) {
+        self.torn |= matches!(keep, SurvivingData::Torn(_));
         self.end_threads();
         self.fs.clear();
         self.memory.crash(keep);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_block_cache::LruBlockCache;
 use evenkeel_common::{CellBuffer, CellType, Durability, KeyValue, TableDescriptor, Wait};
-use evenkeel_fs::Keep;
+use evenkeel_fs::SurvivingData;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{Filter, from_proto};
 use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
@@ -174,7 +174,7 @@ fn run(seed: u64) {
                 model.compact();
             }
             3 => {
-                cluster.crash(Keep::Flushed);
+                cluster.crash(SurvivingData::Flushed);
                 model.flush();
             }
             4 => {
@@ -226,7 +226,7 @@ fn run_with_families(seed: u64) {
                 model.flush();
             }
             3 | 4 => {
-                cluster.crash(if random.below(2) == 0 { Keep::Flushed } else { Keep::Synced });
+                cluster.crash(if random.below(2) == 0 { SurvivingData::Flushed } else { SurvivingData::Synced });
                 model.flush();
             }
             5 | 6 if is_there => {

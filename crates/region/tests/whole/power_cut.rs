@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{Durability, KeyValue};
-use evenkeel_fs::{FaultyFileSystem, Keep};
+use evenkeel_fs::{FaultyFileSystem, SurvivingData};
 use evenkeel_region::ops::{Mutation, MutationKind};
 use evenkeel_region::region::Region;
 use evenkeel_wal::WalConfig;
@@ -276,7 +276,7 @@ impl Simulation {
 
     /// Restores the power, which may be cut again before the server is up.
     fn start(&mut self) {
-        let keep = if self.random.random_bool(0.3) { Keep::Synced } else { Keep::Torn(self.random.random()) };
+        let keep = if self.random.random_bool(0.3) { SurvivingData::Synced } else { SurvivingData::Torn(self.random.random()) };
         self.cluster.die(keep);
         self.choose_engine();
         while self.random.random_bool(0.3) {
@@ -285,7 +285,7 @@ impl Simulation {
                 self.cluster.fs.clear();
                 return;
             }
-            self.cluster.die(Keep::Torn(self.random.random()));
+            self.cluster.die(SurvivingData::Torn(self.random.random()));
         }
         self.cluster.start();
     }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use evenkeel_fs::{Damage, Fault, FileSystem, Keep, Op};
+use evenkeel_fs::{Damage, Fault, FileSystem, SurvivingData, Op};
 use evenkeel_region::region::bulk_load::BulkLoadOutcome;
 
 use crate::bulk_load::{file, hfile, load};
@@ -41,7 +41,7 @@ fn for_each_damage(times: u64, cluster: impl Fn() -> Cluster, work: impl Fn(&mut
             cluster.fs.clear();
             assert!(cluster.all() == before, "{damage:?} of append {nth}: other cells");
             let is_found = !cluster.files("/corrupt/").is_empty();
-            cluster.crash(Keep::Flushed);
+            cluster.crash(SurvivingData::Flushed);
             assert!(cluster.all() == before, "{damage:?} of append {nth}: other cells after a crash");
             if !is_found {
                 assert!(nth >= 6, "{damage:?} of append {nth} was not found");
@@ -139,7 +139,7 @@ fn a_copy_of_a_bulk_load_that_is_another_is_not_served() {
 fn damaged_edits_to_replay_take_their_own_entry_alone() {
     let mut cluster = Cluster::new(ONE);
     (0..9).for_each(|i| cluster.put(&format!("row{i}"), "f", "q", &format!("value{i}")).expect("written"));
-    cluster.die(Keep::Flushed);
+    cluster.die(SurvivingData::Flushed);
     cluster.fs.inject(Fault::on(Op::Delete, "recovered.edits/0").fails(std::io::ErrorKind::Other));
     cluster.try_start().expect_err("the replay does not come to its end");
     cluster.fs.clear();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::{CellType, KeyValue};
-use evenkeel_fs::{Fault, Keep, Op};
+use evenkeel_fs::{Fault, SurvivingData, Op};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
 use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
@@ -168,7 +168,7 @@ fn run(seed: u64, attributes: &[(&str, &str)]) -> u64 {
             0 | 1 => drop(cluster.region().flush().expect("flushed")),
             2 => drop(cluster.region().compact(None, true).expect("compacted")),
             3 => drop(cluster.region().compact(None, false).expect("compacted")),
-            4 => cluster.crash(Keep::Flushed),
+            4 => cluster.crash(SurvivingData::Flushed),
             5 => cluster.restart(),
             6 => bulk(&cluster, &mut random, step),
             7 => cluster.clock.advance_ms(random.below(8) as i64),

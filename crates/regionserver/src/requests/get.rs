@@ -137,7 +137,7 @@ impl<'a> GetReader<'a> {
 
     /// Drops the reader without counting its rows: the caller reads all of them again elsewhere.
     pub fn forget(mut self) {
-        self.rows.forget();
+        self.rows.discard_uncounted();
     }
 }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Completion, Mutation, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_region::region::{BatchCompletion, Region, Tried};
+use evenkeel_region::region::{BatchCompletion, Region, TryWriteResult};
 use evenkeel_rpc::{Call, CallClass, Executor};
 
 use crate::convert::multi::MultiRequest;
@@ -92,7 +92,7 @@ impl<'a> RunsOn<'a> {
     /// Makes a Put or Delete: here if it need not wait, else on a handler.
     pub fn write(self, region: &Arc<Region>, mutation: Mutation, done: Completion<MutationResult>) {
         let Some(executor) = self.handlers() else { return region.mutate(mutation, NonceSource::NONE, done) };
-        if let Tried::WouldWait((mutation, done)) = region.try_mutate(mutation, done) {
+        if let TryWriteResult::WouldWait((mutation, done)) = region.try_mutate(mutation, done) {
             let region = Arc::clone(region);
             executor
                 .run_rest(class_of_writes(&region), move || region.mutate(mutation, NonceSource::NONE, done));
@@ -102,7 +102,7 @@ impl<'a> RunsOn<'a> {
     /// Makes a batch of Puts and Deletes: here if it need not wait, else on a handler.
     pub fn write_batch(self, region: &Arc<Region>, mutations: Vec<Mutation>, done: BatchCompletion) {
         let Some(executor) = self.handlers() else { return region.batch_mutate(mutations, done) };
-        if let Tried::WouldWait((mutations, done)) = region.try_batch_mutate(mutations, done) {
+        if let TryWriteResult::WouldWait((mutations, done)) = region.try_batch_mutate(mutations, done) {
             let region = Arc::clone(region);
             executor.run_rest(class_of_writes(&region), move || region.batch_mutate(mutations, done));
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::ColumnFamilyDescriptor;
 use evenkeel_common::priority::{BACKGROUND_NICE, REDUCED_NICE, nice_above_process};
-use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
 use evenkeel_region::region::Region;
 use evenkeel_region::store::ThroughputController;
 use evenkeel_wal::WalConfig;
@@ -126,7 +126,7 @@ fn compactions_of_one_region_do_not_hold_up_those_of_others() {
     };
     let [long, other] = &regions;
     let state = || background.compaction_state(long.info().encoded_name());
-    let gate = Gate::new();
+    let gate = Latch::new();
     fs.inject(Fault::on(Op::Create, &format!("{}/.tmp/", long.info().encoded_name())).waits_for(&gate));
     background.request_compaction(long, None, true);
     gate.wait_for_arrival();
@@ -197,7 +197,7 @@ fn with_small_region() -> (FaultyFileSystem, TestServer, Arc<Region>) {
 }
 
 /// A gate that opens when its test fails, because dropping the server waits for its threads.
-struct OpenAtLast(Gate);
+struct OpenAtLast(Latch);
 
 impl Drop for OpenAtLast {
     fn drop(&mut self) {
@@ -207,7 +207,7 @@ impl Drop for OpenAtLast {
 
 /// Blocks a flush where it creates its file, and where it writes some blocks.
 fn gates_of_a_flush(fs: &FaultyFileSystem) -> [OpenAtLast; 2] {
-    let gates = [Gate::new(), Gate::new()];
+    let gates = [Latch::new(), Latch::new()];
     fs.inject(Fault::on(Op::Create, "/.tmp/").waits_for(&gates[0]));
     fs.inject(Fault::on(Op::Append, "/.tmp/").after(8).waits_for(&gates[1]));
     gates.map(OpenAtLast)

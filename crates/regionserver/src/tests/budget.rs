@@ -121,7 +121,7 @@ fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_bud
         std::env::var("EVENKEEL_BUDGET_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let memory = MemoryFileSystem::new();
     let fs = FaultyFileSystem::new(memory.clone());
-    fs.inject(Fault::on(Op::Append, "/.tmp/").always().takes(BLOCK_TIME));
+    fs.inject(Fault::on(Op::Append, "/.tmp/").always().delays(BLOCK_TIME));
     let (load, regions) = Load::new(&fs);
     let chore = Chore::start(&load.server.server).expect("a thread");
     let until = Instant::now() + Duration::from_secs(seconds);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::{Durability, KeyValue};
-use evenkeel_fs::{Fault, FaultyFileSystem, Gate, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
@@ -528,7 +528,7 @@ fn requests_that_become_more_than_their_budget_are_refused() {
 #[test]
 fn a_put_behind_a_row_lock_holds_up_nobody() {
     holds_up_nobody(|| {
-        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
+        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let served = Served::over(fs.clone(), WalConfig::default());
         put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
         fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
@@ -550,7 +550,7 @@ fn a_put_behind_a_row_lock_holds_up_nobody() {
 #[test]
 fn puts_before_a_full_log_hold_up_nobody() {
     holds_up_nobody(|| {
-        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
+        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
         let served = Served::over(fs.clone(), wal);
         fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
@@ -588,7 +588,7 @@ fn puts_before_a_full_log_hold_up_nobody() {
 fn batches_of_many_regions_before_a_full_log_hold_up_nobody() {
     const BATCHES: usize = 10;
     holds_up_nobody(|| {
-        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Gate::new());
+        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
         let served = Served::over(fs.clone(), wal);
         fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));

@@ -105,7 +105,7 @@ impl Archiver {
     }
 
     /// Returns true if another file may be rolled, because not too many wait to be closed.
-    pub(super) fn takes_another(&self) -> bool {
+    pub(super) fn can_close_another(&self) -> bool {
         self.closing.load(Ordering::Relaxed) < CLOSING_FILES_MAX
     }
 

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use super::output::{ClosingFile, OpenFile, Output};
 use super::queue::{Batch, ClosedFile, Completion, Queue, State, Waiter};
-use super::{RollReason, Shared, SyncLevel, TICK, Txid, closed, count};
+use super::{RollReason, Shared, SyncLevel, CHECK_PERIOD, Txid, closed, count};
 
 /// Fails the log when it is dropped, which happens only if a commit panics: otherwise it is
 /// forgotten. It is created before the output is locked, so that the output is unlocked first.
@@ -47,13 +47,13 @@ impl Shared {
     fn wait_for_work(&self, queue: &mut MutexGuard<'_, Queue>) {
         while queue.writing || !(queue.has_work() || queue.closing) {
             queue.thread_sleeps = true;
-            let ticked = self.work.wait_for(queue, TICK).timed_out();
+            let ticked = self.work.wait_for(queue, CHECK_PERIOD).timed_out();
             queue.thread_sleeps = false;
             if ticked && !queue.writing {
                 queue.commit_requested |= !queue.is_empty();
                 // No thread commits, so the output is free.
                 if let Some(output) = self.output.try_lock() {
-                    queue.roll_due |= self.archiver.takes_another() && output.too_old(&self.config);
+                    queue.roll_due |= self.archiver.can_close_another() && output.is_roll_period_over(&self.config);
                     queue.has_closed_files = output.has_closed_file();
                 }
             }
@@ -90,11 +90,11 @@ impl Shared {
         if self.config.inline_sync && !queue.writing {
             return self.sync_inline(queue, txid, level);
         }
-        let (tell, told) = bounded(1);
-        queue.waiters.push(Waiter { txid, level, completion: Completion::Thread(tell) });
+        let (result_sender, result) = bounded(1);
+        queue.waiters.push(Waiter { txid, level, completion: Completion::Thread(result_sender) });
         self.request_commit(&mut queue);
         drop(queue);
-        told.recv().unwrap_or_else(|_| Err(closed()))
+        result.recv().unwrap_or_else(|_| Err(closed()))
     }
 
     pub(super) fn try_sync(&self, txid: Txid, level: SyncLevel) -> Option<Result<()>> {
@@ -135,7 +135,7 @@ impl Shared {
         let (failed, blocked) = (queue.failure().is_some(), queue.blocked > 0);
         drop(queue);
         if blocked {
-            self.space.notify_all();
+            self.capacity_freed.notify_all();
         }
         let wanted = !batch.segments.is_empty() || batch.is_awaited || own_level.is_some();
         if wanted && !failed {
@@ -144,20 +144,20 @@ impl Shared {
             let wants_sync = own_level == Some(SyncLevel::Sync) || batch.wants_sync;
             let flushed = self.flush_batch(output, &batch);
             if flushed {
-                self.metrics.written((batch.last + 1).saturating_sub(batch.first), output.took());
+                self.metrics.written((batch.last + 1).saturating_sub(batch.first), output.elapsed());
             }
             // Before the waiters complete: their requests are then entered in the ledger, with this
             // slow sync.
             self.note_if_slow(output);
-            self.tell(&batch, SyncLevel::Flush);
+            self.complete_waiters(&batch, SyncLevel::Flush);
             if wants_sync && flushed {
                 self.sync_batch(output, &batch);
                 self.note_if_slow(output);
             }
             self.watchdog.end();
         }
-        self.tell(&batch, SyncLevel::Flush);
-        self.tell(&batch, SyncLevel::Sync);
+        self.complete_waiters(&batch, SyncLevel::Flush);
+        self.complete_waiters(&batch, SyncLevel::Sync);
         self.queue.lock().recycle(batch.segments, self.config.queue_bytes_max);
         if let Some((took, is_slow)) = output.committed(&self.config) {
             self.metrics.synced(took);
@@ -171,7 +171,7 @@ impl Shared {
 
     /// Notes the writes and syncs of the commit in progress if they have taken long.
     fn note_if_slow(&self, output: &Output) {
-        let took = output.took();
+        let took = output.elapsed();
         if took > self.config.slow_sync {
             let now = clock::monotonic();
             let began_at = now.checked_sub(took).unwrap_or(now);
@@ -180,7 +180,7 @@ impl Shared {
     }
 
     /// Completes the waiters of a level within the batch being written.
-    fn tell(&self, batch: &Batch, level: SyncLevel) {
+    fn complete_waiters(&self, batch: &Batch, level: SyncLevel) {
         if !batch.is_awaited {
             return;
         }
@@ -376,7 +376,7 @@ impl Shared {
         }
         queue.state = State::Failed(reason.clone());
         drop(queue);
-        self.space.notify_all();
+        self.capacity_freed.notify_all();
         self.listener.abort(reason.message());
     }
 
@@ -392,7 +392,7 @@ impl Shared {
         let (waiters, rolls) = (queue.take_all_waiters(), std::mem::take(&mut queue.rolls));
         drop(queue);
         self.watchdog.end();
-        self.space.notify_all();
+        self.capacity_freed.notify_all();
         self.work.notify_one();
         rolls.into_iter().for_each(|roll| drop(roll.send(Err(failure.clone()))));
         waiters.into_iter().for_each(|(waiter, verdict)| waiter.completion.complete(verdict));
@@ -423,14 +423,14 @@ impl Shared {
     /// Why the current file must be rolled now; `None` if it need not be, if the archiver takes no
     /// other file, or, on HDFS, until the next file is ready.
     fn roll_reason(&self, output: &mut Output) -> Option<RollReason> {
-        let reason = output.roll_due(&self.config).filter(|_| self.archiver.takes_another())?;
+        let reason = output.roll_due(&self.config).filter(|_| self.archiver.can_close_another())?;
         let is_ready = !self.is_remote || output.next_is_ready(&self.config, &self.archiver);
         is_ready.then_some(reason)
     }
 
     fn roll(&self, output: &mut Output) -> Result<()> {
         let _activity = activity::begin(ActivityKind::LogRoll, output.path().display().to_string());
-        let new_file = output.create_or_take().map_err(|error| self.roll_failed(output, &error))?;
+        let new_file = output.take_spare_or_create().map_err(|error| self.roll_failed(output, &error))?;
         count(&self.counters.rolls);
         output.retry_truncations();
         match output.current.take() {
@@ -502,7 +502,7 @@ impl Shared {
         }
         drop(queue);
         self.work.notify_one();
-        self.space.notify_all();
+        self.capacity_freed.notify_all();
         Some(thread)
     }
 

@@ -76,7 +76,7 @@ pub(super) struct OpenFile {
     /// The length up to the last completely flushed batch.
     flushed_bytes: u64,
     /// The time of the writes and syncs of the commit in progress.
-    took: Duration,
+    elapsed: Duration,
     slow: SlowSyncs,
     /// The compressor of entries, and the buffer of compressed entries.
     compressor: Option<(EntryCompressor, Vec<u8>)>,
@@ -141,7 +141,7 @@ impl Output {
 
     /// The next file: the spare one if it is ready, otherwise a new one. On HDFS the failure to
     /// create the spare one is that of the roll.
-    pub(super) fn create_or_take(&mut self) -> io::Result<OpenFile> {
+    pub(super) fn take_spare_or_create(&mut self) -> io::Result<OpenFile> {
         let ahead = self.next.take().and_then(|next| next.try_recv().ok()).transpose();
         let ahead = if self.creator.fs.is_remote() { ahead? } else { ahead.ok().flatten() };
         match ahead.and_then(SpareFile::take) {
@@ -197,15 +197,15 @@ impl Output {
     }
 
     /// The time of the writes and syncs of the commit in progress.
-    pub(super) fn took(&self) -> Duration {
-        self.current.as_ref().map_or(Duration::ZERO, |current| current.took)
+    pub(super) fn elapsed(&self) -> Duration {
+        self.current.as_ref().map_or(Duration::ZERO, |current| current.elapsed)
     }
 
     /// Ends the commit in progress. Returns its time, and whether its writes and syncs were slow;
     /// `None` if nothing was written.
     pub(super) fn committed(&mut self, config: &WalConfig) -> Option<(Duration, bool)> {
         let current = self.current.as_mut()?;
-        let took = std::mem::take(&mut current.took);
+        let took = std::mem::take(&mut current.elapsed);
         let clock = &self.creator.clock;
         let is_slow = current.slow.record(took, config, || clock.now_ms());
         (!took.is_zero()).then_some((took, is_slow))
@@ -226,7 +226,7 @@ impl Output {
     }
 
     /// Returns true if the current file is too old and not empty.
-    pub(super) fn too_old(&self, config: &WalConfig) -> bool {
+    pub(super) fn is_roll_period_over(&self, config: &WalConfig) -> bool {
         let now_ms = self.creator.clock.now_ms();
         self.current.as_ref().is_some_and(|current| {
             current.file.position() > current.header_bytes
@@ -263,7 +263,7 @@ impl FileCreator {
             opened_ms: self.clock.now_ms(),
             header_bytes: header.len() as u64,
             flushed_bytes: header.len() as u64,
-            took: Duration::ZERO,
+            elapsed: Duration::ZERO,
             slow: SlowSyncs::default(),
             compressor: compressor.map(|compressor| (compressor, Vec::new())),
         })
@@ -344,7 +344,7 @@ impl OpenFile {
         }
         self.file.flush()?;
         self.flushed_bytes = self.file.position();
-        self.took += started.elapsed();
+        self.elapsed += started.elapsed();
         Ok(())
     }
 
@@ -376,7 +376,7 @@ impl OpenFile {
     pub(super) fn sync(&mut self) -> io::Result<()> {
         let started = clock::monotonic();
         self.file.sync()?;
-        self.took += started.elapsed();
+        self.elapsed += started.elapsed();
         Ok(())
     }
 }

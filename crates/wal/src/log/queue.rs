@@ -172,7 +172,7 @@ impl Queue {
     }
 
     /// Returns true if an entry can be appended within `queue_bytes_max`.
-    pub(super) fn has_room(&self, bytes: usize, queue_bytes_max: usize) -> bool {
+    pub(super) fn has_capacity(&self, bytes: usize, queue_bytes_max: usize) -> bool {
         let last = if self.needs_segment(bytes) { self.last.capacity() } else { self.last.len() };
         self.full_bytes + last + bytes <= queue_bytes_max
     }
@@ -186,7 +186,7 @@ impl Queue {
     /// copies at most [`SEGMENT_BYTES`] under the queue's lock.
     pub(super) fn push(&mut self, entry: &[u8], queue_bytes_max: usize) {
         if self.last.len() + entry.len() > self.last.capacity() {
-            self.make_room(entry.len(), queue_bytes_max);
+            self.reserve(entry.len(), queue_bytes_max);
             self.bytes_peak = self.bytes_peak.max(self.bytes());
         }
         self.last.extend_from_slice(entry);
@@ -194,7 +194,7 @@ impl Queue {
 
     /// Doubles the last segment, as a `Vec` would, up to [`SEGMENT_BYTES`], or begins another.
     #[cold]
-    fn make_room(&mut self, bytes: usize, queue_bytes_max: usize) {
+    fn reserve(&mut self, bytes: usize, queue_bytes_max: usize) {
         if self.needs_segment(bytes) {
             let full = std::mem::replace(&mut self.last, self.spare.pop().unwrap_or_default());
             self.full_bytes += full.capacity();
@@ -387,7 +387,7 @@ mod tests {
         let mut queue = Queue::default();
         for entry in [100, 70_000, 3 * COPIED_MAX, COPIED_MAX - 1].map(|bytes| vec![7_u8; bytes]) {
             let (mut pushed, mut copied_max) = (0, 0);
-            while queue.has_room(entry.len(), MAX) {
+            while queue.has_capacity(entry.len(), MAX) {
                 let (at, len, full) = (queue.last.as_ptr(), queue.last.len(), queue.full.len());
                 queue.push(&entry, MAX);
                 pushed += 1;

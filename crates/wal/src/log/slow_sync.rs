@@ -24,11 +24,11 @@ impl SlowSyncs {
     /// case.
     pub(super) fn record(
         &mut self,
-        took: Duration,
+        elapsed: Duration,
         config: &WalConfig,
         now_ms: impl FnOnce() -> i64,
     ) -> bool {
-        if took <= config.slow_sync {
+        if elapsed <= config.slow_sync {
             return false;
         }
         let now_ms = now_ms();
@@ -36,7 +36,7 @@ impl SlowSyncs {
             (self.since_ms, self.count) = (now_ms, 0);
         }
         self.count += 1;
-        self.is_too_slow |= took > config.roll_on_sync || self.count >= config.slow_sync_roll_threshold;
+        self.is_too_slow |= elapsed > config.roll_on_sync || self.count >= config.slow_sync_roll_threshold;
         true
     }
 

@@ -24,7 +24,7 @@ use evenkeel_common::{ErrorKind, HBaseError};
 use parking_lot::{Condvar, Mutex};
 
 use super::queue::State;
-use super::{Shared, TICK, Txid, count};
+use super::{Shared, CHECK_PERIOD, Txid, count};
 
 /// The commit in progress.
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Shared {
     /// The body of the watchdog's thread.
     pub(super) fn run_watchdog(&self) {
         let soonest = self.config.roll_on_sync.min(self.config.sync_timeout);
-        let period = (soonest / 4).clamp(Duration::from_millis(5), TICK);
+        let period = (soonest / 4).clamp(Duration::from_millis(5), CHECK_PERIOD);
         let mut in_progress = self.watchdog.in_progress.lock();
         while !in_progress.stopped {
             self.watchdog.stop.wait_for(&mut in_progress, period);
@@ -110,7 +110,7 @@ impl Shared {
         let (waiters, rolls) = (queue.take_all_waiters(), std::mem::take(&mut queue.rolls));
         let failure = queue.check_open();
         drop(queue);
-        self.space.notify_all();
+        self.capacity_freed.notify_all();
         rolls.into_iter().for_each(|roll| drop(roll.send(failure.clone())));
         waiters.into_iter().for_each(|(waiter, verdict)| waiter.completion.complete(verdict));
         self.listener.abort(&format!("WAL sync timeout, forcing server shutdown: {reason}"));

@@ -33,7 +33,7 @@ const TAGS_BYTES_MAX: usize = 2 + u16::MAX as usize;
 
 /// Returns true if the bytes are a key (`whole`), or the beginning of one.
 pub(super) fn is_key(bytes: &[u8], whole: bool, compressed: bool) -> bool {
-    let Some(fields) = behind_checksum(bytes) else { return !whole };
+    let Some(fields) = after_checksum(bytes) else { return !whole };
     let (mut rest, mut last, mut seen) = (fields, 0, 0);
     while !rest.is_empty() {
         match field(rest, compressed) {
@@ -54,7 +54,7 @@ pub(super) fn is_key(bytes: &[u8], whole: bool, compressed: bool) -> bool {
 }
 
 /// The fields behind the checksum, which a key of HBase lacks; `None` if the bytes end within it.
-fn behind_checksum(key: &[u8]) -> Option<&[u8]> {
+fn after_checksum(key: &[u8]) -> Option<&[u8]> {
     match key {
         [first, second, ..] if [*first, *second] == checksum::TAG => key.get(checksum::FIELD_BYTES..),
         [only] if *only == checksum::TAG[0] => None,
@@ -143,7 +143,7 @@ pub(super) fn may_be_entry(bytes: &[u8]) -> bool {
         [_, len, key @ ..] | [_, _, len, key @ ..] if (1..0x80).contains(len) => Some(key),
         _ => None,
     };
-    key.and_then(behind_checksum).is_some_and(|fields| fields.first() == Some(&REGION_TAG))
+    key.and_then(after_checksum).is_some_and(|fields| fields.first() == Some(&REGION_TAG))
 }
 
 /// The length of the plain cell that may begin at these bytes, judged by its lengths.

@@ -72,7 +72,7 @@ const CHECKPOINT_BYTES: u64 = 1 << 20;
 /// The assumed number of added strings if nothing is known.
 const UNKNOWN: u64 = u64::MAX / 2;
 /// The most restorations of dictionaries for corrupt entries; each takes a millisecond or more.
-const RESTORES_MAX: u32 = 1000;
+const DICTIONARY_RESTORES_MAX: u32 = 1000;
 
 /// The identity of an entry, from its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl fmt::Display for Gap {
 
 /// The regions and dictionaries of the entries read so far.
 #[derive(Default)]
-pub(super) struct History {
+pub(super) struct ReadHistory {
     /// Regions, with their table and the highest sequence id.
     regions: HashMap<Bytes, (TableName, u64)>,
     pub(super) last: Option<EntryName>,
@@ -140,7 +140,7 @@ pub(super) struct History {
     work: u64,
 }
 
-impl History {
+impl ReadHistory {
     pub(super) fn note(&mut self, entry: &WalEntry) {
         match self.regions.get_mut(&entry.region) {
             Some((_, seq_id)) => *seq_id = entry.seq_id.max(*seq_id),
@@ -416,7 +416,7 @@ impl WalReader {
     fn restore(&mut self, to: u64) -> io::Result<bool> {
         let Some((offset, dictionaries)) = self.history.checkpoint.clone() else { return Ok(false) };
         self.history.restores += 1;
-        if self.history.restores > RESTORES_MAX || offset > to {
+        if self.history.restores > DICTIONARY_RESTORES_MAX || offset > to {
             return Ok(false);
         }
         self.restore_dictionaries(Some(dictionaries));

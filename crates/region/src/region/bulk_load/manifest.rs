@@ -29,7 +29,7 @@ use prost::Message;
 use crate::layout::{self, BULK_LOAD_MANIFEST_PREFIX as PREFIX};
 
 /// The maximum bytes of a manifest that is read back.
-const NOTE_BYTES_MAX: u64 = 64 << 20;
+const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
 /// A file and its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Manifest {
     }
 
     fn read(fs: &dyn FileSystem, region_dir: &Path, path: PathBuf) -> Result<Self> {
-        let bytes = fs.read_all(&path, NOTE_BYTES_MAX)?;
+        let bytes = fs.read_all(&path, MANIFEST_BYTES_MAX)?;
         let bad = |what: &dyn std::fmt::Display| HBaseError::io(format!("{}: {what}", path.display()));
         let mut rest = bytes.strip_prefix(PB_MAGIC).ok_or_else(|| bad(&"not a note of a bulk load"))?;
         let sources = pb::BulkLoadHFileRequest::decode_length_delimited(&mut rest).map_err(|e| bad(&e))?;
@@ -123,14 +123,14 @@ impl Manifest {
                 fs.rename(&self.target(one), &one.from)?;
             }
         }
-        self.forget(fs)
+        self.delete(fs)
     }
 
     /// Deletes the manifest.
     ///
     /// # Errors
     /// `IOException` from the file system.
-    pub fn forget(&self, fs: &dyn FileSystem) -> Result<()> {
+    pub fn delete(&self, fs: &dyn FileSystem) -> Result<()> {
         Ok(fs.delete(&self.path).map(drop)?)
     }
 

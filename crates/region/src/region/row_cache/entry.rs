@@ -40,9 +40,9 @@ pub(super) struct Entry<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CoverageMatch {
     /// All cells of the entry are the answer.
-    Whole,
+    Exact,
     /// Some cells of the entry are the answer.
-    Part,
+    Superset,
     /// The entry cannot answer the Get.
     Unknown,
 }
@@ -81,7 +81,7 @@ impl<'a> Entry<'a> {
     #[inline]
     pub fn covers(&self, scan: &Scan) -> CoverageMatch {
         if self.coverage.is_empty() {
-            return if scan.families.is_empty() { CoverageMatch::Whole } else { CoverageMatch::Part };
+            return if scan.families.is_empty() { CoverageMatch::Exact } else { CoverageMatch::Superset };
         }
         if scan.families.is_empty() {
             return CoverageMatch::Unknown;
@@ -92,12 +92,12 @@ impl<'a> Entry<'a> {
                 return CoverageMatch::Unknown;
             };
             match known.covers(asked) {
-                CoverageMatch::Whole => {}
-                CoverageMatch::Part => whole = false,
+                CoverageMatch::Exact => {}
+                CoverageMatch::Superset => whole = false,
                 CoverageMatch::Unknown => return CoverageMatch::Unknown,
             }
         }
-        if whole { CoverageMatch::Whole } else { CoverageMatch::Part }
+        if whole { CoverageMatch::Exact } else { CoverageMatch::Superset }
     }
 
     /// Appends all its cells to `out`.
@@ -120,7 +120,7 @@ impl<'a> Entry<'a> {
 
     /// Returns the entry after a write of these cells to its row. `ages` returns, for a family, the
     /// oldest unexpired timestamp and the time to live.
-    pub fn after<'b>(
+    pub fn apply_write<'b>(
         &self,
         written: impl Iterator<Item = CellRef<'b>>,
         ages: impl Fn(&[u8]) -> (i64, i64),
@@ -155,7 +155,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Merges this entry with another one of the same row, both up to date.
-    pub fn with(&self, other: &Self) -> Vec<u8> {
+    pub fn merge(&self, other: &Self) -> Vec<u8> {
         let mut known: BTreeMap<&[u8], Option<BTreeSet<&[u8]>>> = BTreeMap::new();
         for family in self.families().chain(other.families()) {
             let columns = known.entry(family.name).or_insert_with(|| Some(BTreeSet::new()));
@@ -235,9 +235,9 @@ impl<'a> KnownFamily<'a> {
 
     fn covers(&self, asked: &FamilyColumns) -> CoverageMatch {
         match &asked.qualifiers {
-            None if self.count == ALL => CoverageMatch::Whole,
+            None if self.count == ALL => CoverageMatch::Exact,
             None => CoverageMatch::Unknown,
-            Some(_) if self.count == ALL => CoverageMatch::Part,
+            Some(_) if self.count == ALL => CoverageMatch::Superset,
             Some(asked) => self.covers_columns(asked),
         }
     }
@@ -246,8 +246,8 @@ impl<'a> KnownFamily<'a> {
     fn covers_columns(&self, asked: &[bytes::Bytes]) -> CoverageMatch {
         let mut known = self.qualifiers();
         match asked.iter().all(|asked| known.any(|known| known == asked)) {
-            true if asked.len() == self.count as usize => CoverageMatch::Whole,
-            true => CoverageMatch::Part,
+            true if asked.len() == self.count as usize => CoverageMatch::Exact,
+            true => CoverageMatch::Superset,
             false => CoverageMatch::Unknown,
         }
     }

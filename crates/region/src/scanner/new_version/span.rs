@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use super::stretches::{OPEN, Stretch, Stretches};
+use super::live_intervals::{OPEN, LiveInterval, LiveIntervals};
 
 /// The approximate memory of a version marker and of a counted put in their trees.
 const MARKER_BYTES: usize = 256;
@@ -31,7 +31,7 @@ struct Counted {
 
 /// The result of [`Span::count`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Visit {
+pub(super) struct CountResult {
     /// Some stretch has enough other puts; the put is counted in the stretches before it.
     pub(super) is_full: bool,
     /// The put is counted up to the end of the span.
@@ -48,7 +48,7 @@ pub(super) struct Span {
     /// The sequence ids of version markers, by timestamp.
     version_markers: BTreeMap<i64, BTreeSet<u64>>,
     markers: usize,
-    stretches: Stretches,
+    stretches: LiveIntervals,
     counted: BTreeMap<u64, Counted>,
 }
 
@@ -59,7 +59,7 @@ impl Span {
             made_at,
             version_markers: BTreeMap::new(),
             markers: 0,
-            stretches: Stretches::new(),
+            stretches: LiveIntervals::new(),
             counted: BTreeMap::new(),
         }
     }
@@ -95,13 +95,13 @@ impl Span {
         let with_marker = u32::from(self.counted.contains_key(&seq_id));
         self.stretches.change(at, |stretch| stretch.begun = since - with_marker);
         let live = next.live - since - with_own_end;
-        self.stretches.insert(at, Stretch { end: seq_id, live, begun: before });
+        self.stretches.insert(at, LiveInterval { end: seq_id, live, begun: before });
     }
 
     /// Returns the number of counted sequence ids of a stretch below `seq_id`. It visits either
     /// these or the others, whichever are fewer, so cutting a stretch of n into single ones takes n
     /// log n steps.
-    fn begun_before(&self, begin: Option<u64>, seq_id: u64, stretch: Stretch) -> u32 {
+    fn begun_before(&self, begin: Option<u64>, seq_id: u64, stretch: LiveInterval) -> u32 {
         let begin = begin.map_or(Bound::Unbounded, Bound::Excluded);
         let mut before = self.counted.range((begin, Bound::Excluded(seq_id)));
         let mut since = self.counted.range(seq_id..stretch.end);
@@ -125,13 +125,13 @@ impl Span {
         live_max: u32,
         is_own: bool,
         was_passed: bool,
-    ) -> Visit {
+    ) -> CountResult {
         let (from, to) = (self.stretches.ending_from(seq_id), self.stretches.ending_after(until));
         let full = if from < to { self.stretches.first_full(from, to, live_max) } else { None };
         let stop = full.unwrap_or(to);
         let is_full = full.is_some();
         let Some(last) = self.stretches.before(stop).filter(|last| *last >= from) else {
-            return Visit { is_full, has_passed: false };
+            return CountResult { is_full, has_passed: false };
         };
         let last_end = self.stretches.get(last).end;
         let has_passed = last_end == OPEN;
@@ -149,7 +149,7 @@ impl Span {
                 self.note(seq_id, last_end, at_own);
             }
         }
-        Visit { is_full, has_passed }
+        CountResult { is_full, has_passed }
     }
 
     fn note(&mut self, seq_id: u64, until: u64, at_own: bool) {

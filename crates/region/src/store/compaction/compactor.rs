@@ -170,7 +170,7 @@ impl Store {
     /// start then serves either all outputs or the inputs, and has every row. The next compaction
     /// deletes them first, because they would bring back the cells that it drops.
     pub fn abort_compaction(&self, result: &CompactionResult) {
-        self.give_up(result.outputs.clone());
+        self.discard_outputs(result.outputs.clone());
     }
 
     /// Removes files that a compaction had replaced before an earlier server died, by the names in

@@ -29,7 +29,7 @@ pub(in crate::store) struct SelectionContext {
     /// True if a periodic major compaction is due.
     pub major_is_due: bool,
     /// True if the number of files blocks flushes.
-    pub may_be_stuck: bool,
+    pub is_blocking: bool,
     /// The number of files before the candidates that are busy in another compaction.
     pub busy: usize,
     /// True if more and larger files may be merged (`hbase.hstore.compaction.ratio.offpeak`).

@@ -86,7 +86,7 @@ fn parse_link(name: &str) -> Option<Link> {
 
 impl Link {
     /// Returns where the file may be, below the root directory, in lookup order.
-    pub(in crate::store) fn candidates(&self, family: &str) -> [PathBuf; 4] {
+    pub(in crate::store) fn locations(&self, family: &str) -> [PathBuf; 4] {
         ["data", ".tmp/data", "mobdir/data", "archive/data"].map(|dir| {
             let table = PathBuf::from(dir).join(self.table.namespace()).join(self.table.qualifier());
             table.join(&self.region).join(family).join(&self.file)
@@ -117,7 +117,7 @@ mod tests {
             (link.table.to_string().as_str(), &link.region[..], &link.file[..]),
             ("ns:t", "0123ab", "00ff")
         );
-        let paths = link.candidates("f");
+        let paths = link.locations("f");
         assert_eq!(paths[0], PathBuf::from("data/ns/t/0123ab/f/00ff"));
         assert_eq!(paths[3], PathBuf::from("archive/data/ns/t/0123ab/f/00ff"));
 

@@ -129,7 +129,7 @@ impl Rows<'_> {
                 outcome => add_entry(&mut entries, index, Some(outcome), None),
             }
         }
-        region.operation_times().record_alike(Operation::Get, began_at.elapsed(), gets);
+        region.operation_times().record_batch(Operation::Get, began_at.elapsed(), gets);
         Ok(entries.finish())
     }
 

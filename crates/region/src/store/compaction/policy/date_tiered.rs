@@ -162,7 +162,7 @@ pub(in crate::store) fn select(
     let forced = context.major && context.busy == 0;
     let candidates = if forced { all } else { skip_large(&bases, config, all, context.off_peak) };
     let is_all = context.busy == 0 && candidates.len() == files.len();
-    let is_due = || context.major_is_due && is_all && is_worth_it(files, settings, now_ms, oldest_unexpired);
+    let is_due = || context.major_is_due && is_all && has_effect(files, settings, now_ms, oldest_unexpired);
     let is_trying = forced || (candidates.len() < config.compaction_files_max && is_due());
     let after_split = candidates.iter().any(|at| bases[*at].is_reference);
     let mut plan = if is_trying || after_split {
@@ -182,7 +182,7 @@ pub(in crate::store) fn select(
 
 /// Returns true if a major compaction would have an effect: cells have expired, or there is not
 /// exactly one file per window.
-fn is_worth_it(
+fn has_effect(
     files: &[DateTieredFile],
     settings: &DateTieredSettings,
     now_ms: i64,
@@ -264,7 +264,7 @@ fn within(
     context: SelectionContext,
 ) -> Option<CompactionPlan> {
     let limits = StoreConfig { compaction_files_min: files_min, ..config.clone() };
-    let files = match context.may_be_stuck {
+    let files = match context.is_blocking {
         true => of_window.to_vec(),
         false => explore(bases, &limits, of_window, context),
     };

@@ -67,7 +67,7 @@ pub(in crate::store) fn explore(
     candidates: &[usize],
     context: SelectionContext,
 ) -> Vec<usize> {
-    let may_be_stuck = context.may_be_stuck;
+    let may_be_stuck = context.is_blocking;
     let ratio = if context.off_peak { config.compaction_ratio_off_peak } else { config.compaction_ratio };
     let bytes_max =
         if context.off_peak { config.compaction_bytes_max_off_peak } else { config.compaction_bytes_max };
@@ -99,7 +99,7 @@ struct FileRange {
 }
 
 /// The factor by which the files per byte must improve.
-const BETTER_BY: f64 = 1.05;
+const IMPROVEMENT_FACTOR: f64 = 1.05;
 
 impl FileRange {
     fn len(&self) -> usize {
@@ -118,7 +118,7 @@ impl FileRange {
     fn is_better(&self, best: &Self, may_be_stuck: bool) -> bool {
         if may_be_stuck && best.bytes > 0 && self.bytes > 0 {
             let files_per_byte = |run: &Self| run.len() as f64 / run.bytes as f64;
-            return files_per_byte(best) * BETTER_BY < files_per_byte(self);
+            return files_per_byte(best) * IMPROVEMENT_FACTOR < files_per_byte(self);
         }
         self.len() > best.len() || (self.len() == best.len() && self.bytes < best.bytes)
     }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn when_stuck_the_smallest_run_will_do() {
-        let context = SelectionContext { may_be_stuck: true, ..SelectionContext::default() };
+        let context = SelectionContext { is_blocking: true, ..SelectionContext::default() };
         assert_eq!(choose(&[1000, 100, 10, 1], 0, context), [100, 10, 1]);
     }
 

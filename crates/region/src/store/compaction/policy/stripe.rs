@@ -336,7 +336,7 @@ impl StripeSelection<'_> {
         let bytes = self.bytes(level0);
         let files = match level0.len() > within.compaction_files_max || bytes > within.compaction_bytes_max {
             // Up to the limit of files, regardless of their ratio.
-            true => self.explore(level0, SelectionContext { may_be_stuck: true, ..self.context }),
+            true => self.explore(level0, SelectionContext { is_blocking: true, ..self.context }),
             false => level0.clone(),
         };
         if files.is_empty() {
@@ -386,7 +386,7 @@ impl StripeSelection<'_> {
     /// quiet stripes have many files, too.
     fn within_a_stripe(&self) -> Option<CompactionPlan> {
         let bytes = |files: &[usize]| self.bytes(files);
-        let context = SelectionContext { may_be_stuck: false, ..self.context };
+        let context = SelectionContext { is_blocking: false, ..self.context };
         let choices =
             self.stripes.stripes.iter().map(|stripe| (stripe, self.explore(&stripe.files, context)));
         let (stripe, files) = choices
@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_large_file_is_not_rewritten_for_small_ones_however_many_stripes_there_are() {
-        let stuck = SelectionContext { may_be_stuck: true, ..SelectionContext::default() };
+        let stuck = SelectionContext { is_blocking: true, ..SelectionContext::default() };
         let mut files = vec![file(2 << 30, Some(("", "b"))), file(9, Some(("b", "")))];
         files.extend([file(5 << 20, Some(("", "b"))), file(5 << 20, Some(("", "b")))]);
         let config = StoreConfig { compaction_bytes_min: 1 << 20, ..config(&[]) };

@@ -16,7 +16,7 @@ const CHUNK_MAX: usize = 256;
 
 /// The time from the end of the previous stretch, or from the beginning, to `end`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch {
+pub(super) struct LiveInterval {
     /// The sequence id of the marker that ends it, or [`OPEN`].
     pub(super) end: u64,
     /// The number of puts live at its end.
@@ -31,11 +31,11 @@ struct Chunk {
     added: u32,
     /// The largest count, with `added`.
     live_max: u32,
-    stretches: Vec<Stretch>,
+    stretches: Vec<LiveInterval>,
 }
 
 impl Chunk {
-    fn new(stretches: Vec<Stretch>) -> Self {
+    fn new(stretches: Vec<LiveInterval>) -> Self {
         let live_max = stretches.iter().map(|stretch| stretch.live).max().unwrap_or_default();
         Self { added: 0, live_max, stretches }
     }
@@ -45,7 +45,7 @@ impl Chunk {
     }
 
     /// Moves `added` into the stretches, and then applies `change`.
-    fn change(&mut self, change: impl FnOnce(&mut Vec<Stretch>)) {
+    fn change(&mut self, change: impl FnOnce(&mut Vec<LiveInterval>)) {
         let added = std::mem::take(&mut self.added);
         self.stretches.iter_mut().for_each(|stretch| stretch.live += added);
         change(&mut self.stretches);
@@ -62,19 +62,19 @@ pub(super) struct Position {
 
 /// See the module. The last stretch ends at [`OPEN`].
 #[derive(Clone, Debug)]
-pub(super) struct Stretches {
+pub(super) struct LiveIntervals {
     chunks: Vec<Chunk>,
 }
 
-impl Stretches {
+impl LiveIntervals {
     /// One stretch, for all time.
     pub(super) fn new() -> Self {
-        Self { chunks: vec![Chunk::new(vec![Stretch { end: OPEN, live: 0, begun: 0 }])] }
+        Self { chunks: vec![Chunk::new(vec![LiveInterval { end: OPEN, live: 0, begun: 0 }])] }
     }
 
     /// Bytes of memory.
     pub(super) fn held_bytes(&self) -> usize {
-        let chunk = |chunk: &Chunk| size_of::<Chunk>() + chunk.stretches.capacity() * size_of::<Stretch>();
+        let chunk = |chunk: &Chunk| size_of::<Chunk>() + chunk.stretches.capacity() * size_of::<LiveInterval>();
         self.chunks.iter().map(chunk).sum()
     }
 
@@ -92,10 +92,10 @@ impl Stretches {
     }
 
     /// The stretch at a position that is not the end of the list.
-    pub(super) fn get(&self, position: Position) -> Stretch {
+    pub(super) fn get(&self, position: Position) -> LiveInterval {
         let chunk = &self.chunks[position.chunk];
         let stretch = chunk.stretches[position.at];
-        Stretch { live: stretch.live + chunk.added, ..stretch }
+        LiveInterval { live: stretch.live + chunk.added, ..stretch }
     }
 
     pub(super) fn before(&self, position: Position) -> Option<Position> {
@@ -140,12 +140,12 @@ impl Stretches {
     }
 
     /// Changes the stretch at a position, except its end.
-    pub(super) fn change(&mut self, position: Position, change: impl FnOnce(&mut Stretch)) {
+    pub(super) fn change(&mut self, position: Position, change: impl FnOnce(&mut LiveInterval)) {
         self.chunks[position.chunk].change(|stretches| change(&mut stretches[position.at]));
     }
 
     /// Inserts a stretch before the one at `position`, which then begins where it ends.
-    pub(super) fn insert(&mut self, position: Position, stretch: Stretch) {
+    pub(super) fn insert(&mut self, position: Position, stretch: LiveInterval) {
         let chunk = &mut self.chunks[position.chunk];
         chunk.change(|stretches| stretches.insert(position.at, stretch));
         if chunk.stretches.len() > CHUNK_MAX {
