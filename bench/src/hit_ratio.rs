@@ -60,7 +60,7 @@ impl Sizes {
 /// A cache policy.
 trait Policy {
     /// Requests a block. Returns true if it was cached. It may be cached afterwards.
-    fn ask(&mut self, key: u64, size: u64) -> bool;
+    fn request(&mut self, key: u64, size: u64) -> bool;
 }
 
 /// The ratios as a table: the named traces, or all if none is named, at each memory.
@@ -107,7 +107,7 @@ fn run(policy: &mut dyn Policy, trace: &Trace) -> f64 {
     let warm = trace.len() / 4;
     let mut hits = 0;
     for (i, key) in trace.iter().enumerate() {
-        let hit = policy.ask(*key, size_of(*key));
+        let hit = policy.request(*key, size_of(*key));
         hits += u64::from(hit && i >= warm);
     }
     100.0 * hits as f64 / (trace.len() - warm) as f64

@@ -227,4 +227,4 @@ fn stock(
 }
 
 /// The time limit of a test's wait for the cluster.
-pub const PATIENCE: Duration = START;
+pub const TIMEOUT: Duration = START;

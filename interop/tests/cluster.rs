@@ -27,7 +27,7 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use evenkeel_client::{Admin, ClientConfig, Connection, Get, Put, RegionInfo, ServerName, TableName};
-use interop::cluster::{Cluster, ClusterStorage, PATIENCE, ServerKind};
+use interop::cluster::{Cluster, ClusterStorage, ServerKind, TIMEOUT};
 use interop::{Server, java};
 use tokio::runtime::Runtime;
 
@@ -86,7 +86,7 @@ impl Load {
                 let put = || Put::new(load_row(rows)).column("f", "q", load_value(rows));
                 while let Err(error) = runtime.block_on(table.put(put())) {
                     println!("row {rows} of the load after {:?}: {error}", began.elapsed());
-                    assert!(began.elapsed() < PATIENCE, "row {rows} is not acknowledged");
+                    assert!(began.elapsed() < TIMEOUT, "row {rows} is not acknowledged");
                 }
                 let ms = u64::try_from(began.elapsed().as_millis()).expect("short");
                 slowest.fetch_max(ms, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl Scene {
             if let Some(found) = found() {
                 return found;
             }
-            assert!(began.elapsed() < PATIENCE, "waited in vain for {what}");
+            assert!(began.elapsed() < TIMEOUT, "waited in vain for {what}");
             sleep(Duration::from_millis(200));
         }
     }

@@ -23,7 +23,7 @@ impl Engine {
 }
 
 impl Policy for Engine {
-    fn ask(&mut self, key: u64, size: u64) -> bool {
+    fn request(&mut self, key: u64, size: u64) -> bool {
         let id = BlockKey { file: FileId::of_name("trace"), offset: key };
         let mut hit = true;
         let mut load = || {
@@ -40,7 +40,7 @@ impl Policy for Engine {
                 compressed: false,
             }))
         };
-        drop(self.cache.get_or_load(&id, CacheHint::KEEP, &mut load).expect("loads"));
+        drop(self.cache.get_or_load(&id, CacheHint::INSERT, &mut load).expect("loads"));
         hit
     }
 }

@@ -22,7 +22,7 @@ impl Sieve {
 }
 
 impl Policy for Sieve {
-    fn ask(&mut self, key: u64, size: u64) -> bool {
+    fn request(&mut self, key: u64, size: u64) -> bool {
         if let Some((_, visited)) = self.blocks.get_mut(&key) {
             *visited = true;
             return true;
@@ -122,7 +122,7 @@ impl TinyLfu {
 }
 
 impl Policy for TinyLfu {
-    fn ask(&mut self, key: u64, size: u64) -> bool {
+    fn request(&mut self, key: u64, size: u64) -> bool {
         self.count(key);
         if self.window.touch(key) || self.protected.touch(key) {
             return true;
@@ -205,7 +205,7 @@ impl S3Fifo {
 }
 
 impl Policy for S3Fifo {
-    fn ask(&mut self, key: u64, size: u64) -> bool {
+    fn request(&mut self, key: u64, size: u64) -> bool {
         if let Some((_, uses)) = self.blocks.get_mut(&key) {
             *uses = (*uses + 1).min(3);
             return true;

@@ -53,7 +53,7 @@ impl Lru {
 }
 
 impl Policy for Lru {
-    fn ask(&mut self, key: u64, size: u64) -> bool {
+    fn request(&mut self, key: u64, size: u64) -> bool {
         if self.touch(key) {
             return true;
         }
@@ -80,7 +80,7 @@ impl HBaseLru {
 }
 
 impl Policy for HBaseLru {
-    fn ask(&mut self, key: u64, size: u64) -> bool {
+    fn request(&mut self, key: u64, size: u64) -> bool {
         if self.multi.touch(key) {
             return true;
         }
@@ -128,7 +128,7 @@ impl StockBucket {
 }
 
 impl Policy for StockBucket {
-    fn ask(&mut self, key: u64, size: u64) -> bool {
+    fn request(&mut self, key: u64, size: u64) -> bool {
         let class = BUCKET_KB.iter().position(|kb| size <= kb * 1024).expect("not larger");
         if self.classes[class].1.touch(key) {
             return true;

@@ -107,7 +107,7 @@ const SHARD_BYTES: u64 = 256 << 20;
 const SHARDS_MAX: u64 = 16;
 /// The average block size for which slots are reserved. In memory of the process this reserves only
 /// address space.
-const BLOCK_BYTES_LEAST: u64 = 256;
+const BLOCK_BYTES_MIN: u64 = 256;
 /// As above, for slots that take space in a file.
 const BLOCK_BYTES_LEAST_IN_FILE: u64 = 2048;
 const SLOTS_MIN: u64 = 64;
@@ -258,8 +258,8 @@ impl BucketCache {
     }
 
     /// The number of removed blocks that readers still pin.
-    pub fn limbo(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.usage().limbo).sum()
+    pub fn pending_free(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.usage().pending_free).sum()
     }
 
     /// Reads in progress.
@@ -307,7 +307,7 @@ impl BackingMemory {
 
 fn geometry_of(config: &BucketCacheConfig) -> Geometry {
     let (files, least) = match &config.engine {
-        Engine::Memory => (1, BLOCK_BYTES_LEAST),
+        Engine::Memory => (1, BLOCK_BYTES_MIN),
         Engine::Mapped(_) => (1, BLOCK_BYTES_LEAST_IN_FILE),
         Engine::Files(paths) => (paths.len().max(1) as u64, BLOCK_BYTES_LEAST_IN_FILE),
     };
@@ -367,7 +367,7 @@ impl BlockCache for BucketCache {
         self.shard(hash).contains(key, hash)
     }
 
-    fn has_room(&self, _category: BlockCategory, bytes: usize) -> bool {
+    fn has_space(&self, _category: BlockCategory, bytes: usize) -> bool {
         self.shards.iter().map(Shard::free_bytes).sum::<u64>() >= bytes as u64
     }
 
@@ -432,7 +432,7 @@ impl BlockCache for BucketCache {
             return Ok(block);
         }
         // With a file engine an insert writes to the file, which may wait for a disk.
-        let writes = hint.keep && self.frames.is_none();
+        let writes = hint.insert && self.frames.is_none();
         if writes && !hint.wait.is_allowed() {
             return Err(TryError::WouldWait);
         }
@@ -442,7 +442,7 @@ impl BlockCache for BucketCache {
                 return Ok(block);
             }
             let block = load()?;
-            if !hint.keep {
+            if !hint.insert {
                 return Ok(block);
             }
             self.insert(*key, block.clone(), Admission::of(hint.in_memory));

@@ -65,12 +65,12 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         self.l1.contains(key) || self.l2.contains(key)
     }
 
-    fn keeps(&self, category: BlockCategory) -> bool {
-        self.of(category).keeps(category)
+    fn caches_category(&self, category: BlockCategory) -> bool {
+        self.of(category).caches_category(category)
     }
 
-    fn has_room(&self, category: BlockCategory, bytes: usize) -> bool {
-        self.of(category).has_room(category, bytes)
+    fn has_space(&self, category: BlockCategory, bytes: usize) -> bool {
+        self.of(category).has_space(category, bytes)
     }
 
     fn insert(&self, key: BlockKey, block: Block, admission: Admission) {
@@ -112,7 +112,7 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
 
     fn get_or_load(&self, key: &BlockKey, hint: CacheHint, load: LoadBlock<'_>) -> TryResult<Block> {
         let cache = self.of(hint.category);
-        match cache.keeps(hint.category) {
+        match cache.caches_category(hint.category) {
             true => cache.get_or_load(key, hint, load),
             false => self.single_flight.read(key, hint.wait, load),
         }

@@ -21,12 +21,12 @@ use crate::bucket::{BLOCK_BYTES_MAX, BucketCache, BucketCacheConfig, Engine, Pol
 use crate::{BlockCache, CombinedBlockCache, LruBlockCache, NoCache};
 
 /// At or below this share there is no cache.
-const SHARE_LEAST: f64 = 0.0001;
+const SHARE_MIN: f64 = 0.0001;
 const SHARE_DEFAULT: f64 = 0.4;
 const SHARE_MAX: f64 = 0.8;
 
 /// Settings of HBase that have no effect here.
-const NOT_NEEDED: &[(&str, &str)] = &[
+const IGNORED_SETTINGS: &[(&str, &str)] = &[
     ("hbase.bucketcache.bucket.sizes", "blocks are stored without rounding up their size"),
     ("hbase.bucketcache.percentage.in.combinedcache", "HBase ignores it too"),
     ("hbase.bucketcache.combinedcache.enabled", "the caches are always combined, as in HBase"),
@@ -51,7 +51,7 @@ pub enum DataBlocks {
     /// A second cache, for data blocks only.
     InL2(BucketCacheConfig),
     /// They are not cached.
-    NotKept,
+    NotCached,
 }
 
 impl CacheConfig {
@@ -60,7 +60,7 @@ impl CacheConfig {
     /// # Errors
     /// [`ConfigError`] with the key, its value and the expected values.
     pub fn from_configuration(conf: &Configuration, memory_bytes: u64) -> Result<Self, ConfigError> {
-        for (key, why) in NOT_NEEDED.iter().filter(|(key, _)| conf.is_set(key)) {
+        for (key, why) in IGNORED_SETTINGS.iter().filter(|(key, _)| conf.is_set(key)) {
             tracing::info!(key, why, "block cache setting has no effect");
         }
         let l1 = l1_bytes(conf, memory_bytes)?;
@@ -75,9 +75,9 @@ impl CacheConfig {
             ..BucketCacheConfig::in_memory(bytes)
         });
         let data = match l2(conf, policy, memory_bytes)? {
-            _ if index_only => DataBlocks::NotKept,
+            _ if index_only => DataBlocks::NotCached,
             None => DataBlocks::InL1,
-            Some(l2) if l2.capacity_bytes == 0 => DataBlocks::NotKept,
+            Some(l2) if l2.capacity_bytes == 0 => DataBlocks::NotCached,
             Some(l2) => DataBlocks::InL2(l2),
         };
         Ok(Self { l1, data })
@@ -102,7 +102,7 @@ impl CacheConfig {
         let l1 = LruBlockCache::open(l1).map_err(failed)?;
         Ok(match &self.data {
             DataBlocks::InL1 => Arc::new(l1),
-            DataBlocks::NotKept => Arc::new(CombinedBlockCache::new(l1, NoCache)),
+            DataBlocks::NotCached => Arc::new(CombinedBlockCache::new(l1, NoCache)),
             DataBlocks::InL2(config) => {
                 let l2 = BucketCache::open(config).map_err(|e| {
                     HBaseError::io(format!("hbase.bucketcache.ioengine {:?}: {e}", config.engine))
@@ -115,7 +115,7 @@ impl CacheConfig {
 
 fn l1_bytes(conf: &Configuration, memory_bytes: u64) -> Result<Option<u64>, ConfigError> {
     let share = conf.get_f64_or("hfile.block.cache.size", SHARE_DEFAULT)?.clamp(0.0, SHARE_MAX);
-    if share <= SHARE_LEAST {
+    if share <= SHARE_MIN {
         return Ok(None);
     }
     let absolute = match conf.is_set("hfile.block.cache.memory.size") {
@@ -279,7 +279,7 @@ mod tests {
         let no_size = read(&[("hbase.bucketcache.ioengine", "offheap")]).unwrap();
         let index_only = read(&[("hfile.block.cache.policy", "IndexOnlyLRU")]).unwrap();
         for config in [no_size, index_only] {
-            assert!(matches!(config.data, DataBlocks::NotKept));
+            assert!(matches!(config.data, DataBlocks::NotCached));
         }
         read(&[("hfile.block.cache.policy", "Random")]).unwrap_err();
     }

@@ -62,7 +62,7 @@ fn open(settings: &[(&str, String)]) -> Arc<dyn Deploy> {
     let l1 = LruBlockCache::open(&poisoned(l1)).expect("memory");
     match &config.data {
         DataBlocks::InL1 => Arc::new(l1),
-        DataBlocks::NotKept => Arc::new(CombinedBlockCache::new(l1, NoCache)),
+        DataBlocks::NotCached => Arc::new(CombinedBlockCache::new(l1, NoCache)),
         DataBlocks::InL2(l2) => {
             let l2 = BucketCache::open(&poisoned(l2)).expect("memory or files");
             Arc::new(CombinedBlockCache::new(l1, l2))
@@ -109,7 +109,7 @@ fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<Held> {
         let n = random.below(20) * random.below(20);
         let key = key(n % 5, n);
         let hint = CacheHint {
-            keep: random.below(8) > 0,
+            insert: random.below(8) > 0,
             in_memory: n.is_multiple_of(7),
             category: kind_of(n).category(),
             wait: Wait::Allowed,
@@ -159,7 +159,7 @@ fn drive(name: &str, settings: &[(&str, String)]) {
             days.into_iter().flat_map(|day| day.join().expect("no reader fails")).collect()
         });
         held.iter().for_each(Held::check);
-        let pins = |engine: &&BucketCache| (engine.pins(), engine.limbo());
+        let pins = |engine: &&BucketCache| (engine.pins(), engine.pending_free());
         if life == 0 && !cache.engines().is_empty() {
             assert!(cache.engines().iter().any(|engine| engine.pins() > 0), "{name}: nothing is held");
         }
@@ -195,7 +195,7 @@ fn drive(name: &str, settings: &[(&str, String)]) {
 fn check_quiet(name: &str, cache: &dyn Deploy) {
     let stats = cache.stats();
     assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{name}");
-    let keeps_data = cache.keeps(BlockCategory::Data);
+    let keeps_data = cache.caches_category(BlockCategory::Data);
     assert!(keeps_data || cache.levels().iter().skip(1).all(|l2| l2.blocks == 0), "{name}");
     for engine in cache.engines() {
         engine.resize(SMALL_BYTES);
@@ -249,10 +249,10 @@ fn a_part_is_shared_when_it_is_worth_its_block() {
         cache.insert(other, block_of(BlockType::Data, &other, 40_000), Admission::New);
     }
     assert!(part == copy, "forgotten, and still held");
-    assert_eq!((cache.pins(), cache.limbo()), (1, 1));
+    assert_eq!((cache.pins(), cache.pending_free()), (1, 1));
     let clone = part.slice(10..20);
     drop(part);
     assert_eq!(cache.pins(), 1);
     std::thread::spawn(move || drop(clone)).join().expect("ends");
-    assert_eq!((cache.pins(), cache.limbo()), (0, 0));
+    assert_eq!((cache.pins(), cache.pending_free()), (0, 0));
 }

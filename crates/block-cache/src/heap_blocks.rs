@@ -5,9 +5,9 @@
 //! of files times the number of readers, which no setting bounds. So they are counted here, and a
 //! server sets a limit:
 //!
-//! * Above it ([`are_too_many`]) a merge keeps only the block that it reads from, and stores its
+//! * Above it ([`is_over_limit`]) a merge keeps only the block that it reads from, and stores its
 //!   position in the others. It loads a released block again when it reaches it.
-//! * A reader of a large block first waits for memory below the limit ([`wait_for_room`]). After
+//! * A reader of a large block first waits for memory below the limit ([`reserve`]). After
 //!   [`WAIT_MAX`] the read is refused, because waiting readers may hold the blocks that other
 //!   readers wait for. Waits of a thread that follow each other within [`PAUSE_MIN`] add up: a
 //!   merge of many files would otherwise wait that long for each file, holding its blocks.
@@ -34,7 +34,7 @@ pub const WAIT_MAX: Duration = Duration::from_secs(5);
 /// A thread that did not wait for this time begins with a new [`WAIT_MAX`].
 pub const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The interval at which a waiting reader retries.
-const LOOK: Duration = Duration::from_millis(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 thread_local! {
     /// When this thread's last wait ended, and how long it and those just before it took. It is a
@@ -57,19 +57,19 @@ pub fn set_limit(bytes: u64) {
 
 /// Returns true if merges should release the blocks that they do not read from.
 #[inline]
-pub fn are_too_many() -> bool {
+pub fn is_over_limit() -> bool {
     bytes() > LIMIT.load(Relaxed)
 }
 
 /// Reserves memory for a block of `bytes` that is about to be loaded. Waits up to [`WAIT_MAX`],
 /// less the waits of this thread just before; blocks this thread. Dropping the reservation releases
 /// it, once the block itself is counted. Returns `None` after the timeout.
-pub fn wait_for_room(bytes: u64) -> Option<Room> {
+pub fn reserve(bytes: u64) -> Option<Reservation> {
     wait_within(bytes, WAIT_MAX)
 }
 
-fn wait_within(bytes: u64, wait_max: Duration) -> Option<Room> {
-    if let Some(room) = Room::try_take(bytes) {
+fn wait_within(bytes: u64, wait_max: Duration) -> Option<Reservation> {
+    if let Some(room) = Reservation::try_take(bytes) {
         return Some(room);
     }
     let began = clock::monotonic();
@@ -77,8 +77,8 @@ fn wait_within(bytes: u64, wait_max: Duration) -> Option<Room> {
     let before = before.map_or(Duration::ZERO, |(_, waited)| waited);
     let until = began + wait_max.saturating_sub(before);
     while clock::monotonic() < until {
-        std::thread::sleep(LOOK);
-        if let Some(room) = Room::try_take(bytes) {
+        std::thread::sleep(RETRY_INTERVAL);
+        if let Some(room) = Reservation::try_take(bytes) {
             let now = clock::monotonic();
             WAITED.set(Some((now, before + now.saturating_duration_since(began))));
             return Some(room);
@@ -89,11 +89,11 @@ fn wait_within(bytes: u64, wait_max: Duration) -> Option<Room> {
 
 /// Memory reserved for a block that is being loaded.
 #[derive(Debug)]
-pub struct Room {
+pub struct Reservation {
     bytes: u64,
 }
 
-impl Room {
+impl Reservation {
     /// Reserves memory if it is below the limit. The only block outside of caches is always
     /// admitted, however large it is.
     pub fn try_take(bytes: u64) -> Option<Self> {
@@ -106,7 +106,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         BYTES.fetch_sub(self.bytes, Relaxed);
     }
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn large_blocks_have_room_up_to_the_limit() {
         set_limit(11 * UNIT);
-        let first = Room::try_take(6 * UNIT).expect("within the limit");
-        assert!(Room::try_take(6 * UNIT).is_none() && !are_too_many());
-        let second = Room::try_take(4 * UNIT).expect("it is left");
+        let first = Reservation::try_take(6 * UNIT).expect("within the limit");
+        assert!(Reservation::try_take(6 * UNIT).is_none() && !is_over_limit());
+        let second = Reservation::try_take(4 * UNIT).expect("it is left");
         assert_eq!(bytes() / UNIT, 10);
         drop(second);
         waits_add_up();
@@ -169,7 +169,7 @@ mod tests {
     fn waits_add_up() {
         const WAIT: Duration = Duration::from_millis(200);
         let hold = |time| {
-            let others = Room::try_take(4 * UNIT).expect("free");
+            let others = Reservation::try_take(4 * UNIT).expect("free");
             std::thread::spawn(move || {
                 std::thread::sleep(time);
                 drop(others);

@@ -53,7 +53,7 @@ pub use stats::{ByCategory, CacheStats};
 pub struct CacheHint {
     /// Insert the block after a miss. The lookup happens either way: HBase's `cache_blocks=false`
     /// prevents only the insertion.
-    pub keep: bool,
+    pub insert: bool,
     /// The family is `IN_MEMORY`, so the block is evicted last.
     pub in_memory: bool,
     /// The expected category. It selects the cache, and the counter of a miss.
@@ -64,11 +64,11 @@ pub struct CacheHint {
 
 impl CacheHint {
     /// Looks up a data block and inserts it after a miss.
-    pub const KEEP: Self =
-        Self { keep: true, in_memory: false, category: BlockCategory::Data, wait: Wait::Allowed };
+    pub const INSERT: Self =
+        Self { insert: true, in_memory: false, category: BlockCategory::Data, wait: Wait::Allowed };
     /// Looks up a data block and does not insert it after a miss.
-    pub const LOOK_ONLY: Self =
-        Self { keep: false, in_memory: false, category: BlockCategory::Data, wait: Wait::Allowed };
+    pub const NO_INSERT: Self =
+        Self { insert: false, in_memory: false, category: BlockCategory::Data, wait: Wait::Allowed };
 }
 
 /// Reads a block that is not cached.
@@ -99,13 +99,13 @@ pub trait BlockCache: Send + Sync + Debug {
     }
 
     /// Returns true if the cache keeps blocks of this category.
-    fn keeps(&self, category: BlockCategory) -> bool {
+    fn caches_category(&self, category: BlockCategory) -> bool {
         let _ = category;
         true
     }
 
     /// Returns true if a block of `bytes` bytes fits without an eviction.
-    fn has_room(&self, category: BlockCategory, bytes: usize) -> bool {
+    fn has_space(&self, category: BlockCategory, bytes: usize) -> bool {
         let _ = (category, bytes);
         false
     }
@@ -154,7 +154,7 @@ pub trait BlockCache: Send + Sync + Debug {
             return Ok(block);
         }
         let block = load()?;
-        if hint.keep {
+        if hint.insert {
             self.insert(*key, block.clone(), Admission::of(hint.in_memory));
         }
         Ok(block)

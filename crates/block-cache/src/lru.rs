@@ -57,8 +57,8 @@ impl BlockCache for LruBlockCache {
         self.0.contains(key)
     }
 
-    fn has_room(&self, category: BlockCategory, bytes: usize) -> bool {
-        self.0.has_room(category, bytes)
+    fn has_space(&self, category: BlockCategory, bytes: usize) -> bool {
+        self.0.has_space(category, bytes)
     }
 
     fn insert(&self, key: BlockKey, block: Block, admission: Admission) {

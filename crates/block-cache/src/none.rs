@@ -11,7 +11,7 @@ impl BlockCache for NoCache {
         None
     }
 
-    fn keeps(&self, _category: BlockCategory) -> bool {
+    fn caches_category(&self, _category: BlockCategory) -> bool {
         false
     }
 

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use evenkeel_common::{TryError, TryResult, Wait, turns};
+use evenkeel_common::{TryError, TryResult, Wait, cpu_slot};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{Block, BlockKey};
@@ -104,7 +104,7 @@ impl SingleFlight {
         if !wait.is_allowed() {
             return Role::Follower;
         }
-        let state = turns::lend(|| {
+        let state = cpu_slot::release_during(|| {
             let mut state = read.state.lock();
             while matches!(*state, ReadState::InProgress) {
                 read.finished.wait(&mut state);
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn one_of_many_reads_kept_or_not() {
         with_each(|name, cache, single_flight| {
-            for (n, hint) in [CacheHint::KEEP, CacheHint::LOOK_ONLY].into_iter().enumerate() {
+            for (n, hint) in [CacheHint::INSERT, CacheHint::NO_INSERT].into_iter().enumerate() {
                 let (reads, start, key) = (AtomicUsize::new(0), Barrier::new(READERS), key(n as u64, 7));
                 let read = || {
                     reads.fetch_add(1, SeqCst);
@@ -192,7 +192,11 @@ mod tests {
                     }
                 });
                 assert_eq!(reads.load(SeqCst), 1, "{name}");
-                assert_eq!(cache.contains(&key), hint.keep && cache.keeps(hint.category), "{name}");
+                assert_eq!(
+                    cache.contains(&key),
+                    hint.insert && cache.caches_category(hint.category),
+                    "{name}"
+                );
             }
         });
     }
@@ -215,7 +219,7 @@ mod tests {
             let outcomes: Vec<_> = std::thread::scope(|scope| {
                 let reader = || {
                     start.wait();
-                    cache.get_or_load(&key, CacheHint::LOOK_ONLY, &mut || read()).is_ok()
+                    cache.get_or_load(&key, CacheHint::NO_INSERT, &mut || read()).is_ok()
                 };
                 let readers = [scope.spawn(reader), scope.spawn(reader)];
                 readers.into_iter().map(|reader| reader.join().expect("ends")).collect()

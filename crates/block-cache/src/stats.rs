@@ -136,7 +136,7 @@ pub(crate) struct Counters([Stripe; STRIPES]);
 impl Counters {
     #[inline]
     pub fn hit(&self, category: BlockCategory) {
-        if is_on() {
+        if counts_hits() {
             self.stripe().hits[category as usize].fetch_add(1, Relaxed);
         }
     }
@@ -158,7 +158,7 @@ impl Counters {
 
     #[inline]
     pub fn row(&self, hit: bool) {
-        if !is_on() {
+        if !counts_hits() {
             return;
         }
         let stripe = self.stripe();
@@ -218,7 +218,7 @@ impl Stripe {
 /// Returns true if hits are counted. With the feature `metrics-off` it is false, through a
 /// `black_box`, so that the compiler cannot remove the counting code, as in evenkeel-metrics.
 #[inline(always)]
-fn is_on() -> bool {
+fn counts_hits() -> bool {
     !cfg!(feature = "metrics-off") || std::hint::black_box(false)
 }
 

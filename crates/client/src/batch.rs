@@ -128,7 +128,7 @@ async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Ou
         // If hbase:meta does not answer, the other actions use only the cache.
         let place = match &unreached {
             Some(error) => table.cached_location(seek).ok_or_else(|| Error::clone(error)),
-            None => table.place(seek, retry).await,
+            None => table.locate(seek, retry).await,
         };
         match place {
             Ok(at) => match servers.get_mut(&*at.address()) {

@@ -275,7 +275,7 @@ impl MetaRow {
     }
 
     /// The location of the region and its replicas; `None` if the region has no server.
-    pub(crate) fn place(self) -> Option<CachedLocation> {
+    pub(crate) fn location(self) -> Option<CachedLocation> {
         let location = RegionLocation { region: self.region, server: self.server?, seq_num: self.seq_num };
         let replicas = self.replicas.into_iter().map(CachedLocation::new).map(Arc::new).collect();
         Some(CachedLocation { replicas, ..CachedLocation::new(location) })
@@ -328,7 +328,7 @@ pub(crate) fn locations_in_meta(
             return Err(Error::NoServer(format!("hbase:meta has a hole before {}", row.region.name_text())));
         }
         let (offline, name) = (row.region.is_offline(), row.region.name_text());
-        match row.place().filter(|_| !offline) {
+        match row.location().filter(|_| !offline) {
             Some(place) => places.push(place),
             None if places.is_empty() => return Err(Error::NoServer(format!("{name} is not online"))),
             None => {}
@@ -351,7 +351,7 @@ mod tests {
         "t".parse().expect("legal")
     }
 
-    fn place(start: &'static str, end: &'static str, port: u16) -> Arc<CachedLocation> {
+    fn cached_location(start: &'static str, end: &'static str, port: u16) -> Arc<CachedLocation> {
         Arc::new(CachedLocation::new(location(start, end, port)))
     }
 
@@ -391,7 +391,8 @@ mod tests {
         cells.extend([put("server_000A", b"h3:8"), put("state_000A", b"OPEN")]);
         cells.extend([put("server_0002", b"h4:9"), put("state_0002", b"CLOSED"), put("server_x", b"h5:1")]);
         let row = RowResult::new(cells, None, false);
-        let place = Arc::new(MetaRow::read(&row).expect("reads").and_then(MetaRow::place).expect("a place"));
+        let place =
+            Arc::new(MetaRow::read(&row).expect("reads").and_then(MetaRow::location).expect("a place"));
         let known: Vec<_> = place.replicas().iter().map(|r| (r.region.replica_id(), r.server.port)).collect();
         assert_eq!(known, [(1, 7), (10, 8)]);
         assert_eq!(place.replica(1).expect("open").server.start_code, 9);
@@ -409,8 +410,8 @@ mod tests {
     #[test]
     fn rows_are_found_in_their_region_and_before_it() {
         let cache = LocationCache::default();
-        cache.add(place("", "g", 1));
-        cache.add(place("g", "p", 2));
+        cache.add(cached_location("", "g", 1));
+        cache.add(cached_location("g", "p", 2));
         let port = |seek| cache.of_table(&table()).find(seek).map(|l| l.server.port);
         assert_eq!(port(Seek::At(b"")), Some(1));
         assert_eq!(port(Seek::At(b"g")), Some(2));
@@ -418,14 +419,14 @@ mod tests {
         assert_eq!(port(Seek::Before(b"g")), Some(1));
         assert_eq!(port(Seek::Before(b"p")), Some(2));
         assert_eq!(port(Seek::Before(b"")), None, "the last region is not known");
-        cache.add(place("p", "", 3));
+        cache.add(cached_location("p", "", 3));
         assert_eq!(port(Seek::Before(b"")), Some(3));
     }
 
     #[test]
     fn failures_forget_what_they_should() {
         let cache = LocationCache::default();
-        let (a, b) = (place("", "g", 1), place("g", "", 1));
+        let (a, b) = (cached_location("", "g", 1), cached_location("g", "", 1));
         let refill = || [&a, &b].map(|l| cache.add(Arc::clone(l)));
         let remote = |class: &str, text: &str| {
             Error::Remote(Box::new(RemoteException::new(&format!("org.apache.hadoop.hbase.{class}"), text)))

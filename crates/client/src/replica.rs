@@ -6,8 +6,8 @@
 //! primary's error. Each replica's read has its own retries. A region with one replica is read as
 //! with strong consistency.
 //!
-//! [`LateReads`] decides what happens to the slower reads, and to all reads if the caller's future
-//! is dropped.
+//! [`LateReadPolicy`] decides what happens to the slower reads, and to all reads if the caller's
+//! future is dropped.
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 
 /// What happens to reads whose answer is no longer needed.
 #[derive(Clone)]
-pub(crate) enum LateReads<L> {
+pub(crate) enum LateReadPolicy<L> {
     /// They are aborted: a Get leaves nothing on the server.
     Cancel,
     /// They run to their end, bounded by their own timeouts, and this closes what they opened.
@@ -45,7 +45,7 @@ pub(crate) async fn first_of<T, F, L>(
     first: F,
     wait: Duration,
     others: Vec<F>,
-    late_reads: LateReads<L>,
+    late_reads: LateReadPolicy<L>,
 ) -> Result<T>
 where
     T: Send + 'static,
@@ -62,7 +62,7 @@ where
                 clean_up(answer, &unused);
             }
         });
-        if matches!(late_reads, LateReads::Cancel) {
+        if matches!(late_reads, LateReadPolicy::Cancel) {
             pending.0.push(task.abort_handle());
         }
     };
@@ -86,8 +86,8 @@ where
     Err(failure.unwrap_or_else(|| Error::Protocol("no replica came to an answer".to_owned())))
 }
 
-fn clean_up<T>(answer: T, late_reads: &LateReads<impl Fn(T)>) {
-    if let LateReads::Finish(late) = late_reads {
+fn clean_up<T>(answer: T, late_reads: &LateReadPolicy<impl Fn(T)>) {
+    if let LateReadPolicy::Finish(late) = late_reads {
         late(answer);
     }
 }
@@ -96,7 +96,7 @@ fn clean_up<T>(answer: T, late_reads: &LateReads<impl Fn(T)>) {
 fn take_answer<T>(
     answer: T,
     answers: &mut mpsc::Receiver<(bool, Result<T>)>,
-    late_reads: &LateReads<impl Fn(T)>,
+    late_reads: &LateReadPolicy<impl Fn(T)>,
 ) -> T {
     answers.close();
     while let Ok((_, other)) = answers.try_recv() {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     const WAIT: Duration = Duration::from_millis(50);
-    const ABORT: LateReads<NoCleanup<u32>> = LateReads::Cancel;
+    const ABORT: LateReadPolicy<NoCleanup<u32>> = LateReadPolicy::Cancel;
 
     /// A read that never ends, and counts itself while it is there.
     fn never(count: &Arc<AtomicU32>) -> Answer {
@@ -173,7 +173,7 @@ mod tests {
         let read = first_of(panics(), WAIT, vec![after(5, lost("b")), panics()], ABORT);
         let failed = timeout(Duration::from_secs(20), read).await.expect("it ends");
         assert!(matches!(failed, Err(Error::NoServer(text)) if text == "b"));
-        let read = first_of(panics(), WAIT, vec![panics()], LateReads::Finish(drop));
+        let read = first_of(panics(), WAIT, vec![panics()], LateReadPolicy::Finish(drop));
         assert!(timeout(Duration::from_secs(20), read).await.expect("it ends").is_err());
     }
 
@@ -192,7 +192,7 @@ mod tests {
             count.fetch_add(n, Ordering::Relaxed);
         };
         assert_eq!(
-            first_of(after(700, Ok(1)), WAIT, others, LateReads::Finish(note)).await.expect("answers"),
+            first_of(after(700, Ok(1)), WAIT, others, LateReadPolicy::Finish(note)).await.expect("answers"),
             2
         );
         assert!(start.elapsed() >= WAIT && start.elapsed() < Duration::from_millis(600));

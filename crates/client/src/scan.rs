@@ -44,7 +44,7 @@ use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::location::{CachedLocation, Seek};
 use crate::operation::{Replicas, Scan};
-use crate::replica::{LateReads, first_of};
+use crate::replica::{LateReadPolicy, first_of};
 use crate::result::RowResult;
 use crate::retry::Retry;
 use crate::rpc::{Call, Service};
@@ -200,7 +200,7 @@ impl Scanner {
         let connection = self.table.connection().clone();
         let location = match at {
             Some(location) => location.clone(),
-            None => at.insert(self.table.place(self.seek(), retry).await?).clone(),
+            None => at.insert(self.table.locate(self.seek(), retry).await?).clone(),
         };
         let timeout = retry.call_timeout(connection.config().scanner_timeout);
         let (location, (response, cells)) = match (&self.open, self.scan.replicas()) {
@@ -253,7 +253,7 @@ impl Scanner {
         };
         let others = first.replicas().iter().cloned().map(open).collect();
         let wait = connection.config().primary_scan_timeout;
-        first_of(open(first.clone()), wait, others, LateReads::Finish(late)).await
+        first_of(open(first.clone()), wait, others, LateReadPolicy::Finish(late)).await
     }
 
     fn seek(&self) -> Seek<'_> {

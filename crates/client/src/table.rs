@@ -17,7 +17,7 @@ use crate::operation::{
     Action, Append, CheckAndMutate, Delete, Get, Increment, Mutation, Put, Replicas, RowMutations, Scan,
     check_row,
 };
-use crate::replica::{LateReads, NoCleanup, first_of};
+use crate::replica::{LateReadPolicy, NoCleanup, first_of};
 use crate::result::{CheckAndMutateResult, RowResult};
 use crate::retry::Retry;
 use crate::scan::Scanner;
@@ -76,14 +76,14 @@ impl Table {
             let replica = u32::try_from(replica).unwrap_or_default();
             async move { table.get_of(get, replica).await }
         };
-        let known = self.place(Seek::At(&get.row), &Retry::new(self.connection.config())).await;
+        let known = self.locate(Seek::At(&get.row), &Retry::new(self.connection.config())).await;
         let others = known.iter().flat_map(|place| place.replicas());
         let others: Vec<_> = others.map(|other| read(other.region.replica_id())).collect();
         match others.is_empty() {
             true => read(0).await,
             false => {
                 let (wait, late_reads) =
-                    (self.connection.config().primary_get_timeout, LateReads::<NoCleanup<_>>::Cancel);
+                    (self.connection.config().primary_get_timeout, LateReadPolicy::<NoCleanup<_>>::Cancel);
                 first_of(read(0), wait, others, late_reads).await
             }
         }
@@ -306,7 +306,7 @@ impl Table {
         cells: &[u8],
         retry: &Retry,
     ) -> Result<Located<(R, CellBlock)>, (Option<Arc<CachedLocation>>, Error)> {
-        let region = self.place(Seek::At(asked.row), retry).await.map_err(|e| (None, e))?;
+        let region = self.locate(Seek::At(asked.row), retry).await.map_err(|e| (None, e))?;
         let place = match asked.replica {
             0 => region,
             id => region.replica(id).map_err(|e| {
@@ -324,7 +324,7 @@ impl Table {
 
     /// The location of a region of the table, from the cache or from one lookup within the
     /// operation's remaining time.
-    pub(crate) async fn place(&self, seek: Seek<'_>, retry: &Retry) -> Result<Arc<CachedLocation>> {
+    pub(crate) async fn locate(&self, seek: Seek<'_>, retry: &Retry) -> Result<Arc<CachedLocation>> {
         self.connection.locate_in(&self.locations, &self.name, seek, retry).await
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit, length};
-use evenkeel_process::bad;
+use evenkeel_process::io_error;
 use evenkeel_zookeeper::znodes::ZnodePaths;
 
 /// What a RegionServer of a cluster reads at start, besides
@@ -41,16 +41,18 @@ impl ClusterSettings {
     /// Returns a one-line error that names the key, its value and the expected form.
     pub fn from(conf: &Configuration) -> Result<Self> {
         let ms = |key: &str, default: i64| {
-            let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default).map_err(bad)?;
-            u64::try_from(ms).map(Duration::from_millis).map_err(|_| bad(conf.unusable(key, "0 or more")))
+            let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default).map_err(io_error)?;
+            u64::try_from(ms)
+                .map(Duration::from_millis)
+                .map_err(|_| io_error(conf.unusable(key, "0 or more")))
         };
         let threads = |key: &str, default: u64| {
-            let count = conf.get_u64_or(key, default).map_err(bad)?;
+            let count = conf.get_u64_or(key, default).map_err(io_error)?;
             Ok::<_, HBaseError>(length::index(count.clamp(1, THREADS_MAX)))
         };
         Ok(Self {
             quorum: quorum(conf)?,
-            znodes: ZnodePaths::from_configuration(conf).map_err(bad)?,
+            znodes: ZnodePaths::from_configuration(conf).map_err(io_error)?,
             session_timeout: ms("zookeeper.session.timeout", 90_000)?,
             report_interval: ms("hbase.regionserver.msginterval", 3_000)?.max(REPORT_INTERVAL_MIN),
             rpc_timeout: ms("hbase.rpc.timeout", 60_000)?.max(Duration::from_millis(1)),
@@ -71,15 +73,19 @@ const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// `hbase.zookeeper.quorum`, with `hbase.zookeeper.property.clientPort` for servers without a port.
 fn quorum(conf: &Configuration) -> Result<String> {
     const KEY: &str = "hbase.zookeeper.quorum";
-    let port = conf.get_port_or("hbase.zookeeper.property.clientPort", 2181).map_err(bad)?;
-    let servers = conf.get_str_or(KEY, "127.0.0.1".to_owned()).map_err(bad)?;
+    let port = conf.get_port_or("hbase.zookeeper.property.clientPort", 2181).map_err(io_error)?;
+    let servers = conf.get_str_or(KEY, "127.0.0.1".to_owned()).map_err(io_error)?;
     let with_port = |server: &str| match server.contains(':') {
         true => server.to_owned(),
         false => format!("{server}:{port}"),
     };
     let servers = servers.split(',').map(str::trim).filter(|server| !server.is_empty());
     let servers: Vec<_> = servers.map(with_port).collect();
-    if servers.is_empty() { Err(bad(conf.unusable(KEY, "host,host:port"))) } else { Ok(servers.join(",")) }
+    if servers.is_empty() {
+        Err(io_error(conf.unusable(KEY, "host,host:port")))
+    } else {
+        Ok(servers.join(","))
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
 use evenkeel_fs::FileSystem;
 use evenkeel_process::info::{InfoParts, InfoPorts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
-use evenkeel_process::ports::{RpcPort, Shared};
+use evenkeel_process::ports::{PortBudgets, RpcPort};
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
 use evenkeel_process::{LogLevels, ProcessControl, Settings, ignored, settings, storage};
@@ -106,7 +106,7 @@ pub(crate) fn start(
     let (regionserver, transitions) = open_server(parts, &cluster, &ports, &name, &master, &nonces)?;
     runtime_settings.serve(&regionserver);
     let serving = serve((&process, &storage), ports, &session, &regionserver, log_levels)?;
-    process.readiness.serves(&storage.wals, Vec::new);
+    process.readiness.set_serving(&storage.wals, Vec::new);
     master.send_reports(&abort);
     regionserver.announce()?;
     tracing::info!(server = %name, "joined the cluster");
@@ -138,13 +138,13 @@ fn on_cluster_stop(process: &Process) -> Arc<dyn Fn() + Send + Sync> {
 struct Ports {
     rpc: RpcServer,
     info: InfoPorts,
-    shared: Shared,
+    shared: PortBudgets,
 }
 
 /// Step 3.
 fn take_ports(process: &Process, session: &Arc<Session>) -> Result<Ports> {
     let Process { settings, conf, .. } = process;
-    let shared = Shared::new(settings, conf)?;
+    let shared = PortBudgets::new(settings, conf)?;
     let session = Arc::downgrade(session);
     let cluster_id = move || {
         let id = session.upgrade().map(|session| session.view().cluster_id.clone());

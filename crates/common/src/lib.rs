@@ -32,7 +32,7 @@
 //! | [`clock`] | the wall clock behind a trait, and the monotonic clock |
 //! | [`priority`] | thread priorities |
 //! | [`thread`] | the start of threads, and the handling of their failures |
-//! | [`turns`] | cooperative scheduling of long computations |
+//! | [`cpu_slot`] | cooperative scheduling of long computations |
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
@@ -63,5 +63,5 @@ pub use error::{ErrorKind, HBaseError, Result, quoted};
 pub use names::{ServerName, TableName};
 pub use region_info::RegionInfo;
 pub use runtime::budget::{Budget, Charge};
-pub use runtime::{allocator, buffer_pool, cache_line, clock, priority, thread, turns};
+pub use runtime::{allocator, buffer_pool, cache_line, clock, cpu_slot, priority, thread};
 pub use wait::{TryError, TryResult, Wait};

@@ -5,6 +5,6 @@ pub mod budget;
 pub mod buffer_pool;
 pub mod cache_line;
 pub mod clock;
+pub mod cpu_slot;
 pub mod priority;
 pub mod thread;
-pub mod turns;

@@ -28,7 +28,7 @@ pub enum StreamError {
     /// The output exceeds the limit.
     TooLarge,
     /// The caller refused the reservation.
-    NoRoom,
+    ReservationRefused,
 }
 
 const BAD_CHUNK: StreamError = StreamError::Corrupt("a chunk does not decompress");
@@ -72,8 +72,8 @@ impl StreamCodec {
     /// each super-block before decompressing it.
     ///
     /// # Errors
-    /// [`StreamError::TooLarge`] beyond `limit`; [`StreamError::NoRoom`] if `reserve` returns
-    /// false; [`StreamError::Corrupt`].
+    /// [`StreamError::TooLarge`] beyond `limit`; [`StreamError::ReservationRefused`] if `reserve`
+    /// returns false; [`StreamError::Corrupt`].
     pub fn decompress(
         self,
         stream: &[u8],
@@ -90,7 +90,7 @@ impl StreamCodec {
                 return Err(StreamError::TooLarge);
             }
             if !reserve(raw_bytes) {
-                return Err(StreamError::NoRoom);
+                return Err(StreamError::ReservationRefused);
             }
             let end = out.len() + raw_bytes;
             while out.len() < end {

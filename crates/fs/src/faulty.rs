@@ -132,9 +132,9 @@ impl Fault {
         Self { skip: calls, ..self }
     }
 
-    /// Applies to `strikes` matching calls.
-    pub fn times(self, strikes: u64) -> Self {
-        Self { times: strikes, ..self }
+    /// Applies to `times` matching calls.
+    pub fn times(self, times: u64) -> Self {
+        Self { times, ..self }
     }
 
     /// Applies until the script is cleared.
@@ -178,18 +178,18 @@ impl Fault {
         Self { effect: Effect::Take(time), ..self }
     }
 
-    /// The call waits until the gate is opened, then takes effect.
-    pub fn waits_for(self, gate: &Latch) -> Self {
-        Self { effect: Effect::Block(gate.clone()), ..self }
+    /// The call waits until the latch is opened, then takes effect.
+    pub fn waits_for(self, latch: &Latch) -> Self {
+        Self { effect: Effect::Block(latch.clone()), ..self }
     }
 }
 
 /// A latch that blocked calls wait for. It is closed at first; clones share one latch.
 #[derive(Clone, Debug, Default)]
-pub struct Latch(Arc<(Mutex<GateState>, Condvar)>);
+pub struct Latch(Arc<(Mutex<LatchState>, Condvar)>);
 
 #[derive(Debug, Default)]
-struct GateState {
+struct LatchState {
     open: bool,
     waiting: usize,
     /// The name of the thread that arrived last.
@@ -197,18 +197,18 @@ struct GateState {
 }
 
 impl Latch {
-    /// A closed gate.
+    /// A closed latch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Opens the gate for all waiting and later calls.
+    /// Opens the latch for all waiting and later calls.
     pub fn open(&self) {
         self.0.0.lock().open = true;
         self.0.1.notify_all();
     }
 
-    /// Waits until a call waits at the gate. Returns the name of its thread.
+    /// Waits until a call waits at the latch. Returns the name of its thread.
     pub fn wait_for_arrival(&self) -> String {
         let mut state = self.0.0.lock();
         while state.waiting == 0 {
@@ -347,8 +347,8 @@ fn run<T>(script: &Script, op: Op, path: &Path, work: impl FnOnce() -> io::Resul
     match next_fault(script, op, path) {
         Some(Effect::Fail(kind)) => Err(failure(op, path, kind)),
         Some(Effect::FailAfter(kind)) => work().and(Err(failure(op, path, kind))),
-        Some(Effect::Block(gate)) => {
-            gate.pass();
+        Some(Effect::Block(latch)) => {
+            latch.pass();
             work()
         }
         _ => work(),
@@ -461,8 +461,8 @@ impl FaultyReader {
                 }
                 Ok((n, known))
             }
-            Some(Effect::Block(gate)) => {
-                gate.pass();
+            Some(Effect::Block(latch)) => {
+                latch.pass();
                 read(buf)
             }
             Some(Effect::Take(_) | Effect::Damage(_) | Effect::Panic) | None => read(buf),
@@ -545,8 +545,8 @@ impl AppendFile for FaultyAppendFile {
                 self.inner.append(&bytes[..bytes.len() / 2])?;
                 self.inner.flush().and(Err(failure(Op::Append, &self.path, kind)))
             }
-            Some(Effect::Block(gate)) => {
-                gate.pass();
+            Some(Effect::Block(latch)) => {
+                latch.pass();
                 self.inner.append(bytes)
             }
             _ => self.append_with_held(bytes),
@@ -675,13 +675,13 @@ mod tests {
     #[test]
     fn a_gate_holds_a_call() {
         let fs = FaultyFileSystem::new(MemoryFileSystem::new());
-        let gate = Latch::new();
-        fs.inject(Fault::on(Op::Create, "a").waits_for(&gate));
+        let latch = Latch::new();
+        fs.inject(Fault::on(Op::Create, "a").waits_for(&latch));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| file_with(&fs, "/a", b"1"));
-            gate.wait_for_arrival();
+            latch.wait_for_arrival();
             assert!(!fs.exists("/a".as_ref()).expect("status"));
-            gate.open();
+            latch.open();
             writer.join().expect("no panic").expect("written");
         });
     }

@@ -218,7 +218,7 @@ fn remove_file(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Creates a directory and its missing parents. The caller holds [`MAKING_DIRS`].
+/// Creates a directory and its missing parents. The caller holds [`MKDIRS_LOCK`].
 fn make_dirs(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Ok(()) => sync_parent(path),

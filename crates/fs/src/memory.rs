@@ -77,10 +77,10 @@ impl MemoryFileSystem {
 
     /// Discards the data that a crash of the process or the machine would lose. Calls on files open
     /// for writing fail from now on.
-    pub fn crash(&self, keep: SurvivingData) {
+    pub fn crash(&self, survives: SurvivingData) {
         let mut nodes = self.inner.nodes.lock();
         self.inner.incarnation.fetch_add(1, Ordering::SeqCst);
-        match keep {
+        match survives {
             SurvivingData::Flushed => {}
             SurvivingData::Synced => nodes.retain(|_, node| node.discard_unsynced(|_| 0)),
             SurvivingData::Torn(mut choice) => {

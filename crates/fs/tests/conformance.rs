@@ -8,7 +8,8 @@ mod suite;
 use std::path::Path;
 
 use evenkeel_fs::{
-    CreateOptions, FaultyFileSystem, FileSystem, SurvivingData, LocalFileSystem, MemoryFileSystem, PowerCutFileSystem,
+    CreateOptions, FaultyFileSystem, FileSystem, LocalFileSystem, MemoryFileSystem, PowerCutFileSystem,
+    SurvivingData,
 };
 
 use suite::TestDir;

@@ -26,7 +26,7 @@ pub(crate) use writer::{IndexWriter, SingleLevelIndex};
 
 /// The location of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockAt {
+pub(crate) struct BlockLocation {
     pub offset: u64,
     /// Header, body and checksums.
     pub on_disk_bytes: u32,

@@ -27,7 +27,7 @@ pub(crate) enum ReadPattern {
 
 impl ReadPattern {
     pub fn of(hint: CacheHint) -> Self {
-        if hint.keep { Self::Positioned } else { Self::Stream }
+        if hint.insert { Self::Positioned } else { Self::Stream }
     }
 }
 

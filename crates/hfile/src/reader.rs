@@ -21,7 +21,7 @@ use crate::bloom::{BloomMeta, contains, row_col_key, row_prefix};
 use crate::context::{BloomType, ChecksumType, Compression, DataBlockEncoding};
 use crate::error::io_at;
 use crate::file_info::{FileInfo, keys, parse_compaction_event};
-use crate::index::{BlockAt, LeafView, LoadIndexBlock, MidKey, RootIndex};
+use crate::index::{BlockLocation, LeafView, LoadIndexBlock, MidKey, RootIndex};
 use crate::reference::{Half, ReferenceRange};
 use crate::scanner::{HFileScanner, ScanOptions};
 use crate::trailer::Trailer;
@@ -375,8 +375,8 @@ impl HFileReader {
     }
 
     /// Reads a data block.
-    pub(crate) fn load_data(&self, at: BlockAt, keep: bool, wait: Wait) -> TryResult<Block> {
-        self.blocks.read(at, BlockType::is_data, self.hint(keep, BlockCategory::Data, wait))
+    pub(crate) fn load_data(&self, at: BlockLocation, insert: bool, wait: Wait) -> TryResult<Block> {
+        self.blocks.read(at, BlockType::is_data, self.hint(insert, BlockCategory::Data, wait))
     }
 
     /// Counts a hit of a prefetched data block.
@@ -386,11 +386,11 @@ impl HFileReader {
 
     /// Returns true if a data block should be read ahead: a cache keeps its category and lacks the
     /// block.
-    pub(crate) fn wants_data(&self, at: BlockAt) -> bool {
-        self.blocks.cache.keeps(BlockCategory::Data) && !self.blocks.is_cached(at)
+    pub(crate) fn should_read_ahead(&self, at: BlockLocation) -> bool {
+        self.blocks.cache.caches_category(BlockCategory::Data) && !self.blocks.is_cached(at)
     }
 
-    pub(crate) fn is_cached(&self, at: BlockAt) -> bool {
+    pub(crate) fn is_cached(&self, at: BlockLocation) -> bool {
         self.blocks.is_cached(at)
     }
 
@@ -410,8 +410,8 @@ impl HFileReader {
         while offset < self.cacheable_bytes() && go_on() {
             let (at, header) = self.blocks.header_at(offset)?;
             let category = header.kind.category();
-            if self.blocks.cache.keeps(category) && !self.blocks.is_cached(at) {
-                if !self.blocks.cache.has_room(category, self.blocks.cached_bytes(&header)) {
+            if self.blocks.cache.caches_category(category) && !self.blocks.is_cached(at) {
+                if !self.blocks.cache.has_space(category, self.blocks.cached_bytes(&header)) {
                     break;
                 }
                 let hint = self.hint(true, category, Wait::Allowed);
@@ -423,8 +423,8 @@ impl HFileReader {
         Ok(read)
     }
 
-    fn hint(&self, keep: bool, category: BlockCategory, wait: Wait) -> CacheHint {
-        CacheHint { keep, in_memory: self.in_memory, category, wait }
+    fn hint(&self, insert: bool, category: BlockCategory, wait: Wait) -> CacheHint {
+        CacheHint { insert, in_memory: self.in_memory, category, wait }
     }
 
     /// The root of the data index.
@@ -458,7 +458,7 @@ impl HFileReader {
 
     /// The chunks of all bloom filters in file order. `None` if one of the filters cannot be
     /// queried.
-    pub(crate) fn bloom_chunks(&self) -> Option<Vec<BlockAt>> {
+    pub(crate) fn bloom_chunks(&self) -> Option<Vec<BlockLocation>> {
         if self.general_bloom.is_none() && self.info.get(keys::BLOOM_FILTER_TYPE).is_some() {
             return None;
         }
@@ -539,7 +539,7 @@ impl BloomFilters<'_> {
     fn chunk_may_contain(
         &self,
         bloom: &BloomMeta,
-        chunk: Option<BlockAt>,
+        chunk: Option<BlockLocation>,
         key: &[u8],
         kept: &mut Option<Block>,
     ) -> TryResult<bool> {
@@ -578,7 +578,7 @@ impl LoadIndexBlock for DataIndex<'_> {
         self.reader.index_levels()
     }
 
-    fn load_index(&self, at: BlockAt, kind: BlockType) -> TryResult<Block> {
+    fn load_index(&self, at: BlockLocation, kind: BlockType) -> TryResult<Block> {
         let wanted = match kind {
             BlockType::LeafIndex => |kind| kind == BlockType::LeafIndex,
             _ => |kind| kind == BlockType::IntermediateIndex,

@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{Block, heap_blocks};
-use evenkeel_common::{CellComparator, CellRef, ErrorKind, HBaseError, TryError, TryResult, Wait, turns};
+use evenkeel_common::{CellComparator, CellRef, ErrorKind, HBaseError, TryError, TryResult, Wait, cpu_slot};
 use evenkeel_metrics::waits::{self, Cause};
 
 use crate::encoding::{CellCursor, Malformed};
-use crate::index::{BlockAt, IndexCursor};
+use crate::index::{BlockLocation, IndexCursor};
 use crate::reader::HFileReader;
 use crate::reference::ReferenceRange;
 use crate::writer::InputResidency;
@@ -55,7 +55,7 @@ impl Default for ScanOptions {
 #[derive(Debug)]
 pub struct HFileScanner {
     reader: Arc<HFileReader>,
-    keep: bool,
+    insert: bool,
     wait: Wait,
     order: CellComparator,
     index: IndexCursor,
@@ -65,11 +65,11 @@ pub struct HFileScanner {
     /// [`RELEASED`] if that has to load it.
     entered_bytes: u64,
     /// The location of the released block.
-    released: Option<BlockAt>,
+    released: Option<BlockLocation>,
     /// Blocks may be released.
     releases: bool,
     /// Consecutive blocks entered.
-    blocks_in_a_row: u32,
+    consecutive_blocks: u32,
     residency: Option<Arc<InputResidency>>,
     /// The bloom chunk of the last query.
     bloom_chunk: Option<Block>,
@@ -85,7 +85,7 @@ const SEQUENTIAL_BLOCKS: u32 = 2;
 impl HFileScanner {
     pub(crate) fn new(reader: Arc<HFileReader>, options: ScanOptions) -> Self {
         Self {
-            keep: options.cache_blocks && !options.is_compaction,
+            insert: options.cache_blocks && !options.is_compaction,
             wait: options.wait,
             order: reader.comparator(),
             index: IndexCursor::default(),
@@ -93,7 +93,7 @@ impl HFileScanner {
             entered_bytes: 0,
             released: None,
             releases: !options.is_compaction,
-            blocks_in_a_row: 0,
+            consecutive_blocks: 0,
             residency: None,
             bloom_chunk: None,
             prefetcher: RowPrefetcher::default(),
@@ -157,7 +157,8 @@ impl HFileScanner {
     /// until [`HFileScanner::enter_block`].
     pub fn release_block(&mut self) {
         let at = self.position.block();
-        let at = at.map(|block| BlockAt { offset: block.offset(), on_disk_bytes: block.on_disk_bytes() });
+        let at =
+            at.map(|block| BlockLocation { offset: block.offset(), on_disk_bytes: block.on_disk_bytes() });
         if self.releases && self.position.release() {
             (self.released, self.entered_bytes) = (at, RELEASED);
         }
@@ -171,7 +172,7 @@ impl HFileScanner {
             self.position.restore(block).map_err(|e| self.malformed(e).into())
         });
         if restored.is_err() {
-            self.position.leave();
+            self.position.unset();
         }
         restored
     }
@@ -198,12 +199,12 @@ impl HFileScanner {
     }
 
     /// Prefetches the cached blocks of up to [`crate::PREFETCH_ROWS_MAX`] rows that will be sought
-    /// soon. Rows that are not in the file waste slots; with `asks`, rows that a bloom filter
+    /// soon. Rows that are not in the file waste slots; with `use_bloom`, rows that a bloom filter
     /// excludes are skipped.
-    pub fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, asks: bool) {
+    pub fn prefetch_rows<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, use_bloom: bool) {
         let Self { prefetcher, reader, position, bloom_chunk, .. } = self;
         let rows = rows.take(PREFETCH_ROWS_MAX);
-        match asks {
+        match use_bloom {
             false => prefetcher.prefetch(reader, position.cursor(), rows),
             true => prefetcher.prefetch(
                 reader,
@@ -214,22 +215,22 @@ impl HFileScanner {
     }
 
     /// Unsets the position.
-    pub fn leave(&mut self) {
-        self.position.leave();
+    pub fn unset(&mut self) {
+        self.position.unset();
     }
 
     /// Moves to the first cell. Returns false if there is none.
     ///
     /// # Errors
     /// `CorruptHFileException`; `IOException`; `RegionTooBusyException` if there is no memory for a
-    /// large block ([`heap_blocks::wait_for_room`]); `WouldWait` if [`ScanOptions::wait`] forbids
+    /// large block ([`heap_blocks::reserve`]); `WouldWait` if [`ScanOptions::wait`] forbids
     /// waiting. The position is unset then. The same holds for every other move.
     pub fn seek_to_first(&mut self) -> TryResult<bool> {
         if let Some(half) = self.half_of(ReferenceRange::Top) {
             return self.seek_whole(&half.split_key.as_cell());
         }
         let (reader, wait) = (Arc::clone(&self.reader), self.wait);
-        let found = match self.leave_and(|s| s.index.first(&reader.index(wait)))? {
+        let found = match self.unset_and(|s| s.index.first(&reader.index(wait)))? {
             Some(at) => self.enter(at, first)?,
             None => return Ok(false),
         };
@@ -266,7 +267,7 @@ impl HFileScanner {
             _ => self.seek_before_whole(key)?,
         };
         if found && self.is_before_half() {
-            self.position.leave();
+            self.position.unset();
         }
         Ok(self.position.is_at_cell())
     }
@@ -299,15 +300,15 @@ impl HFileScanner {
     }
 
     fn seek_whole(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
-        self.blocks_in_a_row = 0;
+        self.consecutive_blocks = 0;
         if let Some(prefetched) = self.prefetcher.take(key) {
             return self.seek_prefetched(prefetched, key);
         }
         let (reader, wait) = (Arc::clone(&self.reader), self.wait);
         let order = self.order;
-        let found = match self.leave_and(|s| s.index.seek(&reader.index(wait), key))? {
+        let found = match self.unset_and(|s| s.index.seek(&reader.index(wait), key))? {
             Some(at) => self.enter(at, |cursor, block| cursor.seek(block, key, order))?,
-            None => match self.leave_and(|s| s.index.first(&reader.index(wait)))? {
+            None => match self.unset_and(|s| s.index.first(&reader.index(wait)))? {
                 Some(at) => self.enter(at, |cursor, block| cursor.seek(block, key, order))?,
                 None => return Ok(false),
             },
@@ -332,13 +333,13 @@ impl HFileScanner {
     fn seek_before_whole(&mut self, key: &CellRef<'_>) -> TryResult<bool> {
         let (reader, wait) = (Arc::clone(&self.reader), self.wait);
         let order = self.order;
-        let Some(at) = self.leave_and(|s| s.index.seek(&reader.index(wait), key))? else { return Ok(false) };
+        let Some(at) = self.unset_and(|s| s.index.seek(&reader.index(wait), key))? else { return Ok(false) };
         if self.enter(at, |cursor, block| cursor.seek_before(block, key, order))? {
             return Ok(true);
         }
         // No cell of this block is before the key. The keys of the previous block are before this
         // block's index key, so the result is its last cell.
-        match self.leave_and(|s| s.index.previous(&reader.index(wait)))? {
+        match self.unset_and(|s| s.index.previous(&reader.index(wait)))? {
             Some(at) => self.enter(at, |cursor, block| cursor.last(block).map(|()| true)),
             None => Ok(false),
         }
@@ -348,12 +349,12 @@ impl HFileScanner {
     fn next_block(&mut self) -> TryResult<bool> {
         let (reader, wait) = (Arc::clone(&self.reader), self.wait);
         let here = self.position.block().map_or(0, Block::offset);
-        match self.leave_and(|s| s.index.next(&reader.index(wait)))? {
+        match self.unset_and(|s| s.index.next(&reader.index(wait)))? {
             Some(at) if at.offset <= here => {
                 Err(reader.corrupt(at.offset, "data blocks are out of order").into())
             }
             Some(at) => {
-                self.blocks_in_a_row = self.blocks_in_a_row.saturating_add(1);
+                self.consecutive_blocks = self.consecutive_blocks.saturating_add(1);
                 let found = self.enter(at, first)?;
                 self.read_ahead();
                 Ok(found && self.stays_in_half())
@@ -365,11 +366,11 @@ impl HFileScanner {
     /// Requests a read of the next block if this is a scan, its blocks are cached, and the next one
     /// is not.
     fn read_ahead(&self) {
-        if !self.keep || self.blocks_in_a_row < SEQUENTIAL_BLOCKS {
+        if !self.insert || self.consecutive_blocks < SEQUENTIAL_BLOCKS {
             return;
         }
         if let Some(at) = self.index.peek_next(&self.reader.index(self.wait))
-            && self.reader.wants_data(at)
+            && self.reader.should_read_ahead(at)
         {
             read_ahead::request(&self.reader, at);
         }
@@ -378,7 +379,7 @@ impl HFileScanner {
     /// Loads a block, unless it is the current one, and moves to the cell that `find` finds.
     fn enter(
         &mut self,
-        at: BlockAt,
+        at: BlockLocation,
         find: impl FnOnce(&mut CellCursor, &Block) -> Result<bool, Malformed>,
     ) -> TryResult<bool> {
         let block = match self.position.take_block() {
@@ -397,33 +398,34 @@ impl HFileScanner {
 
     /// Reads a data block. If it is large and not cached, reserves memory outside of the caches
     /// first.
-    fn load(&self, at: BlockAt) -> TryResult<Block> {
-        let _room = match self.needs_room(at) {
+    fn load(&self, at: BlockLocation) -> TryResult<Block> {
+        let _room = match self.needs_reservation(at) {
             true => Some(self.reserve(u64::from(at.on_disk_bytes))?),
             false => None,
         };
-        self.reader.load_data(at, self.keep, self.wait)
+        self.reader.load_data(at, self.insert, self.wait)
     }
 
-    fn needs_room(&self, at: BlockAt) -> bool {
+    fn needs_reservation(&self, at: BlockLocation) -> bool {
         let is_large = u64::from(at.on_disk_bytes) >= heap_blocks::LARGE_BYTES;
         is_large && self.releases && !self.reader.is_cached(at)
     }
 
-    fn reserve(&self, bytes: u64) -> TryResult<heap_blocks::Room> {
+    fn reserve(&self, bytes: u64) -> TryResult<heap_blocks::Reservation> {
         if !self.wait.is_allowed() {
-            return heap_blocks::Room::try_take(bytes).ok_or(TryError::WouldWait);
+            return heap_blocks::Reservation::try_take(bytes).ok_or(TryError::WouldWait);
         }
-        let room = waits::time(Cause::BlockMemory, || turns::lend(|| heap_blocks::wait_for_room(bytes)));
-        room.ok_or_else(|| {
+        let reservation =
+            waits::time(Cause::BlockMemory, || cpu_slot::release_during(|| heap_blocks::reserve(bytes)));
+        reservation.ok_or_else(|| {
             let message = format!("there is no room for a block of {bytes} bytes; try again later");
             HBaseError::new(ErrorKind::RegionTooBusy, message).into()
         })
     }
 
     /// Unsets the position, and calls `act`.
-    fn leave_and<T>(&mut self, act: impl FnOnce(&mut Self) -> TryResult<T>) -> TryResult<T> {
-        self.position.leave();
+    fn unset_and<T>(&mut self, act: impl FnOnce(&mut Self) -> TryResult<T>) -> TryResult<T> {
+        self.position.unset();
         act(self)
     }
 
@@ -432,7 +434,7 @@ impl HFileScanner {
     #[inline]
     fn stays_in_half(&mut self) -> bool {
         if self.is_after_half() {
-            self.position.leave();
+            self.position.unset();
         }
         self.position.is_at_cell()
     }

@@ -174,7 +174,7 @@ impl HFileWriter {
     /// abandoned then.
     pub fn append(&mut self, cell: &CellRef<'_>) -> Result<()> {
         if !cell.tags().is_empty() && self.context.layout().compressed_tags {
-            return self.append_cell(&self.with_whole_tags(cell)?);
+            return self.append_cell(&self.drop_partial_tag(cell)?);
         }
         self.append_cell(cell)
     }
@@ -182,7 +182,7 @@ impl HFileWriter {
     /// Compression splits the tags. A remainder after the last whole tag cannot be written, and
     /// would damage the rest of the block. Only a file or log whose writer did not check has such a
     /// cell.
-    fn with_whole_tags<'a>(&self, cell: &CellRef<'a>) -> Result<CellRef<'a>> {
+    fn drop_partial_tag<'a>(&self, cell: &CellRef<'a>) -> Result<CellRef<'a>> {
         let whole = whole_tags(cell.tags());
         if whole.len() < cell.tags().len() {
             let (file, dropped) = (&self.name, cell.tags().len() - whole.len());
@@ -252,7 +252,7 @@ impl HFileWriter {
             return Ok(false);
         }
         let last = self.last_key.as_cell();
-        let order = match self.surely_after(cell, &last, shared) {
+        let order = match self.is_provably_after(cell, &last, shared) {
             true => Ordering::Less,
             false => self.context.comparator.compare_keys(&last, cell),
         };
@@ -269,7 +269,7 @@ impl HFileWriter {
 
     /// Returns true if the first different byte proves that the cell is after the last one, which
     /// is the usual case.
-    fn surely_after(&self, cell: &CellRef<'_>, last: &CellRef<'_>, shared: usize) -> bool {
+    fn is_provably_after(&self, cell: &CellRef<'_>, last: &CellRef<'_>, shared: usize) -> bool {
         let (row_end, family_bytes) = (2 + cell.row().len(), cell.family().len());
         let next_is_higher = || key_body(last.key()).get(shared) < key_body(cell.key()).get(shared);
         if shared < row_end {

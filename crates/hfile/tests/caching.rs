@@ -186,7 +186,7 @@ fn rows_that_were_looked_for_are_found_as_others_are() {
                             0 => drop(reader.evict()),
                             1 => drop(scanner.seek(&random.pick(&wanted).as_cell()).unwrap()),
                             2 => drop(scanner.seek_to_first().unwrap()),
-                            3 => scanner.leave(),
+                            3 => scanner.unset(),
                             _ => {}
                         }
                         check_row(&mut scanner, &wanted, row, &history);

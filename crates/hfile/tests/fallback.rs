@@ -12,7 +12,7 @@ use evenkeel_hfile::{HFileContext, HFileReader, OpenOptions, ScanOptions, checks
 use support::{Random, Shape, no_cache, random_cells, write_to};
 
 /// A store file on disk, read through injected faults.
-struct Room {
+struct FaultyFile {
     _dir: tempfile::TempDir,
     fs: FaultyFileSystem,
     path: PathBuf,
@@ -21,7 +21,7 @@ struct Room {
 
 const NAME: &str = "0123456789abcdef0123456789abcdef";
 
-impl Room {
+impl FaultyFile {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
@@ -88,15 +88,15 @@ fn crc32_by_bits(bytes: &[u8]) -> u32 {
 #[test]
 fn a_read_that_went_wrong_once_is_healed_and_counted() {
     for with_side_sums in [false, true] {
-        let room = Room::new();
+        let faulty = FaultyFile::new();
         if with_side_sums {
-            room.write_side_sums();
+            faulty.write_side_sums();
         }
-        let reader = room.open().unwrap();
+        let reader = faulty.open().unwrap();
         for (failures, at) in [(1, 3u64), (2, 40), (3, 1500)] {
             let before = checksum_failures_count();
-            room.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(at, 4));
-            assert_eq!(room.scan(&reader).unwrap(), room.cells);
+            faulty.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(at, 4));
+            assert_eq!(faulty.scan(&reader).unwrap(), faulty.cells);
             assert_eq!(reader.checksum_failures(), failures, "flipped at {at}");
             assert!(checksum_failures_count() > before);
         }
@@ -105,18 +105,18 @@ fn a_read_that_went_wrong_once_is_healed_and_counted() {
 
 #[test]
 fn blocks_that_opening_reads_are_healed_too() {
-    let room = Room::new();
-    let offset = room.open().unwrap().trailer().load_on_open_offset;
+    let faulty = FaultyFile::new();
+    let offset = faulty.open().unwrap().trailer().load_on_open_offset;
     let mut healed = Vec::new();
     for at in [offset, offset + 9, offset + 33, offset + 60] {
         // The first read is of the trailer, which has no checksum. Then follow the header and the
         // whole of each block.
         for reads_before in 1..12 {
-            room.fs.inject(Fault::on(Op::Read, NAME).after(reads_before).times(1).flips(at, 0x40));
-            let reader = room.open().unwrap();
-            room.fs.clear();
+            faulty.fs.inject(Fault::on(Op::Read, NAME).after(reads_before).times(1).flips(at, 0x40));
+            let reader = faulty.open().unwrap();
+            faulty.fs.clear();
             healed.extend((reader.checksum_failures() > 0).then_some((at - offset, reads_before)));
-            assert_eq!(room.scan(&reader).unwrap(), room.cells);
+            assert_eq!(faulty.scan(&reader).unwrap(), faulty.cells);
         }
     }
     assert_eq!(healed, [(0, 1), (0, 2), (9, 1), (9, 2), (33, 2), (60, 2)]);
@@ -124,44 +124,44 @@ fn blocks_that_opening_reads_are_healed_too() {
 
 #[test]
 fn damage_that_stays_is_an_error_with_the_place_and_what_the_file_system_says() {
-    let room = Room::new();
+    let faulty = FaultyFile::new();
     let refuse = |wanted: &str| {
-        let reader = room.open().unwrap();
-        let error = room.scan(&reader).unwrap_err();
+        let reader = faulty.open().unwrap();
+        let error = faulty.scan(&reader).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::CorruptHFile);
         assert!(error.message().ends_with(wanted), "{error}");
         assert!(error.message().contains(&format!("{NAME} at offset 0: ")), "{error}");
         assert_eq!(reader.checksum_failures(), 1);
     };
-    room.write_side_sums();
-    room.damage(60);
+    faulty.write_side_sums();
+    faulty.damage(60);
     refuse("the checksum does not match (nor does the file system's own checksum agree)");
-    room.write_side_sums();
+    faulty.write_side_sums();
     refuse("the checksum does not match (the file system's own checksum agrees: it was written so)");
-    std::fs::remove_file(side(&room.path)).unwrap();
+    std::fs::remove_file(side(&faulty.path)).unwrap();
     refuse("the checksum does not match");
 }
 
 #[test]
 fn an_error_of_the_second_read_is_handed_on() {
-    let room = Room::new();
-    let reader = room.open().unwrap();
-    room.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(60, 1));
-    room.fs.inject(Fault::on(Op::Read, NAME).times(1).fails(std::io::ErrorKind::TimedOut));
-    let error = room.scan(&reader).unwrap_err();
+    let faulty = FaultyFile::new();
+    let reader = faulty.open().unwrap();
+    faulty.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(60, 1));
+    faulty.fs.inject(Fault::on(Op::Read, NAME).times(1).fails(std::io::ErrorKind::TimedOut));
+    let error = faulty.scan(&reader).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
-    assert_eq!(room.scan(&reader).unwrap(), room.cells);
+    assert_eq!(faulty.scan(&reader).unwrap(), faulty.cells);
 }
 
 #[test]
 fn sums_beside_a_file_that_are_not_its_own_do_not_make_it_unreadable() {
-    let room = Room::new();
-    room.write_side_sums();
-    let mut sums = std::fs::read(side(&room.path)).unwrap();
+    let faulty = FaultyFile::new();
+    faulty.write_side_sums();
+    let mut sums = std::fs::read(side(&faulty.path)).unwrap();
     sums[9] ^= 1;
-    std::fs::write(side(&room.path), sums).unwrap();
-    let reader = room.open().unwrap();
-    room.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(60, 1));
-    assert_eq!(room.scan(&reader).unwrap(), room.cells);
-    assert!(room.fs.list(room.path.parent().unwrap()).unwrap().iter().all(|file| file.name() == NAME));
+    std::fs::write(side(&faulty.path), sums).unwrap();
+    let reader = faulty.open().unwrap();
+    faulty.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(60, 1));
+    assert_eq!(faulty.scan(&reader).unwrap(), faulty.cells);
+    assert!(faulty.fs.list(faulty.path.parent().unwrap()).unwrap().iter().all(|file| file.name() == NAME));
 }

@@ -15,8 +15,9 @@
 //! point no region waits for a step that can fail.
 //!
 //! **In-doubt writes.** A write to hbase:meta that failed may be in the log nonetheless. Another
-//! write reverts it ([`MetaTable::settle`](super::meta::MetaTable::settle)) before a region is
-//! served again or a directory is removed. If that write fails too, both are deferred.
+//! write reverts it
+//! ([`MetaTable::revert_failed_writes`](super::meta::MetaTable::revert_failed_writes)) before a
+//! region is served again or a directory is removed. If that write fails too, both are deferred.
 //!
 //! **Deferred steps** form a list for each table. They run in order under the table's lock: the
 //! next change of the table runs them first, or a thread retries them with pauses from

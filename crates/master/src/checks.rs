@@ -35,7 +35,7 @@ pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<
 /// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>) -> Result<()> {
     match regions.into_iter().map(|region| region.name().len()).find(|len| *len > ROW_BYTES_MAX) {
-        Some(len) => refuse(format!("Row length {len} is > {ROW_BYTES_MAX}")),
+        Some(len) => reject(format!("Row length {len} is > {ROW_BYTES_MAX}")),
         None => Ok(()),
     }
 }
@@ -49,28 +49,28 @@ pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> 
         return Ok(());
     }
     if number(table.text("MAX_FILESIZE"), "MAX_FILESIZE")?.is_some_and(|n| n < MAX_FILE_BYTES_MIN) {
-        return refuse(format!(
+        return reject(format!(
             "MAX_FILESIZE for table descriptor or \"hbase.hregion.max.filesize\" ({}) is too small, which might cause \
              over splitting into unmanageable number of regions.",
             table.text("MAX_FILESIZE").unwrap_or_default()
         ));
     }
     if number(table.text("MEMSTORE_FLUSHSIZE"), "MEMSTORE_FLUSHSIZE")?.is_some_and(|n| n < FLUSH_BYTES_MIN) {
-        return refuse(format!(
+        return reject(format!(
             "MEMSTORE_FLUSHSIZE for table descriptor or \"hbase.hregion.memstore.flush.size\" ({}) is too small, which \
              might cause very frequent flushing.",
             table.text("MEMSTORE_FLUSHSIZE").unwrap_or_default()
         ));
     }
     if table.families().len() == 0 {
-        return refuse("Table should have at least one column family.".into());
+        return reject("Table should have at least one column family.".into());
     }
     if number(table.text("REGION_REPLICATION"), "REGION_REPLICATION")?.is_some_and(|n| n < 1) {
-        return refuse("Table region replication should be at least one.".into());
+        return reject("Table region replication should be at least one.".into());
     }
     check_tracker(table)?;
     if let Some(class) = coprocessor::unknown_class(table) {
-        return refuse(coprocessor::cannot_be_loaded(class));
+        return reject(coprocessor::cannot_be_loaded(class));
     }
     evenkeel_region::store::check_classes(table).map_err(HBaseError::do_not_retry)?;
     table.families().try_for_each(check_family)
@@ -84,7 +84,7 @@ fn check_tracker(table: &TableDescriptor) -> Result<()> {
     let mut trackers = table.text(TRACKER).into_iter().chain(of_families);
     match trackers.find(|tracker| *tracker != "DEFAULT" && !tracker.ends_with(".DefaultStoreFileTracker")) {
         None => Ok(()),
-        Some(other) => refuse(format!("{TRACKER}={other} is not supported")),
+        Some(other) => reject(format!("{TRACKER}={other} is not supported")),
     }
 }
 
@@ -98,27 +98,27 @@ fn check_family(family: &ColumnFamilyDescriptor) -> Result<()> {
     let attribute =
         |key: &str, default: i64| Ok::<_, HBaseError>(number(family.text(key), key)?.unwrap_or(default));
     if family.text("TTL").is_none_or(|t| !t.eq_ignore_ascii_case("FOREVER")) && attribute("TTL", 1)? <= 0 {
-        return refuse(format!("TTL for column family {name} must be positive."));
+        return reject(format!("TTL for column family {name} must be positive."));
     }
     if !(1024..=16 << 20).contains(&attribute("BLOCKSIZE", 65536)?) {
-        return refuse(format!("Block size for column family {name}  must be between 1K and 16MB."));
+        return reject(format!("Block size for column family {name}  must be between 1K and 16MB."));
     }
     let (min, max) = (attribute("MIN_VERSIONS", 0)?, attribute("VERSIONS", 1)?);
     if min < 0 {
-        return refuse(format!("Min versions for column family {name}  must be positive."));
+        return reject(format!("Min versions for column family {name}  must be positive."));
     }
     if max < 1 {
-        return refuse(format!("Max versions for column family {name} must be positive."));
+        return reject(format!("Max versions for column family {name} must be positive."));
     }
     if min > max {
-        return refuse(format!("Min versions for column family {name} must be less than the Max versions."));
+        return reject(format!("Min versions for column family {name} must be less than the Max versions."));
     }
     if !(0..=2).contains(&attribute("REPLICATION_SCOPE", 0)?) {
         let scope = family.scope();
-        return refuse(format!("Replication scope for column family {name} is {scope} which is invalid."));
+        return reject(format!("Replication scope for column family {name} is {scope} which is invalid."));
     }
     if attribute("DFS_REPLICATION", 0)? < 0 {
-        return refuse(format!("HFile Replication for column family {name}  must be greater than zero."));
+        return reject(format!("HFile Replication for column family {name}  must be greater than zero."));
     }
     check_formats(family)
 }
@@ -130,7 +130,7 @@ fn check_formats(family: &ColumnFamilyDescriptor) -> Result<()> {
     const BLOOMS: [&str; 4] = ["NONE", "ROW", "ROWCOL", "ROWPREFIX_FIXED_LENGTH"];
     let one_of = |what: &str, value: &str, all: &[&str]| {
         let known = all.iter().any(|known| known.eq_ignore_ascii_case(value));
-        if known { Ok(()) } else { refuse(format!("{what} {value} is not supported")) }
+        if known { Ok(()) } else { reject(format!("{what} {value} is not supported")) }
     };
     one_of("Compression algorithm", family.compression(), &COMPRESSIONS)?;
     one_of("Data block encoding", family.data_block_encoding(), &ENCODINGS)?;
@@ -139,11 +139,11 @@ fn check_formats(family: &ColumnFamilyDescriptor) -> Result<()> {
         let key = "RowPrefixBloomFilter.prefix_length";
         let length = family.configuration().get(key).map(String::as_str).or_else(|| family.text(key));
         if number(length, key)?.is_none_or(|n| n <= 0) {
-            return refuse("Failed to get bloom filter param".into());
+            return reject("Failed to get bloom filter param".into());
         }
     }
     if family.text("ENCRYPTION").is_some_and(|v| !v.is_empty()) {
-        return refuse(format!("Encryption of column family {} is not supported", family.name_text()));
+        return reject(format!("Encryption of column family {} is not supported", family.name_text()));
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn number(text: Option<&str>, key: &str) -> Result<Option<i64>> {
         .map_err(|_| HBaseError::do_not_retry(format!("{key} is not a number: {}", text.unwrap_or_default())))
 }
 
-fn refuse<T>(message: String) -> Result<T> {
+fn reject<T>(message: String) -> Result<T> {
     Err(HBaseError::do_not_retry(format!(
         "{message} Set {CHECKS} to false at conf or table descriptor if you want to bypass sanity checks"
     )))

@@ -15,7 +15,7 @@
 //!   `hbase.master.local.store.hfilecleaner.ttl`, `...walcleaner.ttl`
 //!
 //! **Exclusion.** Code that creates links or snapshots holds the cleaners off
-//! ([`Cleaners::keep_off`]) from before it reads the first file until the links or the snapshot
+//! ([`Cleaners::pause`]) from before it reads the first file until the links or the snapshot
 //! exist. A cleaner takes the same lock exclusively for one directory at a time, from before it
 //! calls the delegates until the files are deleted. If it cannot take the lock at once, it skips
 //! the directory until its next run. A directory is deleted only by a call that fails if it is not
@@ -40,7 +40,7 @@ use evenkeel_common::clock::Clock;
 use evenkeel_fs::{FileStatus, FileSystem};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use self::delegates::{TimeToLive, Delegate, LinkedFiles, SnapshotFiles};
+use self::delegates::{Delegate, LinkedFiles, SnapshotFiles, TimeToLive};
 pub use self::settings::CleanerSettings;
 use super::links;
 

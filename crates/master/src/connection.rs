@@ -12,7 +12,7 @@ use std::time::Duration;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::region_state_transition::TransitionCode;
-use evenkeel_regionserver::master_connection::{ClusterView, MasterConnection, SEEN_HOSTNAME};
+use evenkeel_regionserver::master_connection::{ClusterView, HOSTNAME_SEEN_BY_MASTER, MasterConnection};
 
 use crate::Master;
 
@@ -53,7 +53,7 @@ impl MasterConnection for EmbeddedConnection {
         let seen = request.use_this_hostname_instead.unwrap_or_else(|| master.parts.server.host.clone());
         let entry = |name: &str, value| pb::NameStringPair { name: name.to_owned(), value };
         let root = master.root().display().to_string();
-        let map_entries = vec![entry("hbase.rootdir", root), entry(SEEN_HOSTNAME, seen)];
+        let map_entries = vec![entry("hbase.rootdir", root), entry(HOSTNAME_SEEN_BY_MASTER, seen)];
         Ok(pb::RegionServerStartupResponse { map_entries })
     }
 

@@ -7,8 +7,8 @@
 //!
 //! **A write that fails** changes nothing here, but the log may hold it nonetheless, and a restart
 //! would replay it. So its rows are in doubt until they are written again with their current values
-//! ([`MetaTable::settle`]): before the next write, and before any step that relies on the failed
-//! write having no effect.
+//! ([`MetaTable::revert_failed_writes`]): before the next write, and before any step that relies on
+//! the failed write having no effect.
 //!
 //! Rows and cells are those of HBase 2.6 (`MetaTableAccessor`, `RegionStateStore`):
 //!

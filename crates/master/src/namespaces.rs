@@ -3,8 +3,8 @@
 //! hbase:meta.
 //!
 //! As with hbase:meta, a write that failed may be in the log nonetheless. Its row is in doubt until
-//! it is written again with its current value ([`NamespaceTable::settle`]), which happens before
-//! any other change that concerns a namespace.
+//! it is written again with its current value ([`NamespaceTable::revert_failed_writes`]), which
+//! happens before any other change that concerns a namespace.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -34,7 +34,7 @@ struct Orphan {
 }
 
 /// Returns the regions among these directories that can be served beside the `known` ones, and
-/// archives those without data. If `is_certain` is false, nothing is archived.
+/// archives those without data. If `meta_is_complete` is false, nothing is archived.
 ///
 /// # Errors
 /// `IOException` from the file system.

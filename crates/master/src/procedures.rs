@@ -498,7 +498,8 @@ mod tests {
         let inner = executor.shared.inner.lock();
         assert!(inner.states.len() <= OUTCOMES_MAX + THREADS + 1, "{}", inner.states.len());
         assert!(
-            inner.nonces.len() <= inner.states.len() && inner.states.contains_key(&(OUTCOMES_MAX as u64 + 500))
+            inner.nonces.len() <= inner.states.len()
+                && inner.states.contains_key(&(OUTCOMES_MAX as u64 + 500))
         );
     }
 

@@ -32,7 +32,7 @@ const SIDELINE_DIR: &str = ".hbck";
 const SIDELINED_MAX: u32 = 10_000;
 
 /// Returns the tables that hbase:meta lists, after it has cleaned up what a dead process left. If
-/// `meta_is_whole` is false, part of a log was lost, and nothing goes to the archive.
+/// `meta_is_complete` is false, part of a log was lost, and nothing goes to the archive.
 ///
 /// # Errors
 /// `IOException` from the file system or hbase:meta.

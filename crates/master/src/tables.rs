@@ -166,9 +166,13 @@ impl Master {
         let disabled = self.disable_regions(name);
         if disabled.is_err() {
             let name = name.clone();
-            self.run_or_defer(&name.clone(), "a table that could not be disabled is enabled", move |master| {
-                master.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Enabled)])
-            });
+            self.run_or_defer(
+                &name.clone(),
+                "a table that could not be disabled is enabled",
+                move |master| {
+                    master.parts.meta.commit(vec![MetaChange::State(name.clone(), TableState::Enabled)])
+                },
+            );
         }
         disabled.map(|()| self.store_table(Arc::clone(&table.descriptor), TableState::Disabled))
     }

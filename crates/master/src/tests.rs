@@ -18,7 +18,7 @@ use evenkeel_common::clock::{self, Clock, ManualClock};
 use evenkeel_common::{
     CellBuffer, ColumnFamilyDescriptor, Configuration, KeyValue, ServerName, TableDescriptor,
 };
-use evenkeel_fs::{Fault, FaultyFileSystem, Latch, SurvivingData, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op, SurvivingData};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
@@ -554,13 +554,13 @@ fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
         region.flush().expect("flushed");
     }
     // The daughters' compactions begin once the scanners are open.
-    let gate = Latch::new();
-    cluster.fs.inject(Fault::on(Op::Create, "/.tmp/f").always().waits_for(&gate));
+    let latch = Latch::new();
+    cluster.fs.inject(Fault::on(Op::Create, "/.tmp/f").always().waits_for(&latch));
     cluster.run(split).expect("split");
     let daughters = cluster.regions();
     let scanners: Vec<_> =
         daughters.iter().map(|region| region.scanner(Scan::default()).expect("a scanner")).collect();
-    gate.open();
+    latch.open();
     let refers = |region: &Arc<Region>| region.stores().iter().any(|store| store.has_references());
     while daughters.iter().any(refers) {
         std::thread::yield_now();

@@ -127,7 +127,7 @@ pub struct RunningActivity(Option<u64>);
 impl RunningActivity {
     /// Sets the error with which it fails.
     pub fn fail(&self, error: &dyn std::fmt::Display) {
-        let text = cut(error.to_string());
+        let text = truncate(error.to_string());
         let mut activities = ACTIVITIES.lock();
         let mine = activities.running.iter_mut().find(|(number, _)| Some(*number) == self.0);
         mine.into_iter().for_each(|(_, activity)| activity.error.clone_from(&text));
@@ -158,7 +158,7 @@ impl Activities {
 
 /// Begins an activity.
 pub fn begin(kind: ActivityKind, subject: impl Into<String>) -> RunningActivity {
-    let subject = cut(subject.into());
+    let subject = truncate(subject.into());
     let began_at = clock::monotonic();
     let mut activities = ACTIVITIES.lock();
     if activities.running.len() >= RUNNING_MAX {
@@ -173,7 +173,7 @@ pub fn begin(kind: ActivityKind, subject: impl Into<String>) -> RunningActivity 
 
 /// Records an activity that took from `began_at` until now.
 pub fn note(kind: ActivityKind, subject: impl Into<String>, began_at: Instant) {
-    let subject = cut(subject.into());
+    let subject = truncate(subject.into());
     let ended_at = Some(clock::monotonic());
     let activity = Activity { kind, subject, began_at, ended_at, error: String::new() };
     ACTIVITIES.lock().push_ended(activity);
@@ -182,7 +182,7 @@ pub fn note(kind: ActivityKind, subject: impl Into<String>, began_at: Instant) {
 /// Returns the activities that overlap the time from `from` to `to`, the longest overlap first;
 /// then those that failed within [`FAILURE_LASTS`] before, because their work is missing. Among
 /// failures with the same subject only the last one is returned.
-pub fn during(from: Instant, to: Instant) -> Vec<Activity> {
+pub fn overlapping(from: Instant, to: Instant) -> Vec<Activity> {
     let activities = ACTIVITIES.lock();
     let running = activities.running.iter().map(|(_, activity)| activity);
     let all = running.chain(&activities.ended).chain(&activities.ended_of_disk);
@@ -209,7 +209,7 @@ pub fn kept(kinds: &[ActivityKind]) -> Vec<Activity> {
     all.filter(|activity| kinds.contains(&activity.kind)).cloned().collect()
 }
 
-fn cut(mut text: String) -> String {
+fn truncate(mut text: String) -> String {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(end.unwrap_or(0));
     text
@@ -221,7 +221,7 @@ mod tests {
 
     /// The activities of one test; others run at the same time.
     fn of(subject: &str, from: Instant) -> Vec<Activity> {
-        let all = during(from, clock::monotonic());
+        let all = overlapping(from, clock::monotonic());
         all.into_iter().filter(|activity| activity.subject == subject).collect()
     }
 

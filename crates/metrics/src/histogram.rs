@@ -2,9 +2,10 @@
 //! that are recorded together.
 //!
 //! # Buckets
-//! As in HdrHistogram, each power of two is divided into [`SUBS`] equal buckets, and the values
-//! below `SUBS` have a bucket each. A bucket is at most a 32nd of its values wide, so its middle is
-//! off by at most one part in 64. Values of [`VALUE_MAX`] and more share the last bucket.
+//! As in HdrHistogram, each power of two is divided into [`SUB_BUCKETS`] equal buckets, and the
+//! values below `SUB_BUCKETS` have a bucket each. A bucket is at most a 32nd of its values wide, so
+//! its middle is off by at most one part in 64. Values of [`VALUE_MAX`] and more share the last
+//! bucket.
 //!
 //! # Units
 //! A histogram has no unit. Times are recorded in units of 128 ns ([`Histogram::record_time`]):
@@ -34,13 +35,13 @@ use crate::is_on;
 use crate::striped::Striped;
 
 /// Buckets per power of two.
-pub const SUBS: usize = 1 << SUB_BITS;
+pub const SUB_BUCKETS: usize = 1 << SUB_BITS;
 const SUB_BITS: u32 = 5;
 /// Number of powers of two that have their own buckets.
 const VALUE_BITS: u32 = 37;
 /// Values from this one on share the last bucket.
 pub const VALUE_MAX: u64 = (1 << VALUE_BITS) - 1;
-const BUCKETS: usize = (VALUE_BITS - SUB_BITS + 1) as usize * SUBS;
+const BUCKETS: usize = (VALUE_BITS - SUB_BITS + 1) as usize * SUB_BUCKETS;
 
 /// log2 of the nanoseconds in a unit of time.
 const TIME_SHIFT: u32 = 7;
@@ -244,14 +245,14 @@ pub fn time_units_of_ns(ns: u64) -> u64 {
 #[inline]
 pub(crate) fn bucket_of(value: u64) -> usize {
     // The number of powers of two above those whose values have a bucket each.
-    let shift = (value | (2 * SUBS as u64 - 1)).ilog2() - SUB_BITS;
-    (shift as usize * SUBS + length::index(value >> shift)).min(BUCKETS - 1)
+    let shift = (value | (2 * SUB_BUCKETS as u64 - 1)).ilog2() - SUB_BITS;
+    (shift as usize * SUB_BUCKETS + length::index(value >> shift)).min(BUCKETS - 1)
 }
 
 /// Returns the least and the greatest value of a bucket.
 fn bounds_of(bucket: usize) -> (u64, u64) {
-    let Some(shift) = (bucket / SUBS).checked_sub(1) else { return (bucket as u64, bucket as u64) };
-    let low = ((bucket - shift * SUBS) as u64) << shift;
+    let Some(shift) = (bucket / SUB_BUCKETS).checked_sub(1) else { return (bucket as u64, bucket as u64) };
+    let low = ((bucket - shift * SUB_BUCKETS) as u64) << shift;
     (low, low + (1 << shift) - 1)
 }
 

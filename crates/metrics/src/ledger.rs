@@ -14,11 +14,11 @@
 //! # Background work
 //! A kept request includes the [activities](crate::activity) that overlap it and the
 //! [conditions](crate::conditions) during it. The conditions divide time without a recorded wait
-//! into computing and waiting for a processor ([`Ledger::look_around`]).
+//! into computing and waiting for a processor ([`Ledger::collect_context`]).
 //!
 //! # Bounds
-//! Two rings of [`LedgerConfig::kept`] requests, whose texts [are cut](RequestDetail::cut) to
-//! [`TEXT_BYTES_MAX`] bytes.
+//! Two rings of [`LedgerConfig::kept`] requests, whose texts [are
+//! truncated](RequestDetail::truncate) to [`TEXT_BYTES_MAX`] bytes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -77,7 +77,7 @@ pub struct RequestDetail {
 
 impl RequestDetail {
     /// Cuts texts whose length the client decides.
-    pub fn cut(&mut self) {
+    pub fn truncate(&mut self) {
         self.row.truncate(ROW_BYTES_MAX);
         for text in [&mut self.region, &mut self.text] {
             let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
@@ -99,7 +99,7 @@ pub struct ActionCounts {
 
 /// An activity of the server during a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActivityBeside {
+pub struct OverlappingActivity {
     /// What it is.
     pub kind: ActivityKind,
     /// The region, file or table.
@@ -116,9 +116,9 @@ pub struct ActivityBeside {
 
 /// What else the server did during a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct ServerContext {
     /// Background work, the longest overlap first.
-    pub activities: Vec<ActivityBeside>,
+    pub activities: Vec<OverlappingActivity>,
     /// Processor time, page faults, evictions.
     pub conditions: Conditions,
     /// The longest file read, if it was slow.
@@ -151,7 +151,7 @@ pub struct SlowRequest {
     /// The causes of its time; the sum is `queue_time + processing_time`.
     pub waits: Waits,
     /// What else the server did.
-    pub surroundings: Surroundings,
+    pub surroundings: ServerContext,
 }
 
 impl SlowRequest {
@@ -168,10 +168,10 @@ pub struct Ledger {
     /// Time in nanoseconds from which a request is slow.
     slow_ns: AtomicU64,
     /// Time in nanoseconds below which a request is not kept.
-    bar_ns: AtomicU64,
+    threshold_ns: AtomicU64,
     rings: Mutex<Rings>,
     slow: AtomicU64,
-    left_out: AtomicU64,
+    skipped: AtomicU64,
     /// Waiting times of the slow requests by cause.
     causes: [Histogram; Cause::ALL.len()],
     conditions: ConditionHistory,
@@ -214,10 +214,10 @@ impl Ledger {
         Self {
             kept: config.kept,
             slow_ns: AtomicU64::new(ns(config.slow)),
-            bar_ns: AtomicU64::new(0),
+            threshold_ns: AtomicU64::new(0),
             rings: Mutex::new(rings),
             slow: AtomicU64::new(0),
-            left_out: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             causes: std::array::from_fn(|_| Histogram::default()),
             conditions: ConditionHistory::default(),
             lines: Mutex::new(LinesOfSecond { began_at: clock::monotonic(), lines: 0 }),
@@ -232,7 +232,7 @@ impl Ledger {
     /// Returns what else the server did since `received_at`, for a request that ends now on this
     /// thread and took `total`. Assigns causes to the part of `total` that `waits` does not
     /// explain.
-    pub fn look_around(&self, received_at: Instant, total: Duration, waits: &mut Waits) -> Surroundings {
+    pub fn collect_context(&self, received_at: Instant, total: Duration, waits: &mut Waits) -> ServerContext {
         let now = clock::monotonic();
         let unexplained = total.saturating_sub(waits.sum());
         let conditions = match total < EXAMINED_MIN {
@@ -243,25 +243,26 @@ impl Ledger {
         waits.note(Cause::Computing, computed);
         waits.note(Cause::Processor, waited);
         waits.note(Cause::Unexplained, unexplained.saturating_sub(computed + waited));
-        let activities = activity::during(received_at, now).into_iter().map(|activity| ActivityBeside {
-            overlap: activity.overlap(received_at, now),
-            took: activity.ended_at.unwrap_or(now).saturating_duration_since(activity.began_at),
-            runs: activity.ended_at.is_none(),
-            kind: activity.kind,
-            subject: activity.subject,
-            error: activity.error,
-        });
+        let activities =
+            activity::overlapping(received_at, now).into_iter().map(|activity| OverlappingActivity {
+                overlap: activity.overlap(received_at, now),
+                took: activity.ended_at.unwrap_or(now).saturating_duration_since(activity.began_at),
+                runs: activity.ended_at.is_none(),
+                kind: activity.kind,
+                subject: activity.subject,
+                error: activity.error,
+            });
         let activities = activities.collect();
-        Surroundings { activities, conditions, slowest_read: waits::slowest_read(received_at) }
+        ServerContext { activities, conditions, slowest_read: waits::slowest_read(received_at) }
     }
 
     /// Returns true if a request that took this number of nanoseconds must be kept.
     #[inline]
-    pub fn wants(&self, total_ns: u64) -> bool {
-        is_on() && total_ns >= self.bar_ns.load(Relaxed)
+    pub fn exceeds_threshold(&self, total_ns: u64) -> bool {
+        is_on() && total_ns >= self.threshold_ns.load(Relaxed)
     }
 
-    /// Keeps a request for which [`Ledger::wants`] returned true.
+    /// Keeps a request for which [`Ledger::exceeds_threshold`] returned true.
     pub fn keep(&self, request: SlowRequest) {
         let is_slow = request.total_time() >= self.config().slow;
         if is_slow {
@@ -274,18 +275,18 @@ impl Ledger {
             }
         }
         let Some(mut rings) = self.rings.try_lock() else {
-            self.left_out.fetch_add(1, Relaxed);
+            self.skipped.fetch_add(1, Relaxed);
             return;
         };
         if is_slow {
             push(&mut rings.slow, request.clone(), self.kept);
         }
         let bar = rings.add_to_minute(request, clock::monotonic(), self.kept);
-        self.bar_ns.store(ns(bar.min(self.config().slow)), Relaxed);
+        self.threshold_ns.store(ns(bar.min(self.config().slow)), Relaxed);
     }
 
     /// Returns true if the request is slow and may be logged: at most [`LINES_MAX`] are per second.
-    pub fn takes_line(&self, request: &SlowRequest) -> bool {
+    pub fn may_log(&self, request: &SlowRequest) -> bool {
         if request.total_time() < self.config().slow {
             return false;
         }
@@ -302,7 +303,7 @@ impl Ledger {
     pub fn tick(&self) {
         let mut rings = self.rings.lock();
         if rings.end_minute(clock::monotonic(), self.kept) {
-            self.bar_ns.store(0, Relaxed);
+            self.threshold_ns.store(0, Relaxed);
         }
     }
 
@@ -326,7 +327,7 @@ impl Ledger {
     /// Returns the number of requests above the threshold, and of those left out because other
     /// requests were being kept.
     pub fn counts(&self) -> (u64, u64) {
-        (self.slow.load(Relaxed), self.left_out.load(Relaxed))
+        (self.slow.load(Relaxed), self.skipped.load(Relaxed))
     }
 
     /// Returns the waiting times of slow requests by cause, without zeros.
@@ -343,7 +344,7 @@ impl Ledger {
     pub fn set_slow(&self, slow: Duration) {
         self.slow_ns.store(ns(slow), Relaxed);
         // The next kept request raises the bar, at most to the threshold.
-        self.bar_ns.store(0, Relaxed);
+        self.threshold_ns.store(0, Relaxed);
     }
 }
 
@@ -406,7 +407,7 @@ mod tests {
                 ..RequestDetail::default()
             },
             waits,
-            surroundings: Surroundings::default(),
+            surroundings: ServerContext::default(),
         }
     }
 
@@ -417,15 +418,21 @@ mod tests {
     #[test]
     fn slow_requests_and_the_slowest_of_a_minute_are_kept() {
         let ledger = Ledger::new(LedgerConfig { slow: Duration::from_millis(100), kept: 3 });
-        assert!(ledger.wants(ns(Duration::ZERO)));
+        assert!(ledger.exceeds_threshold(ns(Duration::ZERO)));
         (1..=20).for_each(|ms| ledger.keep(request(ms)));
         assert!(ledger.slow_requests().is_empty());
         assert_eq!(times(&ledger.slowest_requests()), (11..=20).rev().collect::<Vec<_>>());
-        assert!(!ledger.wants(ns(Duration::from_millis(10))) && ledger.wants(ns(Duration::from_millis(11))));
+        assert!(
+            !ledger.exceeds_threshold(ns(Duration::from_millis(10)))
+                && ledger.exceeds_threshold(ns(Duration::from_millis(11)))
+        );
         (101..=120).for_each(|ms| ledger.keep(request(ms)));
         assert_eq!(times(&ledger.slow_requests()), [120, 119, 118]);
-        assert!(ledger.wants(ns(Duration::from_millis(100))), "the threshold holds in a slow minute");
-        assert!(!ledger.wants(ns(Duration::from_millis(99))));
+        assert!(
+            ledger.exceeds_threshold(ns(Duration::from_millis(100))),
+            "the threshold holds in a slow minute"
+        );
+        assert!(!ledger.exceeds_threshold(ns(Duration::from_millis(99))));
         assert_eq!(ledger.counts(), (20, 0));
         let locks = ledger.causes().find(|(cause, _)| *cause == Cause::RowLock).unwrap().1.snapshot();
         assert_eq!(locks.count(), 20);
@@ -436,8 +443,8 @@ mod tests {
     #[test]
     fn the_log_has_some_slow_requests_of_a_second() {
         let ledger = Ledger::default();
-        assert!(!ledger.takes_line(&request(99)));
-        let told = (0..100).filter(|_| ledger.takes_line(&request(100))).count();
+        assert!(!ledger.may_log(&request(99)));
+        let told = (0..100).filter(|_| ledger.may_log(&request(100))).count();
         assert!((10..=20).contains(&told), "{told}");
     }
 
@@ -447,10 +454,13 @@ mod tests {
         (101..=120).for_each(|ms| ledger.keep(request(ms)));
         ledger.set_slow(Duration::from_millis(50));
         assert_eq!(ledger.config().slow, Duration::from_millis(50));
-        assert!(ledger.wants(ns(Duration::from_millis(50))));
+        assert!(ledger.exceeds_threshold(ns(Duration::from_millis(50))));
         ledger.keep(request(60));
         assert_eq!(times(&ledger.slow_requests()), [60, 120, 119]);
-        assert!(!ledger.wants(ns(Duration::from_millis(49))) && ledger.wants(ns(Duration::from_millis(50))));
+        assert!(
+            !ledger.exceeds_threshold(ns(Duration::from_millis(49)))
+                && ledger.exceeds_threshold(ns(Duration::from_millis(50)))
+        );
     }
 
     #[test]
@@ -473,7 +483,7 @@ mod tests {
         std::thread::sleep(total);
         let mut waits = Waits::NONE;
         waits.note(Cause::RowLock, Duration::from_millis(5));
-        let around = ledger.look_around(received_at, total, &mut waits);
+        let around = ledger.collect_context(received_at, total, &mut waits);
         drop(flush);
         assert_eq!(waits.sum(), total);
         // On a busy machine the thread also waits for a processor after its sleep.
@@ -487,7 +497,7 @@ mod tests {
     #[test]
     fn what_clients_make_long_is_cut() {
         let mut detail = request(200).detail;
-        detail.cut();
+        detail.truncate();
         assert_eq!((detail.region.len(), detail.row.len()), (TEXT_BYTES_MAX, ROW_BYTES_MAX));
     }
 }

@@ -71,7 +71,7 @@ impl Default for SlowLogConfig {
 
 /// Why a call is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Excess {
+pub enum ExceededLimits {
     /// Its processing took too long.
     Slow,
     /// Its reply is too large.
@@ -80,7 +80,7 @@ pub enum Excess {
     SlowAndLarge,
 }
 
-impl Excess {
+impl ExceededLimits {
     /// Returns its name in HBase's log.
     pub fn tag(self) -> &'static str {
         match self {
@@ -99,9 +99,9 @@ pub struct SlowLog {
     time_least_ns: AtomicU64,
     bytes_least: AtomicU64,
     /// The newest last.
-    calls: Mutex<VecDeque<(SlowRequest, Excess)>>,
+    calls: Mutex<VecDeque<(SlowRequest, ExceededLimits)>>,
     /// Those that are not in hbase:slowlog yet, the newest last.
-    for_table: Mutex<VecDeque<(SlowRequest, Excess)>>,
+    for_table: Mutex<VecDeque<(SlowRequest, ExceededLimits)>>,
 }
 
 impl Default for SlowLog {
@@ -134,21 +134,21 @@ impl SlowLog {
 
     /// Returns true if a call with this processing time may be slow, or with this reply size large.
     #[inline]
-    pub fn wants(&self, processing_ns: u64, reply_bytes: u64) -> bool {
+    pub fn may_exceed_limits(&self, processing_ns: u64, reply_bytes: u64) -> bool {
         is_on()
             && (processing_ns > self.time_least_ns.load(Relaxed)
                 || reply_bytes > self.bytes_least.load(Relaxed))
     }
 
     /// Returns which limits a call exceeds. Keeps the call if it exceeds any and calls are kept.
-    pub fn keep(&self, request: &SlowRequest) -> Option<Excess> {
+    pub fn keep(&self, request: &SlowRequest) -> Option<ExceededLimits> {
         let config = *self.config.read();
         let is_slow = config.time_ms.is_exceeded(request.method, request.processing_time.as_millis());
         let is_large = config.bytes.is_exceeded(request.method, u128::from(request.reply_bytes));
         let excess = match (is_slow, is_large) {
-            (true, true) => Excess::SlowAndLarge,
-            (true, false) => Excess::Slow,
-            (false, true) => Excess::Large,
+            (true, true) => ExceededLimits::SlowAndLarge,
+            (true, false) => ExceededLimits::Slow,
+            (false, true) => ExceededLimits::Large,
             (false, false) => return None,
         };
         if config.is_kept {
@@ -159,12 +159,12 @@ impl SlowLog {
     }
 
     /// Returns the kept calls, the newest first.
-    pub fn calls(&self) -> Vec<(SlowRequest, Excess)> {
+    pub fn calls(&self) -> Vec<(SlowRequest, ExceededLimits)> {
         self.calls.lock().iter().rev().cloned().collect()
     }
 
     /// Takes the oldest calls that are not in hbase:slowlog yet.
-    pub fn take_for_table(&self, most: usize) -> Vec<(SlowRequest, Excess)> {
+    pub fn take_for_table(&self, most: usize) -> Vec<(SlowRequest, ExceededLimits)> {
         let mut waiting = self.for_table.lock();
         let count = most.min(waiting.len());
         waiting.drain(..count).collect()
@@ -178,7 +178,12 @@ impl SlowLog {
 }
 
 /// Adds a call to those that are kept, of which there are `most`.
-fn push(to: &Mutex<VecDeque<(SlowRequest, Excess)>>, most: usize, request: &SlowRequest, excess: Excess) {
+fn push(
+    to: &Mutex<VecDeque<(SlowRequest, ExceededLimits)>>,
+    most: usize,
+    request: &SlowRequest,
+    excess: ExceededLimits,
+) {
     if most == 0 {
         return;
     }
@@ -230,20 +235,24 @@ mod tests {
         let log = SlowLog::new(config());
         for (method, ms, bytes, excess) in [
             ("Get", 10, 100, None),
-            ("Get", 11, 100, Some(Excess::Slow)),
-            ("Get", 0, 101, Some(Excess::Large)),
-            ("Multi", 11, 101, Some(Excess::SlowAndLarge)),
+            ("Get", 11, 100, Some(ExceededLimits::Slow)),
+            ("Get", 0, 101, Some(ExceededLimits::Large)),
+            ("Multi", 11, 101, Some(ExceededLimits::SlowAndLarge)),
             ("Scan", 50, 1 << 40, None),
-            ("Scan", 51, 0, Some(Excess::Slow)),
+            ("Scan", 51, 0, Some(ExceededLimits::Slow)),
         ] {
             let call = call(method, ms, bytes);
             assert_eq!(log.keep(&call), excess, "{method} {ms} {bytes}");
-            assert!(log.wants(ms * 1_000_000, bytes) || excess.is_none());
+            assert!(log.may_exceed_limits(ms * 1_000_000, bytes) || excess.is_none());
         }
         let kept: Vec<_> = log.calls().into_iter().map(|(call, excess)| (call.method, excess)).collect();
         assert_eq!(
             kept,
-            [("Scan", Excess::Slow), ("Multi", Excess::SlowAndLarge), ("Get", Excess::Large)],
+            [
+                ("Scan", ExceededLimits::Slow),
+                ("Multi", ExceededLimits::SlowAndLarge),
+                ("Get", ExceededLimits::Large)
+            ],
             "the newest first, and as many as the setting says"
         );
         assert!(log.clear() && log.calls().is_empty());
@@ -260,10 +269,10 @@ mod tests {
     fn limits_that_are_off_and_a_log_that_is_off() {
         let off = WarnLimit { calls: None, scans: None };
         let none = SlowLog::new(SlowLogConfig { time_ms: off, bytes: off, ..config() });
-        assert!(!none.wants(u64::MAX, u64::MAX));
+        assert!(!none.may_exceed_limits(u64::MAX, u64::MAX));
         assert_eq!(none.keep(&call("Get", 1 << 40, u64::MAX)), None);
         let silent = SlowLog::new(SlowLogConfig { is_kept: false, ..config() });
-        assert_eq!(silent.keep(&call("Get", 11, 0)), Some(Excess::Slow));
+        assert_eq!(silent.keep(&call("Get", 11, 0)), Some(ExceededLimits::Slow));
         assert!(silent.calls().is_empty() && !silent.clear());
     }
 
@@ -272,8 +281,8 @@ mod tests {
         let log = SlowLog::new(config());
         let both = |limit| WarnLimit { calls: Some(limit), scans: Some(limit) };
         log.set_limits(both(20), both(1000));
-        assert!(!log.wants(20_000_000, 1000) && log.wants(20_000_001, 0));
+        assert!(!log.may_exceed_limits(20_000_000, 1000) && log.may_exceed_limits(20_000_001, 0));
         assert_eq!(log.keep(&call("Get", 11, 101)), None);
-        assert_eq!(log.keep(&call("Scan", 21, 1001)), Some(Excess::SlowAndLarge));
+        assert_eq!(log.keep(&call("Scan", 21, 1001)), Some(ExceededLimits::SlowAndLarge));
     }
 }

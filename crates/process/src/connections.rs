@@ -14,7 +14,7 @@ use evenkeel_common::{Configuration, Result, TimeUnit};
 use evenkeel_rpc::{IdleConfig, RpcServerConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::bad;
+use crate::io_error;
 
 /// Memory of an idle connection: its task, its socket's entry and its place in tables.
 const CONNECTION_BYTES: u64 = 4 << 10;
@@ -55,7 +55,8 @@ impl ConnectionLimits {
     pub fn new(conf: &Configuration, descriptors: u64, reserve: u64) -> Result<Self> {
         let possible =
             descriptors.saturating_sub(kept_for_files(descriptors)).min(reserve / CONNECTION_BYTES);
-        let set = if conf.is_set(MAX) { Some(conf.get_u64_or(MAX, possible).map_err(bad)?) } else { None };
+        let set =
+            if conf.is_set(MAX) { Some(conf.get_u64_or(MAX, possible).map_err(io_error)?) } else { None };
         let all = set.map_or(possible, |set| set.min(possible)).max(CONNECTIONS_MIN);
         let part = |eighths: u64| usize::try_from(all / 8 * eighths).unwrap_or(usize::MAX);
         Ok(Self { regionserver: part(5), master: part(2), zookeeper: part(1) })
@@ -94,10 +95,10 @@ pub fn raise_descriptors() -> u64 {
 /// One line that names the key, its value and what was expected.
 pub fn timeouts(conf: &Configuration) -> Result<(Duration, Duration)> {
     let time = |key: &str, default_ms| {
-        let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default_ms).map_err(bad)?;
+        let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default_ms).map_err(io_error)?;
         match u64::try_from(ms) {
             Ok(ms @ 1..) => Ok(Duration::from_millis(ms)),
-            _ => Err(bad(conf.unusable(key, "more than 0"))),
+            _ => Err(io_error(conf.unusable(key, "more than 0"))),
         }
     };
     Ok((time(HANDSHAKE, 20_000)?, time(RECEIVE, 30_000)?))
@@ -111,13 +112,14 @@ pub fn set_connections(conf: &Configuration, config: &mut RpcServerConfig) -> Re
     (config.handshake_timeout, config.receive_timeout) = timeouts(conf)?;
     let default = IdleConfig::default();
     let count = |key: &str, default: usize| {
-        let count = conf.get_u64_or(key, default as u64).map_err(bad)?;
+        let count = conf.get_u64_or(key, default as u64).map_err(io_error)?;
         Ok::<_, evenkeel_common::HBaseError>(usize::try_from(count).unwrap_or(usize::MAX))
     };
     let ms = |key: &str, default: Duration| {
-        let ms =
-            conf.get_time_or(key, TimeUnit::Milliseconds, length::whole_ms(default) as i64).map_err(bad)?;
-        u64::try_from(ms).map_err(|_| bad(conf.unusable(key, "0 or more")))
+        let ms = conf
+            .get_time_or(key, TimeUnit::Milliseconds, length::whole_ms(default) as i64)
+            .map_err(io_error)?;
+        u64::try_from(ms).map_err(|_| io_error(conf.unusable(key, "0 or more")))
     };
     config.idle = IdleConfig {
         threshold: count(IDLE_THRESHOLD, default.threshold)?,

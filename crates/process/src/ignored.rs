@@ -22,7 +22,7 @@ use table::{IGNORED, IGNORED_IN_CLUSTER};
 struct Ignored {
     keys: &'static [&'static str],
     /// Values that agree with what the server does; of a class name, the part after the last dot.
-    same: &'static [&'static str],
+    equivalent_values: &'static [&'static str],
     /// What the server does, and which setting to use instead.
     instead: &'static str,
 }
@@ -30,16 +30,16 @@ struct Ignored {
 impl Ignored {
     const fn new(
         keys: &'static [&'static str],
-        same: &'static [&'static str],
+        equivalent_values: &'static [&'static str],
         instead: &'static str,
     ) -> Self {
-        Self { keys, same, instead }
+        Self { keys, equivalent_values, instead }
     }
 
     fn is_same(&self, value: &str) -> bool {
         let class = value.rsplit('.').next().unwrap_or(value);
         let number = |text: &str| text.parse::<f64>().ok();
-        self.same.iter().any(|same| match (number(same), number(value)) {
+        self.equivalent_values.iter().any(|same| match (number(same), number(value)) {
             (Some(same), Some(value)) => same == value,
             _ => same.eq_ignore_ascii_case(value) || *same == class,
         })

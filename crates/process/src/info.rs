@@ -20,7 +20,7 @@ use evenkeel_metrics::sink::{PeriodicSinks, slow_requests};
 use evenkeel_rpc::RpcMetrics;
 
 use crate::settings::Settings;
-use crate::{bad, metrics_sinks};
+use crate::{io_error, metrics_sinks};
 
 /// Whether a free port is used if the configured one is taken.
 const AUTO: &str = "hbase.regionserver.info.port.auto";
@@ -84,13 +84,14 @@ impl InfoPorts {
 }
 
 fn bind(keys: &Keys, is_any: bool, settings: &Settings, conf: &Configuration) -> Result<Option<InfoServer>> {
-    let port = conf.get_i64_or(keys.port, 0).map_err(bad)?;
+    let port = conf.get_i64_or(keys.port, 0).map_err(io_error)?;
     if port == -1 {
         return Ok(None);
     }
-    let port = u16::try_from(port).map_err(|_| bad(conf.unusable(keys.port, "a port, or -1 for none")))?;
+    let port =
+        u16::try_from(port).map_err(|_| io_error(conf.unusable(keys.port, "a port, or -1 for none")))?;
     let ip = address(keys, settings, conf)?;
-    let is_set = conf.is_set(keys.port) && !conf.get_bool_or(AUTO, false).map_err(bad)?;
+    let is_set = conf.is_set(keys.port) && !conf.get_bool_or(AUTO, false).map_err(io_error)?;
     let bound = match is_any && !is_set {
         true => InfoServer::bind(SocketAddr::new(ip, 0)),
         false => InfoServer::bind(SocketAddr::new(ip, port)),
@@ -104,15 +105,16 @@ fn bind(keys: &Keys, is_any: bool, settings: &Settings, conf: &Configuration) ->
     };
     bound
         .map(Some)
-        .map_err(|e| bad(format!("info server: cannot listen on port {port} ({}): {e}", keys.port)))
+        .map_err(|e| io_error(format!("info server: cannot listen on port {port} ({}): {e}", keys.port)))
 }
 
 fn address(keys: &Keys, settings: &Settings, conf: &Configuration) -> Result<IpAddr> {
-    let set = if conf.is_set(keys.address) { conf.get_trimmed(keys.address).map_err(bad)? } else { None };
+    let set =
+        if conf.is_set(keys.address) { conf.get_trimmed(keys.address).map_err(io_error)? } else { None };
     match set.as_deref() {
         None => Ok(settings.bind_address),
         Some("localhost") => Ok(IpAddr::from([127, 0, 0, 1])),
-        Some(address) => address.parse().map_err(|_| bad(conf.unusable(keys.address, "an IP address"))),
+        Some(address) => address.parse().map_err(|_| io_error(conf.unusable(keys.address, "an IP address"))),
     }
 }
 

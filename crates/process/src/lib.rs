@@ -82,7 +82,7 @@ impl ProcessControl {
 pub type Failure = Arc<OnceLock<String>>;
 
 /// Returns an `IOException` with the text of any error.
-pub fn bad(error: impl std::fmt::Display) -> HBaseError {
+pub fn io_error(error: impl std::fmt::Display) -> HBaseError {
     HBaseError::io(error.to_string())
 }
 

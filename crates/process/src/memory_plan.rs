@@ -62,7 +62,7 @@ use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_region::memstore::chunk_slack_bytes;
 
-use crate::bad;
+use crate::io_error;
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
@@ -167,8 +167,8 @@ impl MemoryPlan {
             if fixed.memstore.is_none() { server.global_memstore_bytes / 8 * 9 } else { 0 };
         let defaults = default_l1 + default_memstore;
         let wanted = REST_BYTES_WANTED.min(memory / 16 * 5) + fixed.background;
-        let room = memory.saturating_sub(set + wanted);
-        let part = (room as f64 / defaults.max(1) as f64).clamp(DEFAULT_PART_MIN, 1.0);
+        let free = memory.saturating_sub(set + wanted);
+        let part = (free as f64 / defaults.max(1) as f64).clamp(DEFAULT_PART_MIN, 1.0);
         let least = set + least_rest + length::whole(defaults as f64 * part);
         if least > memory {
             return Err(fixed.refusal(memory, least - set));
@@ -182,7 +182,7 @@ impl MemoryPlan {
             server.global_memstore_bytes = of(server.global_memstore_bytes);
         }
         let is_compressed =
-            conf.get_bool_or("hbase.regionserver.wal.enablecompression", false).map_err(bad)?;
+            conf.get_bool_or("hbase.regionserver.wal.enablecompression", false).map_err(io_error)?;
         let before = Self {
             memory,
             caches: cache.memory_bytes(),
@@ -253,10 +253,12 @@ impl Fixed {
     fn of(conf: &Configuration, cache: &CacheConfig, server: &RegionServerConfig) -> Result<Self> {
         let l1 = cache.l1.as_ref().map_or(0, |l1| l1.capacity_bytes);
         let is_set = |key: &str| conf.is_set(key);
-        let background = BackgroundConfig::from(conf).map_err(bad)?;
+        let background = BackgroundConfig::from(conf).map_err(io_error)?;
         let threads = background.flushers + background.small_compactors + background.large_compactors;
         let requests = match is_set(REQUESTS) {
-            true => Some(conf.get_size_or(REQUESTS, REQUEST_BYTES_MAX as i64).map_err(bad)?.max(1) as u64),
+            true => {
+                Some(conf.get_size_or(REQUESTS, REQUEST_BYTES_MAX as i64).map_err(io_error)?.max(1) as u64)
+            }
             false => None,
         };
         Ok(Self {

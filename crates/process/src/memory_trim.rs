@@ -11,8 +11,8 @@
 //! - spare chunks of MemStores: when none was taken between two checks; the ready ones stay
 //! - buffers of replies: all of them, at a check of a quiet server
 //! - free memory of the allocator: once when the server has become quiet, and after any of the
-//!   above; at most every [`HEAP_LOOKS`] checks. Also at each check at which the process has more
-//!   anonymous memory than the plan and [`EXCESS_DIVISOR`] allow, quiet or not.
+//!   above; at most every [`HEAP_TRIM_CHECKS`] checks. Also at each check at which the process has
+//!   more anonymous memory than the plan and [`EXCESS_DIVISOR`] allow, quiet or not.
 //!
 //! A server is **quiet** if it received fewer than [`QUIET_CALLS_PER_SECOND`] calls a second since
 //! the last check. Trimming the heap locks the arenas of the allocator in turn, for milliseconds
@@ -41,7 +41,7 @@ use evenkeel_regionserver::RegionServer;
 /// A server with fewer calls per second is quiet.
 const QUIET_CALLS_PER_SECOND: u64 = 1000;
 /// The heap is trimmed at most once in this many checks.
-const HEAP_LOOKS: u32 = 3;
+const HEAP_TRIM_CHECKS: u32 = 3;
 /// The heap is trimmed under load, too, if anonymous memory exceeds the plan by this part of it or
 /// by [`EXCESS_BYTES_MAX`], whichever is less.
 const EXCESS_DIVISOR: u64 = 8;
@@ -100,12 +100,12 @@ struct Parts {
     chunks: Arc<ChunkPool>,
     /// The heap is trimmed under load if anonymous memory exceeds this.
     trimmed_above: u64,
-    looks: Mutex<Looks>,
+    looks: Mutex<TrimState>,
 }
 
 /// State kept between checks.
 #[derive(Default)]
-struct Looks {
+struct TrimState {
     calls: u64,
     since: Option<Instant>,
     /// True if the heap may have free memory: memory was freed, or many calls arrived.
@@ -114,7 +114,7 @@ struct Looks {
     heap_looks: u32,
 }
 
-impl Looks {
+impl TrimState {
     /// Returns true if few calls arrived since the last check.
     fn is_quiet(&mut self, calls: u64, now: Instant) -> bool {
         let seconds = self.since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
@@ -129,7 +129,7 @@ impl Looks {
     fn trims_heap(&mut self, has_freed: bool, is_quiet: bool) -> bool {
         self.heap_is_due |= has_freed;
         self.heap_looks = self.heap_looks.saturating_add(1);
-        let trims = is_quiet && self.heap_is_due && self.heap_looks >= HEAP_LOOKS;
+        let trims = is_quiet && self.heap_is_due && self.heap_looks >= HEAP_TRIM_CHECKS;
         if trims {
             (self.heap_is_due, self.heap_looks) = (false, 0);
         }
@@ -143,11 +143,11 @@ impl Parts {
             tracing::debug!(%error, "cannot lower the priority of memory trimming");
         }
         while matches!(stopped.recv_timeout(period), Err(RecvTimeoutError::Timeout)) {
-            self.look(stopped);
+            self.check(stopped);
         }
     }
 
-    fn look(&self, stopped: &Receiver<()>) {
+    fn check(&self, stopped: &Receiver<()>) {
         let may_go_on = || matches!(stopped.recv_timeout(PAUSE), Err(RecvTimeoutError::Timeout));
         let cached = self.cache.release_idle(&may_go_on);
         let mut chunks = 0;
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_heap_is_trimmed_when_the_server_has_become_quiet_and_not_again() {
-        let (mut looks, start) = (Looks::default(), Instant::now());
+        let (mut looks, start) = (TrimState::default(), Instant::now());
         let mut at_second = |second: u64, calls: u64, has_freed: bool| {
             let is_quiet = looks.is_quiet(calls, start + Duration::from_secs(second));
             (is_quiet, looks.trims_heap(has_freed, is_quiet))

@@ -1,4 +1,4 @@
-//! [`RpcPort`]: an RPC port, bound early in the start; and [`Shared`]: the limits that the
+//! [`RpcPort`]: an RPC port, bound early in the start; and [`PortBudgets`]: the limits that the
 //! connections of all ports share.
 
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use evenkeel_common::{Budget, Configuration, HBaseError, Result};
 use evenkeel_rpc::{InputBudget, RpcMetrics, RpcServer, RpcServerConfig};
 use evenkeel_zookeeper::ConnectionBudgets;
 
-use crate::bad;
 use crate::connections::{self, ConnectionLimits};
+use crate::io_error;
 use crate::settings::{self, Settings};
 
 /// The limits that the connections of all ports share.
-pub struct Shared {
+pub struct PortBudgets {
     /// The budgets of requests and replies.
     pub budgets: ConnectionBudgets,
     /// The maximum number of connections of each port.
@@ -23,7 +23,7 @@ pub struct Shared {
     pub rpc_metrics: Arc<RpcMetrics>,
 }
 
-impl Shared {
+impl PortBudgets {
     /// Reads the settings, and raises the limit of open files.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Shared {
 /// An RPC port to bind.
 pub struct RpcPort {
     /// The name of the server on it, for messages.
-    pub what: &'static str,
+    pub server: &'static str,
     /// The port number.
     pub port: u16,
     /// The key that sets it.
@@ -63,9 +63,9 @@ pub type ClusterId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 impl RpcPort {
     /// The RegionServer's port, with a connection thread for each core.
-    pub fn of_regionserver(settings: &Settings, shared: &Shared) -> Self {
+    pub fn of_regionserver(settings: &Settings, shared: &PortBudgets) -> Self {
         Self {
-            what: "RegionServer",
+            server: "RegionServer",
             port: settings.regionserver_port,
             key: "hbase.regionserver.port",
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -81,7 +81,7 @@ impl RpcPort {
         self,
         settings: &Settings,
         conf: &Configuration,
-        shared: &Shared,
+        shared: &PortBudgets,
         cluster_id: ClusterId,
     ) -> Result<RpcServer> {
         let mut config = rpc_config(settings, conf, self.port, &shared.budgets)?;
@@ -89,13 +89,17 @@ impl RpcPort {
         config.connections_max = self.connections_max;
         config.metrics = Arc::clone(&shared.rpc_metrics);
         config.cluster_id = cluster_id;
-        RpcServer::bind(config).map_err(taken(self.what, self.port, self.key))
+        RpcServer::bind(config).map_err(bind_error(self.server, self.port, self.key))
     }
 }
 
 /// Returns the error for a port that cannot be bound.
-pub fn taken(what: &'static str, port: u16, key: &'static str) -> impl FnOnce(std::io::Error) -> HBaseError {
-    move |e| HBaseError::io(format!("{what}: cannot listen on port {port} ({key}): {e}"))
+pub fn bind_error(
+    server: &'static str,
+    port: u16,
+    key: &'static str,
+) -> impl FnOnce(std::io::Error) -> HBaseError {
+    move |e| HBaseError::io(format!("{server}: cannot listen on port {port} ({key}): {e}"))
 }
 
 /// Returns the configuration that all RPC ports have in common.
@@ -109,7 +113,7 @@ fn rpc_config(
     config.server_name = format!("{}:{port}", settings.host);
     // A request that can never fit into the input budget is rejected permanently.
     let found_bytes_max = InputBudget::max_of(settings.memory.requests);
-    let request_bytes_max = conf.get_size_or("hbase.ipc.max.request.size", 256 << 20).map_err(bad)?;
+    let request_bytes_max = conf.get_size_or("hbase.ipc.max.request.size", 256 << 20).map_err(io_error)?;
     config.request_bytes_max = length::index(request_bytes_max.max(1).unsigned_abs().min(found_bytes_max));
     config.inflight_bytes_max = settings.memory.requests;
     config.inflight = Some(Arc::clone(&budgets.requests));
@@ -117,7 +121,7 @@ fn rpc_config(
     config.unsent = Arc::clone(&budgets.replies);
     config.unsent_bytes_fatal = settings.memory.replies / 16 * 15;
     let watermark = |key: &str, default: usize| {
-        let bytes = conf.get_i64_or(key, 0).map_err(bad)?;
+        let bytes = conf.get_i64_or(key, 0).map_err(io_error)?;
         Ok::<_, HBaseError>(usize::try_from(bytes).ok().filter(|bytes| *bytes > 0).unwrap_or(default))
     };
     config.connection_unsent_bytes_max =

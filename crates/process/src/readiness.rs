@@ -36,7 +36,7 @@ enum Stage {
 /// The sources of problems that may keep clients from being served.
 struct Served {
     wals: Wals,
-    unfinished: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    pending_problems: Box<dyn Fn() -> Vec<String> + Send + Sync>,
 }
 
 impl Readiness {
@@ -47,19 +47,23 @@ impl Readiness {
     }
 
     /// Sets the current step of the start.
-    pub fn starts(&self, step: &'static str) {
+    pub fn set_starting(&self, step: &'static str) {
         *self.stage.lock() = Stage::Starting(step, clock::monotonic());
     }
 
-    /// Sets that all clients are served, except for the problems that `unfinished` returns: regions
-    /// that cannot be opened and similar ones, one line each. It must not block.
-    pub fn serves(&self, wals: &Wals, unfinished: impl Fn() -> Vec<String> + Send + Sync + 'static) {
-        drop(self.served.set(Served { wals: wals.clone(), unfinished: Box::new(unfinished) }));
+    /// Sets that all clients are served, except for the problems that `pending_problems` returns:
+    /// regions that cannot be opened and similar ones, one line each. It must not block.
+    pub fn set_serving(
+        &self,
+        wals: &Wals,
+        pending_problems: impl Fn() -> Vec<String> + Send + Sync + 'static,
+    ) {
+        drop(self.served.set(Served { wals: wals.clone(), pending_problems: Box::new(pending_problems) }));
         *self.stage.lock() = Stage::Serving;
     }
 
     /// Sets that the process is stopping.
-    pub fn stops(&self, progress: &StopProgress) {
+    pub fn set_stopping(&self, progress: &StopProgress) {
         *self.stage.lock() = Stage::Stopping(progress.clone());
     }
 }
@@ -74,21 +78,21 @@ impl Reasons for Readiness {
                 reasons.push(format!("starting: {step}, for {seconds} s"));
             }
             Stage::Stopping(progress) => reasons.push(format!("stopping: {}", progress.step())),
-            Stage::Serving => reasons.extend(self.served.get().map(Served::obstacles).unwrap_or_default()),
+            Stage::Serving => reasons.extend(self.served.get().map(Served::problems).unwrap_or_default()),
         }
         reasons
     }
 }
 
 impl Served {
-    fn obstacles(&self) -> Vec<String> {
+    fn problems(&self) -> Vec<String> {
         let logs = [("the log of user tables", &self.wals.user), ("the log of hbase:meta", &self.wals.meta)];
         let refused = logs.into_iter().filter_map(|(what, log)| Some((what, log.write_failure()?)));
         let mut lines: Vec<String> =
             refused.map(|(what, why)| format!("writes are refused: {what}: {why}")).collect();
-        let unfinished = (self.unfinished)();
-        let more = unfinished.len().saturating_sub(LINES_MAX);
-        lines.extend(unfinished.into_iter().take(LINES_MAX));
+        let pending_problems = (self.pending_problems)();
+        let more = pending_problems.len().saturating_sub(LINES_MAX);
+        lines.extend(pending_problems.into_iter().take(LINES_MAX));
         if more > 0 {
             lines.push(format!("and {more} more regions and tables"));
         }

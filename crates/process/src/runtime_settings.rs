@@ -35,7 +35,7 @@ use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::config::RegionServerConfig;
 use parking_lot::Mutex;
 
-use crate::{ConfigurationSource, Settings, bad};
+use crate::{ConfigurationSource, Settings, io_error};
 
 /// The levels of the log, which belongs to the process.
 const LOG_LEVELS: &str = "evenkeel.log.levels";
@@ -67,7 +67,7 @@ pub struct Update {
     /// Keys whose new values are in force.
     pub changed: Vec<String>,
     /// Keys with new values that do not apply before the next start.
-    pub kept: Vec<String>,
+    pub pending: Vec<String>,
 }
 
 /// Returns the keys that can be changed.
@@ -122,24 +122,24 @@ impl RuntimeSettings {
             current.set(key.clone(), value_of(&next, key).unwrap_or_default());
         }
         drop(current);
-        tell(&update);
+        log_update(&update);
         Ok(update)
     }
 
     fn apply(&self, next: &Configuration, update: &Update) -> Result<()> {
         let settings = Settings::from(next)?;
-        let stores = StoreConfig::from_configuration(next).map_err(bad)?;
-        let background = BackgroundConfig::from(next).map_err(bad)?;
+        let stores = StoreConfig::from_configuration(next).map_err(io_error)?;
+        let background = BackgroundConfig::from(next).map_err(io_error)?;
         if update.changed.iter().any(|key| key == LOG_LEVELS) {
-            let levels = next.get_trimmed(LOG_LEVELS).map_err(bad)?.unwrap_or_default();
+            let levels = next.get_trimmed(LOG_LEVELS).map_err(io_error)?.unwrap_or_default();
             self.log_levels
                 .set_levels(&levels)
                 .map_err(|error| HBaseError::io(format!("{LOG_LEVELS}: {error}")))?;
         }
         let Some(server) = self.server.get().and_then(Weak::upgrade) else { return Ok(()) };
         self.regions.set(&settings.region, stores);
-        server.background().change_config(&background);
-        server.change_config(&settings.regionserver);
+        server.background().update_config(&background);
+        server.update_config(&settings.regionserver);
         let metrics = server.rpc_metrics();
         metrics.ledger.set_slow(settings.ledger.slow);
         metrics.slow_log.set_limits(settings.slow_log.time_ms, settings.slow_log.bytes);
@@ -153,9 +153,9 @@ fn compare(current: &Configuration, next: &Configuration) -> Update {
     let keys: BTreeSet<&str> = keys.map(|(key, ..)| key).collect();
     let differs = |key: &&str| value_of(current, key) != value_of(next, key);
     let changeable: BTreeSet<&str> = changeable_keys().collect();
-    let (changed, kept) = keys.into_iter().filter(differs).partition(|key| changeable.contains(key));
+    let (changed, pending) = keys.into_iter().filter(differs).partition(|key| changeable.contains(key));
     let owned = |keys: Vec<&str>| keys.into_iter().map(str::to_owned).collect();
-    Update { changed: owned(changed), kept: owned(kept) }
+    Update { changed: owned(changed), pending: owned(pending) }
 }
 
 /// Returns the value of a key; `None` if it has none, or one that refers to itself.
@@ -164,12 +164,12 @@ fn value_of(conf: &Configuration, key: &str) -> Option<String> {
 }
 
 /// Logs the keys without their values, which may be secrets.
-fn tell(update: &Update) {
-    let Update { changed, kept } = update;
+fn log_update(update: &Update) {
+    let Update { changed, pending } = update;
     tracing::info!(keys = changed.join(" "), "settings reloaded: {} have changed", changed.len());
-    if !kept.is_empty() {
+    if !pending.is_empty() {
         tracing::warn!(
-            keys = kept.join(" "),
+            keys = pending.join(" "),
             "settings that cannot be changed while the server runs: the next start takes them"
         );
     }
@@ -214,13 +214,13 @@ mod tests {
         let settings = RuntimeSettings::new(&conf(&[(flush, "2m")]), source, levels.clone(), &region);
         let update = settings.update().expect("usable");
         assert_eq!(
-            (update.changed, update.kept),
+            (update.changed, update.pending),
             (vec![LOG_LEVELS.into(), flush.into()], vec![handlers.into()])
         );
         assert_eq!(levels.level_of(""), "debug");
         let again = settings.update().expect("usable");
         assert_eq!(
-            (again.changed, again.kept),
+            (again.changed, again.pending),
             (vec![], vec![handlers.to_owned()]),
             "named until the next start"
         );
@@ -231,7 +231,7 @@ mod tests {
         *next.lock() = conf(&[]);
         let update = settings.update().expect("usable");
         assert_eq!(update.changed, [LOG_LEVELS, flush], "back to the defaults");
-        assert_eq!((update.kept, levels.level_of("")), (vec![], "info".to_owned()));
+        assert_eq!((update.pending, levels.level_of("")), (vec![], "info".to_owned()));
     }
 
     #[test]

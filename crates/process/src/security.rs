@@ -18,7 +18,7 @@ use std::net::IpAddr;
 
 use evenkeel_common::{Configuration, HBaseError, Result};
 
-use crate::bad;
+use crate::io_error;
 
 /// Settings that may require security: the key, the values that do not, and the missing feature.
 const REFUSED: [(&str, &[&str], &str); 18] = [
@@ -50,12 +50,12 @@ const ENCRYPTION: &str = "files and logs are not encrypted";
 ///
 /// # Errors
 /// One line that names the first such key, its value and the missing feature.
-pub fn refuse_what_is_missing(conf: &Configuration) -> Result<()> {
+pub fn reject_unsupported(conf: &Configuration) -> Result<()> {
     for (key, open, missing) in REFUSED {
         if !conf.is_set(key) {
             continue;
         }
-        let value = conf.get_trimmed(key).map_err(bad)?.unwrap_or_default();
+        let value = conf.get_trimmed(key).map_err(io_error)?.unwrap_or_default();
         if !value.is_empty() && !open.iter().any(|open| open.eq_ignore_ascii_case(&value)) {
             return Err(HBaseError::io(format!(
                 "{key}={value}: {missing}; the server does not start, as it would run without"
@@ -81,16 +81,16 @@ mod tests {
             let mut conf = Configuration::new();
             for value in open {
                 conf.set(key, *value);
-                assert_eq!(refuse_what_is_missing(&conf), Ok(()), "{key}={value}");
+                assert_eq!(reject_unsupported(&conf), Ok(()), "{key}={value}");
             }
             for value in ["kerberos", " secured"] {
                 conf.set(key, value);
-                let error = refuse_what_is_missing(&conf).expect_err(key);
+                let error = reject_unsupported(&conf).expect_err(key);
                 let starts = format!("{key}={}: ", value.trim());
                 assert!(error.message().starts_with(&starts), "{}", error.message());
             }
         }
-        assert_eq!(refuse_what_is_missing(&Configuration::new()), Ok(()));
+        assert_eq!(reject_unsupported(&Configuration::new()), Ok(()));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use evenkeel_wal::Wal;
 use crate::readiness::Readiness;
 use crate::runtime_settings::RuntimeSettings;
 use crate::wals::{Online, WalEvents, Wals};
-use crate::{Failure, Settings, StopRequest, bad, security};
+use crate::{Failure, Settings, StopRequest, io_error, security};
 
 /// The context of all steps of a start.
 pub struct Process {
@@ -53,7 +53,7 @@ impl Process {
     /// # Errors
     /// One line that names the setting, its value and what was expected.
     pub fn new(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
-        security::refuse_what_is_missing(&conf)?;
+        security::reject_unsupported(&conf)?;
         let settings = Settings::from(&conf)?;
         if let Some(exposure) = security::exposure(settings.bind_address) {
             tracing::warn!("{exposure}");
@@ -115,7 +115,7 @@ impl Storage {
     /// `IOException` from the file system; one line about an invalid setting.
     pub fn open(process: &Process, name: &ServerName, nonces: &Arc<NonceManager>) -> Result<Self> {
         let Process { fs, conf, settings, clock, .. } = process;
-        let background = BackgroundConfig::from(conf).map_err(bad)?;
+        let background = BackgroundConfig::from(conf).map_err(io_error)?;
         let background =
             Background::start(&BackgroundConfig { supervisor: process.supervisor.clone(), ..background })?;
         let online = Online::default();
@@ -131,7 +131,7 @@ impl Storage {
             cache: settings.block_cache.open()?,
             clock: Arc::clone(clock),
             chunks: settings.chunks.pool(),
-            config: StoreConfig::from_configuration(conf).map_err(bad)?,
+            config: StoreConfig::from_configuration(conf).map_err(io_error)?,
             compaction_throughput: Arc::clone(background.compaction_throughput()),
             metrics: Arc::default(),
         };
@@ -224,7 +224,7 @@ pub fn executor_config(
     supervisor: &Supervisor,
 ) -> Result<ExecutorConfig> {
     let count = |key: &str, default: u64| {
-        Ok::<_, HBaseError>(length::index(conf.get_u64_or(key, default).map_err(bad)?.max(1)))
+        Ok::<_, HBaseError>(length::index(conf.get_u64_or(key, default).map_err(io_error)?.max(1)))
     };
     let general_handlers = count("hbase.regionserver.handler.count", 30)?;
     Ok(ExecutorConfig {

@@ -16,7 +16,7 @@ use evenkeel_region::region::RegionConfig;
 use evenkeel_rpc::RpcServerConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
-use crate::bad;
+use crate::io_error;
 use crate::memory_plan::{MemoryPlan, NONCE_PART};
 use evenkeel_regionserver::RegionServerConfig;
 use evenkeel_regionserver::config::SCANNERS_MAX;
@@ -85,9 +85,9 @@ impl Settings {
     pub fn from(conf: &Configuration) -> Result<Self> {
         let memory = memory_bytes(conf)?;
         let bind_address = bind_address(conf)?;
-        let host = conf.get_trimmed("hbase.unsafe.regionserver.hostname").map_err(bad)?;
-        let mut regionserver = RegionServerConfig::from(conf, memory).map_err(bad)?;
-        let mut block_cache = CacheConfig::from_configuration(conf, memory).map_err(bad)?;
+        let host = conf.get_trimmed("hbase.unsafe.regionserver.hostname").map_err(io_error)?;
+        let mut regionserver = RegionServerConfig::from(conf, memory).map_err(io_error)?;
+        let mut block_cache = CacheConfig::from_configuration(conf, memory).map_err(io_error)?;
         let memory = MemoryPlan::new(conf, memory, &mut block_cache, &mut regionserver)?;
         if !conf.is_set(SCANNERS_MAX) {
             regionserver.scanners_max = (memory.scanners / SCANNER_BYTES).max(1) as usize;
@@ -98,22 +98,26 @@ impl Settings {
             root: root_location(conf)?.path().to_owned(),
             bind_address,
             host: host.unwrap_or_else(|| bind_address.to_string()),
-            zookeeper_port: conf.get_port_or("hbase.zookeeper.property.clientPort", 2181).map_err(bad)?,
-            master_port: conf.get_port_or("hbase.master.port", 16000).map_err(bad)?,
-            regionserver_port: conf.get_port_or("hbase.regionserver.port", 16020).map_err(bad)?,
+            zookeeper_port: conf
+                .get_port_or("hbase.zookeeper.property.clientPort", 2181)
+                .map_err(io_error)?,
+            master_port: conf.get_port_or("hbase.master.port", 16000).map_err(io_error)?,
+            regionserver_port: conf.get_port_or("hbase.regionserver.port", 16020).map_err(io_error)?,
             block_cache,
             memory,
             chunks: ChunkPoolConfig::from_configuration(conf, regionserver.global_memstore_bytes)
-                .map_err(bad)?,
-            nonce_grace_ms: conf.get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000).map_err(bad)?,
+                .map_err(io_error)?,
+            nonce_grace_ms: conf
+                .get_i64_or("hbase.server.hashNonce.gracePeriod", 1_800_000)
+                .map_err(io_error)?,
             memory_trim_period: Duration::from_millis(
-                conf.get_u64_or("evenkeel.memory.trim.period.ms", 10_000).map_err(bad)?,
+                conf.get_u64_or("evenkeel.memory.trim.period.ms", 10_000).map_err(io_error)?,
             ),
             lock_wait: Duration::from_millis(
-                conf.get_u64_or("evenkeel.rootdir.lock.wait.ms", 5_000).map_err(bad)?,
+                conf.get_u64_or("evenkeel.rootdir.lock.wait.ms", 5_000).map_err(io_error)?,
             ),
             shutdown_timeout: shutdown_timeout(conf)?,
-            nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(bad)?,
+            nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(io_error)?,
             ledger: ledger_config(conf)?,
             slow_log: slow_log_config(conf)?,
             region: region_config(conf)?,
@@ -132,10 +136,10 @@ impl Settings {
 /// Returns `hbase.regionserver.ipc.address`. The default is loopback; HBase's is all addresses.
 fn bind_address(conf: &Configuration) -> Result<IpAddr> {
     const KEY: &str = "hbase.regionserver.ipc.address";
-    let set = if conf.is_set(KEY) { conf.get_trimmed(KEY).map_err(bad)? } else { None };
+    let set = if conf.is_set(KEY) { conf.get_trimmed(KEY).map_err(io_error)? } else { None };
     match set.as_deref() {
         None | Some("localhost") => Ok(IpAddr::from([127, 0, 0, 1])),
-        Some(address) => address.parse().map_err(|_| bad(conf.unusable(KEY, "an IP address"))),
+        Some(address) => address.parse().map_err(|_| io_error(conf.unusable(KEY, "an IP address"))),
     }
 }
 
@@ -148,9 +152,9 @@ pub fn root_location(conf: &Configuration) -> Result<Location> {
     if !conf.is_set(KEY) {
         return Ok(Location::Local(PathBuf::from(ROOT_DEFAULT)));
     }
-    let text = conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(bad)?;
+    let text = conf.get_str_or(KEY, ROOT_DEFAULT.into()).map_err(io_error)?;
     let location = Location::of_setting(conf, &text);
-    location.map_err(|_| bad(conf.unusable(KEY, "a local directory, or a file: or hdfs: URI")))
+    location.map_err(|_| io_error(conf.unusable(KEY, "a local directory, or a file: or hdfs: URI")))
 }
 
 /// Where `hbase.wal.dir` is; `None` if logs are below the root directory.
@@ -159,17 +163,17 @@ pub fn root_location(conf: &Configuration) -> Result<Location> {
 /// One line about a value that names no file system, or a directory below the root.
 pub fn wal_location(conf: &Configuration) -> Result<Option<Location>> {
     const KEY: &str = "hbase.wal.dir";
-    let Some(text) = conf.get_trimmed(KEY).map_err(bad)?.filter(|text| !text.is_empty()) else {
+    let Some(text) = conf.get_trimmed(KEY).map_err(io_error)?.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
     let usable = "a directory that is not below hbase.rootdir, local or by a file: or hdfs: URI";
-    let location = Location::of_setting(conf, &text).map_err(|_| bad(conf.unusable(KEY, usable)))?;
+    let location = Location::of_setting(conf, &text).map_err(|_| io_error(conf.unusable(KEY, usable)))?;
     let root = root_location(conf)?;
     if location.is_beside(&root) && location.path() == root.path() {
         return Ok(None);
     }
     if location.is_beside(&root) && location.path().starts_with(root.path()) {
-        return Err(bad(conf.unusable(KEY, usable)));
+        return Err(io_error(conf.unusable(KEY, usable)));
     }
     Ok(Some(location))
 }
@@ -179,8 +183,8 @@ pub fn wal_location(conf: &Configuration) -> Result<Option<Location>> {
 fn memory_bytes(conf: &Configuration) -> Result<u64> {
     const KEY: &str = "evenkeel.memory.size";
     let half = machine_memory_bytes().map_or(MEMORY_BYTES_DEFAULT, |bytes| bytes / 2);
-    let bytes = conf.get_size_or(KEY, half as i64).map_err(bad)?;
-    if bytes < 64 << 20 { Err(bad(conf.unusable(KEY, "at least 64m"))) } else { Ok(bytes as u64) }
+    let bytes = conf.get_size_or(KEY, half as i64).map_err(io_error)?;
+    if bytes < 64 << 20 { Err(io_error(conf.unusable(KEY, "at least 64m"))) } else { Ok(bytes as u64) }
 }
 
 /// Returns `evenkeel.hstore.write.behind.size`: store files are written back to the disk in pieces
@@ -190,8 +194,8 @@ fn memory_bytes(conf: &Configuration) -> Result<u64> {
 /// One line that names the key, its value and what was expected.
 pub fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
     const KEY: &str = "evenkeel.hstore.write.behind.size";
-    let bytes = conf.get_size_or(KEY, WRITE_BEHIND_BYTES as i64).map_err(bad)?;
-    u64::try_from(bytes).map_err(|_| bad(conf.unusable(KEY, "0 or more")))
+    let bytes = conf.get_size_or(KEY, WRITE_BEHIND_BYTES as i64).map_err(io_error)?;
+    u64::try_from(bytes).map_err(|_| io_error(conf.unusable(KEY, "0 or more")))
 }
 
 /// Returns `evenkeel.shutdown.timeout.ms`. The default is a minute: longer than flushes take on a
@@ -199,30 +203,30 @@ pub fn write_behind_bytes(conf: &Configuration) -> Result<u64> {
 /// report what did not finish.
 fn shutdown_timeout(conf: &Configuration) -> Result<Duration> {
     const KEY: &str = "evenkeel.shutdown.timeout.ms";
-    let ms = conf.get_u64_or(KEY, 60_000).map_err(bad)?;
-    if ms == 0 { Err(bad(conf.unusable(KEY, "more than 0"))) } else { Ok(Duration::from_millis(ms)) }
+    let ms = conf.get_u64_or(KEY, 60_000).map_err(io_error)?;
+    if ms == 0 { Err(io_error(conf.unusable(KEY, "more than 0"))) } else { Ok(Duration::from_millis(ms)) }
 }
 
 fn ledger_config(conf: &Configuration) -> Result<LedgerConfig> {
     const SLOW: &str = "evenkeel.slow.request.ms";
     let default = LedgerConfig::default();
     let slow_ms = u64::try_from(default.slow.as_millis()).unwrap_or(u64::MAX);
-    let slow = Duration::from_millis(conf.get_u64_or(SLOW, slow_ms).map_err(bad)?);
+    let slow = Duration::from_millis(conf.get_u64_or(SLOW, slow_ms).map_err(io_error)?);
     Ok(LedgerConfig { slow, kept: slow_requests_kept(conf)? })
 }
 
 fn slow_requests_kept(conf: &Configuration) -> Result<usize> {
     const KEY: &str = "hbase.regionserver.slowlog.ringbuffer.size";
     let default = LedgerConfig::default().kept as u64;
-    Ok(length::index(conf.get_u64_or(KEY, default).map_err(bad)?.clamp(1, LEDGER_KEPT_MAX)))
+    Ok(length::index(conf.get_u64_or(KEY, default).map_err(io_error)?.clamp(1, LEDGER_KEPT_MAX)))
 }
 
 fn slow_log_config(conf: &Configuration) -> Result<SlowLogConfig> {
     // As in HBase, the limit of scans defaults to that of other calls, and a negative limit means
     // none.
     let limit = |key: &str, key_of_scans: &str, default: i64| -> Result<WarnLimit> {
-        let calls = conf.get_i64_or(key, default).map_err(bad)?;
-        let scans = conf.get_i64_or(key_of_scans, calls).map_err(bad)?;
+        let calls = conf.get_i64_or(key, default).map_err(io_error)?;
+        let scans = conf.get_i64_or(key_of_scans, calls).map_err(io_error)?;
         Ok(WarnLimit { calls: u64::try_from(calls).ok(), scans: u64::try_from(scans).ok() })
     };
     const TIME: [&str; 2] = ["hbase.ipc.warn.response.time", "hbase.ipc.warn.response.time.scan"];
@@ -230,17 +234,17 @@ fn slow_log_config(conf: &Configuration) -> Result<SlowLogConfig> {
     Ok(SlowLogConfig {
         time_ms: limit(TIME[0], TIME[1], 10_000)?,
         bytes: limit(SIZE[0], SIZE[1], 100 << 20)?,
-        is_kept: conf.get_bool_or("hbase.regionserver.slowlog.buffer.enabled", false).map_err(bad)?,
+        is_kept: conf.get_bool_or("hbase.regionserver.slowlog.buffer.enabled", false).map_err(io_error)?,
         kept: slow_requests_kept(conf)?,
         waiting_for_table: calls_waiting_for_table(conf)?,
     })
 }
 
 fn calls_waiting_for_table(conf: &Configuration) -> Result<usize> {
-    if !conf.get_bool_or(ENABLED, false).map_err(bad)? {
+    if !conf.get_bool_or(ENABLED, false).map_err(io_error)? {
         return Ok(0);
     }
-    let size = conf.get_u64_or("hbase.regionserver.slowlog.systable.queue.size", 1000).map_err(bad)?;
+    let size = conf.get_u64_or("hbase.regionserver.slowlog.systable.queue.size", 1000).map_err(io_error)?;
     Ok(length::index(size.clamp(1, LEDGER_KEPT_MAX)))
 }
 
@@ -252,15 +256,15 @@ fn machine_memory_bytes() -> Option<u64> {
 
 fn region_config(conf: &Configuration) -> Result<RegionConfig> {
     let lock_ms =
-        conf.get_time_or("hbase.rowlock.wait.duration", TimeUnit::Milliseconds, 30_000).map_err(bad)?;
+        conf.get_time_or("hbase.rowlock.wait.duration", TimeUnit::Milliseconds, 30_000).map_err(io_error)?;
     let positive = |key: &str, value: i64| {
-        if value > 0 { Ok(value as u64) } else { Err(bad(conf.unusable(key, "more than 0"))) }
+        if value > 0 { Ok(value as u64) } else { Err(io_error(conf.unusable(key, "more than 0"))) }
     };
-    let cell_bytes_max = conf.get_size_or("hbase.server.keyvalue.maxsize", 10 << 20).map_err(bad)?;
+    let cell_bytes_max = conf.get_size_or("hbase.server.keyvalue.maxsize", 10 << 20).map_err(io_error)?;
     let (flush, times) = ("hbase.hregion.memstore.flush.size", "hbase.hregion.memstore.block.multiplier");
     Ok(RegionConfig {
-        flush_bytes: positive(flush, conf.get_size_or(flush, 128 << 20).map_err(bad)?)?,
-        block_multiplier: positive(times, conf.get_i64_or(times, 4).map_err(bad)?)?,
+        flush_bytes: positive(flush, conf.get_size_or(flush, 128 << 20).map_err(io_error)?)?,
+        block_multiplier: positive(times, conf.get_i64_or(times, 4).map_err(io_error)?)?,
         row_lock_wait: Duration::from_millis(lock_ms.max(0) as u64),
         cell_bytes_max: length::index(cell_bytes_max.max(0).unsigned_abs()),
         changed: Arc::default(),
@@ -274,10 +278,10 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
 pub fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result<()> {
     const TIMEOUT_MIN: &str = "hbase.ipc.min.client.request.timeout";
     let default_ms = length::whole_ms(config.client_timeout_min) as i64;
-    let ms = conf.get_time_or(TIMEOUT_MIN, TimeUnit::Milliseconds, default_ms).map_err(bad)?;
+    let ms = conf.get_time_or(TIMEOUT_MIN, TimeUnit::Milliseconds, default_ms).map_err(io_error)?;
     config.client_timeout_min = Duration::from_millis(ms.max(0) as u64);
-    config.tcp_no_delay = conf.get_bool_or("hbase.ipc.server.tcpnodelay", true).map_err(bad)?;
-    config.tcp_keep_alive = conf.get_bool_or("hbase.ipc.server.tcpkeepalive", true).map_err(bad)?;
+    config.tcp_no_delay = conf.get_bool_or("hbase.ipc.server.tcpnodelay", true).map_err(io_error)?;
+    config.tcp_keep_alive = conf.get_bool_or("hbase.ipc.server.tcpkeepalive", true).map_err(io_error)?;
     Ok(())
 }
 
@@ -287,13 +291,13 @@ pub fn set_sockets(conf: &Configuration, config: &mut RpcServerConfig) -> Result
 /// One line that names the key, its value and what was expected.
 pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig> {
     let default = WalConfig::default();
-    let block = 2 * conf.get_size_or("dfs.blocksize", 128 << 20).map_err(bad)?;
-    let block = conf.get_size_or("hbase.regionserver.hlog.blocksize", block).map_err(bad)?;
-    let times = conf.get_f64_or("hbase.regionserver.logroll.multiplier", 0.5).map_err(bad)?;
+    let block = 2 * conf.get_size_or("dfs.blocksize", 128 << 20).map_err(io_error)?;
+    let block = conf.get_size_or("hbase.regionserver.hlog.blocksize", block).map_err(io_error)?;
+    let times = conf.get_f64_or("hbase.regionserver.logroll.multiplier", 0.5).map_err(io_error)?;
     let period = conf.get_time_or("hbase.regionserver.logroll.period", TimeUnit::Milliseconds, 3_600_000);
     let time = |key: &str, default: Duration| {
         let default = length::whole_ms(default) as i64;
-        conf.get_time_or(key, TimeUnit::Milliseconds, default).map(|ms| ms.max(0) as u64).map_err(bad)
+        conf.get_time_or(key, TimeUnit::Milliseconds, default).map(|ms| ms.max(0) as u64).map_err(io_error)
     };
     let slow_sync = time("hbase.regionserver.hlog.slowsync.ms", default.slow_sync)?;
     let slow_sync = time("hbase.regionserver.wal.slowsync.ms", Duration::from_millis(slow_sync))?;
@@ -302,7 +306,7 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
     let interval = Duration::from_millis(default.slow_sync_roll_interval_ms as u64);
     let threshold = u64::from(default.slow_sync_roll_threshold);
     let threshold =
-        conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(bad)?;
+        conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(io_error)?;
     let roll_bytes = length::whole((block as f64 * times).max(1.0));
     // As in HBase's AbstractFSWAL: WALs may hold the edits in memory, and as many edits that were
     // flushed between them.
@@ -318,9 +322,11 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
         slow_sync_roll_interval_ms: time("hbase.regionserver.wal.slowsync.roll.interval.ms", interval)?
             as i64,
         roll_bytes,
-        roll_period_ms: period.map_err(bad)?,
-        hsync: conf.get_bool_or("hbase.wal.hsync", false).map_err(bad)?,
-        logs_max: length::index(conf.get_u64_or("hbase.regionserver.maxlogs", logs_max).map_err(bad)?.max(1)),
+        roll_period_ms: period.map_err(io_error)?,
+        hsync: conf.get_bool_or("hbase.wal.hsync", false).map_err(io_error)?,
+        logs_max: length::index(
+            conf.get_u64_or("hbase.regionserver.maxlogs", logs_max).map_err(io_error)?.max(1),
+        ),
         compression: wal_compression(conf)?,
         ..default
     })
@@ -329,7 +335,7 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
 /// Returns the compression of WAL entries. Encryption is rejected: a server that is configured to
 /// encrypt must not write plain text.
 fn wal_compression(conf: &Configuration) -> Result<Option<WalCompression>> {
-    let on = |key: &str, default| conf.get_bool_or(key, default).map_err(bad);
+    let on = |key: &str, default| conf.get_bool_or(key, default).map_err(io_error);
     if on(WAL_ENCRYPTION, false)? {
         return Err(HBaseError::io(format!("{WAL_ENCRYPTION}: encrypted WALs are not supported")));
     }
@@ -337,13 +343,13 @@ fn wal_compression(conf: &Configuration) -> Result<Option<WalCompression>> {
         return Ok(None);
     }
     let values = if on("hbase.regionserver.wal.value.enablecompression", false)? {
-        let name = conf.get_trimmed(WAL_VALUE_CODEC).map_err(bad)?.unwrap_or_else(|| "GZ".into());
+        let name = conf.get_trimmed(WAL_VALUE_CODEC).map_err(io_error)?.unwrap_or_else(|| "GZ".into());
         let known = Compression::from_name(&name);
         Some(known.ok_or_else(|| HBaseError::io(format!("{WAL_VALUE_CODEC}: no codec {name}")))?)
     } else {
         None
     };
-    let zstd_codec = conf.get_trimmed("hbase.io.compress.zstd.codec").map_err(bad)?;
+    let zstd_codec = conf.get_trimmed("hbase.io.compress.zstd.codec").map_err(io_error)?;
     Ok(Some(WalCompression {
         tags: on("hbase.regionserver.wal.tags.enablecompression", true)?,
         values,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit};
 use evenkeel_fs::{FileSystem, HdfsClient, HdfsFileSystem, HdfsSettings, LocalFileSystem, Location};
 
-use crate::{bad, settings};
+use crate::{io_error, settings};
 
 /// The least block of a file that a NameNode takes (`dfs.namenode.fs-limits.min-block-size`).
 const BLOCK_BYTES_MIN: u64 = 1 << 20;
@@ -47,7 +47,7 @@ pub fn file_system(conf: &Configuration, location: &Location) -> Result<Arc<dyn 
 fn of_servers(conf: &Configuration, of_hdfs: HdfsSettings) -> Result<HdfsSettings> {
     let ms = |key: &str, default: Duration| {
         let default = evenkeel_common::length::whole_ms(default) as i64;
-        let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default).map_err(bad)?;
+        let ms = conf.get_time_or(key, TimeUnit::Milliseconds, default).map_err(io_error)?;
         Ok::<_, HBaseError>(Duration::from_millis(ms.max(1).unsigned_abs()))
     };
     Ok(HdfsSettings {
@@ -61,14 +61,14 @@ fn of_servers(conf: &Configuration, of_hdfs: HdfsSettings) -> Result<HdfsSetting
 
 fn log_replication(conf: &Configuration, default: u16) -> Result<u16> {
     const KEY: &str = "hbase.regionserver.hlog.replication";
-    let replicas = conf.get_u64_or(KEY, default.into()).map_err(bad)?;
+    let replicas = conf.get_u64_or(KEY, default.into()).map_err(io_error)?;
     let replicas = u16::try_from(replicas).ok().filter(|&replicas| replicas > 0);
-    replicas.ok_or_else(|| bad(conf.unusable(KEY, "1 to 65535")))
+    replicas.ok_or_else(|| io_error(conf.unusable(KEY, "1 to 65535")))
 }
 
 fn log_block_bytes(conf: &Configuration, default: u64) -> Result<u64> {
     let default = i64::try_from(default).unwrap_or(i64::MAX);
-    let bytes = conf.get_size_or("hbase.regionserver.hlog.blocksize", default).map_err(bad)?;
+    let bytes = conf.get_size_or("hbase.regionserver.hlog.blocksize", default).map_err(io_error)?;
     Ok(bytes.unsigned_abs().max(BLOCK_BYTES_MIN).next_multiple_of(CHUNK_BYTES))
 }
 

@@ -1,47 +1,47 @@
-//! Decoding within an [`Allowance`]: the memory of a message is counted while it is decoded.
+//! Decoding within a [`DecodeBudget`]: the memory of a message is counted while it is decoded.
 //!
 //! An empty inner message is 2 bytes on the wire and a struct of some hundred bytes in a `Vec`, so
 //! a frame of 8 MiB can grow to more than a GiB. The size of a message in memory is not known
 //! beforehand, but no part of it is created without reading a key. So decoding reads through a
-//! [`Buf`] that takes [`READ_BYTES`] of the allowance for each step it is advanced by, and ends
-//! when the allowance is exhausted. Payloads of `bytes` fields cost nothing, because they share the
+//! [`Buf`] that takes [`READ_BYTES`] of the budget for each step it is advanced by, and ends
+//! when the budget is exhausted. Payloads of `bytes` fields cost nothing, because they share the
 //! frame.
 //!
 //! The estimate is rough. An element takes at least two reads, a key and a length or a value, and
-//! so 256 bytes of allowance; the elements of HBase's lists have 24 to 350 bytes, and the `Vec`
-//! that grows by them up to twice that. So the allowance taken is at least a third of the actual
+//! so 256 bytes of budget; the elements of HBase's lists have 24 to 350 bytes, and the `Vec`
+//! that grows by them up to twice that. So the budget taken is at least a third of the actual
 //! memory, and a multiple of it for fields of small numbers. `tests/bounded.rs` checks every list
 //! that clients send.
 
 use bytes::{Buf, Bytes};
 use prost::{DecodeError, Message};
 
-/// The allowance that each read of a message takes.
+/// The budget that each read of a message takes.
 const READ_BYTES: u64 = 128;
 
 /// Memory that decoding may use. It has an initial amount and can request more.
-pub struct Allowance<'a> {
+pub struct DecodeBudget<'a> {
     left: u64,
     more: &'a mut dyn FnMut() -> Option<u64>,
     is_exceeded: bool,
 }
 
-impl<'a> Allowance<'a> {
-    /// An allowance of `bytes`. When it is exhausted, `more` is called for further bytes; `None`
+impl<'a> DecodeBudget<'a> {
+    /// A budget of `bytes`. When it is exhausted, `more` is called for further bytes; `None`
     /// means that there are none.
     pub fn new(bytes: u64, more: &'a mut dyn FnMut() -> Option<u64>) -> Self {
-        Allowance { left: bytes, more, is_exceeded: false }
+        DecodeBudget { left: bytes, more, is_exceeded: false }
     }
 
     /// Takes bytes. Returns false if there are not enough, and always from then on.
     #[inline]
-    pub fn take(&mut self, bytes: u64) -> bool {
+    pub fn acquire(&mut self, bytes: u64) -> bool {
         match self.left.checked_sub(bytes) {
             Some(left) => {
                 self.left = left;
                 true
             }
-            None => self.take_more(bytes),
+            None => self.acquire_more(bytes),
         }
     }
 
@@ -56,7 +56,7 @@ impl<'a> Allowance<'a> {
     }
 
     #[cold]
-    fn take_more(&mut self, bytes: u64) -> bool {
+    fn acquire_more(&mut self, bytes: u64) -> bool {
         while !self.is_exceeded && self.left < bytes {
             match (self.more)() {
                 Some(more) if more > 0 => self.left = self.left.saturating_add(more),
@@ -76,7 +76,7 @@ impl<'a> Allowance<'a> {
 pub enum BoundedError {
     /// The message is malformed, with the reason.
     Malformed(String),
-    /// The message would exceed the allowance.
+    /// The message would exceed the budget.
     TooLarge,
 }
 
@@ -86,13 +86,13 @@ impl From<DecodeError> for BoundedError {
     }
 }
 
-/// Decodes a message within an allowance. Its `bytes` fields share `bytes`.
+/// Decodes a message within a budget. Its `bytes` fields share `bytes`.
 ///
 /// # Errors
 /// [`BoundedError::Malformed`], [`BoundedError::TooLarge`].
-pub fn decode<M: Message + Default>(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<M, BoundedError> {
+pub fn decode<M: Message + Default>(bytes: Bytes, budget: &mut DecodeBudget<'_>) -> Result<M, BoundedError> {
     let mut message = M::default();
-    merge(&mut message, bytes, allowance)?;
+    merge(&mut message, bytes, budget)?;
     Ok(message)
 }
 
@@ -104,19 +104,19 @@ pub fn decode<M: Message + Default>(bytes: Bytes, allowance: &mut Allowance<'_>)
 pub fn merge<M: Message>(
     into: &mut M,
     bytes: Bytes,
-    allowance: &mut Allowance<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), BoundedError> {
-    let merged = into.merge(BoundedBuf { bytes, allowance });
-    match allowance.is_exceeded() {
+    let merged = into.merge(BoundedBuf { bytes, budget });
+    match budget.is_exceeded() {
         true => Err(BoundedError::TooLarge),
         false => Ok(merged?),
     }
 }
 
-/// A buffer that ends when the allowance is exhausted.
+/// A buffer that ends when the budget is exhausted.
 struct BoundedBuf<'a, 'b> {
     bytes: Bytes,
-    allowance: &'a mut Allowance<'b>,
+    budget: &'a mut DecodeBudget<'b>,
 }
 
 impl Buf for BoundedBuf<'_, '_> {
@@ -133,7 +133,7 @@ impl Buf for BoundedBuf<'_, '_> {
     #[inline]
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        if !self.allowance.take(READ_BYTES) {
+        if !self.budget.acquire(READ_BYTES) {
             self.bytes.clear();
         }
     }
@@ -148,14 +148,14 @@ mod tests {
     use super::*;
     use crate::pb;
 
-    /// The allowance that decoding took, or its error, with an allowance of `max` in steps of 1000.
+    /// The budget that decoding took, or its error, with a budget of `max` in steps of 1000.
     fn decoded(bytes: &[u8], max: u64) -> Result<(pb::MutationProto, u64), BoundedError> {
         let mut taken = 0;
         let mut more = || {
             taken += 1000;
             (taken <= max).then_some(1000)
         };
-        let message = decode(Bytes::copy_from_slice(bytes), &mut Allowance::new(0, &mut more))?;
+        let message = decode(Bytes::copy_from_slice(bytes), &mut DecodeBudget::new(0, &mut more))?;
         Ok((message, taken))
     }
 

@@ -25,7 +25,7 @@
 //!   frame lives as long as any of them; decoded from a `&[u8]` each is a copy.
 //! - Decoding is bounded: prost stops at 100 nested messages and never allocates by a length that
 //!   it has not checked against the available bytes. But an empty inner message of 2 bytes becomes
-//!   a struct of some hundred: messages of clients are decoded within an [`Allowance`].
+//!   a struct of some hundred: messages of clients are decoded within a [`DecodeBudget`].
 //! - Maps (such as `ServerLoad.regionCachedInfo`) are `HashMap`s, whose entries are written in no
 //!   fixed order.
 //! - Deprecation markers are omitted: the fields are still on the wire.
@@ -37,7 +37,7 @@
 mod bounded;
 mod magic;
 
-pub use bounded::{Allowance, BoundedError, decode, merge};
+pub use bounded::{BoundedError, DecodeBudget, decode, merge};
 pub use magic::{MagicError, PB_MAGIC, from_magic, from_magic_or_plain, with_magic};
 
 /// `google.protobuf.Any`: a message with the name of its type, the format of the stored state of

@@ -1,4 +1,4 @@
-//! The memory of messages while they are decoded: at most three times the allowance taken,
+//! The memory of messages while they are decoded: at most three times the budget taken,
 //! whichever of their fields is repeated.
 
 #![allow(missing_docs, unsafe_code)]
@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use evenkeel_protocol::{Allowance, decode, pb};
+use evenkeel_protocol::{DecodeBudget, decode, pb};
 use prost::Message;
 
 /// Counts the bytes allocated now, and their maximum.
@@ -56,14 +56,14 @@ fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The peak memory of decoding, and the allowance it takes.
-fn peak_and_taken<M: Message + Default>(bytes: &Bytes, allowance: u64) -> (usize, u64) {
+/// The peak memory of decoding, and the budget it takes.
+fn peak_and_taken<M: Message + Default>(bytes: &Bytes, budget: u64) -> (usize, u64) {
     let mut none = || None;
-    let mut allowance_left = Allowance::new(allowance, &mut none);
+    let mut allowance_left = DecodeBudget::new(budget, &mut none);
     let before = NOW.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     drop(decode::<M>(bytes.clone(), &mut allowance_left));
-    (PEAK.load(Ordering::Relaxed) - before, allowance - allowance_left.left())
+    (PEAK.load(Ordering::Relaxed) - before, budget - allowance_left.left())
 }
 
 /// Every length-delimited field of messages down to the third level, repeated many times and empty.

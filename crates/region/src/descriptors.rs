@@ -11,7 +11,7 @@
 //! <table dir>/.tabledesc/.pending.<encoded region>   the same; valid after hbase:meta has it
 //! ```
 //! Restoring a snapshot changes descriptor and regions atomically: the write to hbase:meta commits,
-//! and [`settle`] makes the descriptor follow. HBase ignores files with that name.
+//! and [`commit_pending`] makes the descriptor follow. HBase ignores files with that name.
 
 use std::path::{Path, PathBuf};
 

@@ -32,7 +32,7 @@
 //! | `bulk_load` | files of other programs: checked, copied, served |
 //!
 //! Locks: `changes` serialises updates of the state and is never held during I/O. `compacting`,
-//! `flushed`, `leftovers` and `replaced` are leaf locks.
+//! `flushed`, `undeleted_outputs` and `replaced` are leaf locks.
 
 #![forbid(unsafe_code)]
 

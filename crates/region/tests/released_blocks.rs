@@ -149,7 +149,7 @@ fn a_wait_for_the_memory_of_a_large_block_is_a_cause() {
     heap_blocks::set_limit(u64::MAX);
     get_without_wait().expect("there is memory");
     heap_blocks::set_limit(1);
-    let others = heap_blocks::wait_for_room(1).expect("the first is admitted");
+    let others = heap_blocks::reserve(1).expect("the first is admitted");
     let holder = std::thread::spawn(move || {
         std::thread::sleep(WAIT);
         drop(others);

@@ -72,13 +72,13 @@ use evenkeel_region::store::{BackgroundPriority, CompactionThroughputController,
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::notifier::Notifier;
-use crate::limits::memstore::MemStoreGauge;
+use crate::limits::memstore::MemStoreAccounting;
 use crate::limits::write_throttle::WriteThrottle;
 
 /// The maximum length of a queue.
 const QUEUE_JOBS_MAX: usize = 100_000;
 /// The maximum number of jobs of a queue that [`Background::waiting`] returns.
-pub const SHOWN_MAX: usize = 200;
+pub const WAITING_LISTED_MAX: usize = 200;
 
 /// From this compaction pressure on, compactions are urgent: by default at seven files in a store,
 /// where three files make a compaction due and sixteen block flushes.
@@ -132,7 +132,7 @@ impl Default for BackgroundConfig {
 }
 
 impl BackgroundConfig {
-    /// The keys whose values [`Background::change_config`] applies.
+    /// The keys whose values [`Background::update_config`] applies.
     pub const CHANGEABLE_KEYS: [&str; 3] =
         [FLUSH_TRIES, "hbase.server.pause", "hbase.regionserver.thread.compaction.throttle"];
 
@@ -262,7 +262,7 @@ impl<T> Queue<T> {
 
     /// Returns the first waiting jobs, mapped by `read`.
     fn waiting<R>(&self, read: impl Fn(&T) -> R) -> Vec<R> {
-        self.state.lock().waiting.iter().take(SHOWN_MAX).map(|(_, job)| read(job)).collect()
+        self.state.lock().waiting.iter().take(WAITING_LISTED_MAX).map(|(_, job)| read(job)).collect()
     }
 }
 
@@ -274,7 +274,7 @@ struct Shared {
     /// Notified when a flush has freed memory.
     notifier: Arc<Notifier>,
     /// The unflushed bytes of the server, if there is one.
-    memory: OnceLock<Arc<MemStoreGauge>>,
+    memory: OnceLock<Arc<MemStoreAccounting>>,
     /// True if writers to some region are held because of its unflushed bytes.
     region_is_throttled: AtomicBool,
     /// True if files of some region pile up.
@@ -405,7 +405,7 @@ impl Background {
         }
         let chunks = chunks.clone();
         let keep = move || {
-            yield_to_others("chunk preparation", REDUCED_NICE);
+            lower_thread_priority("chunk preparation", REDUCED_NICE);
             chunks.keep_ready();
         };
         self.threads.lock().push(spawn_restarted("chunks", keep)?);
@@ -418,7 +418,7 @@ impl Background {
     }
 
     /// Sets the gauge that shows whether memory is short. Only the first call has an effect.
-    pub fn watch(&self, memory: &Arc<MemStoreGauge>) {
+    pub fn watch(&self, memory: &Arc<MemStoreAccounting>) {
         let _ = self.shared.memory.set(Arc::clone(memory));
     }
 
@@ -428,7 +428,7 @@ impl Background {
     }
 
     /// Sets the highest compaction pressure of any region ([`Region::compaction_pressure`]).
-    pub fn compactions_are_wanted(&self, pressure: f64) {
+    pub fn set_compaction_pressure(&self, pressure: f64) {
         self.shared.files_pile_up.store(pressure >= URGENT_PRESSURE, Ordering::Relaxed);
     }
 
@@ -477,7 +477,7 @@ impl Background {
 
     /// Changes how flushes are retried, and which compactions are large. The numbers of threads
     /// stay the same.
-    pub fn change_config(&self, config: &BackgroundConfig) {
+    pub fn update_config(&self, config: &BackgroundConfig) {
         self.shared.flush_tries.store(config.flush_tries, Ordering::Relaxed);
         *self.shared.flush_pause.lock() = config.flush_pause;
         self.shared.large_compaction_bytes.store(config.large_compaction_bytes, Ordering::Relaxed);
@@ -551,14 +551,14 @@ impl Background {
         !self.shared.flush_retries.lock().is_empty()
     }
 
-    /// Returns the waiting flushes and compactions, the first [`SHOWN_MAX`] of each queue.
+    /// Returns the waiting flushes and compactions, the first [`WAITING_LISTED_MAX`] of each queue.
     pub fn waiting(&self) -> (Vec<Arc<Region>>, Vec<WaitingCompaction>) {
         let of_compaction = |compaction: &Compaction| (Arc::clone(&compaction.region), compaction.major);
         let queues = [&self.shared.compactions, &self.shared.large_compactions];
         let mut compactions: Vec<_> =
             queues.into_iter().flat_map(|queue| queue.waiting(of_compaction)).collect();
         compactions.extend(self.shared.deferred.lock().values().flatten().map(of_compaction));
-        compactions.truncate(SHOWN_MAX);
+        compactions.truncate(WAITING_LISTED_MAX);
         (self.shared.flushes.waiting(Arc::clone), compactions)
     }
 
@@ -717,7 +717,7 @@ impl Shared {
     }
 
     fn small_compactions(&self) {
-        yield_to_others("compactions", REDUCED_NICE);
+        lower_thread_priority("compactions", REDUCED_NICE);
         while let Some(compaction) = self.compactions.next() {
             if self.is_large(&compaction) {
                 if !self.large_compactions.push(compaction.key(), compaction.clone()) {
@@ -736,7 +736,7 @@ impl Shared {
     }
 
     fn large_compactions(&self) {
-        yield_to_others("compactions", REDUCED_NICE);
+        lower_thread_priority("compactions", REDUCED_NICE);
         while let Some(compaction) = self.large_compactions.next() {
             self.compact_or_defer(compaction);
         }
@@ -767,7 +767,7 @@ impl Shared {
     fn compact(&self, compaction: &Compaction) {
         let Compaction { region, family, major } = compaction;
         let activity = activity::begin(ActivityKind::Compaction, region.info().name_text());
-        let outcome = region.compact_in_background(family.as_deref(), *major, &UntilFilesPileUp(self));
+        let outcome = region.compact_in_background(family.as_deref(), *major, &CompactionPriority(self));
         if outcome.is_ok() {
             self.compaction_pauses.lock().remove(region.info().encoded_name());
         }
@@ -796,7 +796,7 @@ impl BackgroundPriority for Shared {
     }
 
     fn lower_priority(&self) {
-        yield_to_others("flushes", BACKGROUND_NICE);
+        lower_thread_priority("flushes", BACKGROUND_NICE);
     }
 
     fn throttle(&self, bytes: u64, is_urgent: &dyn Fn() -> bool) {
@@ -805,20 +805,20 @@ impl BackgroundPriority for Shared {
 }
 
 /// The priority of compactions: urgent when files pile up.
-struct UntilFilesPileUp<'a>(&'a Shared);
+struct CompactionPriority<'a>(&'a Shared);
 
-impl BackgroundPriority for UntilFilesPileUp<'_> {
+impl BackgroundPriority for CompactionPriority<'_> {
     fn is_urgent(&self) -> bool {
         self.0.files_pile_up.load(Ordering::Relaxed)
     }
 
     fn lower_priority(&self) {
-        yield_to_others("compactions", BACKGROUND_NICE);
+        lower_thread_priority("compactions", BACKGROUND_NICE);
     }
 }
 
 /// Lowers the priority of this thread, which runs `what`.
-fn yield_to_others(what: &str, nice: i32) {
+fn lower_thread_priority(what: &str, nice: i32) {
     if let Err(error) = priority::lower(nice) {
         tracing::warn!(%error, "cannot lower the priority of {what}");
     }

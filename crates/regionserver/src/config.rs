@@ -126,7 +126,7 @@ const CHANGEABLE_KEYS: [&str; 4] =
     [PERIODIC_FLUSH, PERIODIC_FLUSH_SPREAD, FLUSH_PER_CHANGES, CACHE_STATISTICS];
 
 impl RegionServerConfig {
-    /// The keys whose values [`RegionServer::change_config`](crate::RegionServer::change_config)
+    /// The keys whose values [`RegionServer::update_config`](crate::RegionServer::update_config)
     /// applies.
     pub fn changeable_keys() -> impl Iterator<Item = &'static str> {
         CHANGEABLE_KEYS.into_iter().chain(CompactionTuning::KEYS).chain(FlushTuning::KEYS)

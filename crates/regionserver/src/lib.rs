@@ -89,7 +89,7 @@ use evenkeel_rpc::{Executor, RpcMetrics, Service};
 
 pub use self::background::Background;
 pub use self::config::RegionServerConfig;
-use self::limits::memstore::MemStoreGauge;
+use self::limits::memstore::MemStoreAccounting;
 use self::limits::write_throttle;
 pub use self::master_connection::{ClusterView, MasterConnection};
 pub use self::online_regions::OnlineRegions;
@@ -195,7 +195,7 @@ pub struct RegionServer {
     scanners: Scanners,
     counters: RequestCounters,
     stopping: AtomicBool,
-    memory: Arc<MemStoreGauge>,
+    memory: Arc<MemStoreAccounting>,
     /// True if some region approaches a limit: writes then compute how long to hold their replies.
     throttling: AtomicBool,
     schedule: background::chore::Schedule,
@@ -207,7 +207,8 @@ impl RegionServer {
         let lease_ms = parts.config.scanner_lease_ms;
         let RegionServerConfig { global_memstore_low_bytes: low, global_memstore_bytes: limit, .. } =
             parts.config;
-        let memory = Arc::new(MemStoreGauge::new(low, limit).over(parts.chunks).with_nonces(parts.nonces));
+        let memory =
+            Arc::new(MemStoreAccounting::new(low, limit).over(parts.chunks).with_nonces(parts.nonces));
         parts.background.watch(&memory);
         let cache = Arc::clone(&parts.cache);
         parts.rpc_metrics.ledger.conditions().count_evictions(move || cache.stats().evictions);
@@ -263,9 +264,9 @@ impl RegionServer {
     /// Changes the throughput of flushes and compactions and the age limit of unflushed edits, from
     /// the next round of the chore on, and the settings by which the stores of all regions select
     /// compactions. Other limits stay the same.
-    pub fn change_config(&self, config: &RegionServerConfig) {
+    pub fn update_config(&self, config: &RegionServerConfig) {
         self.chore_config.store(Arc::new(self.config.with_changes_of(config)));
-        self.schedule.tune_soon();
+        self.schedule.retune_soon();
         self.regions.all().iter().for_each(|region| region.apply_changed_config());
         self.background.notifier().notify();
     }
@@ -344,7 +345,7 @@ impl RegionServer {
 
     /// Counts a write that begins. Called after [`RegionServer::check_memstore_limit`] and before
     /// the hold is computed.
-    fn note_written(&self, bytes: u64) {
+    fn count_written(&self, bytes: u64) {
         if self.memory.note(bytes) {
             self.background.notifier().notify();
         }
@@ -360,7 +361,7 @@ impl RegionServer {
 
     /// As [`RegionServer::result_bytes_max`], for a client that cannot request the rest of a reply:
     /// a third of the free budget.
-    fn result_bytes_max_uncut(&self) -> u64 {
+    fn result_bytes_max_single_reply(&self) -> u64 {
         (self.unsent.free() / 3).max(REPLY_BYTES_MIN)
     }
 
@@ -394,7 +395,7 @@ impl RegionServer {
 
     /// Counts a write of `bytes` that begins. Returns how long to hold its reply.
     fn begin_write(&self, region: &Region, bytes: u64) -> Duration {
-        self.note_written(bytes);
+        self.count_written(bytes);
         self.hold_for([region], bytes)
     }
 

@@ -27,7 +27,7 @@ use evenkeel_protocol::pb;
 use crate::{RegionServer, version_info};
 
 /// The setting in the reply to `RegionServerStartup` with the master's host name for this server.
-pub const SEEN_HOSTNAME: &str = "hbase.regionserver.hostname.seen.by.master";
+pub const HOSTNAME_SEEN_BY_MASTER: &str = "hbase.regionserver.hostname.seen.by.master";
 
 /// The members of the cluster, as this server last read them.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ pub struct ClusterView {
 /// See the module's documentation.
 pub trait MasterConnection: Send + Sync {
     /// `RegionServerStartup`: registers this server. The reply has settings that override those of
-    /// this server, and [`SEEN_HOSTNAME`].
+    /// this server, and [`HOSTNAME_SEEN_BY_MASTER`].
     ///
     /// # Errors
     /// `ServerNotRunningYetException` while the master starts, and network errors: the caller
@@ -126,7 +126,7 @@ pub fn register(
         server_current_time: now_ms.unsigned_abs(),
         use_this_hostname_instead: Some(name.host.clone()),
     })?;
-    let seen = response.map_entries.iter().find(|entry| entry.name == SEEN_HOSTNAME);
+    let seen = response.map_entries.iter().find(|entry| entry.name == HOSTNAME_SEEN_BY_MASTER);
     if let Some(seen) = seen.filter(|seen| seen.value != name.host) {
         let message = format!("the master knows this server as {}, not as {}", seen.value, name.host);
         return Err(HBaseError::do_not_retry(message));

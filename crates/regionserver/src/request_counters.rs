@@ -19,7 +19,7 @@ pub enum RequestKind {
     BulkLoad,
     /// A Get or Multi that would have blocked on its connection's thread and was read again on a
     /// handler thread.
-    ReadAside,
+    ReadRetriedOnHandler,
 }
 
 impl RequestKind {

@@ -9,7 +9,7 @@
 //! | [`get_batch`] | [`GetBatch`](get_batch::GetBatch): single Gets read together |
 //! | [`pending_reply`] | [`PendingReply`](pending_reply::PendingReply): the reply to a write |
 //! | [`scan`], [`scanners`] | the scan protocol; open scanners and their leases |
-//! | [`subject`] | region, row and operation of a request, for metrics and the ledger |
+//! | [`request_target`] | region, row and operation of a request, for metrics and the ledger |
 //! | [`bulk_load`] | bulk load of HFiles that clients wrote |
 
 pub mod batch;
@@ -21,6 +21,6 @@ pub mod inline;
 pub mod multi;
 pub mod mutate;
 pub mod pending_reply;
+pub mod request_target;
 pub mod scan;
 pub mod scanners;
-pub mod subject;

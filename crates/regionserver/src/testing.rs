@@ -26,7 +26,7 @@ use prost::Message;
 
 use crate::background::BackgroundConfig;
 use crate::convert;
-use crate::master_connection::{ClusterView, SEEN_HOSTNAME};
+use crate::master_connection::{ClusterView, HOSTNAME_SEEN_BY_MASTER};
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::pending_reply::PendingReply;
 use crate::{Background, MasterConnection, RegionServer, RegionServerConfig, RegionServerParts, ServerHooks};
@@ -56,14 +56,14 @@ pub struct TestMaster {
     /// Its host name for the server; empty for the server's name.
     pub seen_hostname: Mutex<String>,
     /// The calls to it in order: the name of the RPC or step, and its subject.
-    pub told: Mutex<Vec<(&'static str, String)>>,
+    pub calls: Mutex<Vec<(&'static str, String)>>,
     /// The heartbeats.
     pub reports: Mutex<Vec<pb::ServerLoad>>,
 }
 
 impl TestMaster {
     fn note(&self, what: &'static str, about: impl ToString) {
-        self.told.lock().push((what, about.to_string()));
+        self.calls.lock().push((what, about.to_string()));
     }
 }
 
@@ -74,7 +74,7 @@ impl MasterConnection for TestMaster {
     ) -> Result<pb::RegionServerStartupResponse> {
         self.note("RegionServerStartup", format!("{},{}", request.port, request.server_start_code));
         let seen = self.seen_hostname.lock().clone();
-        let entry = |value| pb::NameStringPair { name: SEEN_HOSTNAME.to_owned(), value };
+        let entry = |value| pb::NameStringPair { name: HOSTNAME_SEEN_BY_MASTER.to_owned(), value };
         let seen = Some(seen).filter(|seen| !seen.is_empty()).or(request.use_this_hostname_instead);
         Ok(pb::RegionServerStartupResponse { map_entries: seen.into_iter().map(entry).collect() })
     }
@@ -317,8 +317,8 @@ pub fn text(cell: &KeyValue) -> String {
 pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result<Answer<M>, HBaseError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     start(PendingReply::to_function(move |outcome: Result<Reply<M>>| {
-        let answer = outcome.map(|Reply { message, block, room: _ }| {
-            let cells = cells_of(Reply { message: (), block, room: None });
+        let answer = outcome.map(|Reply { message, block, charge: _ }| {
+            let cells = cells_of(Reply { message: (), block, charge: None });
             Answer { message, cells }
         });
         sender.send(answer).expect("the test waits");

@@ -1,7 +1,7 @@
-//! [`CoreBudget`]: a thread's access to a [`Budget`].
+//! [`ThreadBudget`]: a thread's access to a [`Budget`].
 //!
 //! A budget is one number shared by all connection threads. Each thread takes from it in chunks
-//! through its own [`CoreBudget`], so that an ordinary call touches no shared cache line. Each
+//! through its own [`ThreadBudget`], so that an ordinary call touches no shared cache line. Each
 //! thread holds at most two idle chunks; the chunk size is chosen so that all of them together are
 //! at most an eighth of the budget.
 
@@ -15,37 +15,37 @@ const CHUNK_MAX: u64 = 256 * 1024;
 
 /// One thread's access to a [`Budget`].
 #[derive(Debug)]
-pub struct CoreBudget {
+pub struct ThreadBudget {
     whole: Arc<Budget>,
     chunk: u64,
     idle: Cell<u64>,
 }
 
-impl CoreBudget {
+impl ThreadBudget {
     /// Access for one of `threads` threads.
     pub fn new(whole: Arc<Budget>, threads: usize) -> Self {
         let chunk = (whole.max() / (16 * threads.max(1) as u64)).min(CHUNK_MAX);
-        CoreBudget { whole, chunk, idle: Cell::new(0) }
+        ThreadBudget { whole, chunk, idle: Cell::new(0) }
     }
 
     /// Takes `units` if they are free.
     #[inline]
-    pub fn take(&self, units: u64) -> bool {
+    pub fn acquire(&self, units: u64) -> bool {
         let idle = self.idle.get();
         if units <= idle {
             self.idle.set(idle - units);
             return true;
         }
-        self.take_from_whole(units - idle)
+        self.acquire_from_whole(units - idle)
     }
 
     #[cold]
-    fn take_from_whole(&self, missing: u64) -> bool {
-        if self.whole.take(missing.saturating_add(self.chunk)) {
+    fn acquire_from_whole(&self, missing: u64) -> bool {
+        if self.whole.acquire(missing.saturating_add(self.chunk)) {
             self.idle.set(self.chunk);
             return true;
         }
-        let taken = self.whole.take(missing);
+        let taken = self.whole.acquire(missing);
         if taken {
             self.idle.set(0);
         }
@@ -54,19 +54,19 @@ impl CoreBudget {
 
     /// Returns `units` to the budget.
     #[inline]
-    pub fn give(&self, units: u64) {
+    pub fn release(&self, units: u64) {
         let idle = self.idle.get() + units;
         self.idle.set(idle);
         if idle > 2 * self.chunk {
-            self.whole.give(idle - self.chunk);
+            self.whole.release(idle - self.chunk);
             self.idle.set(self.chunk);
         }
     }
 }
 
-impl Drop for CoreBudget {
+impl Drop for ThreadBudget {
     fn drop(&mut self) {
-        self.whole.give(self.idle.get());
+        self.whole.release(self.idle.get());
     }
 }
 
@@ -77,17 +77,17 @@ mod tests {
     #[test]
     fn a_budget_is_never_passed_and_comes_back_whole() {
         let whole = Budget::new(1000);
-        let cores = [CoreBudget::new(whole.clone(), 2), CoreBudget::new(whole.clone(), 2)];
+        let cores = [ThreadBudget::new(whole.clone(), 2), ThreadBudget::new(whole.clone(), 2)];
         let mut taken = 0;
         for i in 0..10_000u64 {
-            if cores[i as usize % 2].take(7) {
+            if cores[i as usize % 2].acquire(7) {
                 taken += 7;
             }
             assert!(taken <= 1000 && whole.used() <= 1000);
         }
         assert!(taken > 850, "an idle chunk hid too much: {taken}");
-        assert!(!cores[0].take(100));
-        cores[0].give(taken);
+        assert!(!cores[0].acquire(100));
+        cores[0].release(taken);
         drop(cores);
         assert_eq!(whole.used(), 0);
     }
@@ -95,12 +95,12 @@ mod tests {
     #[test]
     fn small_takes_stay_on_their_thread() {
         let whole = Budget::new(1 << 30);
-        let core = CoreBudget::new(whole.clone(), 2);
-        assert!(core.take(100));
+        let core = ThreadBudget::new(whole.clone(), 2);
+        assert!(core.acquire(100));
         let used = whole.used();
         for _ in 0..1000 {
-            core.give(100);
-            assert!(core.take(100));
+            core.release(100);
+            assert!(core.acquire(100));
         }
         assert_eq!(whole.used(), used);
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use evenkeel_common::{Budget, Charge, ErrorKind, HBaseError, Result};
-use evenkeel_protocol::{Allowance, BoundedError, pb};
+use evenkeel_protocol::{BoundedError, DecodeBudget, pb};
 use prost::Message;
 
 use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor, DecompressError};
@@ -142,11 +142,11 @@ impl Call {
     /// As [`Call::decode`].
     pub fn decode_by<M>(
         &self,
-        decode: impl FnOnce(Bytes, &mut Allowance<'_>) -> Result<M, BoundedError>,
+        decode: impl FnOnce(Bytes, &mut DecodeBudget<'_>) -> Result<M, BoundedError>,
     ) -> Result<M> {
         let mut more = || self.charge_decoded().then_some(DECODED_BYTES_STEP);
-        let mut allowance = Allowance::new(DECODED_BYTES_FREE, &mut more);
-        decode(self.param.clone(), &mut allowance).map_err(|error| match error {
+        let mut budget = DecodeBudget::new(DECODED_BYTES_FREE, &mut more);
+        decode(self.param.clone(), &mut budget).map_err(|error| match error {
             BoundedError::Malformed(error) => {
                 let method = self.method;
                 HBaseError::do_not_retry(format!("the parameter of {method} cannot be read: {error}"))
@@ -158,7 +158,7 @@ impl Call {
     fn charge_decoded(&self) -> bool {
         let mut decoded = self.decoded.borrow_mut();
         let charge = decoded.get_or_insert_with(|| Charge::none(self.connection.inflight.clone()));
-        charge.take(DECODED_BYTES_STEP)
+        charge.acquire(DECODED_BYTES_STEP)
     }
 
     /// Returns the error for a request whose decoded form does not fit: retryable if it could fit
@@ -215,11 +215,11 @@ impl Call {
     /// Decompresses the cell block. Its budget is charged as long as any slice of it exists.
     fn decompressed(&self, cells: &Bytes, compressor: Compressor) -> Result<Bytes> {
         let mut charge = Charge::none(self.connection.inflight.clone());
-        let mut take = |bytes: usize| charge.take(bytes as u64);
+        let mut take = |bytes: usize| charge.acquire(bytes as u64);
         let raw = compressor.decompress_within(cells, self.connection.cell_block_bytes_max, &mut take);
         match raw {
-            Ok(raw) => Ok(Bytes::from_owner(Charged { raw, _charge: charge })),
-            Err(DecompressError::NoRoom) => {
+            Ok(raw) => Ok(Bytes::from_owner(ChargedBytes { raw, _charge: charge })),
+            Err(DecompressError::OverBudget) => {
                 let message = "a decompressed cell block passes hbase.ipc.server.max.callqueue.size";
                 Err(HBaseError::new(ErrorKind::CallQueueTooBig, message))
             }
@@ -257,12 +257,12 @@ impl Call {
 }
 
 /// Bytes with their charge to a budget.
-struct Charged {
+struct ChargedBytes {
     raw: Vec<u8>,
     _charge: Charge,
 }
 
-impl AsRef<[u8]> for Charged {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.raw
     }

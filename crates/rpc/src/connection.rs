@@ -3,13 +3,13 @@
 //! | module | contents |
 //! |---|---|
 //! | [`frame`] | the length-prefixed frames in the read buffer |
-//! | [`input`] | budgets and timeouts of incomplete requests |
+//! | [`input_budget`] | budgets and timeouts of incomplete requests |
 //! | [`handshake`] | preamble and ConnectionHeader, and all refusals at that stage |
 //! | [`batch`] | [`CallBatch`]: the calls of a turn, as the service takes them |
 //! | [`serve`] | the loop: read, run the calls of a turn, write their answers at once |
 //!
-//! [`Outgoing`] is the part that responders share: the outbox and the counts of calls in flight.
-//! [`Inbox`] receives answers from other threads.
+//! [`ConnectionShared`] is the part that responders share: the outbox and the counts of calls in
+//! flight. [`DetachedReplies`] receives answers from other threads.
 //!
 //! Bounds: the read buffer holds at most one frame plus one read. Running calls, their request
 //! bytes and unsent answers are limited per connection and per server (see
@@ -19,7 +19,7 @@
 mod batch;
 pub(crate) mod frame;
 pub(crate) mod handshake;
-pub(crate) mod input;
+pub(crate) mod input_budget;
 mod serve;
 
 use std::cell::{Cell, RefCell};
@@ -30,45 +30,45 @@ use std::time::{Duration, Instant};
 
 pub use batch::CallBatch;
 use evenkeel_common::{Budget, clock};
-pub use input::{InputBudget, Progress};
+pub use input_budget::{InputBudget, ReceiveDeadline};
 use parking_lot::Mutex;
 pub(crate) use serve::run;
 
 use crate::call::ConnectionInfo;
-use crate::gather::Gather;
+use crate::gather::GatherBuffer;
 use crate::metrics::RpcMetrics;
 use crate::report::{ConnectionReport, user_text};
 use crate::worker::Worker;
 
-/// An outbox, or an answer in the inbox, is counted against the budget only above this size. Small
-/// answers leave in the turn that made them, and touch no shared counter.
+/// An outbox, or an answer of a detached call, is counted against the budget only above this size.
+/// Small answers leave in the turn that made them, and touch no shared counter.
 const UNCOUNTED_BYTES_MAX: usize = 64 * 1024;
 
 /// Answers of detached calls on their way to the connection's thread; at most one per call in
 /// flight.
-pub(crate) struct Inbox {
-    state: Mutex<InboxState>,
+pub(crate) struct DetachedReplies {
+    state: Mutex<DetachedRepliesState>,
     unsent: Arc<Budget>,
     metrics: Arc<RpcMetrics>,
 }
 
 /// The answer of a detached call.
 pub(crate) struct Answer {
-    bytes: Gather,
+    bytes: GatherBuffer,
     /// Size of the request.
     frame_bytes: usize,
     method: &'static str,
 }
 
 #[derive(Default)]
-struct InboxState {
+struct DetachedRepliesState {
     answers: Vec<Answer>,
     waker: Option<Waker>,
 }
 
-impl Inbox {
+impl DetachedReplies {
     fn new(unsent: Arc<Budget>, metrics: Arc<RpcMetrics>) -> Arc<Self> {
-        Arc::new(Inbox { state: Mutex::default(), unsent, metrics })
+        Arc::new(DetachedReplies { state: Mutex::default(), unsent, metrics })
     }
 
     /// The metrics that count answered calls.
@@ -81,15 +81,15 @@ impl Inbox {
         self.unsent.free().max(UNCOUNTED_BYTES_MAX as u64)
     }
 
-    /// Charges the budget for an answer that will be [pushed](Inbox::push), unless it is small.
-    /// Returns false if it does not fit.
-    pub fn has_taken_room(&self, answer: &Gather) -> bool {
-        answer.len() <= UNCOUNTED_BYTES_MAX || self.unsent.take(answer.len() as u64)
+    /// Charges the budget for an answer that will be [pushed](DetachedReplies::push), unless it is
+    /// small. Returns false if it does not fit.
+    pub fn try_charge(&self, answer: &GatherBuffer) -> bool {
+        answer.len() <= UNCOUNTED_BYTES_MAX || self.unsent.acquire(answer.len() as u64)
     }
 
     /// Passes the answer of one call (empty if it needs none), already charged to the budget, to
     /// the connection and wakes it.
-    pub fn push(&self, bytes: Gather, frame_bytes: usize, method: &'static str) {
+    pub fn push(&self, bytes: GatherBuffer, frame_bytes: usize, method: &'static str) {
         let waker = {
             let mut state = self.state.lock();
             state.answers.push(Answer { bytes, frame_bytes, method });
@@ -101,9 +101,9 @@ impl Inbox {
     }
 
     /// Releases the answer's budget; the outbox counts it from here on.
-    fn uncount(&self, answer: &Gather) {
+    fn release(&self, answer: &GatherBuffer) {
         if answer.len() > UNCOUNTED_BYTES_MAX {
-            self.unsent.give(answer.len() as u64);
+            self.unsent.release(answer.len() as u64);
         }
     }
 
@@ -121,26 +121,26 @@ impl Inbox {
     }
 }
 
-/// What the watch wants of a connection; each value includes the ones before.
+/// What the monitor requests of a connection; each value includes the ones before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wanted {
+pub(crate) enum MonitorRequest {
     Nothing,
     /// Release the empty read buffer.
-    Buffer,
+    ReleaseBuffer,
     /// Close the connection if it is idle, gracefully, so that the client can read all answers.
-    IdleEnd,
+    CloseIdleGracefully,
     /// Close the connection immediately if it is idle.
-    IdlePlace,
+    CloseIdle,
     /// Close the connection in any case.
-    Gone,
+    Close,
 }
 
 /// The part of a connection that its calls use. Lives on the connection's thread.
-pub(crate) struct Outgoing {
+pub(crate) struct ConnectionShared {
     info: Arc<ConnectionInfo>,
     worker: Rc<Worker>,
-    inbox: Arc<Inbox>,
-    outbox: RefCell<Gather>,
+    detached_replies: Arc<DetachedReplies>,
+    outbox: RefCell<GatherBuffer>,
     /// Bytes of the outbox that are charged to the budget.
     counted_bytes: Cell<usize>,
     /// When the client last took bytes but not all of them.
@@ -149,14 +149,14 @@ pub(crate) struct Outgoing {
     blocked_at: Cell<Option<Instant>>,
     /// The method of the last large reply.
     large_reply: Cell<&'static str>,
-    /// What the watch wants of the connection's task.
-    wanted: Cell<Wanted>,
+    /// What the monitor requests of the connection's task.
+    requested: Cell<MonitorRequest>,
     /// When bytes last arrived.
     read_at: Cell<Instant>,
-    /// When the watch last found the connection in use.
+    /// When the monitor last found the connection in use.
     busy_at: Cell<Instant>,
     /// Progress of an incomplete or waiting request.
-    input: Cell<Option<Progress>>,
+    input: Cell<Option<ReceiveDeadline>>,
     /// Whether the server reads from the connection: it is below its limits.
     reads: Cell<bool>,
     /// Whether bytes have arrived since the read buffer was last released.
@@ -175,19 +175,19 @@ pub(crate) struct Outgoing {
     running: Cell<bool>,
 }
 
-impl Outgoing {
+impl ConnectionShared {
     pub fn new(info: Arc<ConnectionInfo>, worker: Rc<Worker>) -> Rc<Self> {
         let now = clock::monotonic();
-        Rc::new(Outgoing {
+        Rc::new(ConnectionShared {
             info,
-            inbox: Inbox::new(worker.config().unsent.clone(), worker.metrics().clone()),
+            detached_replies: DetachedReplies::new(worker.config().unsent.clone(), worker.metrics().clone()),
             worker,
-            outbox: RefCell::new(Gather::new()),
+            outbox: RefCell::new(GatherBuffer::new()),
             counted_bytes: Cell::new(0),
             stalled_at: Cell::new(now),
             blocked_at: Cell::new(None),
             large_reply: Cell::new(""),
-            wanted: Cell::new(Wanted::Nothing),
+            requested: Cell::new(MonitorRequest::Nothing),
             read_at: Cell::new(now),
             busy_at: Cell::new(now),
             input: Cell::new(None),
@@ -210,8 +210,8 @@ impl Outgoing {
         &self.worker
     }
 
-    pub fn inbox(&self) -> &Arc<Inbox> {
-        &self.inbox
+    pub fn detached_replies(&self) -> &Arc<DetachedReplies> {
+        &self.detached_replies
     }
 
     /// Counts a call that is already charged to the budgets.
@@ -222,7 +222,7 @@ impl Outgoing {
 
     pub fn call_detached(&self) {
         self.detached.set(self.detached.get() + 1);
-        // The task must poll the inbox once to register its waker.
+        // The task must poll the detached replies once to register its waker.
         self.wake();
     }
 
@@ -235,7 +235,7 @@ impl Outgoing {
     }
 
     /// Appends an answer to the outbox, unless the socket is closed. Returns the bytes appended.
-    pub fn answer(&self, write: impl FnOnce(&mut Gather)) -> usize {
+    pub fn answer(&self, write: impl FnOnce(&mut GatherBuffer)) -> usize {
         if self.info.is_closed() {
             return 0;
         }
@@ -280,25 +280,25 @@ impl Outgoing {
         if unsent > before {
             self.worker.config().unsent.add((unsent - before) as u64);
         } else if unsent < before {
-            self.worker.config().unsent.give((before - unsent) as u64);
+            self.worker.config().unsent.release((before - unsent) as u64);
         }
     }
 
     /// Closes the connection if its client has not taken a byte since `before`. Returns the number
     /// of bytes that this will free.
-    pub fn abandon_if_stalled(&self, before: Instant) -> u64 {
+    pub fn close_if_stalled(&self, before: Instant) -> u64 {
         let counted = self.counted_bytes.get();
-        if counted == 0 || self.wanted.get() == Wanted::Gone || self.stalled_at.get() > before {
+        if counted == 0 || self.requested.get() == MonitorRequest::Close || self.stalled_at.get() > before {
             return 0;
         }
-        self.want(Wanted::Gone);
+        self.request(MonitorRequest::Close);
         counted as u64
     }
 
     /// Requests something of the connection's task, unless more is already requested.
-    pub fn want(&self, wanted: Wanted) {
-        if wanted > self.wanted.get() {
-            self.wanted.set(wanted);
+    pub fn request(&self, request: MonitorRequest) {
+        if request > self.requested.get() {
+            self.requested.set(request);
             self.wake();
         }
     }
@@ -306,8 +306,8 @@ impl Outgoing {
     /// Records the length of an incomplete or waiting request.
     pub fn note_input(&self, bytes: usize, now: Instant) {
         let timeout = self.worker.config().receive_timeout;
-        let progress = self.input.get().unwrap_or_else(|| Progress::begin(now, timeout));
-        self.input.set(Some(progress.with(bytes, now, timeout)));
+        let progress = self.input.get().unwrap_or_else(|| ReceiveDeadline::begin(now, timeout));
+        self.input.set(Some(progress.advance(bytes, now, timeout)));
     }
 
     /// Returns true if the recorded input takes too long. Time in which the server does not read
@@ -315,7 +315,7 @@ impl Outgoing {
     pub fn has_late_input(&self, now: Instant, timeout: Duration, allowed: Duration) -> bool {
         let Some(progress) = self.input.get() else { return false };
         if !self.reads.get() {
-            self.input.set(Some(Progress::begin(now, timeout)));
+            self.input.set(Some(ReceiveDeadline::begin(now, timeout)));
             return false;
         }
         progress.is_late(now, timeout, allowed)

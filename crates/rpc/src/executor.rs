@@ -5,13 +5,13 @@
 //! wait for a disk, and reads must not queue behind writes that wait for a lock or the log. Queues
 //! are bounded: if one is full, the call is answered with CallQueueTooBigException. Calls whose
 //! client has timed out are dropped when they reach the front. Scans, long writes and writes that
-//! wait take turns, so that they do not take the cores from the connection threads and the log's
-//! threads: see [`queue`]. Reads that wait for a disk (General) take no turns: with turns, more
-//! replies would be under construction at the same time.
+//! wait share CPU slots, so that they do not take the cores from the connection threads and the
+//! log's threads: see [`queue`]. Reads that wait for a disk (General) have no slots: with slots,
+//! more replies would be under construction at the same time.
 //!
-//! The rest of a call that started elsewhere is a [job](Executor::run_rest). It waits in the same
-//! queue as calls, and is never refused: the call is already in flight, and the connections'
-//! budgets limit the number of those.
+//! The rest of a call that started elsewhere is a [continuation](Executor::submit_continuation). It
+//! waits in the same queue as calls, and is never refused: the call is already in flight, and the
+//! connections' budgets limit the number of those.
 
 mod queue;
 
@@ -63,12 +63,12 @@ pub struct ExecutorConfig {
     pub admin_handlers: usize,
     /// Threads for long writes.
     pub decode_handlers: usize,
-    /// Limit of calls that compute at once, for each class with turns; the others wait, in the
+    /// Limit of calls that compute at once, for each class with CPU slots; the others wait, in the
     /// queue, for a disk or for a lock. Default: the number of cores.
     pub computing_at_once: usize,
     /// How long such a call computes before it yields to waiting calls.
-    pub turn: Duration,
-    /// How long a write waits for a turn after it waited for a lock or the log; then it continues
+    pub time_slice: Duration,
+    /// How long a write waits for a slot after it waited for a lock or the log; then it continues
     /// without one.
     pub resume_wait_max: Duration,
     /// Queue capacity of each class: `hbase.ipc.server.max.callqueue.length`; 0: ten calls per
@@ -89,7 +89,7 @@ impl Default for ExecutorConfig {
             admin_handlers: 10,
             decode_handlers: 10,
             computing_at_once: std::thread::available_parallelism().map_or(1, usize::from),
-            turn: Duration::from_millis(5),
+            time_slice: Duration::from_millis(5),
             resume_wait_max: Duration::from_millis(100),
             queue_calls_max: 0,
             supervisor: Supervisor::log_only(),
@@ -125,9 +125,9 @@ impl Executor {
         }
         let [general, priority, scan, write, admin, decode] =
             handlers.map(|handlers| Queue::new(handlers, config.queue_calls_max));
-        let [scan, write, decode] =
-            [scan, write, decode].map(|queue| queue.with_turns(config.computing_at_once, config.turn));
-        let write = write.with_line_after_waits(config.resume_wait_max);
+        let [scan, write, decode] = [scan, write, decode]
+            .map(|queue| queue.with_cpu_slots(config.computing_at_once, config.time_slice));
+        let write = write.with_resume_queue(config.resume_wait_max);
         let queues = [general, priority, scan, write, admin, decode].map(Arc::new);
         let executor =
             Executor { server_name: config.server_name.clone(), queues, threads: Mutex::default() };
@@ -164,7 +164,7 @@ impl Executor {
     /// Runs the rest of a call that started elsewhere on a thread of `class`. Never refuses it. If
     /// the job panics, or is dropped because the executor stops, its responder is dropped, which
     /// answers.
-    pub fn run_rest(&self, class: CallClass, job: impl FnOnce() + Send + 'static) {
+    pub fn submit_continuation(&self, class: CallClass, job: impl FnOnce() + Send + 'static) {
         self.queue(class).push_job(Box::new(job));
     }
 
@@ -173,7 +173,7 @@ impl Executor {
         self.queue(class).waiting()
     }
 
-    /// Threads of `class` that run a call, including those whose call waits for its turn.
+    /// Threads of `class` that run a call, including those whose call waits for a slot.
     pub fn active(&self, class: CallClass) -> usize {
         self.queue(class).active()
     }

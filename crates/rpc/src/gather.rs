@@ -90,7 +90,7 @@ impl Drop for PooledOwner {
     }
 }
 
-struct Insert {
+struct SharedSegment {
     /// Offset in `copied` before which the segment is inserted.
     at: usize,
     bytes: Bytes,
@@ -98,17 +98,17 @@ struct Insert {
 
 /// The sequence; see the module's documentation.
 #[derive(Default)]
-pub struct Gather {
+pub struct GatherBuffer {
     copied: Vec<u8>,
     head: usize,
-    inserts: VecDeque<Insert>,
+    inserts: VecDeque<SharedSegment>,
     inserted_bytes: usize,
 }
 
-impl Gather {
+impl GatherBuffer {
     /// An empty sequence over a pooled buffer.
     pub fn new() -> Self {
-        Gather { copied: pooled_buffer(), head: 0, inserts: VecDeque::new(), inserted_bytes: 0 }
+        GatherBuffer { copied: pooled_buffer(), head: 0, inserts: VecDeque::new(), inserted_bytes: 0 }
     }
 
     /// Returns a sequence of copied bytes and of segments, each with its insertion offset in
@@ -116,9 +116,9 @@ impl Gather {
     pub fn from_parts(copied: Vec<u8>, segments: Vec<(usize, Bytes)>) -> Self {
         let segments = segments.into_iter().filter(|(_, bytes)| !bytes.is_empty());
         let inserts: VecDeque<_> =
-            segments.map(|(at, bytes)| Insert { at: at.min(copied.len()), bytes }).collect();
+            segments.map(|(at, bytes)| SharedSegment { at: at.min(copied.len()), bytes }).collect();
         let inserted_bytes = inserts.iter().map(|insert| insert.bytes.len()).sum();
-        Gather { copied, head: 0, inserts, inserted_bytes }
+        GatherBuffer { copied, head: 0, inserts, inserted_bytes }
     }
 
     /// Bytes not yet consumed.
@@ -150,11 +150,11 @@ impl Gather {
             return self.copied.extend_from_slice(&bytes);
         }
         self.inserted_bytes += bytes.len();
-        self.inserts.push_back(Insert { at: self.copied.len(), bytes });
+        self.inserts.push_back(SharedSegment { at: self.copied.len(), bytes });
     }
 
     /// Appends all of `other`: copies small parts and shares large ones.
-    pub fn append(&mut self, mut other: Gather) {
+    pub fn append(&mut self, mut other: GatherBuffer) {
         if other.copied.len() >= GATHER_BYTES_MIN {
             return self.append_segments(other);
         }
@@ -168,7 +168,7 @@ impl Gather {
         other.inserted_bytes = 0;
     }
 
-    fn append_segments(&mut self, mut other: Gather) {
+    fn append_segments(&mut self, mut other: GatherBuffer) {
         let mut from = other.head;
         let whole = Bytes::from_owner(PooledOwner(std::mem::take(&mut other.copied)));
         other.head = 0;
@@ -260,7 +260,7 @@ impl Gather {
     }
 }
 
-impl Drop for Gather {
+impl Drop for GatherBuffer {
     fn drop(&mut self) {
         recycle(std::mem::take(&mut self.copied));
     }
@@ -274,8 +274,8 @@ mod tests {
         Bytes::from(vec![byte; GATHER_BYTES_MIN + 7])
     }
 
-    fn sample() -> (Gather, Vec<u8>) {
-        let mut gather = Gather::new();
+    fn sample() -> (GatherBuffer, Vec<u8>) {
+        let mut gather = GatherBuffer::new();
         let mut model = Vec::new();
         for i in 0..5u8 {
             gather.copied().extend_from_slice(&[i; 33]);
@@ -288,7 +288,7 @@ mod tests {
         (gather, model)
     }
 
-    fn first_bytes(gather: &Gather) -> Vec<u8> {
+    fn first_bytes(gather: &GatherBuffer) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let filled = gather.fill_slices(&mut slices);
         slices[..filled].iter().flat_map(|slice| slice.to_vec()).collect()
@@ -312,10 +312,10 @@ mod tests {
     #[test]
     fn append_keeps_the_order_and_gathers_large_parts() {
         let (small, model) = sample();
-        let mut out = Gather::new();
+        let mut out = GatherBuffer::new();
         out.copied().extend_from_slice(b"head");
         out.append(small);
-        let mut big = Gather::new();
+        let mut big = GatherBuffer::new();
         big.copied().extend_from_slice(&[7; GATHER_BYTES_MIN]);
         out.append(big);
         let expected = [b"head".as_slice(), &model, &[7; GATHER_BYTES_MIN]].concat();
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_sequence_that_never_drains_gives_up_what_was_sent() {
-        let mut gather = Gather::new();
+        let mut gather = GatherBuffer::new();
         for _ in 0..1000 {
             gather.copied().extend_from_slice(&[1; 4096]);
             if gather.len() > 8192 {

@@ -8,7 +8,7 @@
 //!                                                                     |  answered at once
 //! socket <- one vectored write a turn <- outbox <---- Responder ------+
 //!                                          ^                          |  on another thread, later
-//!                                        inbox <- DetachedResponder --+
+//!                              detached replies <- DetachedResponder --+
 //! ```
 //!
 //! A connection belongs to one thread with a `current_thread` runtime (see [`RpcServer`]). A call
@@ -26,7 +26,7 @@
 //!
 //! Received bytes are counted from the first one, including the connection header
 //! ([`InputBudget`]). A request that has begun must make progress, and if there are many
-//! connections, idle ones are closed (`watch.rs`).
+//! connections, idle ones are closed (`connection_monitor.rs`).
 //!
 //! Answers share one [`Budget`]. A connection with unsent answers may hold an eighth of the free
 //! part, so the limit per connection shrinks as the budget fills (the dynamic threshold of
@@ -50,6 +50,7 @@ mod call;
 pub mod cell_block;
 mod config;
 mod connection;
+mod connection_monitor;
 mod exception;
 mod executor;
 mod gather;
@@ -60,14 +61,13 @@ mod request;
 mod responder;
 mod server;
 mod service;
-mod watch;
 mod wire;
 mod worker;
 
 pub use call::{COMPACT_BYTES_MAX, Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
 pub use config::{ClusterId, IdleConfig, RpcServerConfig};
-pub use connection::{CallBatch, InputBudget, Progress};
+pub use connection::{CallBatch, InputBudget, ReceiveDeadline};
 pub use exception::exception_response;
 pub use executor::{CallClass, Executor, ExecutorConfig};
 pub use metrics::{CallTimes, CallValue, RpcMetrics};

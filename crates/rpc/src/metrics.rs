@@ -17,7 +17,7 @@ use evenkeel_common::{Binary, ErrorKind};
 use evenkeel_metrics::histogram::time_units_of_ns;
 use evenkeel_metrics::ledger::{ActionCounts, Ledger, RequestDetail, SlowRequest};
 use evenkeel_metrics::sink::slow_requests::{causes_line, server_line};
-use evenkeel_metrics::slow_log::Excess;
+use evenkeel_metrics::slow_log::ExceededLimits;
 use evenkeel_metrics::trace::{self, TraceContext, TracedCall};
 use evenkeel_metrics::waits::{Cause, Waits};
 use evenkeel_metrics::{
@@ -161,7 +161,8 @@ impl RpcMetrics {
         if !self.calls.try_record(values) {
             return self.record_first(times, request_bytes, reply_bytes);
         }
-        self.ledger.wants(total_ns) || self.slow_log.wants(processing_ns, reply_bytes as u64)
+        self.ledger.exceeds_threshold(total_ns)
+            || self.slow_log.may_exceed_limits(processing_ns, reply_bytes as u64)
     }
 
     /// Counts the first call of a thread.
@@ -170,19 +171,20 @@ impl RpcMetrics {
         let [queue, processing, total] =
             [times.queue_ns(), times.processing_ns(), times.total_ns()].map(time_units_of_ns);
         self.calls.record([queue, processing, total, request_bytes as u64, reply_bytes as u64]);
-        self.ledger.wants(times.total_ns()) || self.slow_log.wants(times.processing_ns(), reply_bytes as u64)
+        self.ledger.exceeds_threshold(times.total_ns())
+            || self.slow_log.may_exceed_limits(times.processing_ns(), reply_bytes as u64)
     }
 
     /// Records that a client took its replies late: from `since` until now, its last large reply,
     /// or several small ones, waited in the server.
     pub(crate) fn record_slow_reader(&self, method: &'static str, info: &ConnectionInfo, since: Instant) {
         let took = since.elapsed();
-        if !self.ledger.wants(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)) {
+        if !self.ledger.exceeds_threshold(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)) {
             return;
         }
         let mut waits = Waits::NONE;
         waits.note(Cause::Socket, took);
-        let surroundings = self.ledger.look_around(since, took, &mut waits);
+        let surroundings = self.ledger.collect_context(since, took, &mut waits);
         let request = SlowRequest {
             method,
             received_ms: now_ms() - i64::try_from(took.as_millis()).unwrap_or(i64::MAX),
@@ -200,8 +202,8 @@ impl RpcMetrics {
             waits,
             surroundings,
         };
-        if self.ledger.takes_line(&request) {
-            tell(&request);
+        if self.ledger.may_log(&request) {
+            log_slow_request(&request);
         }
         self.ledger.keep(request);
     }
@@ -209,15 +211,15 @@ impl RpcMetrics {
     /// Keeps a call for which [`RpcMetrics::record`] returned true.
     #[cold]
     pub(crate) fn keep(&self, call: AnsweredCall<'_>, mut detail: RequestDetail) {
-        let is_long = self.ledger.wants(call.times.total_ns());
-        detail.cut();
+        let is_long = self.ledger.exceeds_threshold(call.times.total_ns());
+        detail.truncate();
         let [queue_time, processing_time] =
             [call.times.queue_ns(), call.times.processing_ns()].map(Duration::from_nanos);
         let received_at = call.times.received_at.instant();
         let mut waits = call.waits.copied().unwrap_or(Waits::NONE);
         waits.note(Cause::Thread, queue_time);
         let total = queue_time + processing_time;
-        let surroundings = self.ledger.look_around(received_at, total, &mut waits);
+        let surroundings = self.ledger.collect_context(received_at, total, &mut waits);
         let age = received_at.elapsed();
         let request = SlowRequest {
             method: call.method,
@@ -235,7 +237,7 @@ impl RpcMetrics {
         };
         match self.slow_log.keep(&request) {
             Some(excess) => warn(&request, excess),
-            None if self.ledger.takes_line(&request) => tell(&request),
+            None if self.ledger.may_log(&request) => log_slow_request(&request),
             None => {}
         }
         if is_long {
@@ -245,7 +247,7 @@ impl RpcMetrics {
 }
 
 /// Logs HBase's line for a slow or large response.
-fn warn(request: &SlowRequest, excess: Excess) {
+fn warn(request: &SlowRequest, excess: ExceededLimits) {
     let ActionCounts { gets, mutations, service_calls } = request.detail.actions;
     tracing::warn!(
         method = request.method,
@@ -269,7 +271,7 @@ fn warn(request: &SlowRequest, excess: Excess) {
 }
 
 /// Logs a slow request that is below the threshold of HBase's line.
-fn tell(request: &SlowRequest) {
+fn log_slow_request(request: &SlowRequest) {
     tracing::info!(
         method = request.method,
         client = request.client,

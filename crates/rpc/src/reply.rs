@@ -13,7 +13,7 @@ use evenkeel_protocol::pb;
 use prost::Message;
 
 use crate::exception::exception_response;
-use crate::gather::Gather;
+use crate::gather::GatherBuffer;
 use crate::wire::{put_varint, varint_len};
 
 /// ResponseHeader field 1, call_id, a varint.
@@ -31,14 +31,14 @@ pub const PREAMBLE_CALL_ID: u32 = u32::MAX;
 /// Returns the error to send instead if the length does not fit into the frame's length field, or
 /// if the frame exceeds `bytes_max`, the limit of the budget.
 pub fn write_result<M: Message>(
-    out: &mut Gather,
+    out: &mut GatherBuffer,
     call_id: u32,
     message: &M,
-    cells: Option<Gather>,
+    cells: Option<GatherBuffer>,
     bytes_max: u64,
 ) -> Result<()> {
     let cells = cells.filter(|block| !block.is_empty());
-    let cell_bytes = cells.as_ref().map_or(0, Gather::len);
+    let cell_bytes = cells.as_ref().map_or(0, GatherBuffer::len);
     let message_bytes = message.encoded_len();
     let header_bytes = header_len(call_id, cell_bytes);
     let total = varint_len(header_bytes as u64)
@@ -52,7 +52,7 @@ pub fn write_result<M: Message>(
         )));
     };
     if total as u64 > bytes_max {
-        return Err(no_room(total as usize));
+        return Err(over_budget(total as usize));
     }
     let bytes = out.copied();
     bytes.reserve(4 + total as usize - cell_bytes);
@@ -67,19 +67,19 @@ pub fn write_result<M: Message>(
 }
 
 /// Returns the error for an answer that does not fit into the budget.
-pub fn no_room(bytes: usize) -> HBaseError {
+pub fn over_budget(bytes: usize) -> HBaseError {
     let message =
         format!("a response of {bytes} bytes finds no room beside those that clients have not taken yet");
     HBaseError::new(ErrorKind::CallQueueTooBig, message)
 }
 
 /// Appends the frame of an exception.
-pub fn write_exception(out: &mut Gather, call_id: u32, error: &HBaseError) {
+pub fn write_exception(out: &mut GatherBuffer, call_id: u32, error: &HBaseError) {
     write_exception_response(out, call_id, exception_response(error));
 }
 
 /// Appends the frame of an exception whose fields are set.
-pub fn write_exception_response(out: &mut Gather, call_id: u32, exception: pb::ExceptionResponse) {
+pub fn write_exception_response(out: &mut GatherBuffer, call_id: u32, exception: pb::ExceptionResponse) {
     let header =
         pb::ResponseHeader { call_id: Some(call_id), exception: Some(exception), cell_block_meta: None };
     let header_bytes = header.encoded_len();
@@ -122,9 +122,9 @@ mod tests {
 
     fn frame(call_id: u32, cells: Option<&[u8]>) -> (pb::ResponseHeader, pb::GetClusterIdResponse, Bytes) {
         let message = pb::GetClusterIdResponse { cluster_id: Some("id".to_owned()) };
-        let mut out = Gather::new();
+        let mut out = GatherBuffer::new();
         let block = cells.map(|cells| {
-            let mut block = Gather::new();
+            let mut block = GatherBuffer::new();
             block.copied().extend_from_slice(cells);
             block
         });

@@ -1,8 +1,9 @@
 //! [`ConnectionReport`]: a connection as operators see it.
 //!
-//! A connection belongs to its thread, and other threads have no access to it. So the watch of each
-//! thread lists its connections for [`WANTED`] after a request for reports ([`Reports::want`]). The
-//! list is at most one interval of the watch old. Without requests no lists are made.
+//! A connection belongs to its thread, and other threads have no access to it. So the monitor of
+//! each thread lists its connections for [`REPORT_FOR`] after a request for reports
+//! ([`Reports::request`]). The list is at most one interval of the monitor old. Without requests no
+//! lists are made.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 /// Limit of listed connections per thread.
 pub const REPORTED_MAX: usize = 512;
 /// How long lists are made after a request.
-const WANTED: Duration = Duration::from_secs(10);
+const REPORT_FOR: Duration = Duration::from_secs(10);
 /// Limit of a listed user name, in bytes.
 const USER_BYTES_MAX: usize = 128;
 
@@ -44,13 +45,13 @@ pub(crate) struct Reports(Mutex<Option<Instant>>);
 
 impl Reports {
     /// Requests lists.
-    pub fn want(&self) {
+    pub fn request(&self) {
         *self.0.lock() = Some(clock::monotonic());
     }
 
     /// Returns true if a list must be made.
     pub fn are_wanted(&self, now: Instant) -> bool {
-        self.0.lock().is_some_and(|asked_at| now.saturating_duration_since(asked_at) < WANTED)
+        self.0.lock().is_some_and(|asked_at| now.saturating_duration_since(asked_at) < REPORT_FOR)
     }
 }
 
@@ -69,9 +70,9 @@ mod tests {
     fn lists_are_made_for_a_while_after_somebody_asked() {
         let (reports, now) = (Reports::default(), clock::monotonic());
         assert!(!reports.are_wanted(now));
-        reports.want();
+        reports.request();
         assert!(reports.are_wanted(clock::monotonic()));
-        assert!(!reports.are_wanted(clock::monotonic() + WANTED));
+        assert!(!reports.are_wanted(clock::monotonic() + REPORT_FOR));
     }
 
     #[test]

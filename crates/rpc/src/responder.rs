@@ -4,7 +4,7 @@
 //! outbox: without a lock, a channel, or an allocation other than the outbox's growth. One vectored
 //! write sends all answers of a turn. [`Responder::detach`] makes a [`DetachedResponder`] that may
 //! move to another thread; the answer is encoded there and passed to the connection through its
-//! inbox.
+//! [detached replies](crate::connection::DetachedReplies).
 //!
 //! A call is always answered: a responder that is dropped answers with an exception, unless it was
 //! [`silently_dropped`](Respond::silently_dropped) because no client waits for the answer.
@@ -22,10 +22,10 @@ use prost::Message;
 
 use crate::call::ConnectionInfo;
 use crate::cell_block::CellBlockWriter;
-use crate::connection::{Inbox, Outgoing};
-use crate::gather::Gather;
+use crate::connection::{ConnectionShared, DetachedReplies};
+use crate::gather::GatherBuffer;
 use crate::metrics::{AnsweredCall, CallTimes, RpcMetrics};
-use crate::reply::{no_room, write_exception, write_result};
+use crate::reply::{over_budget, write_exception, write_result};
 
 /// The operations of both kinds of responder.
 pub trait Respond: Sized {
@@ -88,7 +88,7 @@ fn unanswered() -> HBaseError {
 
 /// Appends the frame of a result, or of an error that prevents it. Returns the kind of that error.
 fn encode_result<M: Message>(
-    out: &mut Gather,
+    out: &mut GatherBuffer,
     call_id: u32,
     message: &M,
     cells: Option<CellBlockWriter>,
@@ -101,7 +101,7 @@ fn encode_result<M: Message>(
     }
 }
 
-fn encode_error(out: &mut Gather, call_id: u32, error: &HBaseError) -> Option<ErrorKind> {
+fn encode_error(out: &mut GatherBuffer, call_id: u32, error: &HBaseError) -> Option<ErrorKind> {
     write_exception(out, call_id, error);
     Some(error.kind())
 }
@@ -165,7 +165,7 @@ impl CallHead {
 
 /// Answers a call on the connection's thread. See the module's documentation.
 pub struct Responder {
-    connection: Rc<Outgoing>,
+    connection: Rc<ConnectionShared>,
     head: CallHead,
     /// The context of a traced call.
     trace: Option<Box<TraceContext>>,
@@ -174,7 +174,7 @@ pub struct Responder {
 
 impl Responder {
     pub(crate) fn new(
-        connection: Rc<Outgoing>,
+        connection: Rc<ConnectionShared>,
         call_id: u32,
         frame_bytes: usize,
         received_at: Ticks,
@@ -203,7 +203,7 @@ impl Responder {
         worker.next_call_begins(clock::ticks());
         DetachedResponder {
             info: self.connection.info().clone(),
-            inbox: self.connection.inbox().clone(),
+            detached_replies: self.connection.detached_replies().clone(),
             head: self.head,
             trace: self.trace.take(),
             begun_at,
@@ -214,7 +214,7 @@ impl Responder {
 
     fn finish(
         &mut self,
-        write: impl FnOnce(&mut Gather, u32) -> Option<ErrorKind>,
+        write: impl FnOnce(&mut GatherBuffer, u32) -> Option<ErrorKind>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes {
         self.open = false;
@@ -250,7 +250,7 @@ impl Respond for Responder {
         cells: Option<CellBlockWriter>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes {
-        let bytes_max = self.connection.inbox().answer_bytes_max();
+        let bytes_max = self.connection.detached_replies().answer_bytes_max();
         self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max), detail)
     }
 
@@ -279,7 +279,7 @@ impl Drop for Responder {
 /// Answers a call from any thread. See the module's documentation.
 pub struct DetachedResponder {
     info: Arc<ConnectionInfo>,
-    inbox: Arc<Inbox>,
+    detached_replies: Arc<DetachedReplies>,
     head: CallHead,
     /// The context of a traced call.
     trace: Option<Box<TraceContext>>,
@@ -313,29 +313,29 @@ impl DetachedResponder {
 
     fn finish(
         &mut self,
-        write: impl FnOnce(&mut Gather, u32) -> Option<ErrorKind>,
+        write: impl FnOnce(&mut GatherBuffer, u32) -> Option<ErrorKind>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes {
         self.open = false;
-        let mut answer = Gather::new();
+        let mut answer = GatherBuffer::new();
         let mut error = None;
         if !self.info.is_closed() {
             error = write(&mut answer, self.head.call_id);
         }
-        if !self.inbox.has_taken_room(&answer) {
+        if !self.detached_replies.try_charge(&answer) {
             // Other answers took the free budget.
-            let refused = no_room(answer.len());
-            answer = Gather::new();
+            let refused = over_budget(answer.len());
+            answer = GatherBuffer::new();
             error = encode_error(&mut answer, self.head.call_id, &refused);
         }
         self.leave_thread();
         let times = self.head.answered(
-            (self.inbox.metrics(), &self.info),
+            (self.detached_replies.metrics(), &self.info),
             (self.begun_at, self.waits.as_ref(), self.trace.take()),
             (answer.len(), error),
             detail,
         );
-        self.inbox.push(answer, self.head.frame_bytes, self.head.method);
+        self.detached_replies.push(answer, self.head.frame_bytes, self.head.method);
         times
     }
 }
@@ -355,7 +355,7 @@ impl Respond for DetachedResponder {
         cells: Option<CellBlockWriter>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes {
-        let bytes_max = self.inbox.answer_bytes_max();
+        let bytes_max = self.detached_replies.answer_bytes_max();
         self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max), detail)
     }
 
@@ -369,7 +369,7 @@ impl Respond for DetachedResponder {
 
     fn silently_dropped(mut self) {
         self.open = false;
-        self.inbox.push(Gather::new(), self.head.frame_bytes, self.head.method);
+        self.detached_replies.push(GatherBuffer::new(), self.head.frame_bytes, self.head.method);
     }
 }
 

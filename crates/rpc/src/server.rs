@@ -25,7 +25,7 @@ use crate::connection;
 use crate::metrics::RpcMetrics;
 use crate::report::ConnectionReport;
 use crate::service::{Service, Services};
-use crate::worker::{Complaints, Counters, Shared, Worker};
+use crate::worker::{Counters, RateLimitedLog, Shared, Worker};
 
 /// Limit of accepted sockets that wait for their thread.
 const HANDOVER_SOCKETS_MAX: usize = 256;
@@ -215,7 +215,7 @@ impl RpcMonitor {
     /// The recent connections. The first call after a pause returns none: it requests lists from
     /// the connection threads.
     pub fn connections(&self) -> Vec<ConnectionReport> {
-        self.shared.reports.want();
+        self.shared.reports.request();
         self.counters.iter().flat_map(|counters| counters.reports.lock().clone()).collect()
     }
 
@@ -258,7 +258,7 @@ async fn accept_connections(
     mut stop: Stop,
 ) {
     let mut next = 0usize;
-    let mut complaints = Complaints::default();
+    let mut log = RateLimitedLog::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -268,11 +268,11 @@ async fn accept_connections(
             Ok(socket) => {
                 next = next.wrapping_add(1);
                 if !hand_over(socket, &workers, next, &shared) {
-                    complaints.add("too many connections; new ones are closed");
+                    log.add("too many connections; new ones are closed");
                 }
             }
             Err(error) => {
-                complaints.add(&format!("accept failed: {error}"));
+                log.add(&format!("accept failed: {error}"));
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
@@ -313,7 +313,7 @@ async fn serve_connections(
 ) {
     let watched = worker.clone();
     let watch = tokio::task::spawn_local(async move {
-        tokio::join!(watched.watch_unsent(), watched.watch_connections());
+        tokio::join!(watched.watch_unsent(), watched.monitor_connections());
     });
     loop {
         tokio::select! {

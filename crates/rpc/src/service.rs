@@ -47,9 +47,9 @@ pub fn run_call(method: &'static str, call: impl FnOnce()) {
 }
 
 /// Runs each call of a batch separately.
-struct OneByOne(Arc<dyn Service>);
+struct UnbatchedRunner(Arc<dyn Service>);
 
-impl BatchRunner for OneByOne {
+impl BatchRunner for UnbatchedRunner {
     fn run(&mut self, calls: &mut CallBatch<'_>) {
         while let Some((call, reply)) = calls.next_call() {
             run_call(call.method, || self.0.call(call, reply));
@@ -73,7 +73,7 @@ impl ServiceEntry {
 
     /// Returns a runner of the service's batches for one thread.
     pub fn batch_runner(&self) -> Box<dyn BatchRunner> {
-        self.service.batch_runner().unwrap_or_else(|| Box::new(OneByOne(self.service.clone())))
+        self.service.batch_runner().unwrap_or_else(|| Box::new(UnbatchedRunner(self.service.clone())))
     }
 
     /// Returns the method's static name and its index; `None` if the service does not have it.

@@ -13,35 +13,35 @@ use evenkeel_common::clock::{self, Ticks};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::budget::CoreBudget;
+use crate::budget::ThreadBudget;
 use crate::config::RpcServerConfig;
-use crate::connection::{InputBudget, Outgoing};
+use crate::connection::{ConnectionShared, InputBudget};
+use crate::connection_monitor::PendingHandshake;
 use crate::metrics::RpcMetrics;
 use crate::report::{ConnectionReport, Reports};
 use crate::service::{BatchRunner, ServiceEntry, Services};
-use crate::watch::Newcomer;
 
 /// Bounds of the interval between checks for answers that are not taken.
-const WATCH_MIN: Duration = Duration::from_millis(10);
-const WATCH_MAX: Duration = Duration::from_secs(1);
+const STALL_CHECK_MIN: Duration = Duration::from_millis(10);
+const STALL_CHECK_MAX: Duration = Duration::from_secs(1);
 
 /// Minimum interval between log lines about refused clients.
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Log lines about refused clients, at most one a second whatever the clients do.
 #[derive(Default)]
-pub(crate) struct Complaints {
+pub(crate) struct RateLimitedLog {
     count: u64,
     last: Option<Instant>,
 }
 
-impl Complaints {
+impl RateLimitedLog {
     /// Logs the reason, unless the last line is too recent.
     pub fn add(&mut self, reason: &str) {
         self.count += 1;
-        if self.last.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
+        if self.last.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
             tracing::warn!(times = self.count, "{reason}");
-            *self = Complaints { count: 0, last: Some(clock::monotonic()) };
+            *self = RateLimitedLog { count: 0, last: Some(clock::monotonic()) };
         }
     }
 }
@@ -103,16 +103,16 @@ pub(crate) type Runner = Rc<RefCell<Box<dyn BatchRunner>>>;
 pub(crate) struct Worker {
     pub shared: Arc<Shared>,
     pub counters: Arc<Counters>,
-    bytes: CoreBudget,
-    calls: CoreBudget,
+    bytes: ThreadBudget,
+    calls: ThreadBudget,
     draining: Cell<bool>,
     drain: Notify,
-    pub(crate) connections: RefCell<HashMap<u64, Weak<Outgoing>>>,
+    pub(crate) connections: RefCell<HashMap<u64, Weak<ConnectionShared>>>,
     /// Connections whose ConnectionHeader has not arrived.
-    pub(crate) newcomers: RefCell<HashMap<u64, Rc<Newcomer>>>,
+    pub(crate) pending_handshakes: RefCell<HashMap<u64, Rc<PendingHandshake>>>,
     /// Held by the connection whose ConnectionHeader is being decoded.
     pub handshakes: Semaphore,
-    complaints: RefCell<Complaints>,
+    refusals: RefCell<RateLimitedLog>,
     /// This thread's runners, for each service with a connection.
     runners: RefCell<Vec<(&'static str, Runner)>>,
     next_connection: Cell<u64>,
@@ -162,16 +162,16 @@ impl Worker {
     pub fn new(shared: Arc<Shared>, counters: Arc<Counters>) -> Rc<Self> {
         let threads = shared.config.connection_threads;
         Rc::new(Worker {
-            bytes: CoreBudget::new(shared.inflight_bytes.clone(), threads),
-            calls: CoreBudget::new(shared.inflight_calls.clone(), threads),
+            bytes: ThreadBudget::new(shared.inflight_bytes.clone(), threads),
+            calls: ThreadBudget::new(shared.inflight_calls.clone(), threads),
             counters,
             shared,
             draining: Cell::new(false),
             drain: Notify::new(),
             connections: RefCell::default(),
-            newcomers: RefCell::default(),
+            pending_handshakes: RefCell::default(),
             handshakes: Semaphore::new(1),
-            complaints: RefCell::default(),
+            refusals: RefCell::default(),
             runners: RefCell::default(),
             next_connection: Cell::new(0),
             call_began_at: Cell::new(clock::ticks()),
@@ -206,11 +206,11 @@ impl Worker {
     /// error.
     #[inline]
     pub fn take_call(&self, frame_bytes: usize) -> Result<(), &'static str> {
-        if !self.bytes.take(frame_bytes as u64) {
+        if !self.bytes.acquire(frame_bytes as u64) {
             return Err("hbase.ipc.server.max.callqueue.size");
         }
-        if !self.calls.take(1) {
-            self.bytes.give(frame_bytes as u64);
+        if !self.calls.acquire(1) {
+            self.bytes.release(frame_bytes as u64);
             return Err("hbase.ipc.server.max.callqueue.length");
         }
         Ok(())
@@ -219,8 +219,8 @@ impl Worker {
     /// Returns a call's budgets.
     #[inline]
     pub fn give_call(&self, frame_bytes: usize) {
-        self.bytes.give(frame_bytes as u64);
-        self.calls.give(1);
+        self.bytes.release(frame_bytes as u64);
+        self.calls.release(1);
     }
 
     /// The budget of incomplete requests.
@@ -229,18 +229,18 @@ impl Worker {
     }
 
     /// Takes bytes for a frame that is being received.
-    pub fn take_bytes(&self, bytes: usize) -> bool {
-        self.bytes.take(bytes as u64)
+    pub fn acquire_bytes(&self, bytes: usize) -> bool {
+        self.bytes.acquire(bytes as u64)
     }
 
     /// Returns these bytes.
-    pub fn give_bytes(&self, bytes: usize) {
-        self.bytes.give(bytes as u64);
+    pub fn release_bytes(&self, bytes: usize) {
+        self.bytes.release(bytes as u64);
     }
 
     /// Logs that a ConnectionHeader was refused.
-    pub fn complain(&self, peer: SocketAddr, reason: &str) {
-        self.complaints.borrow_mut().add(&format!("connection header of {peer} refused: {reason}"));
+    pub fn log_refusal(&self, peer: SocketAddr, reason: &str) {
+        self.refusals.borrow_mut().add(&format!("connection header of {peer} refused: {reason}"));
     }
 
     /// Returns true if too many connections are open for idle ones to keep large read buffers.
@@ -283,7 +283,7 @@ impl Worker {
         let config = self.config();
         let stall_max = config.unsent_stall_max;
         loop {
-            tokio::time::sleep((stall_max / 10).clamp(WATCH_MIN, WATCH_MAX)).await;
+            tokio::time::sleep((stall_max / 10).clamp(STALL_CHECK_MIN, STALL_CHECK_MAX)).await;
             let wanted = (config.unsent.max() / 4).saturating_sub(config.unsent.free());
             let Some(before) = clock::monotonic().checked_sub(stall_max).filter(|_| wanted > 0) else {
                 continue;
@@ -294,7 +294,7 @@ impl Worker {
                 if freed >= wanted {
                     break;
                 }
-                freed += connection.abandon_if_stalled(before);
+                freed += connection.close_if_stalled(before);
             }
             if freed > 0 {
                 tracing::warn!(bytes = freed, "closing connections whose clients do not take their answers");
@@ -309,18 +309,18 @@ impl Worker {
     }
 
     /// Registers a connection whose ConnectionHeader has not arrived.
-    pub fn register_newcomer(&self) -> (u64, Rc<Newcomer>) {
-        let (id, newcomer) = (self.new_id(), Newcomer::now());
-        self.newcomers.borrow_mut().insert(id, newcomer.clone());
-        (id, newcomer)
+    pub fn register_handshake(&self) -> (u64, Rc<PendingHandshake>) {
+        let (id, pending) = (self.new_id(), PendingHandshake::now());
+        self.pending_handshakes.borrow_mut().insert(id, pending.clone());
+        (id, pending)
     }
 
-    pub fn unregister_newcomer(&self, id: u64) {
-        self.newcomers.borrow_mut().remove(&id);
+    pub fn unregister_handshake(&self, id: u64) {
+        self.pending_handshakes.borrow_mut().remove(&id);
     }
 
     /// Registers a connection, so that draining wakes it.
-    pub fn register(&self, connection: &Rc<Outgoing>) -> u64 {
+    pub fn register(&self, connection: &Rc<ConnectionShared>) -> u64 {
         let id = self.new_id();
         self.connections.borrow_mut().insert(id, Rc::downgrade(connection));
         id

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use evenkeel_common::turns;
+use evenkeel_common::cpu_slot;
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{
     Call, CallClass, Executor, ExecutorConfig, Respond, Responder, RpcServer, RpcServerConfig, Service,
@@ -18,7 +18,7 @@ use prost::Message;
 use support::{Client, connection_header, eventually, framed, message, request};
 
 /// Runs each call on the class that its method names, for the number of milliseconds in its
-/// parameter: asleep, computing, or waiting in a lent turn.
+/// parameter: asleep, computing, or waiting with its slot released.
 struct ByClass(Arc<Executor>, Arc<AtWork>);
 
 /// Computing calls: the current number and its maximum.
@@ -41,7 +41,7 @@ impl AtWork {
         while Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
             self.end();
-            turns::pass();
+            cpu_slot::yield_if_due();
             self.begin();
         }
         self.end();
@@ -70,7 +70,7 @@ impl Service for ByClass {
             let time = millis.parse().map(Duration::from_millis);
             match (how, time) {
                 ("asleep", Ok(time)) => std::thread::sleep(time),
-                ("lent", Ok(time)) => turns::lend(|| std::thread::sleep(time)),
+                ("released", Ok(time)) => cpu_slot::release_during(|| std::thread::sleep(time)),
                 ("work", Ok(time)) => at_work.work_for(time.as_millis() as u64),
                 _ => panic!("a panic made for a test"),
             }
@@ -95,7 +95,7 @@ fn start_watched(
         scan_handlers,
         write_handlers: 1,
         computing_at_once: 1,
-        turn: Duration::from_millis(5),
+        time_slice: Duration::from_millis(5),
         queue_calls_max: 100,
         ..ExecutorConfig::default()
     };
@@ -142,7 +142,7 @@ fn long_scans_take_turns_and_a_short_one_waits_for_one_turn_of_each() {
 #[test]
 fn a_scan_that_waits_for_a_disk_lends_its_turn() {
     let (_executor, _handle, mut client, at_work) = start_watched(4);
-    (0..3).for_each(|id| send(&mut client, id, "Scan", "lent 1000"));
+    (0..3).for_each(|id| send(&mut client, id, "Scan", "released 1000"));
     (3..6).for_each(|id| send(&mut client, id, "Scan", "work 20"));
     let began_at = Instant::now();
     let mut answers: Vec<_> = (0..6).map(|_| client.response().call_id()).collect();
@@ -197,8 +197,8 @@ fn writes_behind_a_lock(
     for _ in 0..writes {
         let (lock, tell) = (Arc::clone(lock), tell.clone());
         let (waiting, work) = (Arc::clone(&waiting), Arc::clone(&work));
-        executor.run_rest(CallClass::Write, move || {
-            let _held = turns::lend_and_line_up(|| {
+        executor.submit_continuation(CallClass::Write, move || {
+            let _held = cpu_slot::release_and_requeue(|| {
                 waiting.fetch_add(1, Relaxed);
                 lock.read()
             });
@@ -231,7 +231,7 @@ fn a_write_that_waited_goes_on_without_a_turn_when_who_computes_waits_for_it() {
     const WRITES: usize = 4;
     let (lock, arrived) = (Arc::new(RwLock::new(())), Arc::<AtomicUsize>::default());
     let held = lock.write().unwrap();
-    // Each holds its turn until all others have arrived: no turn is lent.
+    // Each holds its slot until all others have arrived: no slot is released.
     let (executor, told) = writes_behind_a_lock(WRITES, Duration::from_millis(10), &lock, move || {
         arrived.fetch_add(1, Relaxed);
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -242,9 +242,9 @@ fn a_write_that_waited_goes_on_without_a_turn_when_who_computes_waits_for_it() {
     });
     drop(held);
     (0..WRITES).for_each(|_| told.recv_timeout(Duration::from_secs(60)).unwrap());
-    // All turns were returned: further writes run, one at a time.
+    // All slots were returned: further writes run, one at a time.
     let (again, told) = channel();
-    executor.run_rest(CallClass::Write, move || again.send(()).unwrap());
+    executor.submit_continuation(CallClass::Write, move || again.send(()).unwrap());
     told.recv_timeout(Duration::from_secs(60)).unwrap();
 }
 

@@ -196,7 +196,7 @@ impl Standalone {
     /// server stops because of a failure, the reason.
     pub fn stop_with(self, progress: &StopProgress) -> Result<()> {
         tracing::info!("stopping");
-        self.readiness.stops(progress);
+        self.readiness.set_stopping(progress);
         self.regionserver.start_stopping();
         progress.begin("the ZooKeeper endpoint");
         self.zookeeper.stop();

@@ -52,13 +52,13 @@ const SWITCHES: &[u8] = b"state";
 ///
 /// # Errors
 /// `IOException` from the file system.
-pub fn take_over(env: &RegionEnv) -> Result<()> {
+pub fn record_meta_location(env: &RegionEnv) -> Result<()> {
     let (fs, root) = (&env.stores.fs, env.stores.root.join(DIR));
     let table = TableName::new("master", "store")?;
     let info = RegionInfo::new(table, Bytes::new(), Bytes::new(), REGION_ID);
-    gather_wals(&**fs, &root, &info)?;
+    move_back_replayed_wals(&**fs, &root, &info)?;
     recovery::split_wals(fs, &root, &env.nonces)?;
-    let descriptor = prepare(&**fs, &root, &info)?;
+    let descriptor = prepare_region(&**fs, &root, &info)?;
     let wal = open_wal(env, &root)?;
     let mut stores = env.stores.clone();
     stores.root.clone_from(&root);
@@ -73,14 +73,14 @@ pub fn take_over(env: &RegionEnv) -> Result<()> {
         operation_times: Arc::default(),
     };
     let region = Region::open(Arc::new(own), info, Arc::new(descriptor))?;
-    rewrite(&region, env)?;
+    update_region(&region, env)?;
     region.close(false)?;
     wal.close()?;
     drop_wals(&**fs, &root)
 }
 
 /// Moves WALs that were being replayed back to the other WALs.
-fn gather_wals(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<()> {
+fn move_back_replayed_wals(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<()> {
     let replayed = layout::region_dir(root, info).join(REPLAY_DIR);
     if !fs.exists(&replayed)? {
         return Ok(());
@@ -93,7 +93,7 @@ fn gather_wals(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<()
     Ok(())
 }
 
-fn prepare(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<TableDescriptor> {
+fn prepare_region(fs: &dyn FileSystem, root: &Path, info: &RegionInfo) -> Result<TableDescriptor> {
     let dir = layout::table_dir(root, info.table());
     let descriptor = match descriptors::read(fs, &dir)? {
         Some(found) => found,
@@ -134,7 +134,7 @@ fn open_wal(env: &RegionEnv, root: &Path) -> Result<Arc<Wal>> {
     Wal::open(options)
 }
 
-fn rewrite(region: &Arc<Region>, env: &RegionEnv) -> Result<()> {
+fn update_region(region: &Arc<Region>, env: &RegionEnv) -> Result<()> {
     for row in rows(region, &[PROCEDURES, SERVERS])? {
         region.mutate_wait(Mutation::new(MutationKind::Delete, row, Vec::new()))?;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evenkeel_common::{Configuration, Result};
 use evenkeel_process::Settings;
 use evenkeel_process::info::{InfoPortNumbers, InfoPorts};
-use evenkeel_process::ports::{RpcPort, Shared, taken};
+use evenkeel_process::ports::{PortBudgets, RpcPort, bind_error};
 use evenkeel_rpc::RpcServer;
 
 /// Ports that listen and do not answer yet.
@@ -16,7 +16,7 @@ pub(crate) struct Ports {
     pub regionserver: RpcServer,
     pub info: InfoPortNumbers,
     /// The limits that the connections of all ports share.
-    pub shared: Shared,
+    pub shared: PortBudgets,
 }
 
 impl Ports {
@@ -29,18 +29,18 @@ impl Ports {
         conf: &Configuration,
         cluster_id: &str,
     ) -> Result<(Self, InfoPorts)> {
-        let shared = Shared::new(settings, conf)?;
+        let shared = PortBudgets::new(settings, conf)?;
         let zk = settings.zookeeper_port;
         let zookeeper = TcpListener::bind(SocketAddr::new(settings.bind_address, zk))
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .map_err(taken("ZooKeeper endpoint", zk, "hbase.zookeeper.property.clientPort"))?;
+            .map_err(bind_error("ZooKeeper endpoint", zk, "hbase.zookeeper.property.clientPort"))?;
         let id = cluster_id.to_owned();
         let bind = |port: RpcPort| {
             let id = id.clone();
             port.bind(settings, conf, &shared, Arc::new(move || Some(id.clone())))
         };
         let master = bind(RpcPort {
-            what: "master",
+            server: "master",
             port: settings.master_port,
             key: "hbase.master.port",
             threads: 1,

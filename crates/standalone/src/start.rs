@@ -38,14 +38,16 @@ use evenkeel_master::meta::{MetaTable, TableState};
 use evenkeel_master::metrics::MasterSource;
 use evenkeel_master::namespaces::NamespaceTable;
 use evenkeel_master::service::MasterService;
-use evenkeel_master::{Master, MasterParts, Table, descriptors, to_mirror_state, reconcile, recovery, regions};
+use evenkeel_master::{
+    Master, MasterParts, Table, descriptors, reconcile, recovery, regions, to_mirror_state,
+};
 use evenkeel_metrics::{Record, Registry};
 use evenkeel_process::info::{InfoParts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
-use evenkeel_process::{ProcessControl, Settings, bad, connections, ignored};
+use evenkeel_process::{ProcessControl, Settings, connections, ignored, io_error};
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::background::chore::Chore;
@@ -76,7 +78,7 @@ pub(crate) fn start(
     let (ports, info_ports) = Ports::take(&process.settings, &process.conf, &cluster_id)?;
     let pages_of_start = info_parts(&process, &log_levels, &ports.shared.rpc_metrics);
     let info = InfoServers::start(info_ports, &pages_of_start, &process.supervisor)?;
-    let begins = |step| process.readiness.starts(step);
+    let begins = |step| process.readiness.set_starting(step);
     begins("replaying the write-ahead logs");
     let recovery = recover_wals(&process)?;
     begins("opening the write-ahead logs and caches");
@@ -100,7 +102,7 @@ pub(crate) fn start(
     master.ensure_slow_log_table()?;
     let of_master = Arc::downgrade(&master);
     let unfinished = move || of_master.upgrade().map(|master| master.pending_problems()).unwrap_or_default();
-    process.readiness.serves(&storage.wals, unfinished);
+    process.readiness.set_serving(&storage.wals, unfinished);
     Ok(Standalone {
         readiness: process.readiness,
         name: identity.name,
@@ -166,7 +168,7 @@ struct OpenMeta {
 
 /// Step 5.
 fn open_meta(process: &Process, storage: &Storage) -> Result<OpenMeta> {
-    master_store::take_over(&storage.meta_env)?;
+    master_store::record_meta_location(&storage.meta_env)?;
     let region = regions::open_meta(&storage.meta_env)?;
     let table = MetaTable::new(Arc::clone(&region), Arc::clone(&process.clock))?;
     Ok(OpenMeta { region, table })
@@ -300,20 +302,21 @@ fn make_znodes(
     tables: &BTreeMap<TableName, Table>,
     namespaces: &NamespaceTable,
 ) -> Result<Arc<Znodes>> {
-    let tree = ZnodeTree::with_clock(Arc::clone(&process.clock)).with_memory_limit(process.settings.memory.zookeeper);
-    let paths = ZnodePaths::from_configuration(&process.conf).map_err(bad)?;
+    let tree = ZnodeTree::with_clock(Arc::clone(&process.clock))
+        .with_memory_limit(process.settings.memory.zookeeper);
+    let paths = ZnodePaths::from_configuration(&process.conf).map_err(io_error)?;
     let master = &identity.master_name;
     let znodes = Arc::new(Znodes::new(Arc::new(tree), paths, &format!("master:{}", master.port)));
-    znodes.create_base_nodes().map_err(bad)?;
-    znodes.set_cluster_id(&identity.cluster_id).map_err(bad)?;
-    znodes.set_running(Some(&process.clock.now_ms().to_string())).map_err(bad)?;
-    znodes.set_master(Some((master, identity.master_info_port.into()))).map_err(bad)?;
-    znodes.set_meta_region_server(Some(&identity.name)).map_err(bad)?;
+    znodes.create_base_nodes().map_err(io_error)?;
+    znodes.set_cluster_id(&identity.cluster_id).map_err(io_error)?;
+    znodes.set_running(Some(&process.clock.now_ms().to_string())).map_err(io_error)?;
+    znodes.set_master(Some((master, identity.master_info_port.into()))).map_err(io_error)?;
+    znodes.set_meta_region_server(Some(&identity.name)).map_err(io_error)?;
     for (name, table) in tables {
-        znodes.set_table_state(name, Some(to_mirror_state(table.state))).map_err(bad)?;
+        znodes.set_table_state(name, Some(to_mirror_state(table.state))).map_err(io_error)?;
     }
     for namespace in namespaces.list()? {
-        znodes.set_namespace(&String::from_utf8_lossy(&namespace.name), &namespace).map_err(bad)?;
+        znodes.set_namespace(&String::from_utf8_lossy(&namespace.name), &namespace).map_err(io_error)?;
     }
     Ok(znodes)
 }
@@ -404,7 +407,7 @@ fn serve(
         connections_max: ports.shared.limits.zookeeper,
         receive_timeout: connections::timeouts(conf)?.1,
         budgets: ports.shared.budgets,
-        ..ZkConfig::from_configuration(conf).map_err(bad)?
+        ..ZkConfig::from_configuration(conf).map_err(io_error)?
     };
     let tree = Arc::clone(master.znodes().tree());
     let zookeeper = ZooKeeperThread::start(ports.zookeeper, tree, zookeeper, supervisor)?;
@@ -432,7 +435,7 @@ fn register_master(
 
 fn janitor_period(conf: &Configuration) -> Result<Duration> {
     let ms = conf.get_time_or("hbase.catalogjanitor.interval", TimeUnit::Milliseconds, 300_000);
-    Ok(Duration::from_millis(ms.map_err(bad)?.max(1).unsigned_abs()))
+    Ok(Duration::from_millis(ms.map_err(io_error)?.max(1).unsigned_abs()))
 }
 
 /// Serves the master's port, then the RegionServer's. The master's port also answers the

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | [`Sample`]: rates, percentiles of all calls | 1 s | [`SAMPLES`] | 80 KiB |
 //! | [`Column`](heat::Column): requests of each region | 5 s | [`heat::COLUMNS`] | 1.5 MiB |
-//! | [`CacheLook`](cached::CacheLook): cached bytes of files | 10 s, on demand | 1 | 300 a file |
+//! | [`CacheSnapshot`](cached::CacheSnapshot): bytes of files | 10 s, on demand | 1 | 300 a file |
 //! | [`Pause`]: times when the process did not run | | [`PAUSES`] | 2 KiB |
 //!
 //! The thread `status-history` takes them. It reads counters, and blocks on nothing except the list
@@ -33,7 +33,7 @@ use evenkeel_rpc::CallValue;
 use parking_lot::Mutex;
 
 use self::cached::CachedFiles;
-use self::heat::{HeatMap, Stamp};
+use self::heat::{HeatMap, StateVersion};
 use crate::sources::Sources;
 
 /// The number of samples that are kept: a little more than ten minutes.
@@ -218,11 +218,12 @@ fn sample_until(stopped: &Receiver<()>, sources: &Sources, history: &History) {
         let now_ms = sources.now_ms();
         let Some(server) = sources.server() else { continue };
         if rounds.is_multiple_of(HEAT_PERIODS) {
-            let stamp = Stamp { requests: server.counters().total(), regions: server.regions().changes() };
+            let stamp =
+                StateVersion { requests: server.counters().total(), regions: server.regions().changes() };
             history.heat.lock().add(now_ms, stamp, || server.regions().all());
         }
         if history.cached.is_due(now_ms) {
-            history.cached.look(now_ms, &*sources.env.stores.cache, &server.regions().all());
+            history.cached.scan_cache(now_ms, &*sources.env.stores.cache, &server.regions().all());
         }
     }
 }

@@ -156,7 +156,7 @@ pub fn html_response(page: Markup) -> Response {
 }
 
 /// Renders a part of a page that is refreshed.
-pub fn live(id: &str, content: &Markup) -> Markup {
+pub fn refreshed_part(id: &str, content: &Markup) -> Markup {
     html! { div id=(id) data-live { (content) } }
 }
 
@@ -208,20 +208,20 @@ pub struct Column {
     /// Its name.
     pub name: &'static str,
     /// Its description, or the metric's name.
-    pub tip: &'static str,
+    pub tooltip: &'static str,
     /// True if it holds numbers: it is aligned right, and the greatest comes first.
     pub is_number: bool,
 }
 
 impl Column {
     /// Creates a column of text.
-    pub const fn text(key: &'static str, name: &'static str, tip: &'static str) -> Self {
-        Self { key, name, tip, is_number: false }
+    pub const fn text(key: &'static str, name: &'static str, tooltip: &'static str) -> Self {
+        Self { key, name, tooltip, is_number: false }
     }
 
     /// Creates a column of numbers.
-    pub const fn number(key: &'static str, name: &'static str, tip: &'static str) -> Self {
-        Self { key, name, tip, is_number: true }
+    pub const fn number(key: &'static str, name: &'static str, tooltip: &'static str) -> Self {
+        Self { key, name, tooltip, is_number: true }
     }
 }
 
@@ -253,7 +253,7 @@ impl TableView {
     }
 
     /// Sorts rows by a key, and keeps those of the page. Returns the number of all rows.
-    pub fn cut<T, K: PartialOrd>(&self, rows: &mut Vec<T>, key: impl Fn(&T) -> K) -> usize {
+    pub fn sort_and_paginate<T, K: PartialOrd>(&self, rows: &mut Vec<T>, key: impl Fn(&T) -> K) -> usize {
         rows.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
         if self.descending {
             rows.reverse();
@@ -284,7 +284,7 @@ impl TableView {
                     @let is_sorted = column.key == self.sort;
                     @let descends = if is_sorted { !self.descending } else { column.is_number };
                     @let order = is_sorted.then_some(if self.descending { "descending" } else { "ascending" });
-                    th scope="col" class=[column.is_number.then_some("num")] aria-sort=[order] title=(column.tip) {
+                    th scope="col" class=[column.is_number.then_some("num")] aria-sort=[order] title=(column.tooltip) {
                         a id={ "sort-" (column.key) } href=(self.address(column.key, descends, 0)) data-swap { (column.name) }
                     }
                 }
@@ -346,13 +346,13 @@ mod tests {
     #[test]
     fn an_address_says_which_rows_are_shown() {
         let mut rows: Vec<u32> = (0..450).collect();
-        let all = view("sort=reads&page=1").cut(&mut rows, |row| *row);
+        let all = view("sort=reads&page=1").sort_and_paginate(&mut rows, |row| *row);
         assert_eq!((all, rows.len(), rows.first()), (450, 200, Some(&249)));
         let mut few = vec![3, 1, 2];
-        view("").cut(&mut few, |row| *row);
+        view("").sort_and_paginate(&mut few, |row| *row);
         assert_eq!(few, [1, 2, 3]);
         assert_eq!(view("sort=nothing&page=99999999999999999999").sort, "name");
-        assert!(view("page=4").cut(&mut few, |row| *row) == 3 && few.is_empty());
+        assert!(view("page=4").sort_and_paginate(&mut few, |row| *row) == 3 && few.is_empty());
     }
 
     #[test]

@@ -31,7 +31,7 @@
 //! flush were acknowledged. The batch is also written to a new file, so its entries are in two
 //! files under one sequence id, which replay applies once. The failed file is never synced again,
 //! and the stores of entries that were only flushed to it are asked to flush. The same applies to
-//! the last sync of a rolled file, whose result is handled within a [`TICK`].
+//! the last sync of a rolled file, whose result is handled within a [`CHECK_PERIOD`].
 //!
 //! While no file can be written (no space left, I/O errors, a read-only file system), the waiting
 //! syncs get that error, and every later commit tries a new file. Until one succeeds all writes are
@@ -97,7 +97,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenkeel_common::clock::{self, Clock};
 use evenkeel_common::thread::{Supervisor, spawn_essential};
-use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result, TableName, turns};
+use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyValue, Result, TableName, cpu_slot};
 use evenkeel_fs::FileSystem;
 use evenkeel_metrics::waits::{self, Cause};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -113,7 +113,7 @@ use queue::{Completion, Queue, Waiter};
 pub use wakeup::{WakeBatch, wake_deferred};
 use watchdog::SyncWatchdog;
 
-/// How long [`Wal::obstacle`] reports an attempt at which no file could be written.
+/// How long [`Wal::write_failure`] reports an attempt at which no file could be written.
 const OBSTACLE_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The position of an entry in the order of appends, across files.
@@ -661,7 +661,9 @@ impl Shared {
             }
             count(&self.counters.full_queue_waits);
             queue.blocked += 1;
-            waits::time(Cause::LogQueue, || turns::lend(|| self.capacity_freed.wait(&mut queue)));
+            waits::time(Cause::LogQueue, || {
+                cpu_slot::release_during(|| self.capacity_freed.wait(&mut queue))
+            });
             queue.blocked -= 1;
             queue.check_open()?;
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use evenkeel_fs::{Fault, FileSystem, Latch, SurvivingData, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FileSystem, Latch, MemoryFileSystem, Op, SurvivingData};
 use evenkeel_wal::{NoListener, SyncLevel, WalConfig};
 
 #[test]
@@ -58,12 +58,12 @@ fn on_other_machines_writers_do_not_wait_for_the_next_file() {
     let config = WalConfig { roll_bytes: 1000, ..WalConfig::default() };
     let wal = open_with(fs.clone(), config, Arc::new(NoListener));
     let first = wal.current_path();
-    let gate = Latch::new();
-    fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Create, "WALs").waits_for(&latch));
     let written = 1..=50;
     written.clone().for_each(|seq_id| append_synced(&wal, seq_id).expect("in the long file"));
     assert_eq!((wal.current_path(), wal.stats().rolls), (first.clone(), 0));
-    gate.open();
+    latch.open();
     let mut last = *written.end();
     while wal.current_path() == first {
         last += 1;
@@ -386,7 +386,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Opens the gate, however the test ends.
+/// Opens the latch, however the test ends.
 struct Opened(Latch);
 
 impl Drop for Opened {
@@ -402,12 +402,12 @@ fn a_sync_that_hangs_is_seen_while_it_does() {
         let [slow_sync, roll_on_sync] = [10, 20].map(Duration::from_millis);
         let config = WalConfig { hsync: true, inline_sync, slow_sync, roll_on_sync, ..WalConfig::default() };
         let wal = open_with(fs.clone(), config, Arc::new(NoListener));
-        let gate = Latch::new();
-        fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
+        let latch = Latch::new();
+        fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&latch));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| append_synced(&wal, 1));
-            let _opened = Opened(gate.clone());
-            gate.wait_for_arrival();
+            let _opened = Opened(latch.clone());
+            latch.wait_for_arrival();
             until("nobody sees it", || wal.stats().stuck_syncs == 1);
             // After several checks of the watchdog.
             std::thread::sleep(Duration::from_millis(50));
@@ -415,7 +415,7 @@ fn a_sync_that_hangs_is_seen_while_it_does() {
                 (wal.stats().stuck_syncs, wal.stats().slow_syncs, writer.is_finished()),
                 (1, 0, false)
             );
-            gate.open();
+            latch.open();
             writer.join().expect("no panic").expect("synced after all");
         });
         until("the file stays", || wal.stats().rolls == 1);
@@ -424,7 +424,7 @@ fn a_sync_that_hangs_is_seen_while_it_does() {
     }
 }
 
-/// Opens the gate when the log is closed: no thread waits for the disk.
+/// Opens the latch when the log is closed: no thread waits for the disk.
 #[test]
 fn a_sync_that_does_not_end_fails_the_log() {
     let (memory, fs) = faulty();
@@ -432,8 +432,8 @@ fn a_sync_that_does_not_end_fails_the_log() {
     let config = WalConfig { hsync: true, sync_timeout: Duration::from_millis(100), ..not_inline() };
     let wal = open_with(fs.clone(), config, heard.clone());
     append_synced(&wal, 1).expect("synced");
-    let gate = Latch::new();
-    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&latch));
     let (tell, told) = mpsc::channel();
     let waits = |seq_id: u64| {
         let (txid, tell) = (wal.append(&entry(seq_id)).expect("append"), tell.clone());
@@ -442,12 +442,12 @@ fn a_sync_that_does_not_end_fails_the_log() {
         });
     };
     waits(2);
-    assert_eq!(gate.wait_for_arrival(), "wal");
+    assert_eq!(latch.wait_for_arrival(), "wal");
     waits(3);
-    let opened = Opened(gate.clone());
+    let opened = Opened(latch.clone());
     std::thread::scope(|scope| {
         let roll = scope.spawn(|| wal.roll());
-        let opened_early = Opened(gate.clone());
+        let opened_early = Opened(latch.clone());
         for seq_id in [2, 3] {
             let (of, result) = told.recv_timeout(Duration::from_secs(30)).expect("told");
             let error = result.expect_err("no sync");
@@ -474,14 +474,14 @@ fn who_has_what_was_asked_for_hears_nothing_of_a_sync_that_does_not_end() {
     let heard = Arc::new(RecordingListener::default());
     let config = WalConfig { sync_timeout: Duration::from_millis(100), ..not_inline() };
     let wal = open_with(fs.clone(), config, heard.clone());
-    let gate = Latch::new();
-    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&latch));
     let flushed = wal.append(&entry(1)).expect("append");
     let synced = wal.append(&entry(2)).expect("append");
     let (tell, told) = mpsc::channel();
     wal.when_synced(synced, SyncLevel::Sync, move |result| tell.send(result).expect("the test waits"));
     wal.sync(flushed, SyncLevel::Flush).expect("flushed");
-    let _opened = Opened(gate);
+    let _opened = Opened(latch);
     told.recv_timeout(Duration::from_secs(30)).expect("told").expect_err("not synced");
     wal.sync(flushed, SyncLevel::Flush).expect("still flushed");
 }

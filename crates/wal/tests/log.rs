@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::*;
 use evenkeel_common::clock::ManualClock;
-use evenkeel_fs::{Fault, FileSystem, Latch, SurvivingData, MemoryFileSystem, Op};
+use evenkeel_fs::{Fault, FileSystem, Latch, MemoryFileSystem, Op, SurvivingData};
 use evenkeel_wal::{
     Compression, NoListener, SyncLevel, WakeBatch, Wal, WalCompression, WalConfig, WalEnd, WalReader,
     wake_deferred,
@@ -69,28 +69,28 @@ fn one_idle_sync_is_one_commit() {
 #[test]
 fn a_thread_may_commit_itself_but_never_waits_for_another() {
     let (memory, fs) = faulty();
-    let gate = Latch::new();
+    let latch = Latch::new();
     let wal = open_with(fs.clone(), not_inline(), Arc::new(NoListener));
     let first = wal.append(&entry(1)).expect("append");
     wal.try_sync(first, SyncLevel::Flush).expect("nobody commits").expect("synced");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), [1]);
-    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
+    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&latch));
     let second = wal.append(&entry(2)).expect("append");
     wal.when_synced(second, SyncLevel::Flush, |_| ());
-    gate.wait_for_arrival();
+    latch.wait_for_arrival();
     let third = wal.append(&entry(3)).expect("append");
     assert!(wal.try_sync(third, SyncLevel::Flush).is_none(), "the WAL's thread does");
     wal.try_sync(first, SyncLevel::Flush).expect("known").expect("synced");
-    gate.open();
+    latch.open();
     wal.sync(third, SyncLevel::Flush).expect("synced");
 }
 
 #[test]
 fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
     let (_, fs) = faulty();
-    let gate = Latch::new();
+    let latch = Latch::new();
     let wal = open_with(fs.clone(), not_inline(), Arc::new(NoListener));
-    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
+    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&latch));
     let (tell, told) = mpsc::channel();
     let wait_for = |seq_id, level| {
         let (txid, tell) = (wal.append(&entry(seq_id)).expect("append"), tell.clone());
@@ -99,13 +99,13 @@ fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
         });
     };
     wait_for(1, SyncLevel::Flush);
-    gate.wait_for_arrival();
+    latch.wait_for_arrival();
     for seq_id in 2..=9 {
         wait_for(seq_id, if seq_id == 4 { SyncLevel::Sync } else { SyncLevel::Flush });
     }
     wait_for(10, SyncLevel::None);
     assert_eq!(told.recv(), Ok((10, true)), "at once");
-    gate.open();
+    latch.open();
     let rest: Vec<_> = (1..=9).map(|_| told.recv().expect("told")).collect();
     let order = [1, 2, 3, 5, 6, 7, 8, 9, 4].map(|seq_id| (seq_id, true));
     assert_eq!(rest, order, "those who wait for the disk come after those who do not");
@@ -114,7 +114,9 @@ fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
 
 #[test]
 fn acknowledged_entries_survive_the_crash_they_were_promised_to() {
-    for (level, keep) in [(SyncLevel::Flush, SurvivingData::Flushed), (SyncLevel::Sync, SurvivingData::Synced)] {
+    for (level, keep) in
+        [(SyncLevel::Flush, SurvivingData::Flushed), (SyncLevel::Sync, SurvivingData::Synced)]
+    {
         for config in [WalConfig::default(), not_inline()] {
             let fs = MemoryFileSystem::new();
             let wal = open_with(fs.clone(), config, Arc::new(NoListener));
@@ -170,14 +172,14 @@ fn entries_that_nobody_waits_for_are_written_nonetheless() {
 #[test]
 fn appends_wait_for_room_in_the_queue() {
     let (memory, fs) = faulty();
-    let gate = Latch::new();
+    let latch = Latch::new();
     let config = WalConfig { queue_bytes_max: 1000, ..not_inline() };
     let wal = open_with(fs.clone(), config, Arc::new(NoListener));
-    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&gate));
+    fs.inject(Fault::on(Op::Append, "WALs").waits_for(&latch));
     let first = wal.append(&entry(1)).expect("append");
     let entry_bytes = wal.stats().bytes as usize;
     wal.when_synced(first, SyncLevel::Flush, |_| ());
-    gate.wait_for_arrival();
+    latch.wait_for_arrival();
     let appended = Arc::new(AtomicU64::new(1));
     let appender = {
         let (wal, appended) = (Arc::clone(&wal), Arc::clone(&appended));
@@ -197,7 +199,7 @@ fn appends_wait_for_room_in_the_queue() {
         peak <= entry_bytes + 1000,
         "{peak} bytes, for one entry of {entry_bytes} and a full queue of 1000"
     );
-    gate.open();
+    latch.open();
     appender.join().expect("no panic");
     append_synced(&wal, 101).expect("synced");
     assert_eq!(seq_ids(&read_dir(&memory, WAL_DIR.as_ref())), (1..=101).collect::<Vec<_>>());
@@ -396,12 +398,12 @@ fn nobody_waits_for_the_last_sync_of_a_file_whose_entries_are_synced() {
     let (_, fs) = faulty();
     let wal = open_with(fs.clone(), WalConfig { hsync: true, ..WalConfig::default() }, Arc::new(NoListener));
     append_synced(&wal, 1).expect("synced");
-    let gate = Latch::new();
-    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&gate));
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Sync, "WALs").waits_for(&latch));
     wal.roll().expect("rolled");
-    gate.wait_for_arrival();
+    latch.wait_for_arrival();
     append_synced(&wal, 2).expect("though the old file is being closed");
-    gate.open();
+    latch.open();
     wal.close().expect("closed");
 }
 
@@ -414,20 +416,20 @@ fn rolls_do_not_run_ahead_of_the_files_that_are_being_closed() {
     const OPEN_MAX: u64 = 8 + ROLLERS;
     let (_, fs) = faulty();
     let wal = open_with(fs.clone(), WalConfig::default(), Arc::new(NoListener));
-    let gate = Latch::new();
-    fs.inject(Fault::on(Op::Sync, "WALs").always().waits_for(&gate));
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Sync, "WALs").always().waits_for(&latch));
     std::thread::scope(|scope| {
         for _ in 0..ROLLERS {
             scope.spawn(|| (0..ROLLS).for_each(|_| wal.roll().expect("rolled")));
         }
-        gate.wait_for_arrival();
+        latch.wait_for_arrival();
         let (mut rolls, mut looks) = (0, 0);
         while looks < 20 {
             std::thread::sleep(Duration::from_millis(10));
             let now = wal.stats().rolls;
             (rolls, looks) = if now == rolls { (rolls, looks + 1) } else { (now, 0) };
         }
-        gate.open();
+        latch.open();
         assert!(rolls <= OPEN_MAX, "{rolls} files are open");
         // Threads that wait for a roll do not delay the log.
         append_synced(&wal, 1).expect("synced");
@@ -545,11 +547,11 @@ fn the_file_after_one_that_is_nearly_full_is_made_ahead() {
         let (memory, fs) = faulty();
         let heard = Arc::new(RecordingListener::default());
         let wal = open_with(fs.clone(), short_files(hsync), heard.clone());
-        let gate = Latch::new();
-        fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
+        let latch = Latch::new();
+        fs.inject(Fault::on(Op::Create, "WALs").waits_for(&latch));
         let mut seq_id = fill(&wal, &memory, 0, 7000);
-        assert_eq!(gate.wait_for_arrival(), "wal-archiver");
-        gate.open();
+        assert_eq!(latch.wait_for_arrival(), "wal-archiver");
+        latch.open();
         wal.wait_for_archiver();
         let files = live_files(&memory);
         assert_eq!((files.len(), wal.current_path()), (2, files[0].clone()));
@@ -565,7 +567,11 @@ fn the_file_after_one_that_is_nearly_full_is_made_ahead() {
 
 #[test]
 fn a_file_made_ahead_that_a_crash_leaves_is_an_empty_log() {
-    let keeps = [(false, SurvivingData::Flushed, 2), (true, SurvivingData::Synced, 2), (false, SurvivingData::Synced, 0)];
+    let keeps = [
+        (false, SurvivingData::Flushed, 2),
+        (true, SurvivingData::Synced, 2),
+        (false, SurvivingData::Synced, 0),
+    ];
     for (hsync, keep, files) in keeps {
         let memory = MemoryFileSystem::new();
         let wal = open_with(memory.clone(), short_files(hsync), Arc::new(NoListener));
@@ -585,18 +591,18 @@ fn a_file_that_is_not_made_in_time_is_not_used() {
     for closes in [false, true] {
         let (memory, fs) = faulty();
         let wal = open_with(fs.clone(), short_files(false), Arc::new(NoListener));
-        let gate = Latch::new();
-        fs.inject(Fault::on(Op::Create, "WALs").waits_for(&gate));
+        let latch = Latch::new();
+        fs.inject(Fault::on(Op::Create, "WALs").waits_for(&latch));
         let mut seq_id = fill(&wal, &memory, 0, 7000);
-        gate.wait_for_arrival();
+        latch.wait_for_arrival();
         let rolls = u64::from(!closes);
         if !closes {
             seq_id = fill(&wal, &memory, seq_id, 8000);
             wait_for_rolls(&wal, 1);
         }
         let opens = std::thread::spawn({
-            let gate = gate.clone();
-            move || gate.open()
+            let latch = latch.clone();
+            move || latch.open()
         });
         if closes {
             wal.close().expect("closed");

@@ -37,27 +37,27 @@ pub(super) struct CountedReply {
 
 impl Drop for CountedReply {
     fn drop(&mut self) {
-        self.replies.give(self.bytes);
+        self.replies.release(self.bytes);
     }
 }
 
 impl ConnectionBudgets {
     /// Charges bytes of an incomplete packet; returns false if the budget is exhausted.
     pub(super) fn charge_input(&self, bytes: u64) -> bool {
-        if !self.input.take(bytes) {
+        if !self.input.acquire(bytes) {
             return false;
         }
-        let taken = self.requests.take(bytes);
+        let taken = self.requests.acquire(bytes);
         if !taken {
-            self.input.give(bytes);
+            self.input.release(bytes);
         }
         taken
     }
 
     /// Releases the bytes.
     pub(super) fn release_input(&self, bytes: u64) {
-        self.input.give(bytes);
-        self.requests.give(bytes);
+        self.input.release(bytes);
+        self.requests.release(bytes);
     }
 
     /// Returns how long a packet may take from its first byte to its last.
@@ -67,7 +67,7 @@ impl ConnectionBudgets {
 
     /// Counts a reply until the result is dropped; returns `None` if the budget is exhausted.
     pub(super) fn count_reply(&self, bytes: u64) -> Option<CountedReply> {
-        let is_taken = self.replies.take(bytes);
+        let is_taken = self.replies.acquire(bytes);
         is_taken.then(|| CountedReply { replies: Arc::clone(&self.replies), bytes })
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use evenkeel_rpc::Progress;
+use evenkeel_rpc::ReceiveDeadline;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -24,7 +24,7 @@ use super::four_letter_words;
 use super::ops::{self, ConnectionAction};
 use super::protocol::{Connect, write_connected};
 use super::server::Server;
-use super::session::{Attached, AttachError};
+use super::session::{AttachError, Attached};
 use super::tree::WatcherId;
 
 /// The limit on the time until a new connection has sent its first packet.
@@ -215,7 +215,7 @@ struct Wire {
     /// Bytes of the input that are charged to the budgets.
     held: u64,
     /// The progress of the incomplete packet.
-    progress: Option<Progress>,
+    progress: Option<ReceiveDeadline>,
     receive_timeout: Duration,
 }
 
@@ -263,8 +263,8 @@ impl Wire {
             return Ok(None);
         }
         let now = Instant::now().into_std();
-        let progress = self.progress.unwrap_or_else(|| Progress::begin(now, self.receive_timeout));
-        self.progress = Some(progress.with(self.input.len(), now, self.receive_timeout));
+        let progress = self.progress.unwrap_or_else(|| ReceiveDeadline::begin(now, self.receive_timeout));
+        self.progress = Some(progress.advance(self.input.len(), now, self.receive_timeout));
         let more = (self.input.len() as u64).saturating_sub(self.held);
         if !self.budgets.charge_input(more) {
             return Err(invalid("no room for a packet that has begun"));

@@ -18,7 +18,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `server.rs` | [`serve`], [`ZkConfig`]: accepts connections, limits, expiry of sessions |
-//! | `quota.rs` | a connection's quota of the endpoint's memory |
+//! | `connection_charge.rs` | a connection's share of the endpoint's memory |
 //! | `connection.rs` | one connection: handshake, frames, replies, events |
 //! | `ops.rs` | the reply to each request |
 //! | `protocol.rs` | operation and error numbers, records, decoding of requests |
@@ -44,10 +44,10 @@
 //! bytes are buffered); bytes of all incomplete packets and of unread replies (together with those
 //! of the RPC ports); time for the handshake, for a packet that has begun and for each write;
 //! sessions; bytes of the watches that a connection holds and of its unread events, per connection
-//! and in total (`quota.rs`). Past a bound the connection is closed, or the watch rejected; the
-//! client reconnects and sets its watches again. Everything is released with the connection, except
-//! a session, which consists of its number alone and is released at its timeout. There are two
-//! locks, which are never held together.
+//! and in total (`connection_charge.rs`). Past a bound the connection is closed, or the watch
+//! rejected; the client reconnects and sets its watches again. Everything is released with the
+//! connection, except a session, which consists of its number alone and is released at its timeout.
+//! There are two locks, which are never held together.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -63,11 +63,11 @@
 
 mod budgets;
 mod connection;
+mod connection_charge;
 mod four_letter_words;
 mod jute;
 mod ops;
 mod protocol;
-mod quota;
 mod server;
 mod session;
 mod tree;

@@ -29,7 +29,12 @@ pub(super) enum ConnectionAction {
 }
 
 /// Answers one packet: the events due and the reply are appended to `out`.
-pub(super) fn answer(tree: &ZnodeTree, watcher: WatcherId, packet: &[u8], out: &mut Vec<u8>) -> ConnectionAction {
+pub(super) fn answer(
+    tree: &ZnodeTree,
+    watcher: WatcherId,
+    packet: &[u8],
+    out: &mut Vec<u8>,
+) -> ConnectionAction {
     let mut reader = Reader::new(packet);
     let Ok((xid, op)) = protocol::read_header(&mut reader) else { return ConnectionAction::Drop };
     let request = protocol::read_request(op, &mut reader);

@@ -77,7 +77,12 @@ impl Sessions {
     }
 
     /// Binds a connection to a new session (`id` 0) or to its previous one.
-    pub(super) fn attach(&self, id: i64, password: &[u8], timeout: Duration) -> Result<Attached, AttachError> {
+    pub(super) fn attach(
+        &self,
+        id: i64,
+        password: &[u8],
+        timeout: Duration,
+    ) -> Result<Attached, AttachError> {
         let mut table = self.table.lock();
         let id = if id == 0 { table.new_id() } else { self.known(&table, id, password)? };
         if !table.evict_if_full(id, self.sessions_max) {

@@ -19,7 +19,7 @@ use super::ops::{self, ConnectionAction};
 use super::protocol::op;
 use super::{ConnectionBudgets, Stat, ZkConfig, ZnodeTree, serve};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 // ---- a server and a client
 
@@ -91,7 +91,7 @@ async fn read_packet(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
         stream.read_exact(&mut packet).await?;
         Ok(packet)
     };
-    timeout(PATIENCE, read).await.expect("a packet in time")
+    timeout(TIMEOUT, read).await.expect("a packet in time")
 }
 
 impl Client {
@@ -150,7 +150,7 @@ impl Client {
     async fn ended(&mut self) {
         let mut rest = Vec::new();
         // A reset ends it too.
-        let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("the end in time");
+        let _ = timeout(TIMEOUT, self.stream.read_to_end(&mut rest)).await.expect("the end in time");
         assert!(rest.is_empty(), "{rest:?}");
     }
 }
@@ -415,7 +415,7 @@ async fn given_back(tree: &ZnodeTree) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, nothing).await.expect("everything is given back");
+    timeout(TIMEOUT, nothing).await.expect("everything is given back");
 }
 
 #[tokio::test]
@@ -483,7 +483,7 @@ async fn sessions_without_a_connection_make_room_for_others() {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(b"mntr").await.unwrap();
     let mut text = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut text)).await.unwrap().unwrap();
+    timeout(TIMEOUT, stream.read_to_string(&mut text)).await.unwrap().unwrap();
     let sessions = text.lines().find_map(|line| line.strip_prefix("zk_global_sessions\t")).unwrap();
     assert!(sessions.parse::<usize>().unwrap() <= 256, "{sessions}");
     drop(stays);
@@ -564,7 +564,7 @@ async fn four_letter_words_are_answered() {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(word.as_bytes()).await.unwrap();
         let mut text = String::new();
-        timeout(PATIENCE, stream.read_to_string(&mut text)).await.unwrap().unwrap();
+        timeout(TIMEOUT, stream.read_to_string(&mut text)).await.unwrap().unwrap();
         assert!(text.contains(expected), "{word}: {text}");
         assert_eq!(word.starts_with("stat"), text.contains("Clients:\n /127.0.0.1:"), "{text}");
     }
@@ -578,7 +578,7 @@ async fn connections_from_one_address_are_counted_and_given_back() {
     let _second = server.client().await;
     let mut third = TcpStream::connect(server.address).await.unwrap();
     let _ = third.write_all(&connect_packet(10_000, 0, &[], true)).await;
-    assert!(matches!(timeout(PATIENCE, third.read(&mut [0; 8])).await.unwrap(), Ok(0) | Err(_)));
+    assert!(matches!(timeout(TIMEOUT, third.read(&mut [0; 8])).await.unwrap(), Ok(0) | Err(_)));
     drop(first);
     loop {
         let mut next = TcpStream::connect(server.address).await.unwrap();
@@ -601,7 +601,7 @@ async fn garbage_ends_its_own_connection_only() {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(garbage).await.unwrap();
         let mut rest = Vec::new();
-        let _ = timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("closed");
+        let _ = timeout(TIMEOUT, stream.read_to_end(&mut rest)).await.expect("closed");
         assert!(rest.is_empty());
     }
     let mut headless = server.client().await;
@@ -637,7 +637,7 @@ async fn pipelined_and_torn_packets_are_answered_in_order() {
             assert_eq!(packet[..4], i32::to_be_bytes(expected));
         }
     };
-    timeout(PATIENCE, async { tokio::join!(write, read) }).await.unwrap();
+    timeout(TIMEOUT, async { tokio::join!(write, read) }).await.unwrap();
 }
 
 #[tokio::test]
@@ -743,7 +743,9 @@ fn check_output(packet: &[u8], next: ConnectionAction, out: &[u8]) {
     assert!(rest.is_empty());
     match next {
         ConnectionAction::Drop => assert!(out.is_empty()),
-        ConnectionAction::Serve | ConnectionAction::Close => assert_eq!(last.expect("a reply")[..4], packet[..4]),
+        ConnectionAction::Serve | ConnectionAction::Close => {
+            assert_eq!(last.expect("a reply")[..4], packet[..4])
+        }
     }
 }
 
@@ -795,7 +797,7 @@ async fn is_ended(stream: &mut TcpStream) -> bool {
 }
 
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while !holds().await {
         assert!(tokio::time::Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

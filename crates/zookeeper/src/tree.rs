@@ -13,9 +13,9 @@ use evenkeel_common::clock::{Clock, SystemClock};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::connection_charge::{BYTES_MAX, ConnectionCharge};
 use super::jute::length;
 use super::protocol::Stat;
-use super::quota::{BYTES_MAX, Quota};
 use super::watch::{EventType, WatchEvent, Watcher};
 
 /// How far the first transaction id is shifted from the wall clock in milliseconds: a million
@@ -112,9 +112,9 @@ impl ZnodeTree {
         self.memory.max()
     }
 
-    /// Returns the quota of a new connection.
-    pub(super) fn quota(&self) -> Quota {
-        Quota::new(&self.memory)
+    /// Returns the charge of a new connection.
+    pub(super) fn connection_charge(&self) -> ConnectionCharge {
+        ConnectionCharge::new(&self.memory)
     }
 
     /// Sets the data of a node; creates it and its missing ancestors. Fires watches. Returns the
@@ -202,7 +202,7 @@ impl ZnodeTree {
         let mut state = self.state.lock();
         state.watchers_opened += 1;
         let id = WatcherId(state.watchers_opened);
-        let watcher = Watcher::new(self.quota());
+        let watcher = Watcher::new(self.connection_charge());
         let due = watcher.due();
         state.watchers.insert(id, watcher);
         (id, due)

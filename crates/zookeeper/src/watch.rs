@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use super::connection_charge::ConnectionCharge;
 use super::protocol::WatcherType;
-use super::quota::Quota;
 
 /// Memory of a watch besides its path: its place in a table that may be less than half full, and
 /// rounding of the path.
@@ -48,20 +48,20 @@ pub(super) struct Watcher {
     child: HashSet<String>,
     /// True if the watch is recursive.
     persistent: HashMap<String, bool>,
-    quota: Quota,
+    charge: ConnectionCharge,
     events: VecDeque<WatchEvent>,
     overflowed: bool,
     due: Arc<Notify>,
 }
 
 impl Watcher {
-    /// Creates an empty set of watches, to be charged to this quota.
-    pub(super) fn new(quota: Quota) -> Self {
+    /// Creates an empty set of watches, to be charged to `charge`.
+    pub(super) fn new(charge: ConnectionCharge) -> Self {
         Self {
             data: HashSet::new(),
             child: HashSet::new(),
             persistent: HashMap::new(),
-            quota,
+            charge,
             events: VecDeque::new(),
             overflowed: false,
             due: Arc::default(),
@@ -77,10 +77,10 @@ impl Watcher {
         self.data.len() + self.child.len() + self.persistent.len()
     }
 
-    /// Takes the events due; `None` if some were lost because the quota was exhausted.
+    /// Takes the events due; `None` if some were lost because the limit was reached.
     pub(super) fn take_events(&mut self) -> Option<VecDeque<WatchEvent>> {
         let events = std::mem::take(&mut self.events);
-        events.iter().for_each(|event| self.quota.give(event.path.len() + EVENT_BYTES));
+        events.iter().for_each(|event| self.charge.release(event.path.len() + EVENT_BYTES));
         (!self.overflowed).then_some(events)
     }
 
@@ -109,11 +109,11 @@ impl Watcher {
     }
 
     fn charge(&mut self, path: &str) -> Result<(), TooManyWatches> {
-        if self.quota.take(path.len() + WATCH_BYTES) { Ok(()) } else { Err(TooManyWatches) }
+        if self.charge.acquire(path.len() + WATCH_BYTES) { Ok(()) } else { Err(TooManyWatches) }
     }
 
     fn release(&mut self, path: &str) {
-        self.quota.give(path.len() + WATCH_BYTES);
+        self.charge.release(path.len() + WATCH_BYTES);
     }
 
     fn take_data(&mut self, path: &str) -> bool {
@@ -178,7 +178,7 @@ impl Watcher {
 
     /// Queues an event.
     pub(super) fn queue_event(&mut self, kind: EventType, path: &str) {
-        if self.quota.take(path.len() + EVENT_BYTES) {
+        if self.charge.acquire(path.len() + EVENT_BYTES) {
             self.events.push_back(WatchEvent { kind, path: path.to_owned() });
         } else {
             self.overflowed = true;

@@ -41,7 +41,7 @@ fn hits(cache: &BucketCache, threads: u64, pick: fn(u64) -> u64) -> f64 {
         for i in 0..HITS {
             let n = pick(i.wrapping_mul(0x9e37_79b9).wrapping_add(thread));
             let key = BlockKey { file, offset: n * 65_536 };
-            let found = cache.get_or_load(&key, CacheHint::KEEP, &mut || unreachable!("all is cached"));
+            let found = cache.get_or_load(&key, CacheHint::INSERT, &mut || unreachable!("all is cached"));
             sum += u64::from(found.expect("cached").data()[17]);
         }
         std::hint::black_box(sum);

@@ -55,7 +55,7 @@ const MEMORY: u8 = 3;
 /// The window's share of the bytes, while main needs the rest.
 pub(crate) const WINDOW_SHARE: f64 = 0.05;
 /// While more than 1/32 of the bytes is free, blocks leave the window without a comparison.
-const ROOM_PART: u64 = 32;
+const FREE_DIVISOR: u64 = 32;
 /// A block with a higher count may replace another one. Blocks of a scan stay at or below it: a
 /// sketch of this size often returns two for a block that was requested once.
 const INFREQUENT_COUNT_MAX: u8 = 2;
@@ -171,7 +171,7 @@ impl Queues {
         if self.policy == Policy::TinyLfu {
             self.sketch.resize_for(occupancy.live);
             self.sketch.add(hash);
-            if occupancy.used < occupancy.limit - occupancy.limit / ROOM_PART {
+            if occupancy.used < occupancy.limit - occupancy.limit / FREE_DIVISOR {
                 self.fill_main(slots, id, occupancy.limit);
             }
         }

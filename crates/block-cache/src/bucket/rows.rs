@@ -253,7 +253,7 @@ mod tests {
         cache.finish_row_update(&key(1), 5, next);
         assert_eq!(held.data(), b"old");
         assert_eq!(text(&cache, 1), None, "it was read, so it could not be changed in place");
-        assert_eq!(cache.limbo(), 1);
+        assert_eq!(cache.pending_free(), 1);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! microseconds, and only writers of the same shard wait for it.
 //!
 //! The states of a slot are: free -> (frame written) -> live -> retired -> free. A retired slot
-//! with a pin is in *limbo*: no lookup finds it, and its bytes stay allocated until the last pin is
-//! dropped.
+//! with a pin is *pending free*: no lookup finds it, and its bytes stay allocated until the last
+//! pin is dropped.
 
 use evenkeel_common::length;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenkeel_common::{TryError, TryResult, Wait, turns};
+use evenkeel_common::{TryError, TryResult, Wait, cpu_slot};
 use parking_lot::Mutex;
 
 use super::allocator::{Allocator, Relocation};
@@ -84,7 +84,7 @@ pub(super) struct Inner {
     /// The maximum of used bytes.
     limit: u64,
     size: u64,
-    limbo: Vec<u32>,
+    pending_free: Vec<u32>,
     files: HashMap<u64, CachedFile>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) struct ShardUsage {
     pub blocks: u64,
     pub bytes: u64,
     pub index_bytes: u64,
-    pub limbo: u64,
+    pub pending_free: u64,
     pub rows: u64,
     pub row_bytes: u64,
 }
@@ -138,7 +138,7 @@ impl Shard {
             row_bytes: 0,
             limit: limit_of(parts.size),
             size: parts.size,
-            limbo: Vec::new(),
+            pending_free: Vec::new(),
             files: HashMap::new(),
         };
         let shard = Self {
@@ -174,7 +174,7 @@ impl Shard {
             if !wait.is_allowed() {
                 return Err(TryError::WouldWait);
             }
-            if !turns::lend(|| self.storage.verify(extent, key)) {
+            if !cpu_slot::release_during(|| self.storage.verify(extent, key)) {
                 drop(pin);
                 self.discard(key, hash);
                 return Ok(None);
@@ -229,7 +229,7 @@ impl Shard {
         wait: Wait,
     ) -> TryResult<Option<Block>> {
         let read = match wait {
-            Wait::Allowed => turns::lend(|| self.storage.read(extent, key)),
+            Wait::Allowed => cpu_slot::release_during(|| self.storage.read(extent, key)),
             Wait::Never => Ok(self.storage.read_nowait(extent, key).ok_or(TryError::WouldWait)?),
         };
         Ok(match read {
@@ -260,7 +260,7 @@ impl Shard {
     pub fn insert(&self, key: &BlockKey, hash: u64, block: &Block, admission: Admission) -> bool {
         let Some(len) = self.frame_bytes(key, block) else { return false };
         let mut inner = self.inner.lock();
-        self.reclaim_limbo(&mut inner);
+        self.reclaim_pending_free(&mut inner);
         if self.find(key, hash).is_some() {
             return true;
         }
@@ -278,7 +278,7 @@ impl Shard {
     ) -> bool {
         let Some(len) = self.frame_bytes(key, block) else { return false };
         let mut inner = self.inner.lock();
-        self.reclaim_limbo(&mut inner);
+        self.reclaim_pending_free(&mut inner);
         if !is_current() {
             return false;
         }
@@ -298,7 +298,7 @@ impl Shard {
         let NewEntry { key, hash, block, len, admission, row } = new;
         let Some(id) = self.take_slot(inner) else { return false };
         let index_bytes = if row == NO_ROW { 0 } else { ROW_INDEX_BYTES };
-        let Some(before) = self.make_room(inner, len, index_bytes) else {
+        let Some(before) = self.ensure_hole(inner, len, index_bytes) else {
             self.put_slot(inner, id);
             return false;
         };
@@ -364,7 +364,7 @@ impl Shard {
     /// bytes. Releases the lock after every few pages.
     pub fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
         let mut inner = self.inner.lock();
-        self.reclaim_limbo(&mut inner);
+        self.reclaim_pending_free(&mut inner);
         let Inner { allocator, idle, .. } = &mut *inner;
         let pages = idle.scan(allocator.holes_of(&self.slots, PAGE_BYTES));
         drop(inner);
@@ -385,13 +385,13 @@ impl Shard {
 
     pub fn usage(&self) -> ShardUsage {
         let mut inner = self.inner.lock();
-        self.reclaim_limbo(&mut inner);
+        self.reclaim_pending_free(&mut inner);
         let slots = inner.next_unused as usize * size_of::<Slot>();
         ShardUsage {
             blocks: u64::from(inner.live),
             bytes: inner.allocator.used(),
             index_bytes: (slots + self.index.bytes() + inner.queues.bytes()) as u64,
-            limbo: inner.limbo.len() as u64,
+            pending_free: inner.pending_free.len() as u64,
             rows: u64::from(inner.rows),
             row_bytes: inner.row_bytes,
         }
@@ -485,7 +485,7 @@ impl Shard {
         let slot = self.slots.get(id);
         slot.retire();
         self.unpublish(inner, id);
-        if pin::is_pinned(slot) { inner.limbo.push(id) } else { self.release(inner, id) }
+        if pin::is_pinned(slot) { inner.pending_free.push(id) } else { self.release(inner, id) }
     }
 
     /// Frees the bytes and the slot of an unpublished entry without pins.
@@ -498,12 +498,16 @@ impl Shard {
         self.put_slot(inner, id);
     }
 
-    fn reclaim_limbo(&self, inner: &mut Inner) {
-        if inner.limbo.is_empty() {
+    fn reclaim_pending_free(&self, inner: &mut Inner) {
+        if inner.pending_free.is_empty() {
             return;
         }
-        for id in std::mem::take(&mut inner.limbo) {
-            if pin::is_pinned(self.slots.get(id)) { inner.limbo.push(id) } else { self.release(inner, id) }
+        for id in std::mem::take(&mut inner.pending_free) {
+            if pin::is_pinned(self.slots.get(id)) {
+                inner.pending_free.push(id)
+            } else {
+                self.release(inner, id)
+            }
         }
     }
 
@@ -553,7 +557,7 @@ impl Shard {
     }
 
     /// Returns the slot before a hole of at least `len` bytes. Makes a hole if there is none.
-    fn make_room(&self, inner: &mut Inner, len: u64, index_bytes: u64) -> Option<u32> {
+    fn ensure_hole(&self, inner: &mut Inner, len: u64, index_bytes: u64) -> Option<u32> {
         for round in 0..ROUNDS_MAX {
             if inner.used() + index_bytes + len <= inner.limit {
                 if let Some(before) = inner.allocator.best_fit(len) {

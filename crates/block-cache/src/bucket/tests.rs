@@ -197,9 +197,9 @@ fn a_pinned_block_is_never_reused() {
     assert!(clones.iter().all(|(key, _)| cache.get(key).is_none()));
     (0..500).for_each(|i| put(&cache, key(2, i), 30_000));
     assert!(clones.iter().all(|(key, block)| is_right(key, block)), "forgotten, and still held");
-    assert_eq!(cache.limbo(), 4);
+    assert_eq!(cache.pending_free(), 4);
     drop(clones);
-    assert_eq!((cache.limbo(), cache.pins()), (0, 0));
+    assert_eq!((cache.pending_free(), cache.pins()), (0, 0));
     check(&cache);
 }
 
@@ -221,7 +221,7 @@ fn when_all_is_pinned_nothing_is_kept_and_all_is_served() {
     let held: Vec<_> = (0..100).filter_map(|i| cache.get(&key(1, i))).collect();
     assert!(held.len() >= 9, "{}", held.len());
     let key = key(2, 0);
-    let served = cache.get_or_load(&key, CacheHint::KEEP, &mut || Ok(block(&key, 500_000))).unwrap();
+    let served = cache.get_or_load(&key, CacheHint::INSERT, &mut || Ok(block(&key, 500_000))).unwrap();
     assert!(is_right(&key, &served) && !cache.contains(&key));
     assert_eq!(cache.stats().failed_insertions, 1);
     drop(held);
@@ -259,7 +259,7 @@ fn a_scan_does_not_drive_out_what_is_hot() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     for _ in 0..3 {
         for i in 0..40 {
-            cache.get_or_load(&key(1, i), CacheHint::KEEP, &mut || Ok(block(&key(1, i), 10_000))).unwrap();
+            cache.get_or_load(&key(1, i), CacheHint::INSERT, &mut || Ok(block(&key(1, i), 10_000))).unwrap();
         }
     }
     (0..1000).for_each(|i| put(&cache, key(2, i), 10_000));
@@ -394,9 +394,9 @@ fn resizing_evicts_and_allows() {
 fn a_failed_load_is_not_remembered() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     let key = key(1, 0);
-    let failed = cache.get_or_load(&key, CacheHint::KEEP, &mut || Err(HBaseError::io("no disk").into()));
+    let failed = cache.get_or_load(&key, CacheHint::INSERT, &mut || Err(HBaseError::io("no disk").into()));
     assert_eq!(failed.unwrap_err().into_failure().message(), "no disk");
-    assert!(cache.get_or_load(&key, CacheHint::KEEP, &mut || Ok(block(&key, 1))).is_ok());
+    assert!(cache.get_or_load(&key, CacheHint::INSERT, &mut || Ok(block(&key, 1))).is_ok());
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn too_large_a_block_is_served_and_not_kept() {
     let cache = BucketCache::open(&memory(64 << 20)).unwrap();
     let key = key(1, 0);
     let big = block(&key, BLOCK_BYTES_MAX + 1);
-    let found = cache.get_or_load(&key, CacheHint::KEEP, &mut || Ok(big.clone())).unwrap();
+    let found = cache.get_or_load(&key, CacheHint::INSERT, &mut || Ok(big.clone())).unwrap();
     assert_eq!((found.data().len(), cache.stats().blocks), (BLOCK_BYTES_MAX + 1, 0));
 }
 
@@ -427,7 +427,7 @@ fn model_of_each_engine() {
         let config = BucketCacheConfig { engine: engine.clone(), policy, shares, ..memory(3 << 20) };
         let cache = BucketCache::open(&config).unwrap();
         drive(&cache, 4, 3000);
-        assert_eq!((cache.pins(), cache.limbo()), (0, 0), "{engine:?} {policy:?}");
+        assert_eq!((cache.pins(), cache.pending_free()), (0, 0), "{engine:?} {policy:?}");
         check(&cache);
         let stats = cache.stats();
         assert_eq!((stats.damaged, stats.io_errors), (0, 0), "{engine:?} {policy:?}");
@@ -458,7 +458,7 @@ pub(super) fn drive(cache: &BucketCache, threads: u64, steps: u64) {
                         60..100 => held.extend(cache.get(&key).map(|block| (key, block))),
                         _ => {
                             let mut load = || Ok(block(&key, bytes));
-                            let found = cache.get_or_load(&key, CacheHint::KEEP, &mut load).unwrap();
+                            let found = cache.get_or_load(&key, CacheHint::INSERT, &mut load).unwrap();
                             assert!(is_right(&key, &found), "{key:?}");
                         }
                     }
@@ -484,7 +484,7 @@ fn a_hot_block_under_churn() {
             scope.spawn(|| {
                 while !stop.load(SeqCst) {
                     let found =
-                        cache.get_or_load(&hot, CacheHint::KEEP, &mut || Ok(block(&hot, 3000))).unwrap();
+                        cache.get_or_load(&hot, CacheHint::INSERT, &mut || Ok(block(&hot, 3000))).unwrap();
                     assert!(is_right(&hot, &found));
                     hits.fetch_add(1, SeqCst);
                 }

@@ -11,7 +11,7 @@ use crate::operation::CompareOp;
 /// byte.
 const FUZZY_FIXED: u8 = 0xff;
 /// The byte of a preprocessed mask for any byte.
-const FUZZY_FREE: u8 = 2;
+const FUZZY_ANY: u8 = 2;
 
 impl Filter {
     /// HBase's message: the Java class and its serialized form.
@@ -198,7 +198,7 @@ fn fuzzy(keys: &[(Bytes, Bytes)]) -> pb::FuzzyRowFilter {
     let prepare = |(key, mask): &(Bytes, Bytes)| {
         let free = |i: usize| mask.get(i).is_some_and(|m| *m != 0);
         let first = key.iter().enumerate().map(|(i, byte)| if free(i) { 0 } else { *byte }).collect();
-        let second = mask.iter().map(|m| if *m == 0 { FUZZY_FIXED } else { FUZZY_FREE }).collect();
+        let second = mask.iter().map(|m| if *m == 0 { FUZZY_FIXED } else { FUZZY_ANY }).collect();
         pb::BytesBytesPair { first, second }
     };
     pb::FuzzyRowFilter { fuzzy_keys_data: keys.iter().map(prepare).collect(), is_mask_v2: Some(true) }

@@ -63,7 +63,9 @@ impl Compressor {
         let Some(codec) = self.stream_codec() else { return gunzip(bytes, limit) };
         codec.decompress(bytes, limit, &mut |_| true).map_err(|error| match error {
             StreamError::Corrupt(what) => bad(&format!("a compressed cell block is corrupt: {what}")),
-            StreamError::TooLarge | StreamError::NoRoom => bad("a compressed cell block is too large"),
+            StreamError::TooLarge | StreamError::ReservationRefused => {
+                bad("a compressed cell block is too large")
+            }
         })
     }
 

@@ -75,7 +75,7 @@ pub(super) struct PendingCalls {
     /// Notified when the outbox becomes non-empty.
     pub(super) work: Notify,
     /// Notified when the outbox has been taken.
-    room: Notify,
+    capacity_freed: Notify,
 }
 
 impl PendingCalls {
@@ -84,7 +84,7 @@ impl PendingCalls {
             address: address.to_owned(),
             state: Mutex::default(),
             work: Notify::new(),
-            room: Notify::new(),
+            capacity_freed: Notify::new(),
         }
     }
 
@@ -99,7 +99,7 @@ impl PendingCalls {
         compressor: Option<Compressor>,
     ) -> Result<ResponseFuture<'_>> {
         loop {
-            let room = self.room.notified();
+            let room = self.capacity_freed.notified();
             if let Some(answer) = self.try_enter(call, compressor)? {
                 return Ok(answer);
             }
@@ -138,7 +138,7 @@ impl PendingCalls {
     pub(super) fn take_outbox(&self, buffer: &mut Vec<u8>) {
         buffer.clear();
         std::mem::swap(&mut self.state.lock().outbox, buffer);
-        self.room.notify_waiters();
+        self.capacity_freed.notify_waiters();
     }
 
     /// Completes calls with their responses.
@@ -185,7 +185,7 @@ impl PendingCalls {
             }
         }
         drop(state);
-        self.room.notify_waiters();
+        self.capacity_freed.notify_waiters();
         wakers.into_iter().for_each(Waker::wake);
     }
 }

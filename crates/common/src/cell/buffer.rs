@@ -145,7 +145,7 @@ impl CellBuffer {
 
     /// Reserves memory for `times` the bytes that are copied here, but for at most `bytes_max`. A
     /// large buffer comes from the [pool](crate::buffer_pool).
-    pub fn reserve_alike(&mut self, times: usize, bytes_max: usize) {
+    pub fn reserve_times(&mut self, times: usize, bytes_max: usize) {
         let more = self.bytes.len().saturating_mul(times).min(bytes_max);
         let total = self.bytes.len() + more;
         if total < POOLED_BYTES_MIN {
@@ -326,7 +326,7 @@ mod tests {
         fill(&mut twice);
         same(&all, &twice);
         more.append(twice);
-        more.reserve_alike(3, 1000);
+        more.reserve_times(3, 1000);
         same(&all, &more);
     }
 

@@ -33,7 +33,7 @@ impl Budget {
     }
 
     /// Takes `units` if they are free.
-    pub fn take(&self, units: u64) -> bool {
+    pub fn acquire(&self, units: u64) -> bool {
         let within = |used: u64| used.checked_add(units).filter(|sum| *sum <= self.max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
@@ -44,7 +44,7 @@ impl Budget {
     }
 
     /// Returns `units` to the budget.
-    pub fn give(&self, units: u64) {
+    pub fn release(&self, units: u64) {
         let before = self.used.fetch_sub(units, Ordering::Relaxed);
         debug_assert!(before >= units, "gave back {units} of {before}");
     }
@@ -64,8 +64,8 @@ impl Charge {
     }
 
     /// Takes further units if they are free.
-    pub fn take(&mut self, units: u64) -> bool {
-        let taken = self.budget.take(units);
+    pub fn acquire(&mut self, units: u64) -> bool {
+        let taken = self.budget.acquire(units);
         self.units += if taken { units } else { 0 };
         taken
     }
@@ -78,7 +78,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.give(self.units);
+        self.budget.release(self.units);
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     fn a_charge_comes_back_when_it_is_dropped() {
         let whole = Budget::new(100);
         let mut charge = Charge::none(whole.clone());
-        assert!(charge.take(60) && charge.take(30) && !charge.take(20) && charge.take(10));
+        assert!(charge.acquire(60) && charge.acquire(30) && !charge.acquire(20) && charge.acquire(10));
         assert_eq!((charge.units(), whole.used()), (100, 100));
         drop(charge);
         assert_eq!(whole.used(), 0);

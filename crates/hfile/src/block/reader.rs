@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use evenkeel_block_cache::{
     Block, BlockCache, BlockCategory, BlockKey, BlockParts, BlockType, CacheHint, FileId, PrefetchedBlock,
 };
-use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, turns};
+use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, cpu_slot};
 use evenkeel_common::{clock, length};
 use evenkeel_fs::{RandomAccessFile, StorageChecksum};
 use evenkeel_metrics::waits::{self, Cause};
@@ -33,7 +33,7 @@ use crate::block::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::context::{CellLayout, ChecksumType, Compression};
 use crate::encoding::{SeekPoints, check_head, index_cells};
 use crate::error::{corrupt, io_at};
-use crate::index::{BlockAt, check_leaf};
+use crate::index::{BlockLocation, check_leaf};
 use crate::io_metrics::{self, ReadPattern};
 use evenkeel_compression::{decompress, expansion_max};
 
@@ -79,7 +79,7 @@ enum SeekPointMode {
 impl SeekPointMode {
     /// Seek points pay off if the block is cached.
     fn of(hint: CacheHint, cache: &dyn BlockCache) -> Self {
-        if hint.keep && cache.keeps(hint.category) { Self::Build } else { Self::Skip }
+        if hint.insert && cache.caches_category(hint.category) { Self::Build } else { Self::Skip }
     }
 }
 
@@ -132,7 +132,12 @@ impl ReadAttempt {
 
 impl BlockReader {
     /// Returns a block from the cache or the file. `wanted` returns true for the expected types.
-    pub fn read(&self, at: BlockAt, wanted: fn(BlockType) -> bool, hint: CacheHint) -> TryResult<Block> {
+    pub fn read(
+        &self,
+        at: BlockLocation,
+        wanted: fn(BlockType) -> bool,
+        hint: CacheHint,
+    ) -> TryResult<Block> {
         let key = BlockKey { file: self.id, offset: at.offset };
         let mut uncompressed = None;
         let found = self.cache.get_or_load(&key, hint, &mut || {
@@ -166,7 +171,7 @@ impl BlockReader {
     }
 
     /// Decompresses a block that is cached as on disk. It was verified before it was cached.
-    fn decompress_cached(&self, at: BlockAt, compressed: &Block) -> Result<Block> {
+    fn decompress_cached(&self, at: BlockLocation, compressed: &Block) -> Result<Block> {
         let bytes = compressed.data();
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or_else(|| Damage::from("no block header"));
         let opened = header.and_then(BlockHeader::parse).and_then(|header| {
@@ -181,34 +186,34 @@ impl BlockReader {
     }
 
     /// Prefetches a block of a category if it is cached in memory; see [`BlockCache::prefetch`].
-    pub fn prefetch(&self, at: BlockAt, category: BlockCategory) -> Option<PrefetchedBlock> {
+    pub fn prefetch(&self, at: BlockLocation, category: BlockCategory) -> Option<PrefetchedBlock> {
         self.cache.prefetch(&BlockKey { file: self.id, offset: at.offset }, category)
     }
 
     /// Returns true if the block is cached.
-    pub fn is_cached(&self, at: BlockAt) -> bool {
+    pub fn is_cached(&self, at: BlockLocation) -> bool {
         self.cache.contains(&BlockKey { file: self.id, offset: at.offset })
     }
 
     /// Reads the header at an offset. The block fits the file. A header alone has no checksum.
-    pub fn header_at(&self, offset: u64) -> Result<(BlockAt, BlockHeader)> {
+    pub fn header_at(&self, offset: u64) -> Result<(BlockLocation, BlockHeader)> {
         let mut header = [0; HEADER_BYTES];
-        self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
+        self.check_fits(BlockLocation { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
         self.file.read_exact_at(offset, &mut header).map_err(|e| io_at(&self.name, offset, e))?;
         let header = BlockHeader::parse(&header).map_err(|damage| self.corrupt(offset, damage))?;
-        let at = BlockAt { offset, on_disk_bytes: header.on_disk_bytes };
+        let at = BlockLocation { offset, on_disk_bytes: header.on_disk_bytes };
         self.check_fits(at).map(|()| (at, header))
     }
 
     /// Reads the block at an offset from the file. Its header gives the size.
     pub fn load_unsized(&self, offset: u64) -> Result<Block> {
-        self.check_fits(BlockAt { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
+        self.check_fits(BlockLocation { offset, on_disk_bytes: HEADER_BYTES_U32 })?;
         let loaded = self.with_retry(offset, Wait::Allowed, ReadPattern::Stream, |attempt| {
             let mut header = [0; HEADER_BYTES];
             self.read_bytes(offset, &mut header, attempt)?;
             let header = BlockHeader::parse(&header)?;
             self.load_attempt(
-                BlockAt { offset, on_disk_bytes: header.on_disk_bytes },
+                BlockLocation { offset, on_disk_bytes: header.on_disk_bytes },
                 SeekPointMode::Build,
                 attempt,
             )
@@ -230,7 +235,7 @@ impl BlockReader {
 
     fn load(
         &self,
-        at: BlockAt,
+        at: BlockLocation,
         mode: SeekPointMode,
         wait: Wait,
         pattern: ReadPattern,
@@ -277,7 +282,7 @@ impl BlockReader {
 
     fn load_attempt(
         &self,
-        at: BlockAt,
+        at: BlockLocation,
         mode: SeekPointMode,
         attempt: &ReadAttempt,
     ) -> Result<LoadedBlock, ReadFailure> {
@@ -287,7 +292,7 @@ impl BlockReader {
         Ok(self.decode(at, bytes, mode)?)
     }
 
-    fn check_fits(&self, at: BlockAt) -> Result<()> {
+    fn check_fits(&self, at: BlockLocation) -> Result<()> {
         let fits =
             at.offset.checked_add(u64::from(at.on_disk_bytes)).is_some_and(|end| end <= self.blocks_end);
         if !fits || (at.on_disk_bytes as usize) < HEADER_BYTES {
@@ -308,7 +313,7 @@ impl BlockReader {
             let done = !attempt.verified && self.file.read_at_nowait(offset, bytes);
             return if done { Ok(()) } else { Err(ReadFailure::Io(TryError::WouldWait)) };
         }
-        let read = turns::lend(|| match attempt.verified {
+        let read = cpu_slot::release_during(|| match attempt.verified {
             false => self.file.read_exact_at(offset, bytes),
             true => self.file.read_verified_at(offset, bytes).map(|sum| attempt.record(sum)),
         });
@@ -316,7 +321,7 @@ impl BlockReader {
     }
 
     /// Verifies and decompresses a block, and computes its seek points if `mode` requires them.
-    fn decode(&self, at: BlockAt, bytes: Vec<u8>, mode: SeekPointMode) -> Result<LoadedBlock, Damage> {
+    fn decode(&self, at: BlockLocation, bytes: Vec<u8>, mode: SeekPointMode) -> Result<LoadedBlock, Damage> {
         let header = bytes.first_chunk::<HEADER_BYTES>().ok_or("no block header")?;
         let header = BlockHeader::parse(header)?;
         if header.on_disk_bytes != at.on_disk_bytes {
@@ -373,7 +378,7 @@ impl BlockReader {
     }
 }
 
-fn does_not_fit(at: BlockAt) -> Damage {
+fn does_not_fit(at: BlockLocation) -> Damage {
     format!("a block of {} bytes does not fit the file", at.on_disk_bytes)
 }
 
@@ -386,7 +391,7 @@ fn uncompressed(header: &BlockHeader, bytes: Vec<u8>) -> Result<Vec<u8>, Damage>
 
 /// A block whose body begins at `start` of `bytes`.
 fn uncompressed_block(
-    at: BlockAt,
+    at: BlockLocation,
     header: &BlockHeader,
     bytes: Vec<u8>,
     start: u32,
@@ -406,7 +411,7 @@ fn uncompressed_block(
 }
 
 /// A block as on disk, with the seek points of its body.
-fn compressed_block(at: BlockAt, header: &BlockHeader, bytes: Vec<u8>, points: &SeekPoints) -> Block {
+fn compressed_block(at: BlockLocation, header: &BlockHeader, bytes: Vec<u8>, points: &SeekPoints) -> Block {
     Block::new(BlockParts {
         kind: header.kind,
         offset: at.offset,
@@ -458,7 +463,7 @@ mod tests {
             let reader = compressed_file(encoding, &cache);
             let plain = reader.block_at(0).expect("sound");
             assert!(plain.seek_points().len() > 3 && !plain.is_compressed());
-            let at = BlockAt { offset: 0, on_disk_bytes: plain.on_disk_bytes() };
+            let at = BlockLocation { offset: 0, on_disk_bytes: plain.on_disk_bytes() };
             let once = reader.load_data(at, false, Wait::Allowed).expect("sound");
             assert!(once.seek_points().is_empty(), "it is not walked for a single use");
             for hits in 0..2 {

@@ -13,7 +13,7 @@ use crate::block::checksum::{append_checksums, checksums_len};
 use crate::block::header::{BlockHeader, HEADER_BYTES, HEADER_BYTES_U32};
 use crate::context::{CellLayout, ChecksumType, Compression, HFileContext};
 use crate::error::io_at;
-use crate::index::BlockAt;
+use crate::index::BlockLocation;
 use crate::io_metrics;
 use crate::writer::CacheOnWrite;
 use evenkeel_compression::Compressor;
@@ -21,7 +21,7 @@ use evenkeel_compression::Compressor;
 /// A block that was written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenBlock {
-    pub at: BlockAt,
+    pub at: BlockLocation,
     /// Bytes of the uncompressed body.
     pub uncompressed_bytes: u64,
 }
@@ -89,12 +89,12 @@ impl BlockWriter {
 
     /// Writes a block that refers to no data block. `fill` appends its body.
     pub fn write(&mut self, kind: BlockType, fill: impl FnOnce(&mut Vec<u8>)) -> Result<WrittenBlock> {
-        self.write_leading(kind, false, fill)
+        self.write_referring(kind, false, fill)
     }
 
     /// Writes a block. `fill` appends its body. `replaces_cached`: it refers to a data block that
     /// replaces cached blocks.
-    pub fn write_leading(
+    pub fn write_referring(
         &mut self,
         kind: BlockType,
         replaces_cached: bool,
@@ -108,8 +108,8 @@ impl BlockWriter {
         written
     }
 
-    /// As [`BlockWriter::write_leading`], for blocks that stock excludes from the trailer's total:
-    /// the root and the intermediate levels of the data index.
+    /// As [`BlockWriter::write_referring`], for blocks that stock excludes from the trailer's
+    /// total: the root and the intermediate levels of the data index.
     pub fn write_uncounted(
         &mut self,
         kind: BlockType,
@@ -117,7 +117,7 @@ impl BlockWriter {
         fill: impl FnOnce(&mut Vec<u8>),
     ) -> Result<WrittenBlock> {
         let total = self.total_uncompressed_bytes;
-        let written = self.write_leading(kind, replaces_cached, fill);
+        let written = self.write_referring(kind, replaces_cached, fill);
         self.total_uncompressed_bytes = total;
         written
     }
@@ -140,7 +140,7 @@ impl BlockWriter {
             let body = &block[HEADER_BYTES..HEADER_BYTES + uncompressed_bytes];
             let compressed = (self.compressor.kind() != Compression::None).then_some(&*self.compressed);
             let kept = cache.block(kind, written.at, prev_offset, body, compressed, self.layout);
-            kept.into_iter().for_each(|block| cache.keep(block, admission));
+            kept.into_iter().for_each(|block| cache.insert(block, admission));
         }
         Ok(written)
     }
@@ -206,7 +206,7 @@ impl BlockWriter {
         self.append(block)?;
         io_metrics::get().wrote(started.elapsed());
         self.total_uncompressed_bytes += (uncompressed_bytes + HEADER_BYTES) as u64;
-        let at = BlockAt { offset, on_disk_bytes };
+        let at = BlockLocation { offset, on_disk_bytes };
         Ok(WrittenBlock { at, uncompressed_bytes: uncompressed_bytes as u64 })
     }
 }

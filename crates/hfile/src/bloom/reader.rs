@@ -4,7 +4,7 @@ use evenkeel_common::varint::{read_u32, read_u64, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
 
 use super::{BloomHash, VERSION};
-use crate::index::{BlockAt, RootIndex};
+use crate::index::{BlockLocation, RootIndex};
 
 /// Bytes before the comparator's name.
 const FIXED_BYTES: usize = 4 + 8 + 4 + 4 + 8 + 8 + 4;
@@ -39,17 +39,17 @@ impl BloomMeta {
     }
 
     /// The chunk that would hold a row. `None` if the row is before all chunks.
-    pub fn chunk_of_row(&self, row: &[u8], order: CellComparator) -> Option<BlockAt> {
+    pub fn chunk_of_row(&self, row: &[u8], order: CellComparator) -> Option<BlockLocation> {
         self.index.entries_up_to_row(row, order).checked_sub(1).map(|i| self.index.entry(i))
     }
 
     /// The chunk that would hold a row and column.
-    pub fn chunk_of_cell(&self, key: &CellRef<'_>, order: CellComparator) -> Option<BlockAt> {
+    pub fn chunk_of_cell(&self, key: &CellRef<'_>, order: CellComparator) -> Option<BlockLocation> {
         self.index.entries_up_to(key, order).checked_sub(1).map(|i| self.index.entry(i))
     }
 
     /// The locations of the chunks, in order.
-    pub fn chunks(&self) -> impl Iterator<Item = BlockAt> + '_ {
+    pub fn chunks(&self) -> impl Iterator<Item = BlockLocation> + '_ {
         (0..self.index.len()).map(|i| self.index.entry(i))
     }
 

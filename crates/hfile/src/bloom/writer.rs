@@ -140,7 +140,7 @@ impl BloomWriter {
         }
         while let Some(pending) = self.ready.pop_front() {
             let fill = |out: &mut Vec<u8>| out.extend_from_slice(pending.chunk.bits());
-            let written = blocks.write_leading(BlockType::BloomChunk, pending.replaces_cached, fill)?;
+            let written = blocks.write_referring(BlockType::BloomChunk, pending.replaces_cached, fill)?;
             self.index.push(written.at, &pending.first_key);
         }
         Ok(())

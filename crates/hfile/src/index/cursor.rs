@@ -6,7 +6,7 @@
 use evenkeel_block_cache::{Block, BlockType};
 use evenkeel_common::{CellComparator, CellRef, TryResult};
 
-use super::{BlockAt, LeafView, RootIndex};
+use super::{BlockLocation, LeafView, RootIndex};
 
 /// Provides a cursor with the root and the blocks of the index.
 pub(crate) trait LoadIndexBlock {
@@ -17,7 +17,7 @@ pub(crate) trait LoadIndexBlock {
     /// The number of levels; 1 if the root refers to data blocks.
     fn levels(&self) -> usize;
     /// Reads a leaf or intermediate block.
-    fn load_index(&self, at: BlockAt, kind: BlockType) -> TryResult<Block>;
+    fn load_index(&self, at: BlockLocation, kind: BlockType) -> TryResult<Block>;
     /// A `CorruptHFileException` at an offset.
     fn corrupt(&self, offset: u64, what: &str) -> evenkeel_common::HBaseError;
     /// The order of keys.
@@ -49,12 +49,16 @@ enum Descent<'a, 'k> {
 
 impl IndexCursor {
     /// Moves to the first data block. `None` if the file has none.
-    pub fn first(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockAt>> {
+    pub fn first(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockLocation>> {
         self.descend(index, 0, Descent::First)
     }
 
     /// Moves to the one data block that may hold `key`. `None` if every block begins after it.
-    pub fn seek(&mut self, index: &impl LoadIndexBlock, key: &CellRef<'_>) -> TryResult<Option<BlockAt>> {
+    pub fn seek(
+        &mut self,
+        index: &impl LoadIndexBlock,
+        key: &CellRef<'_>,
+    ) -> TryResult<Option<BlockLocation>> {
         match index.root().entries_up_to(key, index.order()).checked_sub(1) {
             Some(entry) => self.descend(index, entry, Descent::To(key)),
             None => Ok(None),
@@ -62,7 +66,7 @@ impl IndexCursor {
     }
 
     /// Moves to the next data block. `None` after the last, where the position stays.
-    pub fn next(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockAt>> {
+    pub fn next(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockLocation>> {
         match self.path.iter_mut().enumerate().rfind(|(_, step)| step.entry + 1 < step.len) {
             Some((depth, step)) => {
                 step.entry += 1;
@@ -76,7 +80,7 @@ impl IndexCursor {
     }
 
     /// Moves to the previous data block. `None` before the first, where the position stays.
-    pub fn previous(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockAt>> {
+    pub fn previous(&mut self, index: &impl LoadIndexBlock) -> TryResult<Option<BlockLocation>> {
         match self.path.iter_mut().enumerate().rfind(|(_, step)| step.entry > 0) {
             Some((depth, step)) => {
                 step.entry -= 1;
@@ -88,7 +92,7 @@ impl IndexCursor {
     }
 
     /// The location of the next data block, if it is in the current index block.
-    pub fn peek_next(&self, index: &impl LoadIndexBlock) -> Option<BlockAt> {
+    pub fn peek_next(&self, index: &impl LoadIndexBlock) -> Option<BlockLocation> {
         match self.path.last() {
             Some(step) if step.entry + 1 < step.len => {
                 LeafView::new(step.block.data())?.entry(step.entry + 1)
@@ -136,7 +140,7 @@ impl IndexCursor {
         index: &impl LoadIndexBlock,
         entry: usize,
         descent: Descent<'_, '_>,
-    ) -> TryResult<Option<BlockAt>> {
+    ) -> TryResult<Option<BlockLocation>> {
         if entry >= index.root().len() {
             return Ok(None);
         }
@@ -150,7 +154,7 @@ impl IndexCursor {
         index: &impl LoadIndexBlock,
         depth: usize,
         descent: Descent<'_, '_>,
-    ) -> TryResult<BlockAt> {
+    ) -> TryResult<BlockLocation> {
         for depth in depth..index.levels() - 1 {
             let at = self.child(index, depth)?;
             let leaf = depth + 2 == index.levels();
@@ -164,7 +168,7 @@ impl IndexCursor {
         &mut self,
         index: &impl LoadIndexBlock,
         depth: usize,
-        at: BlockAt,
+        at: BlockLocation,
         kind: BlockType,
         descent: Descent<'_, '_>,
     ) -> TryResult<()> {
@@ -187,7 +191,7 @@ impl IndexCursor {
     }
 
     /// The location in the entry above `depth`.
-    fn child(&self, index: &impl LoadIndexBlock, depth: usize) -> TryResult<BlockAt> {
+    fn child(&self, index: &impl LoadIndexBlock, depth: usize) -> TryResult<BlockLocation> {
         let (parent, at) = match depth.checked_sub(1).and_then(|above| self.path.get(above)) {
             Some(step) => {
                 let at = LeafView::new(step.block.data()).and_then(|view| view.entry(step.entry));

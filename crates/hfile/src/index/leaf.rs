@@ -4,7 +4,7 @@ use evenkeel_common::search::partition_point;
 use evenkeel_common::varint::{read_u32, read_u64};
 use evenkeel_common::{CellComparator, CellRef};
 
-use super::{BlockAt, ENTRY_BYTES};
+use super::{BlockLocation, ENTRY_BYTES};
 
 /// Checks the body of a leaf or intermediate index block: at least one entry, offsets that ascend
 /// and fill the body, keys that are KeyValue keys.
@@ -42,9 +42,12 @@ impl<'a> LeafView<'a> {
     }
 
     /// The location in an entry.
-    pub fn entry(&self, i: usize) -> Option<BlockAt> {
+    pub fn entry(&self, i: usize) -> Option<BlockLocation> {
         let start = self.entries_start() + self.offset(i)?;
-        Some(BlockAt { offset: read_u64(self.body, start)?, on_disk_bytes: read_u32(self.body, start + 8)? })
+        Some(BlockLocation {
+            offset: read_u64(self.body, start)?,
+            on_disk_bytes: read_u32(self.body, start + 8)?,
+        })
     }
 
     /// The key of an entry.

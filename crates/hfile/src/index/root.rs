@@ -6,13 +6,13 @@ use evenkeel_common::search::partition_point;
 use evenkeel_common::varint::{read_u32, read_u64, read_vlong};
 use evenkeel_common::{CellComparator, CellRef};
 
-use super::{BlockAt, ENTRY_BYTES};
+use super::{BlockLocation, ENTRY_BYTES};
 use crate::row_prefix_index::{candidates, common_prefix, prefix_of};
 
 /// The location of the file's middle key, in an index with leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MidKey {
-    pub leaf: BlockAt,
+    pub leaf: BlockLocation,
     pub entry: u32,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct RootIndex {
 #[derive(Clone, Copy, Debug)]
 struct RootEntry {
     key_end: u32,
-    at: BlockAt,
+    at: BlockLocation,
 }
 
 impl RootIndex {
@@ -89,7 +89,7 @@ impl RootIndex {
     /// # Panics
     /// If there is no such entry. [`RootIndex::key`] panics likewise.
     #[expect(clippy::indexing_slicing, reason = "documented: `i` is below `len`")]
-    pub fn entry(&self, i: usize) -> BlockAt {
+    pub fn entry(&self, i: usize) -> BlockLocation {
         self.entries[i].at
     }
 
@@ -133,7 +133,7 @@ impl RootIndex {
     }
 
     fn parse_entry<'a>(&mut self, body: &'a [u8]) -> Option<&'a [u8]> {
-        let at = BlockAt { offset: read_u64(body, 0)?, on_disk_bytes: read_u32(body, 8)? };
+        let at = BlockLocation { offset: read_u64(body, 0)?, on_disk_bytes: read_u32(body, 8)? };
         let (key_len, len) = read_vlong(body.get(ENTRY_BYTES..)?)?;
         let (key, rest) = body.get(ENTRY_BYTES + len..)?.split_at_checked(usize::try_from(key_len).ok()?)?;
         self.keys.extend_from_slice(key);
@@ -143,6 +143,6 @@ impl RootIndex {
 }
 
 fn parse_mid_key(bytes: &[u8]) -> Option<MidKey> {
-    let leaf = BlockAt { offset: read_u64(bytes, 0)?, on_disk_bytes: read_u32(bytes, 8)? };
+    let leaf = BlockLocation { offset: read_u64(bytes, 0)?, on_disk_bytes: read_u32(bytes, 8)? };
     Some(MidKey { leaf, entry: read_u32(bytes, 12)? })
 }

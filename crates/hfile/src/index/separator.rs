@@ -10,11 +10,11 @@ pub(crate) fn separator(left: &CellRef<'_>, right: &CellRef<'_>) -> KeyBuf {
     let key = |row: &[u8], family: &[u8], qualifier: &[u8]| {
         KeyBuf::new(row, family, qualifier, LATEST_TIMESTAMP, CellType::Maximum)
     };
-    if let Some(row) = between(left.row(), right.row()) {
+    if let Some(row) = separator_bytes(left.row(), right.row()) {
         key(&row, &[], &[])
-    } else if let Some(family) = between(left.family(), right.family()) {
+    } else if let Some(family) = separator_bytes(left.family(), right.family()) {
         key(right.row(), &family, &[])
-    } else if let Some(qualifier) = between(left.qualifier(), right.qualifier()) {
+    } else if let Some(qualifier) = separator_bytes(left.qualifier(), right.qualifier()) {
         key(right.row(), right.family(), &qualifier)
     } else {
         KeyBuf::of(right)
@@ -22,7 +22,7 @@ pub(crate) fn separator(left: &CellRef<'_>, right: &CellRef<'_>) -> KeyBuf {
 }
 
 /// Bytes after `left` and not after `right`. `None` if `left` does not sort before `right`.
-fn between(left: &[u8], right: &[u8]) -> Option<Vec<u8>> {
+fn separator_bytes(left: &[u8], right: &[u8]) -> Option<Vec<u8>> {
     let same = left.iter().zip(right).take_while(|(l, r)| l == r).count();
     match (left.get(same), right.get(same)) {
         (None, Some(_)) => Some([left, &[0]].concat()),

@@ -11,7 +11,7 @@ use evenkeel_common::Result;
 use evenkeel_common::length;
 use evenkeel_common::varint::{vlong_len, write_vlong};
 
-use super::{BlockAt, ENTRY_BYTES};
+use super::{BlockLocation, ENTRY_BYTES};
 use crate::block::{BlockWriter, WrittenBlock};
 
 /// The number of levels at which a root is no longer divided.
@@ -19,7 +19,7 @@ const LEVELS_MAX: u32 = 16;
 
 #[derive(Debug)]
 struct ChunkEntry {
-    at: BlockAt,
+    at: BlockLocation,
     key: Box<[u8]>,
     /// It refers to a data block that replaces cached blocks.
     replaces_cached: bool,
@@ -47,7 +47,7 @@ impl IndexChunk {
     }
 
     /// The entry that refers to this chunk, written at `at`.
-    fn into_entry(mut self, at: BlockAt) -> ChunkEntry {
+    fn into_entry(mut self, at: BlockLocation) -> ChunkEntry {
         let replaces_cached = self.replaces_cached();
         ChunkEntry { at, key: self.entries.swap_remove(0).key, replaces_cached }
     }
@@ -90,7 +90,7 @@ impl IndexChunk {
     }
 }
 
-fn write_at(at: BlockAt, out: &mut Vec<u8>) {
+fn write_at(at: BlockLocation, out: &mut Vec<u8>) {
     out.extend_from_slice(&at.offset.to_be_bytes());
     out.extend_from_slice(&at.on_disk_bytes.to_be_bytes());
 }
@@ -100,7 +100,7 @@ fn write_at(at: BlockAt, out: &mut Vec<u8>) {
 pub(crate) struct SingleLevelIndex(IndexChunk);
 
 impl SingleLevelIndex {
-    pub fn push(&mut self, at: BlockAt, key: &[u8]) {
+    pub fn push(&mut self, at: BlockLocation, key: &[u8]) {
         self.0.push(ChunkEntry { at, key: key.into(), replaces_cached: false });
     }
 
@@ -140,7 +140,7 @@ impl IndexWriter {
 
     /// Adds a data block. `key` is at or before its first key, and after all earlier keys.
     /// `replaces_cached`: the block replaces cached blocks.
-    pub fn add_block(&mut self, at: BlockAt, key: &[u8], replaces_cached: bool) {
+    pub fn add_block(&mut self, at: BlockLocation, key: &[u8], replaces_cached: bool) {
         self.leaf.push(ChunkEntry { at, key: key.into(), replaces_cached });
         self.blocks += 1;
     }
@@ -246,7 +246,7 @@ impl IndexWriter {
     ) -> Result<WrittenBlock> {
         let written = match kind {
             BlockType::LeafIndex => {
-                blocks.write_leading(kind, chunk.replaces_cached(), |out| chunk.write_leaf(out))?
+                blocks.write_referring(kind, chunk.replaces_cached(), |out| chunk.write_leaf(out))?
             }
             _ => blocks.write_uncounted(kind, chunk.replaces_cached(), |out| chunk.write_leaf(out))?,
         };

@@ -9,7 +9,7 @@ use evenkeel_common::{CellRef, KeyBuf, Result};
 
 use crate::bloom::{BloomHash, BloomMeta};
 use crate::encoding::CellCursor;
-use crate::index::{BlockAt, LeafView};
+use crate::index::{BlockLocation, LeafView};
 use crate::reader::HFileReader;
 
 /// An entry of the data index, at any level.
@@ -117,7 +117,7 @@ impl HFileReader {
         }
     }
 
-    fn index_entry(&self, parent: u64, at: BlockAt, key: &[u8]) -> Result<IndexEntry> {
+    fn index_entry(&self, parent: u64, at: BlockLocation, key: &[u8]) -> Result<IndexEntry> {
         let cell = CellRef::new(key, &[], &[], 0).map_err(|e| self.blocks().corrupt(parent, e))?;
         Ok(IndexEntry { offset: at.offset, on_disk_bytes: at.on_disk_bytes, key: KeyBuf::of(&cell) })
     }

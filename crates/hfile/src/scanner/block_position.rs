@@ -48,7 +48,7 @@ impl BlockPosition {
 
     /// Gives every cell this sequence id, from this call on.
     pub fn set_seq_id(&mut self, seq_id: u64) {
-        self.leave();
+        self.unset();
         self.seq_id = Some(seq_id);
     }
 
@@ -119,13 +119,13 @@ impl BlockPosition {
 
     /// Returns the block, and unsets the position.
     pub fn take_block(&mut self) -> Option<Block> {
-        self.leave();
+        self.unset();
         self.block.take()
     }
 
     /// Unsets the position. The block stays.
     #[inline]
-    pub fn leave(&mut self) {
+    pub fn unset(&mut self) {
         self.cell = None;
     }
 
@@ -136,7 +136,7 @@ impl BlockPosition {
         block: Block,
         find: impl FnOnce(&mut CellCursor, &Block) -> Result<bool, Malformed>,
     ) -> Result<bool, Malformed> {
-        self.leave();
+        self.unset();
         let block = self.block.insert(block);
         let found = find(&mut self.cursor, block)?;
         self.set_cell(found);
@@ -147,7 +147,7 @@ impl BlockPosition {
     /// cell.
     #[inline]
     pub fn step(&mut self) -> Result<bool, Malformed> {
-        self.leave();
+        self.unset();
         let Some(block) = &self.block else { return Ok(false) };
         // SAFETY: as in `set_cell`.
         self.cell = self.cursor.step(block)?.map(|cell| unsafe { keep(cell, self.seq_id) });
@@ -161,7 +161,7 @@ impl BlockPosition {
     /// Moves forward from the current cell to the first cell of the block at or after `key`.
     /// Returns false if there is none. Requires a current cell.
     pub fn seek_forward(&mut self, key: &CellRef<'_>, order: CellComparator) -> Result<bool, Malformed> {
-        self.leave();
+        self.unset();
         let found = match &self.block {
             Some(block) => self.cursor.seek_forward(block, key, order)?,
             None => false,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use evenkeel_common::Wait;
 use evenkeel_common::thread::spawn_restarted;
 
-use crate::index::BlockAt;
+use crate::index::BlockLocation;
 use crate::reader::HFileReader;
 
 /// Threads of the pool.
@@ -19,7 +19,7 @@ const THREADS: usize = 2;
 /// The maximum of queued requests.
 const QUEUE_BLOCKS_MAX: usize = 64;
 
-type ReadAheadRequest = (Weak<HFileReader>, BlockAt);
+type ReadAheadRequest = (Weak<HFileReader>, BlockLocation);
 
 fn queue() -> Option<&'static SyncSender<ReadAheadRequest>> {
     static QUEUE: OnceLock<Option<SyncSender<ReadAheadRequest>>> = OnceLock::new();
@@ -44,7 +44,7 @@ fn start() -> Option<SyncSender<ReadAheadRequest>> {
 }
 
 /// Requests that a data block is read into the cache. Drops the request if the queue is full.
-pub(crate) fn request(reader: &Arc<HFileReader>, at: BlockAt) {
+pub(crate) fn request(reader: &Arc<HFileReader>, at: BlockLocation) {
     let Some(queue) = queue() else { return };
     match queue.try_send((Arc::downgrade(reader), at)) {
         Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}

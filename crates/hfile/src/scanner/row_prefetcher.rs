@@ -17,7 +17,7 @@ use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::{CellComparator, CellRef, CellType, HBaseError, KeyBuf, TryError, TryResult};
 
 use crate::encoding::CellCursor;
-use crate::index::{BlockAt, IndexCursor, LoadIndexBlock, RootIndex};
+use crate::index::{BlockLocation, IndexCursor, LoadIndexBlock, RootIndex};
 use crate::reader::HFileReader;
 
 /// Rows prefetched together: about the number of cache misses that a core can have in flight.
@@ -116,7 +116,7 @@ impl LoadIndexBlock for InMemory<'_> {
         self.0.index_levels()
     }
 
-    fn load_index(&self, at: BlockAt, kind: BlockType) -> TryResult<Block> {
+    fn load_index(&self, at: BlockLocation, kind: BlockType) -> TryResult<Block> {
         let found = self.0.blocks().prefetch(at, BlockCategory::Index).and_then(PrefetchedBlock::block);
         found.filter(|block| block.kind() == kind).ok_or(TryError::WouldWait)
     }

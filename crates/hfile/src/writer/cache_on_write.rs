@@ -14,7 +14,7 @@ use evenkeel_block_cache::{
 
 use crate::context::CellLayout;
 use crate::encoding::{SeekPoints, index_cells};
-use crate::index::BlockAt;
+use crate::index::BlockLocation;
 
 /// Tracks whether the inputs of a compaction are cached. Its scanners record each data block they
 /// enter. Its writer queries it at the end of each data block.
@@ -112,7 +112,7 @@ impl CacheOnWrite {
     }
 
     /// Inserts a block of [`CacheOnWrite::block`] into the cache.
-    pub(crate) fn keep(&self, block: Block, admission: Admission) {
+    pub(crate) fn insert(&self, block: Block, admission: Admission) {
         self.cache.insert(BlockKey { file: self.file, offset: block.offset() }, block, admission);
     }
 
@@ -121,7 +121,7 @@ impl CacheOnWrite {
     pub(crate) fn block(
         &self,
         kind: BlockType,
-        at: BlockAt,
+        at: BlockLocation,
         prev_offset: i64,
         body: &[u8],
         compressed: Option<&[u8]>,

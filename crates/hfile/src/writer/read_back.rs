@@ -31,7 +31,7 @@ use evenkeel_fs::FileSystem;
 
 use crate::encoding::CellCursor;
 use crate::error::io_at;
-use crate::index::{BlockAt, IndexCursor};
+use crate::index::{BlockLocation, IndexCursor};
 use crate::reader::{HFileReader, OpenOptions};
 use crate::writer::CellDigest;
 use crate::writer::WrittenFile;
@@ -45,7 +45,7 @@ pub struct ReadBack {
     offset: u64,
     /// The index position of the next data block, and its location.
     index: IndexCursor,
-    named: Option<BlockAt>,
+    named: Option<BlockLocation>,
     cursor: CellCursor,
     digest: CellDigest,
     /// The last cell's key. Empty before the first.
@@ -109,7 +109,7 @@ impl ReadBack {
     }
 
     fn take_data(&mut self, block: &Block) -> Result<()> {
-        let at = BlockAt { offset: block.offset(), on_disk_bytes: block.on_disk_bytes() };
+        let at = BlockLocation { offset: block.offset(), on_disk_bytes: block.on_disk_bytes() };
         if self.named != Some(at) {
             return Err(self.differs(format_args!("the index refers to {:?} instead", self.named)));
         }

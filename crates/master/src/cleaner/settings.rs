@@ -8,7 +8,7 @@ use evenkeel_common::Configuration;
 use evenkeel_common::clock::Clock;
 use evenkeel_common::config::ConfigError;
 
-use super::delegates::{TimeToLive, Delegate, KeepAll};
+use super::delegates::{Delegate, KeepAll, TimeToLive};
 use super::{file_name, is_local_hfile, is_local_wal, is_procedure_log, is_wal, links};
 use crate::snapshot::store::MANIFEST_BYTES_MAX;
 
@@ -78,7 +78,9 @@ impl CleanerSettings {
     pub(super) fn hfile_delegates(&self, clock: &Arc<dyn Clock>) -> Vec<Box<dyn Delegate>> {
         let delegate = |name: &str| -> Option<Box<dyn Delegate>> {
             Some(match name {
-                "TimeToLiveHFileCleaner" => Box::new(TimeToLive::new(clock, self.hfile_ttl_ms, ages_in_archive)),
+                "TimeToLiveHFileCleaner" => {
+                    Box::new(TimeToLive::new(clock, self.hfile_ttl_ms, ages_in_archive))
+                }
                 "TimeToLiveMasterLocalStoreHFileCleaner" => {
                     Box::new(TimeToLive::new(clock, self.local_hfile_ttl_ms, is_local_hfile))
                 }

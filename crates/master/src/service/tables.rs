@@ -86,7 +86,7 @@ fn get_table_descriptors(
 
 /// Returns the tables whose whole name matches an expression, of one namespace or of all.
 fn select(master: &Master, regex: Option<&str>, system: bool, namespace: Option<&str>) -> Result<Vec<Table>> {
-    let regex = regex.map(whole).transpose()?;
+    let regex = regex.map(anchored).transpose()?;
     let namespace = namespace.filter(|n| !n.is_empty());
     namespace.map_or(Ok(()), |n| master.namespaces().get(n).map(drop))?;
     let matches = |name: &TableName| {
@@ -101,7 +101,7 @@ fn select(master: &Master, regex: Option<&str>, system: bool, namespace: Option<
     Ok(master.tables().into_iter().filter(wanted).collect())
 }
 
-fn whole(regex: &str) -> Result<Regex> {
+fn anchored(regex: &str) -> Result<Regex> {
     let translated = java_regex::translate(regex, 0)
         .and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).map_err(|e| e.to_string()));
     translated.map_err(|e| HBaseError::do_not_retry(format!("not an expression: {regex}: {e}")))

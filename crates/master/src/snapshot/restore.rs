@@ -168,7 +168,11 @@ impl Master {
 }
 
 /// The commit point of a restore: removes the old regions and adds the new ones.
-fn replacement_changes(name: &TableName, before: &[MetaRegion], layout: &Layout<'_>) -> Result<Vec<MetaChange>> {
+fn replacement_changes(
+    name: &TableName,
+    before: &[MetaRegion],
+    layout: &Layout<'_>,
+) -> Result<Vec<MetaChange>> {
     let mut changes: Vec<_> = before.iter().map(|region| MetaChange::Delete(region.info.clone())).collect();
     changes.extend(layout.live_infos().into_iter().map(|info| MetaChange::Put(info, "CLOSED")));
     changes.extend(parents(layout)?);

@@ -1,6 +1,6 @@
 //! Every file system operation fails in turn, in every change of tables or regions: once, once
 //! after it took effect, or from then on for a while. When the disk works again, and without a
-//! restart, every region of every enabled table is served within [`PATIENCE`], every cell is
+//! restart, every region of every enabled table is served within [`TIMEOUT`], every cell is
 //! present, and the change was made completely or not at all. It can then be made again. All this
 //! also holds after a crash.
 //!
@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use super::*;
 
 /// The limit on recovery once the disk works again.
-const PATIENCE: Duration = Duration::from_secs(12);
+const TIMEOUT: Duration = Duration::from_secs(12);
 /// How long a disk keeps failing after a change has failed.
 const BAD_FOR: Duration = Duration::from_millis(60);
 /// Operations of a change that CI tests, for each kind of failure.
@@ -119,9 +119,9 @@ fn all_cells(cluster: &Cluster) -> BTreeMap<String, Vec<String>> {
     tables.iter().filter(is_users).map(cells).collect()
 }
 
-/// Waits until the cluster reaches one of two shapes within [`PATIENCE`], and returns it.
+/// Waits until the cluster reaches one of two shapes within [`TIMEOUT`], and returns it.
 fn settle(cluster: &Cluster, before: &Shape, after: &Shape, history: &str) -> Shape {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let found = Shape::of(cluster);
         match found {
@@ -425,7 +425,7 @@ fn a_region_that_cannot_be_opened_at_start_is_served_as_soon_as_it_can_be() {
     assert_eq!(error.kind(), ErrorKind::NotServingRegion);
     assert!(regions().find(&encoded[1]).is_some(), "the other one is");
     cluster.fs.clear();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while regions().find(&encoded[0]).is_none() {
         assert!(Instant::now() < deadline, "not served");
         std::thread::sleep(Duration::from_millis(5));

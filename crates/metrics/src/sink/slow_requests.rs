@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_common::Binary;
 
 use crate::histogram::TIME_UNITS_PER_MS;
-use crate::ledger::{ActionCounts, ActivityBeside, Ledger, SlowRequest};
+use crate::ledger::{ActionCounts, Ledger, OverlappingActivity, SlowRequest};
 use crate::sink::json::JsonWriter;
 use crate::waits::{Cause, Waits};
 
@@ -117,7 +117,7 @@ fn write_surroundings(json: &mut JsonWriter, request: &SlowRequest) {
     json.end_object();
 }
 
-fn write_activity(json: &mut JsonWriter, activity: &ActivityBeside) {
+fn write_activity(json: &mut JsonWriter, activity: &OverlappingActivity) {
     json.begin_object();
     json.member("activity", activity.kind.name());
     json.member("of", &activity.subject);

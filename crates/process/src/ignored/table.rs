@@ -429,7 +429,7 @@ pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
 
 /// Keys whose names the code composes: the prefix in the code, and the suffixes.
 #[cfg(test)]
-pub(super) const COMPOSED_KEYS: &[(&str, &[&str])] = &[
+pub(super) const KEYS_BY_PREFIX: &[(&str, &[&str])] = &[
     ("hbase.lru.blockcache.", &["single.percentage", "multi.percentage", "memory.percentage"]),
     ("hbase.bucketcache.", &["single.factor", "multi.factor", "memory.factor"]),
 ];

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use evenkeel_common::config::defaults::DEFAULTS;
 
-use super::table::{COMPOSED_KEYS, KEYS_OF_OTHER_COMPONENTS};
+use super::table::{KEYS_BY_PREFIX, KEYS_OF_OTHER_COMPONENTS};
 use super::*;
 
 #[test]
@@ -94,10 +94,10 @@ fn keys_of(line: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_known_key_is_read_or_named_or_of_others() {
     let quoted = quoted_in_the_code();
-    for (begins, _) in COMPOSED_KEYS {
+    for (begins, _) in KEYS_BY_PREFIX {
         assert!(quoted.contains(*begins), "no code puts a key together from {begins}");
     }
-    let composed: BTreeSet<_> = COMPOSED_KEYS
+    let composed: BTreeSet<_> = KEYS_BY_PREFIX
         .iter()
         .flat_map(|(begins, ends)| ends.iter().map(move |end| format!("{begins}{end}")))
         .collect();
@@ -110,7 +110,7 @@ fn every_known_key_is_read_or_named_or_of_others() {
         let is_read = quoted.contains(*key) || composed.contains(*key);
         let ignored = IGNORED.iter().find(|ignored| ignored.keys.contains(key));
         // Some values of a key that is read may have no effect.
-        let is_named = ignored.is_some_and(|ignored| !is_read || !ignored.same.is_empty());
+        let is_named = ignored.is_some_and(|ignored| !is_read || !ignored.equivalent_values.is_empty());
         let is_misnamed = ignored.is_some() && !is_named;
         let places = usize::from(is_read || is_named) + usize::from(others.contains(key));
         if places != 1 || is_misnamed {

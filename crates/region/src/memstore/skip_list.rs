@@ -467,7 +467,13 @@ impl SkipList {
         if let Some((bits, hints)) = self.hints() {
             prefetch(&hints[hint_of(code, bits)]);
         }
-        Some(InterleavedDescent { gap: FULL_RANGE, level: height - 1, code, stage: Stage::Hint, compares: false })
+        Some(InterleavedDescent {
+            gap: FULL_RANGE,
+            level: height - 1,
+            code,
+            stage: Stage::Hint,
+            compares: false,
+        })
     }
 
     /// Visits one node on the way to `row`, and prefetches the next. Returns true if there is one.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 
-use super::chunk::{Chunk, FIRST_CHUNK_BYTES, CHUNK_BYTES_MIN, TakeHistory};
+use super::chunk::{CHUNK_BYTES_MIN, Chunk, FIRST_CHUNK_BYTES, TakeHistory};
 use super::row_prefix_code::RowPrefixEncoder;
 use super::{CHUNK_BYTES, ChunkPool, ChunkSizes, FlatSegmentBuilder, Segment, SegmentScanner};
 use crate::ops::TimeRange;

@@ -282,7 +282,12 @@ fn prepare<'a>(
             true => store.copy_to_tmp(&file.source, stem)?,
             false => store.sync_staged(&file.source).map(|()| file.source.clone())?,
         };
-        prepared.push(PreparedFile { store, from, loaded_file_prefix: stem.clone(), is_copy: file.keep_source });
+        prepared.push(PreparedFile {
+            store,
+            from,
+            loaded_file_prefix: stem.clone(),
+            is_copy: file.keep_source,
+        });
     }
     Ok(())
 }

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use evenkeel_common::turns;
+use evenkeel_common::cpu_slot;
 use parking_lot::{Condvar, Mutex};
 
 use super::wait_budget;
@@ -84,9 +84,9 @@ impl Mvcc {
     /// number stays incomplete until [`Mvcc::complete`], whatever `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
         // The holder computes, or waits for space in the log's queue. Only the latter is long
-        // enough to lend the turn.
+        // enough to release the CPU slot.
         let soon = self.order.try_lock().or_else(|| self.order.try_lock_for(wait_budget::SHORT_WAIT_MAX));
-        let _order = soon.unwrap_or_else(|| turns::lend(|| self.order.lock()));
+        let _order = soon.unwrap_or_else(|| cpu_slot::release_during(|| self.order.lock()));
         let number = self.next();
         (number, ordered(number))
     }

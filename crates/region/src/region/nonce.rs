@@ -259,12 +259,12 @@ impl NonceManager {
         }
         if shard.has(key) {
             // The client may retry.
-            if shard.has_room(Some(owner), self.shard_bytes_max) {
+            if shard.has_capacity(Some(owner), self.shard_bytes_max) {
                 shard.add(key, owner, now_ms, self);
             }
             return NonceStart::Duplicate;
         }
-        if !shard.make_room(Some(owner), now_ms, self) {
+        if !shard.evict_until_fits(Some(owner), now_ms, self) {
             return NonceStart::Full;
         }
         shard.running.insert(key, Running { owner, waiting: Vec::new() });
@@ -295,7 +295,7 @@ impl NonceManager {
         }
         let mut shard = self.shard(key).lock();
         let may_go = written_ms.saturating_add(self.kept_ms) <= now_ms;
-        if shard.make_room(None, now_ms, self) || !may_go {
+        if shard.evict_until_fits(None, now_ms, self) || !may_go {
             shard.add(key, RESTORED, written_ms, self);
         }
     }
@@ -331,7 +331,7 @@ impl Shard {
 
     /// Returns true if there is capacity for the running operations and one more; for an owner,
     /// within its share.
-    fn has_room(&self, owner: Option<u64>, bytes_max: usize) -> bool {
+    fn has_capacity(&self, owner: Option<u64>, bytes_max: usize) -> bool {
         let used = self.used_bytes(self.table.len() + self.running.len() + 1, bytes_max);
         let Some(free) = bytes_max.checked_sub(used) else { return false };
         let own = owner.map_or(0, |owner| self.owners.count(owner));
@@ -341,8 +341,8 @@ impl Shard {
 
     /// Drops nonces older than `kept_ms` until there is capacity for one more. Returns true if
     /// there is.
-    fn make_room(&mut self, owner: Option<u64>, now_ms: i64, of: &NonceManager) -> bool {
-        while !self.has_room(owner, of.shard_bytes_max) {
+    fn evict_until_fits(&mut self, owner: Option<u64>, now_ms: i64, of: &NonceManager) -> bool {
+        while !self.has_capacity(owner, of.shard_bytes_max) {
             let oldest = self.arrays.front();
             if oldest.is_none_or(|array| array.latest_ms.saturating_add(of.kept_ms) > now_ms) {
                 return false;

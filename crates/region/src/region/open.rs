@@ -63,7 +63,8 @@ impl Region {
         let of_cells = stores.iter().map(|s| s.max_cell_seq_id()).max().unwrap_or(0);
         let start = in_files.max(of_cells).max(seq_id_file);
         let flush_bytes = table.memstore_flush_bytes().unwrap_or_else(|| env.config.current_flush_bytes());
-        let first_flush_jitter_bytes = flush_bytes / 4 / 256 * u64::from(flush_jitter_of(info.encoded_name()));
+        let first_flush_jitter_bytes =
+            flush_bytes / 4 / 256 * u64::from(flush_jitter_of(info.encoded_name()));
         let chunk_bytes = env.stores.chunks.sizes().chunk_bytes;
         let in_memory_bytes =
             env.stores.config.in_memory.threshold_bytes(chunk_bytes, flush_bytes, stores.len());

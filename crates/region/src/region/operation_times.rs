@@ -231,13 +231,13 @@ impl OperationTimes {
 }
 
 impl Tables {
-    /// Adds the values of tables without an open region to `gone`.
+    /// Adds the values of tables without an open region to `closed_tables`.
     fn fold_closed_tables(&mut self) {
-        let Self { open, closed_tables: gone } = self;
+        let Self { open, closed_tables } = self;
         open.retain(|_, times| {
             let is_open = Arc::strong_count(times) > 1;
             if !is_open {
-                times.add_to(gone);
+                times.add_to(closed_tables);
             }
             is_open
         });

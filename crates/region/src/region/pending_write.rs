@@ -13,7 +13,7 @@
 //! it while it is *durable* ([`OnVisible`]). It stays in one allocation until it is answered. A
 //! write that is not logged (`SKIP_WAL`) is durable at once.
 //!
-//! The answer goes to the region's caller ([`WriteAnswer`]), on the thread that made the write
+//! The answer goes to the region's caller ([`WriteResponder`]), on the thread that made the write
 //! visible, usually the log's. The caller decides what to do with it (the server may delay it to
 //! throttle writers).
 

@@ -18,8 +18,8 @@
 //! ```
 //! A reader that fills the cache takes its read point after it computed the key and before it
 //! reads. Its result is cached only if no write with a higher number was noted. That check and
-//! `hold` take the same lock, so either the reader sees the note, or the writer finds the entry.
-//! Two rows may share a slot of the table; then one of them is not cached this time.
+//! `suspend_entries` take the same lock, so either the reader sees the note, or the writer finds
+//! the entry. Two rows may share a slot of the table; then one of them is not cached this time.
 //!
 //! If another write of the row follows before the first has settled, it finds the entry held and
 //! drops it. So the entry that a write computes includes every earlier write.
@@ -40,9 +40,9 @@
 //! it. The clock is assumed never to go back.
 //!
 //! # Bounds
-//! Entries share the block cache's budget. The table of a region has [`NOTES`] numbers. A write
-//! holds the new entries of its rows until it is visible, at most [`SUCCESSOR_BYTES_MAX`] bytes;
-//! its other entries are dropped.
+//! Entries share the block cache's budget. The table of a region has [`LAST_WRITE_SLOTS`] numbers.
+//! A write holds the new entries of its rows until it is visible, at most [`SUCCESSOR_BYTES_MAX`]
+//! bytes; its other entries are dropped.
 
 #![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
 

@@ -13,7 +13,7 @@ use evenkeel_metrics::waits::{Cause, Timer};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
 
-use evenkeel_common::{ErrorKind, HBaseError, Result, turns};
+use evenkeel_common::{ErrorKind, HBaseError, Result, cpu_slot};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
@@ -90,7 +90,7 @@ impl RowLocks {
         evenkeel_wal::wake_deferred();
         let deadline = *deadline.get_or_insert_with(|| clock::monotonic() + self.wait_max);
         let _timer = Timer::start(Cause::RowLock);
-        let held = turns::lend_and_line_up(|| match mode {
+        let held = cpu_slot::release_and_requeue(|| match mode {
             LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),
             LockMode::Exclusive => {
                 lock.try_write_until(deadline).map(|guard| Held::Exclusive { _guard: guard })

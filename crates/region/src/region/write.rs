@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{
-    CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, TryError, Wait, turns,
+    CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, TryError, Wait, cpu_slot,
 };
 use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_protocol::pb::CompareType;
@@ -171,7 +171,8 @@ impl Region {
                 if applied.logged.is_none() {
                     self.count_unlogged(writes, &applied.cells);
                 }
-                let (result, answer) = (CheckAndMutateResult::default(), WriteResponder::Batch(outcomes, done));
+                let (result, answer) =
+                    (CheckAndMutateResult::default(), WriteResponder::Batch(outcomes, done));
                 PendingWrite::new(self, applied, result, answer).start();
             }
             Err(error) => WriteResponder::Batch(outcomes, done).respond(Err(error)),
@@ -293,7 +294,7 @@ impl Region {
             }
             // The cells read below must not be taken back after this write was computed from them.
             waits::time(Cause::EarlierWrites, || {
-                turns::lend_and_line_up(|| self.mvcc.wait_for(self.mvcc.write_point()));
+                cpu_slot::release_and_requeue(|| self.mvcc.wait_for(self.mvcc.write_point()));
             });
         }
         let now_ms = self.env.stores.clock.now_ms();
@@ -345,7 +346,7 @@ impl Region {
 
     fn wait_for_updates_lock(&self) -> RwLockReadGuard<'_, Phase> {
         let brief = self.updates.try_read_for(wait_budget::SHORT_WAIT_MAX);
-        brief.unwrap_or_else(|| turns::lend(|| self.updates.read()))
+        brief.unwrap_or_else(|| cpu_slot::release_during(|| self.updates.read()))
     }
 
     /// Takes a write number, appends the cells to the log and adds them to the MemStore.

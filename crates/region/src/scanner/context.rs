@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
-use evenkeel_common::{CellRef, Result, turns};
+use evenkeel_common::{CellRef, Result, cpu_slot};
 
 use super::reply_charge::ReplyCharge;
 use super::time_slice::TimeSlice;
@@ -260,17 +260,21 @@ impl ScannerContext {
     }
 
     /// As [`ScannerContext::time_reached`] between rows. Checks the clock before the first row and
-    /// then every [`ROWS_PER_TIME_CHECK`] rows. It also yields its turn to other scans, and that
-    /// time counts, too.
+    /// then every [`ROWS_PER_TIME_CHECK`] rows. It also yields its CPU slot to other scans, and
+    /// that time counts, too.
     #[inline]
     pub(crate) fn time_reached_at_row(&mut self) -> bool {
         let looks = self.rows_scanned.is_multiple_of(ROWS_PER_TIME_CHECK);
-        if looks { self.yield_and_check(LimitScope::BetweenRows) } else { self.out_of_time || self.slice.is_over() }
+        if looks {
+            self.yield_and_check(LimitScope::BetweenRows)
+        } else {
+            self.out_of_time || self.slice.is_over()
+        }
     }
 
     #[inline(never)]
     fn yield_and_check(&mut self, at: LimitScope) -> bool {
-        turns::pass();
+        cpu_slot::yield_if_due();
         self.time_reached(at)
     }
 

@@ -103,7 +103,7 @@ impl<R: SortedRun> KeyValueHeap<R> {
         Some(&self.runs[self.current?])
     }
 
-    /// The run with the smallest cell. Call [`KeyValueHeap::settle`] after moving it.
+    /// The run with the smallest cell. Call [`KeyValueHeap::sift_current`] after moving it.
     pub fn current_mut(&mut self) -> Option<&mut R> {
         Some(&mut self.runs[self.current?])
     }

@@ -6,11 +6,11 @@
 //!
 //! The state of a column is a set of *spans* by sequence id, one for each marker over a range of
 //! timestamps (and one for the open end). A span holds the versions deleted singly in its time. For
-//! each *stretch* between two of those, it counts the puts that were live then. A put is looked up
+//! each *interval* between two of those, it counts the puts that were live then. A put is looked up
 //! in every span from its own sequence id on, until one shows that it is deleted.
 //!
 //! **Bounds.** Memory is proportional to the cells read of the row, about a hundred bytes each, not
-//! to markers times puts, because spans keep counts; see [`span`] and [`stretches`]. (One
+//! to markers times puts, because spans keep counts; see [`span`] and [`live_intervals`]. (One
 //! exception: a put with the same timestamp as a newer one takes that memory in each later span of
 //! a family marker up to the newer put, if that span has version markers.) A cell takes a number of
 //! steps proportional to the square root of the column's version markers, and one for each later
@@ -20,10 +20,10 @@
 //! | module | noun |
 //! |---|---|
 //! | [`span`] | [`Span`]: the puts that were live, and the versions deleted, before one marker |
-//! | [`stretches`] | the counts of a span |
+//! | [`live_intervals`] | the counts of a span |
 
-mod span;
 mod live_intervals;
+mod span;
 
 #[cfg(test)]
 mod reference;
@@ -39,8 +39,8 @@ use evenkeel_common::{CellRef, CellType};
 use super::columns::VersionLimits;
 use super::deletes::DeleteResult;
 use super::matcher::MatchCode;
-use span::Span;
 use live_intervals::OPEN;
+use span::Span;
 
 /// The approximate overhead of a B-tree entry.
 const ENTRY_BYTES: usize = 48;

@@ -44,7 +44,7 @@ impl ReplyCharge {
     pub(super) fn grow_to(&mut self, row_bytes: u64) -> Result<()> {
         let bytes = self.rows_bytes.saturating_add(row_bytes);
         let charged = self.charge.units();
-        if bytes <= charged + self.uncharged_max || self.charge.take(bytes - charged) {
+        if bytes <= charged + self.uncharged_max || self.charge.acquire(bytes - charged) {
             return Ok(());
         }
         let message = format!(

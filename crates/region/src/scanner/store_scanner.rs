@@ -96,7 +96,7 @@ impl<'a> LeafSeeker<'a> {
         let Some((leaf, earlier)) = leaves.get_mut(..=at).and_then(<[_]>::split_last_mut) else {
             return Ok(());
         };
-        if heap_blocks::are_too_many()
+        if heap_blocks::is_over_limit()
             && let Some(last) = earlier.last_mut()
         {
             last.release_block();
@@ -274,11 +274,11 @@ impl<L: LeafScanner> StoreScanner<L> {
         context.count_block(entered_bytes);
         if entered_bytes > 0 {
             self.heap.for_each_other(|leaf| {
-                let are_too_many = heap_blocks::are_too_many();
-                if are_too_many {
+                let is_over_limit = heap_blocks::is_over_limit();
+                if is_over_limit {
                     leaf.release_block();
                 }
-                are_too_many
+                is_over_limit
             });
         }
         Ok(())

@@ -118,7 +118,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes a copy made by [`Store::copy_in`].
+    /// Deletes a copy made by [`Store::copy_to_tmp`].
     pub fn discard_copy(&self, path: &Path) {
         if let Err(error) = self.env.fs.delete(path) {
             tracing::warn!(path = %path.display(), %error, "a copy for a bulk load could not be deleted");

@@ -179,7 +179,11 @@ impl Store {
     }
 
     /// Returns the selection of the store's engine, among files that are not busy, oldest first.
-    fn select_by_engine(&self, files: &[Arc<StoreFile>], context: SelectionContext) -> Option<CompactionPlan> {
+    fn select_by_engine(
+        &self,
+        files: &[Arc<StoreFile>],
+        context: SelectionContext,
+    ) -> Option<CompactionPlan> {
         let (now_ms, config) = (self.env.clock.now_ms(), self.compaction_config.load());
         match self.config.engine.engine {
             Engine::Default => {

@@ -266,7 +266,7 @@ impl StoreFileScanner {
 
     /// Moves to no cell. The next seek reads at `read_point`.
     pub fn rewind(&mut self, read_point: u64) {
-        self.scanner.leave();
+        self.scanner.unset();
         self.read_point = read_point;
     }
 

@@ -232,7 +232,7 @@ impl Store {
     }
 
     fn cache_on_write(&self, path: &Path, file: &NewFileOptions) -> CacheOnWrite {
-        let keeps_data = self.env.cache.keeps(BlockCategory::Data);
+        let keeps_data = self.env.cache.caches_category(BlockCategory::Data);
         CacheOnWrite {
             cache: Arc::clone(&self.env.cache),
             file: file_id(path),

@@ -140,7 +140,7 @@ impl Store {
         }
     }
 
-    /// Deletes the files that [`Store::give_up`] could not delete.
+    /// Deletes the files that [`Store::discard_outputs`] could not delete.
     ///
     /// # Errors
     /// `IOException` from the file system; the rest is kept for the next call.

@@ -209,14 +209,14 @@ fn a_cancelled_compaction_ends_within_a_row_of_dropped_cells() {
     test.clock.advance_ms(60_000);
     let request = test.store.select_compaction(true).expect("a file");
     // It blocks in the middle. From there on it may read two more blocks, of a few hundred.
-    let (gate, file) = (Latch::new(), names(&test.store).remove(0));
-    faulty.inject(Fault::on(Op::Read, &file).after(100).waits_for(&gate));
+    let (latch, file) = (Latch::new(), names(&test.store).remove(0));
+    faulty.inject(Fault::on(Op::Read, &file).after(100).waits_for(&latch));
     faulty.inject(Fault::on(Op::Read, &file).after(102).always().fails(std::io::ErrorKind::Other));
     let outcome = std::thread::scope(|scope| {
         let compaction = scope.spawn(|| test.store.compact(&request, u64::MAX));
-        gate.wait_for_arrival();
+        latch.wait_for_arrival();
         test.store.cancel_compactions(true);
-        gate.open();
+        latch.open();
         compaction.join().expect("no panic")
     });
     let error = outcome.expect_err("cancelled");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use evenkeel_common::{CellComparator, CellType, ColumnFamilyDescriptor, ErrorKind, KeyValue};
-use evenkeel_fs::{Fault, FileSystem, SurvivingData, Op};
+use evenkeel_fs::{Fault, FileSystem, Op, SurvivingData};
 use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta, keys};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};

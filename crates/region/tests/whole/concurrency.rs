@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, Wait};
-use evenkeel_fs::{Fault, SurvivingData, Op};
+use evenkeel_fs::{Fault, Op, SurvivingData};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::comparator_from_proto;
 use evenkeel_region::ops::{Condition, ConditionTest, Scan, TimeRange};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{Durability, ErrorKind, KeyValue};
-use evenkeel_fs::{Fault, Latch, SurvivingData, Op};
+use evenkeel_fs::{Fault, Latch, Op, SurvivingData};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::{NonceKey, NonceSource};
@@ -15,7 +15,7 @@ use evenkeel_wal::WalConfig;
 use crate::harness::{Cluster, increment, put, scan, values};
 
 const ONE: &[(&[u8], u32)] = &[(b"f", 1)];
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn delete(row: &str) -> Mutation {
     Mutation::new(MutationKind::Delete, row.as_bytes().to_vec(), Vec::new())
@@ -375,8 +375,8 @@ fn a_log_is_not_kept_for_cells_that_an_in_memory_flush_has_dropped() {
 fn a_full_queue_holds_writers_up_and_not_the_log() {
     let cluster =
         Cluster::with_wal(ONE, WalConfig { queue_bytes_max: 1, inline_sync: false, ..WalConfig::default() });
-    let gate = Latch::new();
-    cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").waits_for(&gate));
+    let latch = Latch::new();
+    cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").waits_for(&latch));
     let (sender, receiver) = mpsc::channel();
     let write = |i: usize| {
         let (sender, region) = (sender.clone(), cluster.region().clone());
@@ -387,16 +387,16 @@ fn a_full_queue_holds_writers_up_and_not_the_log() {
         })
     };
     let mut writers = vec![write(0)];
-    gate.wait_for_arrival();
+    latch.wait_for_arrival();
     writers.push(write(1));
     writers.push(write(2));
     let started = std::time::Instant::now();
-    while cluster.wal().stats().full_queue_waits == 0 && started.elapsed() < PATIENCE {
+    while cluster.wal().stats().full_queue_waits == 0 && started.elapsed() < TIMEOUT {
         std::thread::yield_now();
     }
-    gate.open();
+    latch.open();
     for _ in 0..3 {
-        receiver.recv_timeout(PATIENCE).expect("no writer is stuck").expect("written");
+        receiver.recv_timeout(TIMEOUT).expect("no writer is stuck").expect("written");
     }
     writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
     assert_eq!(cluster.all().len(), 3);
@@ -406,8 +406,8 @@ fn a_full_queue_holds_writers_up_and_not_the_log() {
 #[test]
 fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
     let cluster = Cluster::new(ONE);
-    let gate = Latch::new();
-    cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&gate));
+    let latch = Latch::new();
+    cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&latch));
     let nonce = NonceKey { group: 7, nonce: 9 };
     let (sender, receiver) = mpsc::channel();
     let start = || {
@@ -420,18 +420,18 @@ fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
         );
     };
     start();
-    gate.wait_for_arrival();
+    latch.wait_for_arrival();
     start();
     cluster.fs.clear();
     cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").times(1).fails(IoKind::StorageFull));
     cluster.fs.inject(Fault::on(Op::Create, "/WALs/").times(1).fails(IoKind::StorageFull));
-    gate.open();
+    latch.open();
     for _ in 0..2 {
-        receiver.recv_timeout(PATIENCE).expect("answered").expect_err("failed");
+        receiver.recv_timeout(TIMEOUT).expect("answered").expect_err("failed");
     }
     for _ in 0..2 {
         start();
-        receiver.recv_timeout(PATIENCE).expect("answered").expect("made, and then known to be made");
+        receiver.recv_timeout(TIMEOUT).expect("answered").expect("made, and then known to be made");
     }
     let cells = cluster.region().get(Scan::get("r")).expect("read");
     assert_eq!(cells.get(0).value(), 5i64.to_be_bytes());
@@ -450,15 +450,15 @@ fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
         let cluster = Cluster::with_wal(ONE, WalConfig { inline_sync: false, ..WalConfig::default() });
         cluster.put("r", "f", "q", "old").expect("written");
         cluster.clock.advance_ms(1);
-        let gate = Latch::new();
-        cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&gate));
+        let latch = Latch::new();
+        cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&latch));
         let (sender, receiver) = mpsc::channel();
         let tell = |what: &'static str| {
             let sender = sender.clone();
             move |outcome: evenkeel_common::Result<_>| drop(sender.send((what, outcome.map(drop))))
         };
         cluster.region().mutate(put("r", &[("f", "q", "failed")]), NonceSource::NONE, Box::new(tell("put")));
-        gate.wait_for_arrival();
+        latch.wait_for_arrival();
         cluster.fs.clear();
         cluster.fs.inject(Fault::on(Op::Flush, "/WALs/").times(1).fails(IoKind::StorageFull));
         cluster.fs.inject(Fault::on(Op::Create, "/WALs/").times(1).fails(IoKind::StorageFull));
@@ -468,9 +468,9 @@ fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
         } else {
             cluster.region().mutate(newest(), NonceSource::NONE, Box::new(tell("delete")));
         }
-        gate.open();
+        latch.open();
         for _ in 0..2 {
-            let (what, outcome) = receiver.recv_timeout(PATIENCE).expect("answered");
+            let (what, outcome) = receiver.recv_timeout(TIMEOUT).expect("answered");
             assert_eq!(outcome.is_ok(), what == "delete", "{what}: {outcome:?}");
         }
         assert!(cluster.row("r").is_empty(), "{:?}", cluster.row("r"));
@@ -528,15 +528,19 @@ const SYNC: Seen = Seen { waits: true, ..ASYNC };
 const FSYNC: Seen = Seen { synced: true, ..SYNC };
 
 /// Writes to a region whose log is blocked, then lets all writes finish and kills the server.
-fn acknowledged_early_and_survives(of_table: Option<&str>, given: Durability, keep: SurvivingData) -> (bool, bool) {
+fn acknowledged_early_and_survives(
+    of_table: Option<&str>,
+    given: Durability,
+    keep: SurvivingData,
+) -> (bool, bool) {
     let mut cluster = Cluster::new(ONE);
     if let Some(durability) = of_table {
         cluster.alter(&[("DURABILITY", durability)]);
         cluster.restart();
     }
-    let gate = Latch::new();
+    let latch = Latch::new();
     for op in [Op::Flush, Op::Sync] {
-        cluster.fs.inject(Fault::on(op, "/WALs/").always().waits_for(&gate));
+        cluster.fs.inject(Fault::on(op, "/WALs/").always().waits_for(&latch));
     }
     let mut write = put("r", &[("f", "q", "v")]);
     write.durability = given;
@@ -547,8 +551,8 @@ fn acknowledged_early_and_survives(of_table: Option<&str>, given: Durability, ke
         Box::new(move |result| sender.send(result.is_ok()).expect("heard")),
     );
     let early = outcome.try_recv().ok();
-    gate.open();
-    let written = early.unwrap_or_else(|| outcome.recv_timeout(PATIENCE).expect("an answer"));
+    latch.open();
+    let written = early.unwrap_or_else(|| outcome.recv_timeout(TIMEOUT).expect("an answer"));
     assert!(written, "{of_table:?}, {given:?}");
     // It follows the other in the log.
     let mut next = put("s", &[("f", "q", "v")]);

@@ -10,7 +10,7 @@ use evenkeel_common::{
     CellBuffer, CellRef, CellType, ColumnFamilyDescriptor, KeyValue, RegionInfo, Result, ServerName,
     TableDescriptor,
 };
-use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, SurvivingData, MemoryFileSystem};
+use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, MemoryFileSystem, SurvivingData};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::{ChunkPool, InMemoryCompaction, InMemoryConfig};
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};

@@ -226,7 +226,11 @@ fn run_with_families(seed: u64) {
                 model.flush();
             }
             3 | 4 => {
-                cluster.crash(if random.below(2) == 0 { SurvivingData::Flushed } else { SurvivingData::Synced });
+                cluster.crash(if random.below(2) == 0 {
+                    SurvivingData::Flushed
+                } else {
+                    SurvivingData::Synced
+                });
                 model.flush();
             }
             5 | 6 if is_there => {

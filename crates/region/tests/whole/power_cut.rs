@@ -276,7 +276,11 @@ impl Simulation {
 
     /// Restores the power, which may be cut again before the server is up.
     fn start(&mut self) {
-        let keep = if self.random.random_bool(0.3) { SurvivingData::Synced } else { SurvivingData::Torn(self.random.random()) };
+        let keep = if self.random.random_bool(0.3) {
+            SurvivingData::Synced
+        } else {
+            SurvivingData::Torn(self.random.random())
+        };
         self.cluster.die(keep);
         self.choose_engine();
         while self.random.random_bool(0.3) {

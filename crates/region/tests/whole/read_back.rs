@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use evenkeel_fs::{Damage, Fault, FileSystem, SurvivingData, Op};
+use evenkeel_fs::{Damage, Fault, FileSystem, Op, SurvivingData};
 use evenkeel_region::region::bulk_load::BulkLoadOutcome;
 
 use crate::bulk_load::{file, hfile, load};

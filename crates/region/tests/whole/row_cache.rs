@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::{CellType, KeyValue};
-use evenkeel_fs::{Fault, SurvivingData, Op};
+use evenkeel_fs::{Fault, Op, SurvivingData};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
 use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};

@@ -34,7 +34,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 const QUIET_PERIOD: Duration = Duration::from_secs(10);
 
 /// The minimum time between two checks of unflushed bytes, however often it is notified.
-const LOOK_PAUSE: Duration = Duration::from_millis(2);
+const CHECK_PAUSE_MIN: Duration = Duration::from_millis(2);
 
 /// The thread that runs the chore. Dropping it ends the thread.
 pub struct Chore {
@@ -60,7 +60,7 @@ impl Chore {
                 let is_before = || clock::monotonic() < next && !is_stopped.load(Ordering::Acquire);
                 while is_before() && server.background.notifier().wait(next) {
                     catch_and_log("the chore", || server.check_memstores(&server.regions.all()));
-                    std::thread::sleep(LOOK_PAUSE);
+                    std::thread::sleep(CHECK_PAUSE_MIN);
                 }
             }
             Ok(())
@@ -81,15 +81,19 @@ impl Drop for Chore {
 /// Returns a region's unflushed bytes, measured by its cells.
 fn unflushed(region: &Arc<Region>) -> Unflushed {
     let is_flushing = region.is_flushing();
-    let going = if is_flushing { region.snapshot_bytes() } else { 0 };
+    let flushing_bytes = if is_flushing { region.snapshot_bytes() } else { 0 };
     let bytes = region.memstore_size().heap_bytes;
-    Unflushed { cells: bytes, bytes, going: going.min(bytes), is_flushing }
+    Unflushed { cells: bytes, bytes, flushing_bytes: flushing_bytes.min(bytes), is_flushing }
 }
 
 /// Returns a region's unflushed bytes, measured by its chunks.
 fn by_chunks(region: &Arc<Region>, unflushed: Unflushed) -> Unflushed {
     let (bytes, frozen) = region.chunk_bytes();
-    Unflushed { bytes, going: if unflushed.is_flushing { frozen.min(bytes) } else { 0 }, ..unflushed }
+    Unflushed {
+        bytes,
+        flushing_bytes: if unflushed.is_flushing { frozen.min(bytes) } else { 0 },
+        ..unflushed
+    }
 }
 
 /// Returns the highest compaction pressure of any region.
@@ -109,7 +113,7 @@ pub struct Schedule {
     report_ms: AtomicI64,
     reported: Reported,
     /// When all regions were last checked, and the state found then.
-    looked: Mutex<Option<(Instant, Stamp)>>,
+    looked: Mutex<Option<(Instant, StateVersion)>>,
     /// `Some` while replies to writes are held.
     watermark: Mutex<Option<RunningActivity>>,
 }
@@ -122,20 +126,20 @@ impl Schedule {
     }
 
     /// Makes the next round check the regions and compute the throughput of compactions.
-    pub(crate) fn tune_soon(&self) {
+    pub(crate) fn retune_soon(&self) {
         self.tuning_ms.store(0, Ordering::Relaxed);
-        self.look_soon();
+        self.check_soon();
     }
 
     /// Makes the next round check the regions.
-    pub(crate) fn look_soon(&self) {
+    pub(crate) fn check_soon(&self) {
         *self.looked.lock() = None;
     }
 }
 
 /// A summary of the regions' state: while it is unchanged, a check would find the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct StateVersion {
     unflushed_bytes: u64,
     region_changes: u64,
     compaction_changes: u64,
@@ -148,9 +152,9 @@ struct Reported {
     requests: AtomicU64,
 }
 
-/// Scanners may pin flushed cells up to this fraction (1/`FLUSHED_PART`) of the limit on unflushed
-/// bytes.
-const FLUSHED_PART: u64 = 8;
+/// Scanners may pin flushed cells up to this fraction (1/`FLUSHED_DIVISOR`) of the limit on
+/// unflushed bytes.
+const FLUSHED_DIVISOR: u64 = 8;
 
 /// How often the age of regions' unflushed edits is checked.
 const FLUSH_CHECK_MS: i64 = 10_000;
@@ -186,7 +190,7 @@ impl RegionServer {
     /// Runs a round of the thread. Checks the regions only if their state may have changed.
     pub(crate) fn run_round(&self) {
         match self.is_quiet() {
-            true => self.look_at_clocks(self.clock.now_ms()),
+            true => self.run_timers(self.clock.now_ms()),
             false => {
                 let now = clock::monotonic();
                 self.run_chore();
@@ -203,8 +207,8 @@ impl RegionServer {
             && !self.schedule.has_regions_due(self.clock.now_ms())
     }
 
-    fn stamp(&self) -> Stamp {
-        Stamp {
+    fn stamp(&self) -> StateVersion {
+        StateVersion {
             unflushed_bytes: self.memory.bytes(),
             region_changes: self.regions.changes(),
             compaction_changes: self.background.compaction_changes(),
@@ -222,16 +226,16 @@ impl RegionServer {
     /// Runs all periodic work once.
     pub fn run_chore(&self) {
         let now_ms = self.clock.now_ms();
-        self.look_at_clocks(now_ms);
-        self.look_at_regions(now_ms);
+        self.run_timers(now_ms);
+        self.check_regions(now_ms);
     }
 
     /// Runs the tasks whose cost grows with the number of regions.
-    fn look_at_regions(&self, now_ms: i64) {
+    fn check_regions(&self, now_ms: i64) {
         let regions = self.regions.all();
         self.check_memstores(&regions);
-        self.end_holders_of_flushed(&regions);
-        self.background.compactions_are_wanted(compaction_pressure(&regions));
+        self.close_scanners_pinning_flushed(&regions);
+        self.background.set_compaction_pressure(compaction_pressure(&regions));
         self.background.retry_flushes(clock::monotonic());
         let config = self.chore_config.load();
         let low_bytes = config.global_memstore_low_bytes.max(1);
@@ -249,7 +253,7 @@ impl RegionServer {
     }
 
     /// Runs the tasks whose cost does not depend on the number of regions.
-    fn look_at_clocks(&self, now_ms: i64) {
+    fn run_timers(&self, now_ms: i64) {
         self.memory.expire_nonces();
         let expired = self.scanners.expire();
         if expired > 0 {
@@ -293,7 +297,7 @@ impl RegionServer {
         self.note_watermark(regions);
         let (flushers, open) = self.background.flushers();
         let request = |at| regions.get(at).is_some_and(|region| self.background.request_flush(region));
-        need.ask(&unflushed, flushers, open, request);
+        need.request_flushes(&unflushed, flushers, open, request);
     }
 
     /// Records in the ledger while replies to writes are held.
@@ -321,8 +325,8 @@ impl RegionServer {
 
     /// Closes scanners that pin too many flushed bytes; see
     /// [`scanners`](crate::requests::scanners).
-    fn end_holders_of_flushed(&self, regions: &[Arc<Region>]) {
-        let bytes_max = self.config.global_memstore_bytes / FLUSHED_PART;
+    fn close_scanners_pinning_flushed(&self, regions: &[Arc<Region>]) {
+        let bytes_max = self.config.global_memstore_bytes / FLUSHED_DIVISOR;
         let out_bytes = self.memory.chunks_out();
         // Usually this cheap check suffices, and no chunks need to be examined.
         if out_bytes <= bytes_max {
@@ -336,7 +340,7 @@ impl RegionServer {
             let is_served = self.regions.serves(&open.region);
             open.region.segments_kept_by(&open.scanner, is_served)
         };
-        let ended = self.scanners.end_holders_of_flushed(bytes_max, kept);
+        let ended = self.scanners.close_scanners_pinning_flushed(bytes_max, kept);
         if ended > 0 {
             tracing::warn!(ended, "closed scanners that held flushed MemStores");
         }

@@ -1,11 +1,11 @@
-//! [`decode`]: decodes requests with filters within an [`Allowance`].
+//! [`decode`]: decodes requests with filters within a [`DecodeBudget`].
 //!
 //! A filter in a decoded request is a class name and bytes that are not parsed yet. The memory that
 //! the parsed filter takes is computed from those bytes ([`bytes_to_read`]) and taken from the
-//! request's allowance before the filter is built.
+//! request's budget before the filter is built.
 
 use bytes::Bytes;
-use evenkeel_protocol::{Allowance, BoundedError, pb};
+use evenkeel_protocol::{BoundedError, DecodeBudget, pb};
 use evenkeel_region::filter::bytes_to_read;
 use prost::Message;
 
@@ -33,25 +33,25 @@ impl MayFilter for pb::MutateRequest {
     }
 }
 
-/// Decodes a request. Takes the memory for the request and for its parsed filter from `allowance`.
+/// Decodes a request. Takes the memory for the request and for its parsed filter from `budget`.
 ///
 /// # Errors
 /// [`BoundedError::Malformed`] if it is not such a request; [`BoundedError::TooLarge`] if it
-/// exceeds the allowance together with its filter.
+/// exceeds the budget together with its filter.
 pub fn decode<M: Message + Default + MayFilter>(
     bytes: Bytes,
-    allowance: &mut Allowance<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<M, BoundedError> {
-    let request: M = evenkeel_protocol::decode(bytes, allowance)?;
-    take_filter(request.filter(), allowance)?;
+    let request: M = evenkeel_protocol::decode(bytes, budget)?;
+    take_filter(request.filter(), budget)?;
     Ok(request)
 }
 
 /// Takes the memory that parsing a filter needs.
 ///
 /// # Errors
-/// [`BoundedError::TooLarge`] if it exceeds the allowance.
-pub fn take_filter(filter: Option<&pb::Filter>, allowance: &mut Allowance<'_>) -> Result<(), BoundedError> {
+/// [`BoundedError::TooLarge`] if it exceeds the budget.
+pub fn take_filter(filter: Option<&pb::Filter>, budget: &mut DecodeBudget<'_>) -> Result<(), BoundedError> {
     let Some(filter) = filter else { return Ok(()) };
-    if allowance.take(bytes_to_read(filter)) { Ok(()) } else { Err(BoundedError::TooLarge) }
+    if budget.acquire(bytes_to_read(filter)) { Ok(()) } else { Err(BoundedError::TooLarge) }
 }

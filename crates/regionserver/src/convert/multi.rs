@@ -4,12 +4,12 @@
 //! field would take as long as reading the row from the cache. So actions are decoded from the raw
 //! bytes: if the bytes after the row of a Get equal those of the Get before it, only the row is
 //! decoded and the Get is of the same *kind*. Everything else is decoded as a message. Likewise,
-//! [`Entries`] writes the result of a Get whose cells are in the cell block as a few bytes.
+//! [`ResultEncoder`] writes the result of a Get whose cells are in the cell block as a few bytes.
 
 use bytes::{Buf, Bytes};
 use evenkeel_common::varint::{read_varint, varint_len, write_varint};
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
-use evenkeel_protocol::{Allowance, BoundedError, merge, pb};
+use evenkeel_protocol::{BoundedError, DecodeBudget, merge, pb};
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, check_wire_type, decode_key, decode_varint, skip_field};
 
@@ -49,12 +49,12 @@ pub struct Action {
     /// The client's index of the action.
     pub index: Option<u32>,
     /// The kind of action.
-    pub what: What,
+    pub kind: ActionKind,
 }
 
 /// The kinds of action.
 #[derive(Debug)]
-pub enum What {
+pub enum ActionKind {
     /// A Get of a kind.
     Get {
         /// The row.
@@ -73,34 +73,34 @@ pub enum What {
 impl Action {
     /// Returns the mutation, if it is one.
     pub fn mutation(&self) -> Option<&pb::MutationProto> {
-        match &self.what {
-            What::Mutation(mutation) => Some(mutation),
+        match &self.kind {
+            ActionKind::Mutation(mutation) => Some(mutation),
             _ => None,
         }
     }
 }
 
 impl MultiRequest {
-    /// Decodes and validates a whole request. Takes from `allowance` the memory of the decoded
+    /// Decodes and validates a whole request. Takes from `budget` the memory of the decoded
     /// request and of its processing: an action of two bytes takes some hundred bytes until it is
     /// answered.
     ///
     /// # Errors
     /// [`BoundedError::Malformed`] if it is not a pb::MultiRequest; [`BoundedError::TooLarge`] if
-    /// it exceeds the allowance.
-    pub fn decode(mut bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<Self, BoundedError> {
+    /// it exceeds the budget.
+    pub fn decode(mut bytes: Bytes, budget: &mut DecodeBudget<'_>) -> Result<Self, BoundedError> {
         let (mut request, mut kinds) = (Self::default(), Kinds::default());
         while bytes.has_remaining() {
             let (tag, wire_type) = decode_key(&mut bytes)?;
             match tag {
                 1 => {
                     let of_region = delimited(wire_type, &mut bytes)?;
-                    request.region_actions.push(RegionAction::decode(of_region, &mut kinds, allowance)?);
+                    request.region_actions.push(RegionAction::decode(of_region, &mut kinds, budget)?);
                 }
                 2 => request.nonce_group = Some(number(wire_type, &mut bytes)?),
                 3 => {
                     let condition = request.condition.get_or_insert_default();
-                    merge_condition(condition, delimited(wire_type, &mut bytes)?, allowance)?;
+                    merge_condition(condition, delimited(wire_type, &mut bytes)?, budget)?;
                 }
                 _ => skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?,
             }
@@ -114,23 +114,23 @@ impl RegionAction {
     fn decode(
         mut bytes: Bytes,
         kinds: &mut Kinds,
-        allowance: &mut Allowance<'_>,
+        budget: &mut DecodeBudget<'_>,
     ) -> Result<Self, BoundedError> {
         let mut of_region = Self::default();
-        take(allowance, REGION_BYTES)?;
+        take(budget, REGION_BYTES)?;
         while bytes.has_remaining() {
             let (tag, wire_type) = decode_key(&mut bytes)?;
             match tag {
-                1 => merge(&mut of_region.region, delimited(wire_type, &mut bytes)?, allowance)?,
+                1 => merge(&mut of_region.region, delimited(wire_type, &mut bytes)?, budget)?,
                 2 => of_region.atomic = number(wire_type, &mut bytes)? != 0,
                 3 => {
-                    take(allowance, ACTION_BYTES)?;
+                    take(budget, ACTION_BYTES)?;
                     let action = delimited(wire_type, &mut bytes)?;
-                    of_region.actions.push(kinds.action(action, allowance)?);
+                    of_region.actions.push(kinds.action(action, budget)?);
                 }
                 4 => {
                     let condition = of_region.condition.get_or_insert_default();
-                    merge_condition(condition, delimited(wire_type, &mut bytes)?, allowance)?;
+                    merge_condition(condition, delimited(wire_type, &mut bytes)?, budget)?;
                 }
                 _ => skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?,
             }
@@ -146,18 +146,18 @@ const ACTION_BYTES: u64 = 2 * size_of::<Action>() as u64 + 96;
 /// The memory of longer actions is counted while they are decoded, that of others afterwards.
 const PLAIN_BYTES_MAX: usize = 2048;
 
-fn take(allowance: &mut Allowance<'_>, bytes: u64) -> Result<(), BoundedError> {
-    if allowance.take(bytes) { Ok(()) } else { Err(BoundedError::TooLarge) }
+fn take(budget: &mut DecodeBudget<'_>, bytes: u64) -> Result<(), BoundedError> {
+    if budget.acquire(bytes) { Ok(()) } else { Err(BoundedError::TooLarge) }
 }
 
 /// Merges a condition and takes the memory of its filter.
 fn merge_condition(
     condition: &mut pb::Condition,
     bytes: Bytes,
-    allowance: &mut Allowance<'_>,
+    budget: &mut DecodeBudget<'_>,
 ) -> Result<(), BoundedError> {
-    merge(condition, bytes, allowance)?;
-    take_filter(condition.filter.as_ref(), allowance)
+    merge(condition, bytes, budget)?;
+    take_filter(condition.filter.as_ref(), budget)
 }
 
 /// Returns the bytes of a length-delimited field.
@@ -194,29 +194,29 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn action(&mut self, mut bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<Action, BoundedError> {
-        if let Some(get) = LoneGet::find(&bytes)
-            && self.is_of_last_kind(&bytes, &get, allowance)?
+    fn action(&mut self, mut bytes: Bytes, budget: &mut DecodeBudget<'_>) -> Result<Action, BoundedError> {
+        if let Some(get) = SingleGetSpan::find(&bytes)
+            && self.is_of_last_kind(&bytes, &get, budget)?
         {
             // Only the row is kept; if the request's bytes are shared, it is copied so as not to
             // pin them.
             bytes.truncate(get.row_end);
             bytes.advance(get.row_start);
-            let what = What::Get { row: bytes, kind: self.kinds.len() - 1 };
-            return Ok(Action { index: Some(get.index), what });
+            let what = ActionKind::Get { row: bytes, kind: self.kinds.len() - 1 };
+            return Ok(Action { index: Some(get.index), kind: what });
         }
-        let action = decode_action(bytes, allowance)?;
+        let action = decode_action(bytes, budget)?;
         let what = match (action.mutation, action.service_call, action.get) {
-            (Some(mutation), ..) => What::Mutation(Box::new(mutation)),
-            (None, Some(call), _) => What::Service(Box::new(ServiceCall::decode(call, allowance)?)),
+            (Some(mutation), ..) => ActionKind::Mutation(Box::new(mutation)),
+            (None, Some(call), _) => ActionKind::Service(Box::new(ServiceCall::decode(call, budget)?)),
             (None, None, Some(mut get)) => {
                 let row = std::mem::take(&mut get.row);
                 self.rest = None;
-                What::Get { row, kind: self.add(get) }
+                ActionKind::Get { row, kind: self.add(get) }
             }
-            (None, None, None) => What::Nothing,
+            (None, None, None) => ActionKind::Nothing,
         };
-        Ok(Action { index: action.index, what })
+        Ok(Action { index: action.index, kind: what })
     }
 
     /// Returns true if a Get that fills its whole action is of the last kind. It may begin a new
@@ -224,14 +224,14 @@ impl Kinds {
     fn is_of_last_kind(
         &mut self,
         action: &Bytes,
-        at: &LoneGet,
-        allowance: &mut Allowance<'_>,
+        at: &SingleGetSpan,
+        budget: &mut DecodeBudget<'_>,
     ) -> Result<bool, BoundedError> {
-        let LoneGet { row_start, row_end, .. } = *at;
+        let SingleGetSpan { row_start, row_end, .. } = *at;
         if action.get(row_end..).is_some_and(|rest| self.rest.as_deref() == Some(rest)) {
             return Ok(true);
         }
-        let get = decode_action(action.clone(), allowance)?.get;
+        let get = decode_action(action.clone(), budget)?.get;
         // If a message contains the row twice, the last one counts.
         let row = action.get(row_start..row_end);
         let Some(get) = get.filter(|get| row == Some(&*get.row)) else { return Ok(false) };
@@ -246,10 +246,10 @@ impl Kinds {
     }
 }
 
-fn decode_action(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<pb::Action, BoundedError> {
+fn decode_action(bytes: Bytes, budget: &mut DecodeBudget<'_>) -> Result<pb::Action, BoundedError> {
     if bytes.len() > PLAIN_BYTES_MAX {
-        let action: pb::Action = evenkeel_protocol::decode(bytes, allowance)?;
-        take_filter(action.get.as_ref().and_then(|get| get.filter.as_ref()), allowance)?;
+        let action: pb::Action = evenkeel_protocol::decode(bytes, budget)?;
+        take_filter(action.get.as_ref().and_then(|get| get.filter.as_ref()), budget)?;
         return Ok(action);
     }
     let wire_bytes = bytes.len() as u64;
@@ -260,12 +260,12 @@ fn decode_action(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<pb::Acti
         (None, Some(_)) => size_of::<pb::Get>() as u64 + 16 * wire_bytes,
         (None, None) => wire_bytes,
     };
-    take(allowance, held)?;
+    take(budget, held)?;
     Ok(action)
 }
 
 /// Positions in an action that consists of an index and a Get whose first field is its row.
-struct LoneGet {
+struct SingleGetSpan {
     index: u32,
     row_start: usize,
     row_end: usize,
@@ -276,7 +276,7 @@ const INDEX: u8 = 1 << 3;
 const GET: u8 = 3 << 3 | 2;
 const GET_ROW: u8 = 1 << 3 | 2;
 
-impl LoneGet {
+impl SingleGetSpan {
     fn find(action: &[u8]) -> Option<Self> {
         let mut at = 0;
         let index = read_field(action, &mut at, INDEX)?;
@@ -315,7 +315,7 @@ pub struct MultiResponse {
 
 /// An encoded pb::RegionActionResult under construction, with one entry per action.
 #[derive(Debug, Default)]
-pub struct Entries {
+pub struct ResultEncoder {
     bytes: Vec<u8>,
     /// The last encoded result that only counts cells; `count` is its count.
     counted: Vec<u8>,
@@ -329,7 +329,7 @@ const ENTRY: u8 = 1 << 3 | 2;
 const ENTRY_INDEX: u8 = 1 << 3;
 const ENTRY_RESULT: u8 = 2 << 3 | 2;
 
-impl Entries {
+impl ResultEncoder {
     /// Creates a buffer with capacity for about this many entries.
     pub fn with_capacity(entries: usize) -> Self {
         Self { bytes: Vec::with_capacity(entries * ENTRY_BYTES), ..Self::default() }
@@ -381,21 +381,22 @@ mod tests {
     }
 
     fn decode(bytes: impl Into<Bytes>) -> Result<MultiRequest, BoundedError> {
-        MultiRequest::decode(bytes.into(), &mut Allowance::new(1 << 40, &mut || None))
+        MultiRequest::decode(bytes.into(), &mut DecodeBudget::new(1 << 40, &mut || None))
     }
 
-    /// Returns the bytes that decoding takes from an allowance.
-    fn taken(bytes: Vec<u8>) -> u64 {
+    /// Returns the bytes that decoding takes from a budget.
+    fn decoded_bytes(bytes: Vec<u8>) -> u64 {
         let mut none = || None;
-        let mut allowance = Allowance::new(1 << 40, &mut none);
-        MultiRequest::decode(bytes.into(), &mut allowance).expect("read");
-        (1 << 40) - allowance.left()
+        let mut budget = DecodeBudget::new(1 << 40, &mut none);
+        MultiRequest::decode(bytes.into(), &mut budget).expect("read");
+        (1 << 40) - budget.left()
     }
 
     #[test]
     fn what_a_request_becomes_is_taken_from_the_allowance() {
         let gets = |count: u32| request((0..count).map(|at| of_get(at, get(b"row", b"f"))).collect());
-        let (few, many) = (taken(gets(1000).encode_to_vec()), taken(gets(2000).encode_to_vec()));
+        let (few, many) =
+            (decoded_bytes(gets(1000).encode_to_vec()), decoded_bytes(gets(2000).encode_to_vec()));
         assert!((150 * 2000..1000 * 2000).contains(&(many - few)), "{}", many - few);
         let columns = pb::mutation_proto::ColumnValue {
             qualifier_value: vec![QualifierValue::default(); 10],
@@ -403,15 +404,15 @@ mod tests {
         };
         let put = pb::MutationProto { column_value: vec![columns; 10], ..Default::default() };
         let action = pb::Action { mutation: Some(put), ..Default::default() };
-        let bytes = taken(request(vec![action]).encode_to_vec());
+        let bytes = decoded_bytes(request(vec![action]).encode_to_vec());
         assert!(bytes > 2 * 100 * size_of::<QualifierValue>() as u64, "{bytes}");
         // Empty region actions, and empty actions of a region.
-        assert!(taken([0x0a, 0].repeat(1000)) > 1000 * size_of::<RegionAction>() as u64);
+        assert!(decoded_bytes([0x0a, 0].repeat(1000)) > 1000 * size_of::<RegionAction>() as u64);
         let mut bytes = vec![0x0a, 0xd0, 0x0f];
         bytes.extend([0x1a, 0].repeat(1000));
-        assert!(taken(bytes.clone()) > 1000 * size_of::<Action>() as u64);
+        assert!(decoded_bytes(bytes.clone()) > 1000 * size_of::<Action>() as u64);
         let mut none = || None;
-        let mut little = Allowance::new(100_000, &mut none);
+        let mut little = DecodeBudget::new(100_000, &mut none);
         assert_eq!(MultiRequest::decode(bytes.into(), &mut little).err(), Some(BoundedError::TooLarge));
     }
 
@@ -433,7 +434,7 @@ mod tests {
     fn gets(request: &MultiRequest) -> Vec<(&[u8], &pb::Get)> {
         let actions = request.region_actions.iter().flat_map(|of| &of.actions);
         let of = |action| match action {
-            &Action { what: What::Get { ref row, kind }, .. } => Some((&row[..], &request.kinds[kind])),
+            &Action { kind: ActionKind::Get { ref row, kind }, .. } => Some((&row[..], &request.kinds[kind])),
             _ => None,
         };
         actions.filter_map(of).collect()
@@ -463,9 +464,9 @@ mod tests {
         let none = pb::Action { index: Some(3), ..Default::default() };
         let read = decode(request(vec![without_index, both, service, none]).encode_to_vec()).expect("read");
         let [one, two, three, four] = &read.region_actions[0].actions[..] else { panic!("four actions") };
-        assert!(matches!((one.index, &one.what), (None, What::Get { row, .. }) if &row[..] == b"a"));
+        assert!(matches!((one.index, &one.kind), (None, ActionKind::Get { row, .. }) if &row[..] == b"a"));
         assert_eq!((two.index, two.mutation()), (Some(1), Some(&put)));
-        assert!(matches!(three.what, What::Service(_)) && matches!(four.what, What::Nothing));
+        assert!(matches!(three.kind, ActionKind::Service(_)) && matches!(four.kind, ActionKind::Nothing));
     }
 
     #[test]
@@ -478,15 +479,16 @@ mod tests {
         let mut kinds = Kinds::default();
         for _ in 0..2 {
             let mut none = || None;
-            let mut allowance = Allowance::new(1 << 20, &mut none);
-            let read = kinds.action(action.clone().into(), &mut allowance).expect("read");
-            assert!(matches!(&read.what, What::Get { row, .. } if &row[..] == b"last"), "{read:?}");
+            let mut budget = DecodeBudget::new(1 << 20, &mut none);
+            let read = kinds.action(action.clone().into(), &mut budget).expect("read");
+            assert!(matches!(&read.kind, ActionKind::Get { row, .. } if &row[..] == b"last"), "{read:?}");
         }
     }
 
     #[test]
     fn entries_are_the_messages_they_stand_for() {
-        let (mut entries, mut expected) = (Entries::with_capacity(4), pb::RegionActionResult::default());
+        let (mut entries, mut expected) =
+            (ResultEncoder::with_capacity(4), pb::RegionActionResult::default());
         let counts = [(0, 1), (127, 1), (128, 0), (u32::MAX, 300), (5, 300), (6, usize::MAX)];
         for (index, cells) in counts {
             let entry = pb::ResultOrException {
@@ -528,13 +530,13 @@ mod tests {
         assert_eq!(theirs.clone().count(), ours.clone().count(), "{bytes:?}");
         for (theirs, ours) in theirs.zip(ours) {
             assert_eq!(theirs.index, ours.index, "{bytes:?}");
-            match (&ours.what, &theirs.get) {
-                (What::Get { row, kind }, Some(get)) => {
+            match (&ours.kind, &theirs.get) {
+                (ActionKind::Get { row, kind }, Some(get)) => {
                     let get = pb::Get { row: Bytes::new(), ..get.clone() };
                     let kind = pb::Get { row: Bytes::new(), ..read.kinds[*kind].clone() };
                     assert_eq!((row, kind), (&theirs.get.as_ref().expect("a Get").row, get), "{bytes:?}");
                 }
-                (What::Get { .. }, None) => panic!("no Get: {bytes:?}"),
+                (ActionKind::Get { .. }, None) => panic!("no Get: {bytes:?}"),
                 _ => assert!(
                     theirs.get.is_none() || theirs.mutation.is_some() || theirs.service_call.is_some()
                 ),

@@ -1,13 +1,13 @@
 //! [`ServiceCall`]: a call of a coprocessor service and its nested request.
 //!
 //! In the outer message the nested request is a bytes field. It is decoded together with the outer
-//! message, within the same [`Allowance`], so that many tiny parts count at every level. The nested
-//! request of a service that is not built in is not decoded, because the service name alone
+//! message, within the same [`DecodeBudget`], so that many tiny parts count at every level. The
+//! nested request of a service that is not built in is not decoded, because the service name alone
 //! determines the reply.
 
 use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result};
-use evenkeel_protocol::{Allowance, BoundedError, decode, pb};
+use evenkeel_protocol::{BoundedError, DecodeBudget, decode, pb};
 
 use super::bounded::take_filter;
 
@@ -50,11 +50,11 @@ impl ServiceRequest {
     ///
     /// # Errors
     /// [`BoundedError::Malformed`] if it is not such a request; [`BoundedError::TooLarge`] if it
-    /// exceeds the allowance. A malformed nested request is an error of the
+    /// exceeds the budget. A malformed nested request is an error of the
     /// [call](ServiceCall::request).
-    pub fn decode(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<Self, BoundedError> {
-        let pb::CoprocessorServiceRequest { region, call } = decode(bytes, allowance)?;
-        Ok(Self { region, call: ServiceCall::decode(call, allowance)? })
+    pub fn decode(bytes: Bytes, budget: &mut DecodeBudget<'_>) -> Result<Self, BoundedError> {
+        let pb::CoprocessorServiceRequest { region, call } = decode(bytes, budget)?;
+        Ok(Self { region, call: ServiceCall::decode(call, budget)? })
     }
 }
 
@@ -62,20 +62,20 @@ impl ServiceCall {
     /// Decodes the nested request.
     ///
     /// # Errors
-    /// [`BoundedError::TooLarge`] if it exceeds the allowance.
+    /// [`BoundedError::TooLarge`] if it exceeds the budget.
     pub fn decode(
         call: pb::CoprocessorServiceCall,
-        allowance: &mut Allowance<'_>,
+        budget: &mut DecodeBudget<'_>,
     ) -> Result<Self, BoundedError> {
-        if !allowance.take(size_of::<Self>() as u64) {
+        if !budget.acquire(size_of::<Self>() as u64) {
             return Err(BoundedError::TooLarge);
         }
         let pb::CoprocessorServiceCall { service_name, method_name, request, .. } = call;
         let request = match service_name.strip_prefix(PACKAGE).unwrap_or(&service_name) {
             "MultiRowMutationService" => {
-                NestedRequest::MutateRows(or_malformed(mutate_rows(request, allowance))?)
+                NestedRequest::MutateRows(or_malformed(mutate_rows(request, budget))?)
             }
-            "AggregateService" => NestedRequest::Aggregate(or_malformed(aggregate(request, allowance))?),
+            "AggregateService" => NestedRequest::Aggregate(or_malformed(aggregate(request, budget))?),
             _ => NestedRequest::Unknown,
         };
         Ok(Self { service_name, method_name, request })
@@ -94,17 +94,17 @@ fn or_malformed<M>(nested: Result<M, BoundedError>) -> Result<Result<M>, Bounded
     }
 }
 
-fn mutate_rows(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<pb::MutateRowsRequest, BoundedError> {
-    let request: pb::MutateRowsRequest = decode(bytes, allowance)?;
+fn mutate_rows(bytes: Bytes, budget: &mut DecodeBudget<'_>) -> Result<pb::MutateRowsRequest, BoundedError> {
+    let request: pb::MutateRowsRequest = decode(bytes, budget)?;
     for condition in &request.condition {
-        take_filter(condition.filter.as_ref(), allowance)?;
+        take_filter(condition.filter.as_ref(), budget)?;
     }
     Ok(request)
 }
 
-fn aggregate(bytes: Bytes, allowance: &mut Allowance<'_>) -> Result<Box<pb::AggregateRequest>, BoundedError> {
-    let request: Box<pb::AggregateRequest> = Box::new(decode(bytes, allowance)?);
-    take_filter(request.scan.filter.as_ref(), allowance)?;
+fn aggregate(bytes: Bytes, budget: &mut DecodeBudget<'_>) -> Result<Box<pb::AggregateRequest>, BoundedError> {
+    let request: Box<pb::AggregateRequest> = Box::new(decode(bytes, budget)?);
+    take_filter(request.scan.filter.as_ref(), budget)?;
     Ok(request)
 }
 
@@ -122,11 +122,11 @@ mod tests {
         }
     }
 
-    fn within(allowance: u64, call: pb::CoprocessorServiceCall) -> Result<ServiceCall, BoundedError> {
+    fn within(budget: u64, call: pb::CoprocessorServiceCall) -> Result<ServiceCall, BoundedError> {
         let request = pb::CoprocessorServiceRequest { call, ..Default::default() };
         let mut none = || None;
-        let mut allowance = Allowance::new(allowance, &mut none);
-        ServiceRequest::decode(request.encode_to_vec().into(), &mut allowance).map(|request| request.call)
+        let mut budget = DecodeBudget::new(budget, &mut none);
+        ServiceRequest::decode(request.encode_to_vec().into(), &mut budget).map(|request| request.call)
     }
 
     fn with_ranges(count: usize) -> Option<pb::Filter> {

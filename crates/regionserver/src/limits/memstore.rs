@@ -1,4 +1,5 @@
-//! [`MemStoreGauge`]: the unflushed bytes of all regions, their limit and the watermarks below it.
+//! [`MemStoreAccounting`]: the unflushed bytes of all regions, their limit and the watermarks below
+//! it.
 //!
 //! ```text
 //! 0 .......... flush .................... urgency ........... throttle ......... limit
@@ -76,7 +77,7 @@
 //!
 //! # When bytes are counted
 //! The chore measures the regions in every period, when a flush has ended, and when the flush
-//! watermark is exceeded ([`MemStoreGauge::note`] reports that). Between two measurements, the
+//! watermark is exceeded ([`MemStoreAccounting::note`] reports that). Between two measurements, the
 //! bytes of a write are added before its hold is computed, so that the hold of a call as large as
 //! the approach depends on its own bytes. Otherwise the limit could be exceeded many times over
 //! within one period. The limit is checked before the bytes are added, and the bytes of a write
@@ -107,20 +108,20 @@ const RATE_PERIOD: Duration = Duration::from_millis(200);
 const FLUSH_BYTES_DECAY: u64 = 64;
 
 /// While other flushes run, a region is flushed only if that frees at least this fraction
-/// (1/`WORTH_PART`) of the largest flush.
-const WORTH_PART: u64 = 8;
+/// (1/`WORTH_DIVISOR`) of the largest flush.
+const WORTH_DIVISOR: u64 = 8;
 
 /// The approach is at least this many chunks, so that a single chunk does not take writers from no
 /// hold to the limit.
 const APPROACH_CHUNKS: u64 = 6;
 
-/// [`TypicalCall`] looks back over this fraction (1/`TYPICAL_PART`) of the limit. That is at most a
-/// tenth of the smallest approach that HBase's settings leave.
-const TYPICAL_PART: u64 = 256;
+/// [`TypicalCall`] looks back over this fraction (1/`TYPICAL_DIVISOR`) of the limit. That is at
+/// most a tenth of the smallest approach that HBase's settings leave.
+const TYPICAL_DIVISOR: u64 = 256;
 
-/// If regions have less than this fraction (1/`FLUSHED_PART`) of the limit, flushes cannot reduce
-/// the unflushed bytes.
-const FLUSHED_PART: u64 = 8;
+/// If regions have less than this fraction (1/`FLUSHED_DIVISOR`) of the limit, flushes cannot
+/// reduce the unflushed bytes.
+const FLUSHED_DIVISOR: u64 = 8;
 
 /// Bytes that the MemStore adds to each cell, on average (docs/benchmarks.md).
 const CELL_BYTES: usize = 30;
@@ -133,7 +134,7 @@ pub struct Unflushed {
     /// Bytes that flushes free: bytes of cells, or of chunks if the chunks are closer to the limit.
     pub bytes: u64,
     /// The part of `bytes` that a running flush writes.
-    pub going: u64,
+    pub flushing_bytes: u64,
     /// True if a flush runs; another one would have to wait for it.
     pub is_flushing: bool,
 }
@@ -141,13 +142,13 @@ pub struct Unflushed {
 impl Unflushed {
     /// Returns the bytes that one flush frees: the running one, or the next one.
     fn flush_bytes(&self) -> u64 {
-        self.going.max(self.bytes - self.going)
+        self.flushing_bytes.max(self.bytes - self.flushing_bytes)
     }
 }
 
 /// The flushes that are needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Need {
+pub struct FlushDemand {
     /// True if the flush watermark is exceeded: no flusher may be idle.
     pub all_flushers: bool,
     /// Bytes to flush even if every flusher is busy, not counting bytes that are being flushed.
@@ -158,7 +159,7 @@ pub struct Need {
 }
 
 /// See the module's documentation.
-pub struct MemStoreGauge {
+pub struct MemStoreAccounting {
     low: u64,
     limit: u64,
     /// The pool from which MemStores take chunks.
@@ -194,7 +195,7 @@ struct Measured {
     is_over: bool,
 }
 
-impl MemStoreGauge {
+impl MemStoreAccounting {
     /// Creates a gauge with limits in bytes. Until the first flush, flushes are assumed to be a
     /// quarter of the limit.
     pub fn new(low: u64, limit: u64) -> Self {
@@ -206,7 +207,7 @@ impl MemStoreGauge {
             bytes: AtomicU64::new(0),
             throttle_from: AtomicU64::new(0),
             flush_from: AtomicU64::new(0),
-            typical: TypicalCall { ln: AtomicU64::new(0), window: (limit / TYPICAL_PART).max(1) as f64 },
+            typical: TypicalCall { ln: AtomicU64::new(0), window: (limit / TYPICAL_DIVISOR).max(1) as f64 },
             measured: Mutex::new(Measured {
                 bytes: 0,
                 at: None,
@@ -284,8 +285,8 @@ impl MemStoreGauge {
     }
 
     /// Returns the used fraction of the approach.
-    pub fn used(&self) -> f64 {
-        write_throttle::used(self.bytes(), self.throttle_from.load(Ordering::Relaxed), self.limit)
+    pub fn pressure(&self) -> f64 {
+        write_throttle::pressure(self.bytes(), self.throttle_from.load(Ordering::Relaxed), self.limit)
     }
 
     /// Returns how long to hold the reply to a call of `bytes`, which are already noted. Counts the
@@ -295,11 +296,11 @@ impl MemStoreGauge {
             return Duration::ZERO;
         }
         let share = self.typical.share(bytes);
-        write_throttle::hold_for(self.used(), if self.is_full() { 1.0 } else { share })
+        write_throttle::hold_for(self.pressure(), if self.is_full() { 1.0 } else { share })
     }
 
     /// Counts a write that begins. Returns true if it exceeds the flush watermark, so that
-    /// [`MemStoreGauge::measure`] is due.
+    /// [`MemStoreAccounting::measure`] is due.
     pub fn note(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let flush_from = self.flush_from.load(Ordering::Relaxed);
@@ -307,7 +308,7 @@ impl MemStoreGauge {
     }
 
     /// Applies the measurements that `regions` takes, and returns the flushes that are needed.
-    pub fn measure<R>(&self, now: Instant, regions: impl FnOnce() -> R) -> (R, Need)
+    pub fn measure<R>(&self, now: Instant, regions: impl FnOnce() -> R) -> (R, FlushDemand)
     where
         R: AsRef<[Unflushed]>,
     {
@@ -318,12 +319,12 @@ impl MemStoreGauge {
         (regions, need)
     }
 
-    fn apply(&self, now: Instant, counted: u64, regions: &[Unflushed]) -> Need {
+    fn apply(&self, now: Instant, counted: u64, regions: &[Unflushed]) -> FlushDemand {
         let of_regions: u64 = regions.iter().map(|region| region.bytes).sum();
         let cells: u64 = regions.iter().map(|region| region.cells).sum();
         let nonces = self.nonces.as_ref().map_or(0, |nonces| nonces.bytes());
         let total = cells.max(self.chunk_bytes()) + nonces;
-        let going: u64 = regions.iter().map(|region| region.going).sum();
+        let going: u64 = regions.iter().map(|region| region.flushing_bytes).sum();
         let mut measured = self.measured.lock();
         measured.written += counted.saturating_sub(measured.bytes);
         measured.bytes = total;
@@ -336,13 +337,13 @@ impl MemStoreGauge {
         if is_over != std::mem::replace(&mut measured.is_over, is_over) {
             tracing::warn!(is_over, total, limit = self.limit, "global memstore limit");
         }
-        let is_kept_by_readers = of_regions < total && of_regions < self.limit / FLUSHED_PART;
+        let is_kept_by_readers = of_regions < total && of_regions < self.limit / FLUSHED_DIVISOR;
         let flushable = if is_kept_by_readers { 0 } else { total };
         let over = flushable.saturating_add(measured.lead).saturating_sub(throttle_from);
-        Need {
+        FlushDemand {
             all_flushers: over > 0,
             bytes: over.saturating_sub(going),
-            worth_bytes: measured.flush_bytes / WORTH_PART,
+            worth_bytes: measured.flush_bytes / WORTH_DIVISOR,
         }
     }
 }
@@ -371,10 +372,10 @@ impl Measured {
     }
 }
 
-impl Need {
+impl FlushDemand {
     /// Requests flushes of the largest regions until the need is met. `open` flushes wait or run
     /// already. `request` takes an index and returns true if the flush was not requested before.
-    pub fn ask(
+    pub fn request_flushes(
         mut self,
         regions: &[Unflushed],
         flushers: usize,

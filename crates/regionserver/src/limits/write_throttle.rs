@@ -34,7 +34,7 @@ pub const HOLD_MAX: Duration = Duration::from_secs(1);
 /// Shorter holds are skipped: timers are not that precise.
 const HOLD_MIN: Duration = Duration::from_millis(1);
 
-/// Returns how long to hold a reply if the fraction `used` of the approach to a limit is used.
+/// Returns how long to hold a reply if the fraction `pressure` of the approach to a limit is used.
 /// `share` is the fraction of that hold that the call bears.
 pub fn hold_for(used: f64, share: f64) -> Duration {
     let used = used.clamp(0.0, 1.0);
@@ -43,7 +43,7 @@ pub fn hold_for(used: f64, share: f64) -> Duration {
 }
 
 /// Returns the used fraction of the approach from `start` to `limit`; more than 1 beyond the limit.
-pub fn used(now: u64, start: u64, limit: u64) -> f64 {
+pub fn pressure(now: u64, start: u64, limit: u64) -> f64 {
     if now <= start { 0.0 } else { (now - start) as f64 / limit.saturating_sub(start).max(1) as f64 }
 }
 
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(hold_for(7.0, 1.0), HOLD_MAX);
         assert_eq!((hold_for(0.5, 0.5), hold_for(0.5, 7.0)), (HOLD_MAX / 16, HOLD_MAX / 8));
         assert_eq!(hold_for(0.5, 0.001), Duration::ZERO);
-        assert_eq!((used(5, 10, 20), used(15, 10, 20), used(30, 10, 20)), (0.0, 0.5, 2.0));
-        assert!(used(u64::MAX, 10, 10) > 1.0, "a limit that has no approach");
+        assert_eq!((pressure(5, 10, 20), pressure(15, 10, 20), pressure(30, 10, 20)), (0.0, 0.5, 2.0));
+        assert!(pressure(u64::MAX, 10, 10) > 1.0, "a limit that has no approach");
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::requests::get_batch::GetBatch;
 use crate::requests::inline::{RunsOn, SLICE, class_of_writes};
 use crate::requests::mutate;
 use crate::requests::pending_reply::PendingReply;
-use crate::requests::subject::row_detail;
+use crate::requests::request_target::row_detail;
 use crate::services::client::ClientService;
 
 /// A decoded single write.
@@ -63,12 +63,12 @@ const SIZE_DECAY: u64 = 8;
 const WRITES_PER_TIME_CHECK: usize = 8;
 
 /// The row sizes of recent Gets, which limit how many Gets are read together.
-struct RecentRows {
+struct RowSizeEstimate {
     /// Bytes of the largest.
     largest: u64,
 }
 
-impl RecentRows {
+impl RowSizeEstimate {
     /// Returns the maximum number of Gets to read together.
     fn gets_max(&self) -> usize {
         (GETS_BYTES / self.largest.max(1)).clamp(1, GETS_MAX) as usize
@@ -95,7 +95,7 @@ pub struct Planned {
 pub struct ClientRunner {
     service: ClientService,
     planned: Planned,
-    recent: RecentRows,
+    recent: RowSizeEstimate,
 }
 
 impl BatchRunner for ClientRunner {
@@ -110,7 +110,7 @@ impl BatchRunner for ClientRunner {
 impl ClientRunner {
     /// Creates the runner of a new thread.
     pub fn new(service: ClientService) -> Self {
-        let recent = RecentRows { largest: GETS_BYTES };
+        let recent = RowSizeEstimate { largest: GETS_BYTES };
         Self { service, planned: Planned { gets: GetBatch::EMPTY, writes: Vec::new(), wakes: None }, recent }
     }
 
@@ -169,7 +169,7 @@ impl ClientRunner {
             }
             match is_over {
                 false => write.make(service, RunsOn::Connection(service.executor())),
-                true => write.make_aside(service),
+                true => write.make_on_handler(service),
             }
         }
     }
@@ -200,10 +200,10 @@ impl Write {
     }
 
     /// Makes the write on a handler thread.
-    fn make_aside(self, service: &ClientService) {
+    fn make_on_handler(self, service: &ClientService) {
         let class = self.region.as_ref().map_or(CallClass::Write, |region| class_of_writes(region));
         let own = service.clone();
-        service.executor().run_rest(class, move || self.make(&own, RunsOn::Waiting));
+        service.executor().submit_continuation(class, move || self.make(&own, RunsOn::Waiting));
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn few_large_gets_are_read_together_and_many_small_ones() {
-        let mut recent = RecentRows { largest: GETS_BYTES };
+        let mut recent = RowSizeEstimate { largest: GETS_BYTES };
         assert_eq!(recent.gets_max(), 1, "nothing is known yet");
         (0..60).for_each(|_| recent.note(200));
         assert_eq!(recent.gets_max(), GETS_MAX as usize);

@@ -107,7 +107,7 @@ pub fn bulk_load(
         })
     });
     if matches!(outcome, Ok(BulkLoadOutcome::Loaded)) {
-        server.schedule.look_soon();
+        server.schedule.check_soon();
         if server.config.compaction_after_bulk_load {
             compact_if_due(server, &region);
         }

@@ -81,13 +81,13 @@ pub struct Reply<M> {
     /// The cells; `None` if there are none or they are inside the message.
     pub block: Option<CellBlockWriter>,
     /// The charge of the cells against the budget for replies, until the reply is sent.
-    pub room: Option<Charge>,
+    pub charge: Option<Charge>,
 }
 
 impl<M> Reply<M> {
     /// Creates a reply without cells.
     pub fn plain(message: M) -> Self {
-        Self { message, block: None, room: None }
+        Self { message, block: None, charge: None }
     }
 }
 
@@ -104,10 +104,10 @@ pub fn answer_detailed<M: Message>(
     detail: impl FnOnce() -> RequestDetail,
 ) -> CallTimes {
     match outcome {
-        Ok(Reply { message, block, room }) => {
+        Ok(Reply { message, block, charge }) => {
             let times = responder.send_detailed(&message, block, detail);
             // From here on, the connection counts the reply while it waits for the client.
-            drop(room);
+            drop(charge);
             times
         }
         Err(error) => responder.send_error_detailed(&error, detail),

@@ -118,7 +118,7 @@ impl<'a> GetReader<'a> {
         let unsent = Charge::none(Arc::clone(&self.server.unsent));
         context.set_charge(ReplyCharge::new(unsent, UNCHARGED_BYTES_MAX));
         let read = self.read(kind, get, row, upcoming, (&mut cells, context));
-        let room = context.take_charge().map(ReplyCharge::into_charge);
+        let charge = context.take_charge().map(ReplyCharge::into_charge);
         if !read.as_ref().is_err_and(TryError::is_unfinished) {
             self.gets += 1;
         }
@@ -132,11 +132,11 @@ impl<'a> GetReader<'a> {
             false => place_cells(cells, block.as_mut()),
         };
         let message = pb::GetResponse { result: Some(result) };
-        Ok((Reply { message, block, room }, bytes))
+        Ok((Reply { message, block, charge }, bytes))
     }
 
     /// Drops the reader without counting its rows: the caller reads all of them again elsewhere.
-    pub fn forget(mut self) {
+    pub fn discard(mut self) {
         self.rows.discard_uncounted();
     }
 }

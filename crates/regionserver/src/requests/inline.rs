@@ -15,7 +15,7 @@
 //! | a write that waits for a row lock, flush or full log | | continues, class Write |
 //! | a write that reads first | | class Write |
 //!
-//! Handlers of Scan, Decode and Write compute in turns: in each class, one per core computes at a
+//! Handlers of Scan, Decode and Write have CPU slots: in each class, one per core computes at a
 //! time. Scan handlers compute for long and must not wait for writes, which would delay the scans
 //! behind them; so writes that would wait continue in class Write. Long writes are decoded and
 //! started in class Decode, because all Scan handlers may be busy with scans that take seconds.
@@ -94,8 +94,9 @@ impl<'a> RunsOn<'a> {
         let Some(executor) = self.handlers() else { return region.mutate(mutation, NonceSource::NONE, done) };
         if let TryWriteResult::WouldWait((mutation, done)) = region.try_mutate(mutation, done) {
             let region = Arc::clone(region);
-            executor
-                .run_rest(class_of_writes(&region), move || region.mutate(mutation, NonceSource::NONE, done));
+            executor.submit_continuation(class_of_writes(&region), move || {
+                region.mutate(mutation, NonceSource::NONE, done)
+            });
         }
     }
 
@@ -104,7 +105,8 @@ impl<'a> RunsOn<'a> {
         let Some(executor) = self.handlers() else { return region.batch_mutate(mutations, done) };
         if let TryWriteResult::WouldWait((mutations, done)) = region.try_batch_mutate(mutations, done) {
             let region = Arc::clone(region);
-            executor.run_rest(class_of_writes(&region), move || region.batch_mutate(mutations, done));
+            executor
+                .submit_continuation(class_of_writes(&region), move || region.batch_mutate(mutations, done));
         }
     }
 }

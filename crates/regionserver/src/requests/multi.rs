@@ -11,8 +11,8 @@
 //! | atomic | all mutations or none: one outcome; results inside the message |
 //! | neither | each action separately; consecutive Puts and Deletes as one batch |
 //!
-//! Consecutive Gets share one buffer of cells ([`Gets`]), unless an action between them may return
-//! cells too.
+//! Consecutive Gets share one buffer of cells ([`GetRun`]), unless an action between them may
+//! return cells too.
 //!
 //! A region that is not found fails only its own actions; their cells are skipped.
 //!
@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::error::QUOTED_BYTES_MAX;
-use evenkeel_common::{Binary, CellBuffer, HBaseError, Result, Wait, clock, quoted, turns};
+use evenkeel_common::{Binary, CellBuffer, HBaseError, Result, Wait, clock, cpu_slot, quoted};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_protocol::pb;
@@ -50,10 +50,10 @@ use evenkeel_region::region::{self, Operation, OperationTimes, Region};
 use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
 use evenkeel_rpc::CellBlockReader;
 
-use self::outcomes::{Gathering, Outcome};
+use self::outcomes::{Outcome, OutcomeCollector};
 pub use self::read::read;
 use self::reply_limits::ReplyLimits;
-use crate::convert::multi::{Action, MultiRequest, MultiResponse, RegionAction, What};
+use crate::convert::multi::{Action, ActionKind, MultiRequest, MultiResponse, RegionAction};
 use crate::convert::service::ServiceCall;
 use crate::convert::{condition, mutation};
 use crate::coprocessor::endpoint;
@@ -88,14 +88,14 @@ pub fn kind(request: &MultiRequest) -> MultiKind {
     for of in &request.region_actions {
         reads_first |= of.atomic || of.condition.is_some();
         for action in &of.actions {
-            match &action.what {
-                What::Service(_) => return MultiKind::Services,
-                What::Get { .. } => reads = true,
-                What::Mutation(mutation) => {
+            match &action.kind {
+                ActionKind::Service(_) => return MultiKind::Services,
+                ActionKind::Get { .. } => reads = true,
+                ActionKind::Mutation(mutation) => {
                     writes = true;
                     reads_first |= crate::requests::mutate::is_delta(mutation);
                 }
-                What::Nothing => {}
+                ActionKind::Nothing => {}
             }
         }
     }
@@ -112,11 +112,11 @@ pub fn detail(request: &MultiRequest) -> RequestDetail {
     let first = request.region_actions.first();
     let mut counts = ActionCounts::default();
     for action in request.region_actions.iter().flat_map(|of| &of.actions) {
-        match action.what {
-            What::Get { .. } => counts.gets += 1,
-            What::Mutation(_) => counts.mutations += 1,
-            What::Service(_) => counts.service_calls += 1,
-            What::Nothing => {}
+        match action.kind {
+            ActionKind::Get { .. } => counts.gets += 1,
+            ActionKind::Mutation(_) => counts.mutations += 1,
+            ActionKind::Service(_) => counts.service_calls += 1,
+            ActionKind::Nothing => {}
         }
     }
     let ActionCounts { gets, mutations, service_calls } = counts;
@@ -156,7 +156,7 @@ pub fn multi(
         Some(_) => request.region_actions.get(..1).unwrap_or_default(),
         None => &request.region_actions[..],
     };
-    let gathering = Gathering::new(actions, caller, global.is_some(), reply, runs_on.handlers());
+    let gathering = OutcomeCollector::new(actions, caller, global.is_some(), reply, runs_on.handlers());
     let mut run = MultiRun {
         runs_on,
         context: ReplyLimits::context(server, None),
@@ -170,7 +170,7 @@ pub fn multi(
         limits: ReplyLimits::new(server, &caller),
         written_bytes: 0,
     };
-    look_ahead(server, actions);
+    prefetch_write_rows(server, actions);
     for (at, action) in actions.iter().enumerate() {
         let condition = global.or(action.condition.as_ref());
         run.region_action(at, action, condition);
@@ -178,13 +178,13 @@ pub fn multi(
     count();
     run.end_gets();
     // The hold is computed here because all written bytes are counted.
-    gathering.answer_after(server, hold_for(server, actions, run.written_bytes));
-    gathering.keep_room(run.context.take_charge().map(ReplyCharge::into_charge));
+    gathering.hold_reply_for(server, hold_for(server, actions, run.written_bytes));
+    gathering.keep_charge(run.context.take_charge().map(ReplyCharge::into_charge));
     gathering.end();
 }
 
 /// Prefetches the positions of the rows that will be written into the CPU cache.
-fn look_ahead(server: &RegionServer, actions: &[RegionAction]) {
+fn prefetch_write_rows(server: &RegionServer, actions: &[RegionAction]) {
     let written = actions.iter().filter(|action| written_rows(action).next().is_some());
     let regions: Vec<_> =
         written.filter_map(|action| Some((server.region(&action.region).ok()?, action))).collect();
@@ -205,8 +205,8 @@ fn no_such_kind() -> HBaseError {
 
 /// Returns the rows of the leading Gets of a kind.
 fn rows_of_kind(actions: &[Action], wanted: usize) -> impl Iterator<Item = &[u8]> + Clone {
-    actions.iter().map_while(move |action| match &action.what {
-        What::Get { row, kind } if *kind == wanted => Some(&row[..]),
+    actions.iter().map_while(move |action| match &action.kind {
+        ActionKind::Get { row, kind } if *kind == wanted => Some(&row[..]),
         _ => None,
     })
 }
@@ -248,12 +248,12 @@ struct MultiRun<'a> {
     /// The kinds of its Gets.
     kinds: &'a [pb::Get],
     server: &'a Arc<RegionServer>,
-    gathering: &'a Arc<Gathering>,
+    gathering: &'a Arc<OutcomeCollector>,
     block: CellBlockReader,
     /// Actions not yet processed, including those of regions that were not found.
     actions_left: usize,
     /// The open run of Gets, if the last action was a Get.
-    gets: Option<Gets>,
+    gets: Option<GetRun>,
     nonces: NonceSource,
     runs_on: RunsOn<'a>,
     /// Counts the bytes of the blocks read and holds the charge of the reply.
@@ -274,22 +274,22 @@ impl MultiRun<'_> {
         };
         if condition.is_some() || action.atomic {
             self.end_gets();
-            self.all_or_nothing(at, &region, action, condition);
+            self.run_atomic(at, &region, action, condition);
         } else {
-            self.one_by_one(at, &region, action);
+            self.run_separately(at, &region, action);
         }
     }
 
-    fn note_written(&mut self, bytes: u64) {
+    fn count_written(&mut self, bytes: u64) {
         self.written_bytes += bytes;
-        self.server.note_written(bytes);
+        self.server.count_written(bytes);
     }
 
     fn skip(&mut self, action: &Action) {
         action.mutation().into_iter().for_each(|proto| mutation::skip(proto, &mut self.block));
     }
 
-    fn all_or_nothing(
+    fn run_atomic(
         &mut self,
         at: usize,
         region: &Arc<Region>,
@@ -311,7 +311,7 @@ impl MultiRun<'_> {
             Ok(parsed) => parsed,
             Err(error) => return self.gathering.fail_region(at, error),
         };
-        self.note_written(mutations.iter().map(memstore::bytes_of).sum());
+        self.count_written(mutations.iter().map(memstore::bytes_of).sum());
         let gathering = self.gathering.start();
         let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
             match outcome {
@@ -341,27 +341,27 @@ impl MultiRun<'_> {
         read.into_iter().collect()
     }
 
-    fn one_by_one(&mut self, at: usize, region: &Arc<Region>, of_region: &RegionAction) {
+    fn run_separately(&mut self, at: usize, region: &Arc<Region>, of_region: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
         let mut batch = Batch::default();
         let mut reader = GetReader::new(self.server, region, Wait::Allowed);
         for (slot, action) in of_region.actions.iter().enumerate() {
-            if matches!(action.what, What::Mutation(_) | What::Service(_)) {
+            if matches!(action.kind, ActionKind::Mutation(_) | ActionKind::Service(_)) {
                 self.end_gets();
             }
             if let Some(error) = self.too_large() {
                 self.skip(action);
                 self.gathering.set_too_large(at, slot, error);
             } else {
-                match &action.what {
-                    What::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
-                    What::Service(call) => self.service(at, slot, region, call),
-                    What::Get { row, kind } => {
+                match &action.kind {
+                    ActionKind::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
+                    ActionKind::Service(call) => self.service(at, slot, region, call),
+                    ActionKind::Get { row, kind } => {
                         let upcoming = rows_of_kind(of_region.actions.get(slot..).unwrap_or_default(), *kind);
                         let outcome = self.get((at, slot), (region, &mut reader), row, *kind, upcoming);
                         self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
                     }
-                    What::Nothing => {
+                    ActionKind::Nothing => {
                         let error = HBaseError::io("Unexpected Action type");
                         self.gathering.set(at, slot, Outcome::Failed(error));
                     }
@@ -395,7 +395,7 @@ impl MultiRun<'_> {
             Ok(mutation) => {
                 // The mutations before it in the request must happen before it.
                 self.flush(at, region, batch);
-                self.note_written(memstore::bytes_of(&mutation));
+                self.count_written(memstore::bytes_of(&mutation));
                 let gathering = self.gathering.start();
                 let done = Box::new(move |outcome: Result<MutationResult>| {
                     let cells = outcome.map(|result| Outcome::Cells(result.cells.unwrap_or_default()));
@@ -412,8 +412,8 @@ impl MultiRun<'_> {
         if slots.is_empty() {
             return;
         }
-        turns::pass();
-        self.note_written(bytes);
+        cpu_slot::yield_if_due();
+        self.count_written(bytes);
         let gathering = self.gathering.start();
         let timed = BatchTime::start(region, &mutations);
         let done = Box::new(move |outcomes: Vec<Result<MutationResult>>| {
@@ -444,7 +444,7 @@ impl MultiRun<'_> {
         if caller.codec.is_none() {
             self.end_gets();
         }
-        let gets = self.gets.get_or_insert_with(|| Gets {
+        let gets = self.gets.get_or_insert_with(|| GetRun {
             first: (at, slot),
             count: 0,
             cells: self.server.cells_for(caller),
@@ -471,7 +471,7 @@ impl MultiRun<'_> {
         if gets.count == 0 {
             gets.first = (at, slot);
             if caller.codec.is_some() {
-                gets.cells.reserve_alike(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
+                gets.cells.reserve_times(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
             }
         }
         gets.count += 1;
@@ -480,7 +480,7 @@ impl MultiRun<'_> {
 
     /// Closes the open run of Gets: hands all its cells to its first Get.
     fn end_gets(&mut self) {
-        if let Some(Gets { first: (at, slot), count: 1.., cells }) = self.gets.take() {
+        if let Some(GetRun { first: (at, slot), count: 1.., cells }) = self.gets.take() {
             self.gathering.set_cells(at, slot, cells);
         }
     }
@@ -496,7 +496,7 @@ impl MultiRun<'_> {
 
     /// Returns the error for the remaining actions if the reply is full.
     fn too_large(&mut self) -> Option<HBaseError> {
-        self.limits.told_bytes = self.gathering.told_bytes.load(Ordering::Relaxed);
+        self.limits.reply_bytes = self.gathering.reply_bytes.load(Ordering::Relaxed);
         self.limits.too_large(&self.gathering.caller, &self.context)
     }
 }
@@ -510,7 +510,7 @@ fn check_rows(condition: Option<&Condition>, mutations: &[Mutation]) -> Result<(
 }
 
 /// A run of Gets that were read in turn, on one region or several.
-struct Gets {
+struct GetRun {
     /// Region action and slot of the first.
     first: (usize, usize),
     /// The number of Gets.

@@ -13,7 +13,7 @@ use crate::limits::memstore;
 use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::requests::inline::RunsOn;
 use crate::requests::pending_reply::PendingReply;
-use crate::requests::subject::Subject;
+use crate::requests::request_target::RequestTarget;
 use crate::{RegionServer, RequestKind};
 
 /// The region of a write, if it is online here, and the thread that the write runs on.
@@ -62,7 +62,7 @@ pub fn mutate(
         }
     };
     let kind = mutation.kind;
-    reply.set_subject(Subject::new(
+    reply.set_subject(RequestTarget::new(
         &region,
         operation(kind, condition.is_some()),
         condition.is_some(),
@@ -139,7 +139,7 @@ fn written(kind: MutationKind, result: MutationResult, caller: &Caller) -> Reply
     Reply {
         message: pb::MutateResponse { result: Some(result), ..pb::MutateResponse::default() },
         block,
-        room: None,
+        charge: None,
     }
 }
 
@@ -147,5 +147,5 @@ fn checked(result: CheckAndMutateResult, caller: &Caller) -> Reply<pb::MutateRes
     let mut block = caller.block();
     let cells = result.cells.map(|cells| place_cells(cells, block.as_mut()));
     let message = pb::MutateResponse { result: cells, processed: Some(result.success), metrics: None };
-    Reply { message, block, room: None }
+    Reply { message, block, charge: None }
 }

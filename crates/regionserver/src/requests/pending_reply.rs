@@ -23,7 +23,7 @@ use prost::Message;
 
 use crate::background::Background;
 use crate::requests::caller::{Reply, answer_detailed};
-use crate::requests::subject::Subject;
+use crate::requests::request_target::RequestTarget;
 
 /// The recipient of a reply.
 enum Recipient<M> {
@@ -40,7 +40,7 @@ pub struct PendingReply<M> {
     /// How long to hold the reply, and the [`Background`] whose throttle holds it.
     hold: Option<(Duration, Arc<Background>)>,
     /// Region, row and operation of the request, if known.
-    subject: Option<Subject>,
+    subject: Option<RequestTarget>,
 }
 
 impl<M: Message + 'static> PendingReply<M> {
@@ -55,7 +55,7 @@ impl<M: Message + 'static> PendingReply<M> {
     }
 
     /// Sets the region, row and operation of the request.
-    pub fn set_subject(&mut self, subject: Subject) {
+    pub fn set_subject(&mut self, subject: RequestTarget) {
         self.subject = Some(subject);
     }
 
@@ -68,10 +68,10 @@ impl<M: Message + 'static> PendingReply<M> {
     pub fn send(self, outcome: Result<Reply<M>>) {
         let Self { mut recipient, hold, subject } = self;
         match hold {
-            None => recipient.give(outcome, subject),
+            None => recipient.send(outcome, subject),
             Some((hold, background)) => {
-                recipient.leave_thread(hold);
-                background.write_throttle().hold(hold, move || recipient.give(outcome, subject))
+                recipient.detach(hold);
+                background.write_throttle().hold(hold, move || recipient.send(outcome, subject))
             }
         }
     }
@@ -79,17 +79,17 @@ impl<M: Message + 'static> PendingReply<M> {
 
 impl<M: Message> Recipient<M> {
     /// Notes that the reply is held and that another thread sends it.
-    fn leave_thread(&mut self, hold: Duration) {
+    fn detach(&mut self, hold: Duration) {
         if let Self::Client(reply, _) = self {
             reply.leave_thread();
             reply.note_wait(Cause::Throttle, hold);
         }
     }
 
-    fn give(self, outcome: Result<Reply<M>>, subject: Option<Subject>) {
+    fn send(self, outcome: Result<Reply<M>>, subject: Option<RequestTarget>) {
         match self {
             Self::Client(reply, charge) => {
-                let detail = || subject.as_ref().map(Subject::detail).unwrap_or_default();
+                let detail = || subject.as_ref().map(RequestTarget::detail).unwrap_or_default();
                 let times = answer_detailed(reply, outcome, detail);
                 if let Some(subject) = &subject {
                     subject.record(&times);

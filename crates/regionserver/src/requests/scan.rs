@@ -34,7 +34,7 @@ use prost::Message;
 
 use crate::convert::{self, read, result};
 use crate::requests::caller::{Caller, Reply};
-use crate::requests::scanners::{Missing, OpenScanner};
+use crate::requests::scanners::{OpenScanner, TakeError};
 use crate::{RegionServer, RequestKind};
 
 /// Memory of a requested column beside its name.
@@ -85,7 +85,7 @@ pub fn scan_on(
     let mut response = pb::ScanResponse { scanner_id: request.scanner_id, ..Default::default() };
     let (id, mut scanner) = match request.scanner_id {
         None => open(server, request, caller, &mut response)?,
-        Some(id) => match known(server, request, id)? {
+        Some(id) => match find_scanner(server, request, id)? {
             Some(scanner) => (id, scanner),
             None => return Ok(Scanned { reply: Some(Reply::plain(response)), region: None }),
         },
@@ -155,7 +155,7 @@ impl Drop for InUse<'_> {
 }
 
 /// Returns the scanner, owned by the connection that its client uses for this call.
-fn leased(mut scanner: Box<OpenScanner>, connection: Option<&Arc<ConnectionInfo>>) -> Box<OpenScanner> {
+fn with_lease(mut scanner: Box<OpenScanner>, connection: Option<&Arc<ConnectionInfo>>) -> Box<OpenScanner> {
     if let Some(connection) =
         connection.filter(|connection| scanner.owner != Some(connection.peer) || scanner.lease.is_none())
     {
@@ -170,7 +170,7 @@ fn finish(
     in_use: InUse<'_>,
     scanner: Box<OpenScanner>,
     caller: &Caller,
-    outcome: Result<Ended>,
+    outcome: Result<CallOutcome>,
 ) -> Result<Option<Reply<pb::ScanResponse>>> {
     let too_late = caller.deadline.is_some_and(|deadline| clock::monotonic() > deadline);
     match outcome {
@@ -180,7 +180,7 @@ fn finish(
         Ok(ended) => {
             match ended.close {
                 true => in_use.close(scanner.next_call_seq),
-                false => in_use.put_back(leased(scanner, connection)),
+                false => in_use.put_back(with_lease(scanner, connection)),
             }
             Ok(Some(ended.reply))
         }
@@ -239,12 +239,16 @@ fn is_full_scan(scan: &pb::Scan, region: &Region) -> bool {
 }
 
 /// Returns the scanner with this id. `None` if it was closed before and the reply must be empty.
-fn known(server: &RegionServer, request: &pb::ScanRequest, id: u64) -> Result<Option<Box<OpenScanner>>> {
+fn find_scanner(
+    server: &RegionServer,
+    request: &pb::ScanRequest,
+    id: u64,
+) -> Result<Option<Box<OpenScanner>>> {
     server.check_open()?;
     let scanner = match server.scanners.take(id) {
         Ok(scanner) => scanner,
-        Err(Missing::Error(error)) => return Err(error),
-        Err(Missing::Closed(next)) => return check_closed_seq(request, next).map(|()| None),
+        Err(TakeError::Error(error)) => return Err(error),
+        Err(TakeError::Closed(next)) => return check_closed_seq(request, next).map(|()| None),
     };
     if server.regions.serves(&scanner.region) {
         return Ok(Some(scanner));
@@ -306,7 +310,7 @@ struct Call<'a> {
 }
 
 /// The outcome of a call.
-struct Ended {
+struct CallOutcome {
     reply: Reply<pb::ScanResponse>,
     /// Size of the cells of the reply in bytes.
     cell_bytes: u64,
@@ -335,12 +339,12 @@ impl Page {
 
     /// Reserves capacity for the results up to the limits, assuming they are like the results so
     /// far. Growing step by step would copy each byte once more.
-    fn make_room(&mut self, rows: u32, context: &ScannerContext) {
+    fn reserve_capacity(&mut self, rows: u32, context: &ScannerContext) {
         let here = self.cells.encoded_len() as u64;
         let all = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
         let times = (rows as usize / self.counts.len().max(1)).saturating_sub(1);
         let bytes = length::index(all.min(POOLED_BYTES_MAX as u64).saturating_sub(here));
-        self.cells.reserve_alike(times, bytes);
+        self.cells.reserve_times(times, bytes);
     }
 
     fn last_row(&self) -> Option<&[u8]> {
@@ -349,7 +353,7 @@ impl Page {
 }
 
 impl Call<'_> {
-    fn run(&self, scanner: &mut OpenScanner, mut response: pb::ScanResponse) -> Result<Ended> {
+    fn run(&self, scanner: &mut OpenScanner, mut response: pb::ScanResponse) -> Result<CallOutcome> {
         let close_asked = self.request.close_scanner();
         let rows = self.request.number_of_rows.unwrap_or(u32::from(!close_asked));
         let mut page = Page {
@@ -376,7 +380,7 @@ impl Call<'_> {
         let cell_bytes = page.cells.encoded_len() as u64;
         let room = context.take_charge().map(ReplyCharge::into_charge);
         let reply = self.reply(response, page, room);
-        Ok(Ended { reply, cell_bytes, close: close_asked || !more || !more_in_region })
+        Ok(CallOutcome { reply, cell_bytes, close: close_asked || !more || !more_in_region })
     }
 
     fn wants_query_metrics(&self) -> bool {
@@ -439,7 +443,7 @@ impl Call<'_> {
                     block_bytes.push(context.block_size - blocks_before);
                 }
                 if page.counts.len() == RESULTS_TO_MEASURE {
-                    page.make_room(rows, context);
+                    page.reserve_capacity(rows, context);
                 }
             } else if let (false, Some(last)) = (more, page.partial.last_mut()) {
                 // The row that was cut turned out to be complete.
@@ -512,7 +516,7 @@ impl Call<'_> {
         &self,
         mut response: pb::ScanResponse,
         page: Page,
-        room: Option<Charge>,
+        charge: Option<Charge>,
     ) -> Reply<pb::ScanResponse> {
         if let Some(block_bytes) = &page.block_bytes {
             let metrics = |bytes: &u64| pb::QueryMetrics { block_bytes_scanned: Some(*bytes) };
@@ -523,11 +527,11 @@ impl Call<'_> {
                 block.push_buffer_owned(page.cells);
                 response.cells_per_result = page.counts;
                 response.partial_flag_per_result = page.partial;
-                Reply { message: response, block: Some(block), room }
+                Reply { message: response, block: Some(block), charge }
             }
             None => {
                 response.results = results(page);
-                Reply { message: response, block: None, room }
+                Reply { message: response, block: None, charge }
             }
         }
     }

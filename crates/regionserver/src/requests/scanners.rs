@@ -29,16 +29,16 @@
 //!   that connection, the least recently used scanner is closed. So a client that opens many
 //!   scanners, or large ones, closes its own.
 //! * A scanner used within the last [`ACTIVE_MS`] is protected, unless it belongs to the connection
-//!   that exceeds the limit, or its connection holds more than 1/[`FAIR_PART`] of the limit. So no
-//!   client can close the scanners that other clients are reading from.
+//!   that exceeds the limit, or its connection holds more than 1/[`FAIR_SHARE_DIVISOR`] of the
+//!   limit. So no client can close the scanners that other clients are reading from.
 //!
 //! If no scanner may be closed, the new scanner is rejected with `RegionTooBusyException`, at which
 //! clients back off and retry.
 //!
 //! # Flushed MemStores
 //! A scanner pins the MemStore segments that it began with, and so their chunks, which a flush
-//! would otherwise free. [`Scanners::end_holders_of_flushed`] closes waiting scanners that pin
-//! flushed segments, least recently used first, until the rest pin no more than a bound. HBase
+//! would otherwise free. [`Scanners::close_scanners_pinning_flushed`] closes waiting scanners that
+//! pin flushed segments, least recently used first, until the rest pin no more than a bound. HBase
 //! switches such a scanner to the flushed file. The file has all cells that the scanner's read
 //! point sees, because scanners register their read points. Flushes here do not keep cells that
 //! only an older read point sees (see `evenkeel_region::region`), so the client opens another
@@ -69,9 +69,9 @@ const CLOSED_MAX: usize = 64 << 10;
 pub const SCANNER_BYTES: u64 = 64 << 10;
 /// A scanner used within this many milliseconds is not closed in favour of another connection.
 pub const ACTIVE_MS: i64 = 5_000;
-/// A connection whose scanners hold more than this fraction (1/`FAIR_PART`) is not protected by
-/// [`ACTIVE_MS`].
-pub const FAIR_PART: u64 = 16;
+/// A connection whose scanners hold more than this fraction (1/`FAIR_SHARE_DIVISOR`) is not
+/// protected by [`ACTIVE_MS`].
+pub const FAIR_SHARE_DIVISOR: u64 = 16;
 /// Memory of a scanner that is not counted otherwise: its table entry, the region's handle,
 /// allocator overhead.
 const SCANNER_BYTES_MIN: u64 = 4 << 10;
@@ -160,14 +160,14 @@ struct Closed {
 
 /// Use and limits of the scanners of user tables, or of system tables.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct ScannerQuota {
     count: usize,
     bytes: u64,
     count_max: usize,
     bytes_max: u64,
 }
 
-impl Part {
+impl ScannerQuota {
     fn of(count_max: usize, bytes_max: u64) -> Self {
         Self { count: 0, bytes: 0, count_max, bytes_max }
     }
@@ -180,12 +180,12 @@ impl Part {
 struct State {
     slots: HashMap<u64, Slot>,
     closed: HashMap<u64, Closed>,
-    users: Part,
-    system: Part,
+    users: ScannerQuota,
+    system: ScannerQuota,
 }
 
 impl State {
-    fn part(&mut self, is_system: bool) -> &mut Part {
+    fn part(&mut self, is_system: bool) -> &mut ScannerQuota {
         if is_system { &mut self.system } else { &mut self.users }
     }
 
@@ -212,7 +212,7 @@ impl State {
 
     /// Removes idle scanners until the limits that apply to this charge hold, or no more may be
     /// removed. Returns them.
-    fn make_room(&mut self, charge: Charge, now_ms: i64, lease_ms: i64) -> Vec<Slot> {
+    fn evict_over_limit(&mut self, charge: Charge, now_ms: i64, lease_ms: i64) -> Vec<Slot> {
         let mut ended = Vec::new();
         while self.part(charge.is_system).is_over() {
             match self.next_to_end(charge, now_ms, lease_ms) {
@@ -229,7 +229,7 @@ impl State {
         let of_part = || self.slots.iter().filter(|(_, slot)| slot.charge.is_system == asking.is_system);
         let mut held: HashMap<Option<SocketAddr>, u64> = HashMap::new();
         of_part().for_each(|(_, slot)| *held.entry(slot.charge.owner).or_default() += slot.charge.bytes);
-        let fair = part.bytes_max / FAIR_PART;
+        let fair = part.bytes_max / FAIR_SHARE_DIVISOR;
         let of_owner = |slot: &Slot| held.get(&slot.charge.owner).copied().unwrap_or(0);
         let may_end = |slot: &Slot| {
             let idle_ms = now_ms.saturating_add(lease_ms).saturating_sub(slot.expires_ms);
@@ -243,7 +243,7 @@ impl State {
 
 /// The reason why a scanner cannot be taken.
 #[derive(Debug)]
-pub enum Missing {
+pub enum TakeError {
     /// It was closed normally; the number is the sequence number that its next call would have
     /// carried.
     Closed(u64),
@@ -271,8 +271,8 @@ impl Scanners {
         let state = State {
             slots: HashMap::new(),
             closed: HashMap::new(),
-            users: Part::of(limits.scanners_max, limits.bytes_max),
-            system: Part::of(usize::MAX, limits.system_bytes_max),
+            users: ScannerQuota::of(limits.scanners_max, limits.bytes_max),
+            system: ScannerQuota::of(usize::MAX, limits.system_bytes_max),
         };
         Self {
             prefix,
@@ -306,7 +306,7 @@ impl Scanners {
             return Err(HBaseError::do_not_retry(message));
         }
         state.insert(id, Slot { charge, expires_ms: now_ms.saturating_add(self.lease_ms), idle: None });
-        let ended = state.make_room(charge, now_ms, self.lease_ms);
+        let ended = state.evict_over_limit(charge, now_ms, self.lease_ms);
         let is_over = state.part(charge.is_system).is_over();
         if is_over {
             state.remove(id);
@@ -324,18 +324,18 @@ impl Scanners {
     /// [`close`](Self::close).
     ///
     /// # Errors
-    /// [`Missing::Closed`] if it was closed normally; otherwise `UnknownScannerException`, or
+    /// [`TakeError::Closed`] if it was closed normally; otherwise `UnknownScannerException`, or
     /// `LeaseException` while another call has taken it.
-    pub fn take(&self, id: u64) -> Result<Box<OpenScanner>, Missing> {
+    pub fn take(&self, id: u64) -> Result<Box<OpenScanner>, TakeError> {
         let mut state = self.state.lock();
         match state.slots.get_mut(&id) {
             Some(slot) => slot.idle.take().ok_or_else(|| {
                 let message = format!("lease '{}' does not exist", id as i64);
-                Missing::Error(HBaseError::new(ErrorKind::Lease, message))
+                TakeError::Error(HBaseError::new(ErrorKind::Lease, message))
             }),
             None => Err(match state.closed.get(&id) {
-                Some(closed) => Missing::Closed(closed.next_call_seq),
-                None => Missing::Error(unknown(id)),
+                Some(closed) => TakeError::Closed(closed.next_call_seq),
+                None => TakeError::Error(unknown(id)),
             }),
         }
     }
@@ -343,14 +343,14 @@ impl Scanners {
     /// Puts a scanner back with a new lease, also one that was just admitted. Closes scanners,
     /// possibly this one, if it has grown beyond a limit.
     pub fn put_back(&self, id: u64, mut scanner: Box<OpenScanner>) {
-        if heap_blocks::are_too_many() {
+        if heap_blocks::is_over_limit() {
             scanner.scanner.release_blocks();
         }
         let (charge, now_ms) = (scanner.charge(), self.clock.now_ms());
         let expires_ms = now_ms.saturating_add(self.lease_ms);
         let mut state = self.state.lock();
         state.insert(id, Slot { charge, expires_ms, idle: Some(scanner) });
-        let mut ended = state.make_room(charge, now_ms, self.lease_ms);
+        let mut ended = state.evict_over_limit(charge, now_ms, self.lease_ms);
         if state.part(charge.is_system).is_over() {
             ended.extend(state.remove(id));
         }
@@ -420,7 +420,7 @@ impl Scanners {
     /// Closes waiting scanners that pin segments held only by readers, least recently used first,
     /// until the rest pin no more than `bytes_max`. `kept` returns the segments of a scanner as
     /// unique numbers, with their bytes. Returns the number of scanners closed.
-    pub fn end_holders_of_flushed(
+    pub fn close_scanners_pinning_flushed(
         &self,
         bytes_max: u64,
         kept: impl Fn(&OpenScanner) -> Vec<(usize, u64)>,

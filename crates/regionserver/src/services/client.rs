@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, turns};
+use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, cpu_slot};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Operation;
@@ -28,8 +28,8 @@ use crate::requests::inline::{self, RunsOn, SLICE};
 use crate::requests::multi::{self, MultiKind};
 use crate::requests::mutate;
 use crate::requests::pending_reply::PendingReply;
+use crate::requests::request_target::row_detail;
 use crate::requests::scan::{self, Scanned};
-use crate::requests::subject::row_detail;
 use crate::{RegionServer, RequestKind};
 
 const METHODS: &[&str] = &[
@@ -96,10 +96,10 @@ impl ClientService {
         match call.method {
             // The table is unknown until the call is decoded.
             "Mutate" | "Multi" if !inline::looks_short(&call) => {
-                self.aside(CallClass::Decode, false, call, reply);
+                self.submit_to_handler(CallClass::Decode, false, call, reply);
             }
             "Get" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
-                self.aside(CallClass::Scan, false, call, reply);
+                self.submit_to_handler(CallClass::Scan, false, call, reply);
             }
             "Get" => self.get(call, reply, &mut planned.gets),
             "Mutate" => self.mutate(call, reply, &mut planned.writes),
@@ -107,7 +107,7 @@ impl ClientService {
             "Scan" => self.scan(call, reply),
             "ExecService" => self.exec_service(call, reply),
             "ExecRegionServerService" | "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => {
-                self.aside(class(Work::BulkLoad, false), false, call, reply);
+                self.submit_to_handler(class(Work::BulkLoad, false), false, call, reply);
             }
             method => reply.send_error(&not_supported(method)),
         }
@@ -121,7 +121,7 @@ impl ClientService {
         match get::find_region(&self.server, &request) {
             Err(error) => reply.send_error(&error),
             Ok(region) if !inline::is_cheap(request.get.filter.as_ref()) => {
-                self.aside(CallClass::Scan, region.info().table().is_system(), call, reply);
+                self.submit_to_handler(CallClass::Scan, region.info().table().is_system(), call, reply);
             }
             Ok(region) => gets.push(region, request.get, (call, reply)),
         }
@@ -154,9 +154,11 @@ impl ClientService {
         match kind {
             // The handler decodes it again, so that the waiting call does not pin the connection's
             // buffer.
-            MultiKind::ReadsFirst => self.aside(class(Work::ReadsFirst, system), system, call, reply),
-            MultiKind::Services => self.aside(class(Work::Services, system), system, call, reply),
-            _ if !inline::is_short(&request) => self.aside(CallClass::Scan, system, call, reply),
+            MultiKind::ReadsFirst => {
+                self.submit_to_handler(class(Work::ReadsFirst, system), system, call, reply)
+            }
+            MultiKind::Services => self.submit_to_handler(class(Work::Services, system), system, call, reply),
+            _ if !inline::is_short(&request) => self.submit_to_handler(CallClass::Scan, system, call, reply),
             MultiKind::Writes => {
                 planned.wakes.get_or_insert_with(WakeBatch::begin);
                 self.begin_multi(&request, call, reply.detach(), runs_on);
@@ -179,7 +181,7 @@ impl ClientService {
 
     /// Runs a call on a handler thread of a class, or on a priority handler if it is on a system
     /// table.
-    fn aside(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
+    fn submit_to_handler(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
         let own = self.clone();
         let class = if system { CallClass::Priority } else { class };
         self.executor.submit(class, call, reply, move |call, reply| own.handle(class, call, reply));
@@ -202,8 +204,8 @@ impl ClientService {
             Err(TryError::WouldWait) => CallClass::General,
             Err(TryError::TimeSliceOver) => CallClass::Scan,
         };
-        self.server.counters.count(RequestKind::ReadAside);
-        self.aside(class, system, call, reply);
+        self.server.counters.count(RequestKind::ReadRetriedOnHandler);
+        self.submit_to_handler(class, system, call, reply);
         None
     }
 
@@ -216,7 +218,7 @@ impl ClientService {
             "Scan" => {
                 // Decoded from a copy if it is large: an open scanner keeps slices of its request,
                 // and must not pin the connection's buffer.
-                let request = call.decode_by(|param, allowance| bounded::decode(own(param), allowance));
+                let request = call.decode_by(|param, budget| bounded::decode(detached_copy(param), budget));
                 let scanned = request.and_then(|request: pb::ScanRequest| {
                     scan::scan_on(Some(&call.connection), &self.server, &request, &Caller::of(&call))
                 });
@@ -235,15 +237,21 @@ impl ClientService {
             "PrepareBulkLoad" => {
                 let user = call.connection.user.clone();
                 let prepare = |request| bulk_load::prepare(&self.server, &request, user.as_deref());
-                reply.send_result(call.decode().and_then(|request| turns::lend(|| prepare(request))));
+                reply.send_result(
+                    call.decode().and_then(|request| cpu_slot::release_during(|| prepare(request))),
+                );
             }
             "BulkLoadHFile" => {
                 let load = |request| bulk_load::bulk_load(&self.server, &request);
-                reply.send_result(call.decode().and_then(|request| turns::lend(|| load(request))));
+                reply.send_result(
+                    call.decode().and_then(|request| cpu_slot::release_during(|| load(request))),
+                );
             }
             "CleanupBulkLoad" => {
                 let clean_up = |request| bulk_load::clean_up(&self.server, &request);
-                reply.send_result(call.decode().and_then(|request| turns::lend(|| clean_up(request))));
+                reply.send_result(
+                    call.decode().and_then(|request| cpu_slot::release_during(|| clean_up(request))),
+                );
             }
             method => reply.send_error(&not_supported(method)),
         }
@@ -274,7 +282,9 @@ impl ClientService {
         let write = Write { call, request, region, reply };
         let own = self.clone();
         match reads_first && computes(at) {
-            true => self.executor.run_rest(CallClass::Write, move || write.make(&own, RunsOn::Waiting)),
+            true => {
+                self.executor.submit_continuation(CallClass::Write, move || write.make(&own, RunsOn::Waiting))
+            }
             false => write.make(self, runs_on(at, &self.executor)),
         }
     }
@@ -292,7 +302,7 @@ impl ClientService {
                 answer_detailed(reply, read.map_err(TryError::into_failure), || multi::detail(&request));
             };
             return match at {
-                CallClass::Decode => self.executor.run_rest(CallClass::Scan, read),
+                CallClass::Decode => self.executor.submit_continuation(CallClass::Scan, read),
                 _ => read(),
             };
         }
@@ -304,7 +314,7 @@ impl ClientService {
         let own = self.clone();
         match class == at {
             true => self.begin_multi(&request, call, reply, runs_on(at, &self.executor)),
-            false => self.executor.run_rest(class, move || {
+            false => self.executor.submit_continuation(class, move || {
                 own.begin_multi(&request, call, reply, runs_on(class, &own.executor));
             }),
         }
@@ -326,7 +336,7 @@ impl ClientService {
             endpoint::exec(&server, &region, request, nonce_owner, reply);
         };
         match at {
-            CallClass::Scan => self.executor.run_rest(CallClass::General, exec),
+            CallClass::Scan => self.executor.submit_continuation(CallClass::General, exec),
             _ => exec(),
         }
     }
@@ -338,7 +348,7 @@ impl ClientService {
         };
         // The handler decodes it again, so that the waiting call does not pin the connection's
         // buffer.
-        self.aside(class(Work::Scan, system), system, call, reply);
+        self.submit_to_handler(class(Work::Scan, system), system, call, reply);
     }
 
     fn exec_service(&self, call: Call, reply: Responder) {
@@ -346,7 +356,7 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => is_system_region(&request.region),
         };
-        self.aside(class(Work::Services, system), system, call, reply);
+        self.submit_to_handler(class(Work::Services, system), system, call, reply);
     }
 }
 
@@ -387,7 +397,7 @@ impl Service for ClientService {
 }
 
 /// Returns the bytes without a connection's buffer behind them: large parameters are slices of it.
-fn own(param: Bytes) -> Bytes {
+fn detached_copy(param: Bytes) -> Bytes {
     if param.len() <= evenkeel_rpc::COMPACT_BYTES_MAX { param } else { Bytes::copy_from_slice(&param) }
 }
 

@@ -126,10 +126,10 @@ fn compactions_of_one_region_do_not_hold_up_those_of_others() {
     };
     let [long, other] = &regions;
     let state = || background.compaction_state(long.info().encoded_name());
-    let gate = Latch::new();
-    fs.inject(Fault::on(Op::Create, &format!("{}/.tmp/", long.info().encoded_name())).waits_for(&gate));
+    let latch = Latch::new();
+    fs.inject(Fault::on(Op::Create, &format!("{}/.tmp/", long.info().encoded_name())).waits_for(&latch));
     background.request_compaction(long, None, true);
-    gate.wait_for_arrival();
+    latch.wait_for_arrival();
     for _ in 0..2 {
         background.request_compaction(long, Some(b"f"), false);
         background.request_compaction(other, None, true);
@@ -140,7 +140,7 @@ fn compactions_of_one_region_do_not_hold_up_those_of_others() {
     background.clear_compactions();
     assert_eq!((state(), background.queued()), (CompactionState::Major, (0, 0)));
     background.request_compaction(long, Some(b"f"), false);
-    gate.open();
+    latch.open();
     until(&|| state() == CompactionState::None);
     assert_eq!(long.load().store_files, 1);
     background.stop();
@@ -196,7 +196,7 @@ fn with_small_region() -> (FaultyFileSystem, TestServer, Arc<Region>) {
     (fs, server, region)
 }
 
-/// A gate that opens when its test fails, because dropping the server waits for its threads.
+/// A latch that opens when its test fails, because dropping the server waits for its threads.
 struct OpenAtLast(Latch);
 
 impl Drop for OpenAtLast {
@@ -207,10 +207,10 @@ impl Drop for OpenAtLast {
 
 /// Blocks a flush where it creates its file, and where it writes some blocks.
 fn gates_of_a_flush(fs: &FaultyFileSystem) -> [OpenAtLast; 2] {
-    let gates = [Latch::new(), Latch::new()];
-    fs.inject(Fault::on(Op::Create, "/.tmp/").waits_for(&gates[0]));
-    fs.inject(Fault::on(Op::Append, "/.tmp/").after(8).waits_for(&gates[1]));
-    gates.map(OpenAtLast)
+    let latches = [Latch::new(), Latch::new()];
+    fs.inject(Fault::on(Op::Create, "/.tmp/").waits_for(&latches[0]));
+    fs.inject(Fault::on(Op::Append, "/.tmp/").after(8).waits_for(&latches[1]));
+    latches.map(OpenAtLast)
 }
 
 fn put_kib(region: &Arc<Region>, kib: u32) {
@@ -300,9 +300,9 @@ fn compaction_of_two_files(
         put_kib(region, 1500);
         server.server.background().flush(region).expect("flushed");
     }
-    let gates = gates_of_a_flush(fs);
+    let latches = gates_of_a_flush(fs);
     assert!(server.server.background().request_compaction(region, None, true));
-    gates
+    latches
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_compaction_that_runs_yields_less_when_files_pile_up() {
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
     assert_eq!(made.0.wait_for_arrival(), "compact-lowprio");
     wait_for_nice("compact-lowprio", nice_above_process(BACKGROUND_NICE));
-    server.server.background().compactions_are_wanted(0.25);
+    server.server.background().set_compaction_pressure(0.25);
     made.0.open();
     assert_eq!(written.0.wait_for_arrival(), "compact-small-0");
     written.0.open();
@@ -321,7 +321,7 @@ fn a_compaction_that_runs_yields_less_when_files_pile_up() {
 fn a_compaction_that_nobody_waits_for_yields_to_its_end() {
     let (fs, server, region) = with_small_region();
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
-    server.server.background().compactions_are_wanted(0.24);
+    server.server.background().set_compaction_pressure(0.24);
     made.0.open();
     assert_eq!(written.0.wait_for_arrival(), "compact-lowprio");
     written.0.open();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, TableDescriptor};
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{ColumnValue, MutationType};
-use evenkeel_protocol::{Allowance, pb};
+use evenkeel_protocol::{DecodeBudget, pb};
 use evenkeel_region::region::Region;
 use prost::Message;
 
@@ -28,7 +28,7 @@ fn call(
         method_name: method.to_owned(),
         request: request.encode_to_vec().into(),
     };
-    let call = ServiceCall::decode(call, &mut Allowance::new(1 << 30, &mut || None)).expect("room");
+    let call = ServiceCall::decode(call, &mut DecodeBudget::new(1 << 30, &mut || None)).expect("room");
     let request = ServiceRequest { region: specifier(region), call };
     let answer = wait(|done| exec(&server.server, region, request, 1, done))?;
     assert_eq!(answer.message.region, specifier(region));

@@ -528,10 +528,10 @@ fn requests_that_become_more_than_their_budget_are_refused() {
 #[test]
 fn a_put_behind_a_row_lock_holds_up_nobody() {
     holds_up_nobody(|| {
-        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
+        let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let served = Served::over(fs.clone(), WalConfig::default());
         put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
-        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&latch));
         served.disturbed_by(|| {
             let mut client = served.client();
             let (request, block) = increment(&served.region, b"r");
@@ -541,7 +541,7 @@ fn a_put_behind_a_row_lock_holds_up_nobody() {
             let put = put_request(&served.region, b"r").encode_to_vec();
             client.send("Mutate", &put, &block_of(&[cell(b"r", b"q", b"v")]));
             std::thread::sleep(LONG);
-            gate.open();
+            latch.open();
             (0..3).for_each(|_| drop(client.receive().expect("written")));
         })
     });
@@ -550,10 +550,10 @@ fn a_put_behind_a_row_lock_holds_up_nobody() {
 #[test]
 fn puts_before_a_full_log_hold_up_nobody() {
     holds_up_nobody(|| {
-        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
+        let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
         let served = Served::over(fs.clone(), wal);
-        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&latch));
         const PUTS: usize = 100;
         served.disturbed_by(|| {
             let mut client = served.client();
@@ -576,7 +576,7 @@ fn puts_before_a_full_log_hold_up_nobody() {
                 &block_of(&vec![cell(b"r", b"q", &[7; 2000]); 20]),
             );
             std::thread::sleep(LONG);
-            gate.open();
+            latch.open();
             (0..PUTS + 1).for_each(|_| drop(client.receive().expect("written")));
         })
     });
@@ -588,10 +588,10 @@ fn puts_before_a_full_log_hold_up_nobody() {
 fn batches_of_many_regions_before_a_full_log_hold_up_nobody() {
     const BATCHES: usize = 10;
     holds_up_nobody(|| {
-        let (fs, gate) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
+        let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
         let served = Served::over(fs.clone(), wal);
-        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&gate));
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&latch));
         let action = || pb::Action {
             index: Some(0),
             mutation: Some(mutation(MutationType::Put, b"r", 1)),
@@ -609,7 +609,7 @@ fn batches_of_many_regions_before_a_full_log_hold_up_nobody() {
             let mut client = served.client();
             (0..BATCHES).for_each(|_| client.send("Multi", &batch, &cells));
             std::thread::sleep(LONG);
-            gate.open();
+            latch.open();
             (0..5).for_each(|_| drop(filling.receive().expect("written")));
             (0..BATCHES).for_each(|_| drop(client.receive().expect("written")));
         })
@@ -624,7 +624,7 @@ fn large_writes_do_not_wait_for_scans() {
     let held = busy.lock();
     for _ in 0..100 {
         let busy = Arc::clone(&busy);
-        served.executor.run_rest(CallClass::Scan, move || drop(busy.lock()));
+        served.executor.submit_continuation(CallClass::Scan, move || drop(busy.lock()));
     }
     let mut client = served.client();
     client.stream.set_read_timeout(Some(TIMEOUT / 3)).expect("set");

@@ -8,7 +8,7 @@ use crate::testing::*;
 fn a_server_registers_before_it_makes_its_znode() {
     let server = TestServer::new(Default::default());
     server.server.report_for_duty().expect("registered");
-    let told = server.master.told.lock().clone();
+    let told = server.master.calls.lock().clone();
     let about = format!("16020,{START_MS}");
     assert_eq!(told, [("RegionServerStartup", about), ("announce", server.server.name().to_string())]);
 }
@@ -19,7 +19,7 @@ fn a_server_that_the_master_knows_by_another_name_makes_no_znode() {
     *server.master.seen_hostname.lock() = "other".to_owned();
     let error = server.server.report_for_duty().expect_err("another name");
     assert!(error.message().contains("other"), "{error}");
-    assert!(server.master.told.lock().iter().all(|(what, _)| *what != "announce"));
+    assert!(server.master.calls.lock().iter().all(|(what, _)| *what != "announce"));
 }
 
 #[test]
@@ -45,5 +45,5 @@ fn heartbeats_come_as_often_as_the_master_wants_and_list_each_region() {
 fn a_fatal_error_is_told_with_its_reason() {
     let server = TestServer::new(Default::default());
     server.server.report_fatal_error("the disk is gone");
-    assert_eq!(*server.master.told.lock(), [("ReportRSFatalError", "the disk is gone".to_owned())]);
+    assert_eq!(*server.master.calls.lock(), [("ReportRSFatalError", "the disk is gone".to_owned())]);
 }

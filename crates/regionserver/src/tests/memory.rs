@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use evenkeel_common::{CellComparator, KeyValue};
 use evenkeel_region::memstore::{ChunkPool, ChunkSizes, Segment};
 
-use crate::limits::memstore::{MemStoreGauge, Need, Unflushed};
+use crate::limits::memstore::{FlushDemand, MemStoreAccounting, Unflushed};
 use crate::limits::write_throttle::HOLD_MAX;
 
 const MIB: u64 = 1 << 20;
@@ -78,7 +78,7 @@ struct Outcome {
 
 struct Model {
     case: Case,
-    gauge: MemStoreGauge,
+    gauge: MemStoreAccounting,
     began: Instant,
     regions: Vec<Unflushed>,
     queue: VecDeque<usize>,
@@ -90,7 +90,7 @@ struct Model {
 
 impl Model {
     fn run(case: Case, seconds: u64) -> Outcome {
-        let gauge = MemStoreGauge::new(case.limit / 100 * 95, case.limit);
+        let gauge = MemStoreAccounting::new(case.limit / 100 * 95, case.limit);
         let regions = vec![Unflushed::default(); case.weights.len()];
         let mut callers_ms = vec![0; (case.callers + case.small_callers) as usize];
         let mut model = Self {
@@ -123,14 +123,14 @@ impl Model {
         self.flushes = running;
         for (at, _) in &ended {
             let region = &mut self.regions[*at];
-            *region = idle(region.bytes - region.going);
+            *region = idle(region.bytes - region.flushing_bytes);
             self.look_ms = self.look_ms.min(now_ms + LOOK_MS);
         }
         while self.flushes.len() < self.case.flushers
             && let Some(at) = self.queue.pop_front()
         {
             let region = &mut self.regions[at];
-            (region.going, region.is_flushing) = (region.bytes, true);
+            (region.flushing_bytes, region.is_flushing) = (region.bytes, true);
             let ms = self.case.flush_ms + region.bytes * 1000 / self.case.flush_bytes;
             self.flushes.push((at, now_ms + ms));
             self.outcome.flushes += 1;
@@ -161,7 +161,7 @@ impl Model {
         let hold = self.gauge.hold_for(bytes);
         let outcome = &mut self.outcome;
         outcome.written += bytes;
-        outcome.used_max = outcome.used_max.max(self.gauge.used());
+        outcome.used_max = outcome.used_max.max(self.gauge.pressure());
         outcome.held += u64::from(!hold.is_zero());
         let (calls, held) = match is_small {
             true => (&mut outcome.small_calls, &mut outcome.small_hold),
@@ -175,7 +175,7 @@ impl Model {
         let now = self.began + Duration::from_millis(now_ms);
         let (regions, need) = self.gauge.measure(now, || self.regions.clone());
         let open = self.queue.len() + self.flushes.len();
-        need.ask(&regions, self.case.flushers, open, |at| {
+        need.request_flushes(&regions, self.case.flushers, open, |at| {
             let is_new = !self.queue.contains(&at);
             self.queue.extend(is_new.then_some(at));
             is_new
@@ -252,7 +252,7 @@ fn small_calls_wait_less_than_large_ones_and_writers_settle_all_the_same() {
 fn a_call_bears_its_part_of_the_typical_bytes_call() {
     let limit = 25_600;
     let gauge = |bytes| {
-        let gauge = MemStoreGauge::new(limit, limit);
+        let gauge = MemStoreAccounting::new(limit, limit);
         // The approach is half of the limit.
         gauge.measure(Instant::now(), || [idle(limit)]);
         gauge.measure(Instant::now(), || [idle(bytes)]);
@@ -306,7 +306,7 @@ fn wherever_answers_are_held_somebody_flushes() {
     };
     let (began, mut throttling) = (Instant::now(), 0);
     for low in [1, 5000, 9500, 10_000] {
-        let gauge = MemStoreGauge::new(low, 10_000);
+        let gauge = MemStoreAccounting::new(low, 10_000);
         for n in 0..2000 {
             let count = 1 + below(8);
             let regions: Vec<_> = (0..count).map(|_| idle(below(20_000 / count))).collect();
@@ -314,7 +314,7 @@ fn wherever_answers_are_held_somebody_flushes() {
             let (regions, need) = gauge.measure(now, || regions);
             throttling += u64::from(gauge.is_throttling());
             let mut asked = Vec::new();
-            need.ask(&regions, 2, 0, |at| {
+            need.request_flushes(&regions, 2, 0, |at| {
                 asked.push(at);
                 true
             });
@@ -329,7 +329,7 @@ fn wherever_answers_are_held_somebody_flushes() {
 
 #[test]
 fn flushes_are_urgent_half_way_to_the_throttle_watermark() {
-    let (gauge, began) = (MemStoreGauge::new(950, 1000), Instant::now());
+    let (gauge, began) = (MemStoreAccounting::new(950, 1000), Instant::now());
     // Spread over many regions, so that no flush is larger than the 250 that are assumed before the
     // first flush.
     let measure = |after_ms, bytes: u64| {
@@ -351,12 +351,12 @@ fn flushes_are_urgent_half_way_to_the_throttle_watermark() {
 
 #[test]
 fn flushes_are_asked_for_when_they_help() {
-    let gauge = MemStoreGauge::new(950, 1000);
-    let running = |bytes, going| Unflushed { going, is_flushing: true, ..idle(bytes) };
+    let gauge = MemStoreAccounting::new(950, 1000);
+    let running = |bytes, flushing_bytes| Unflushed { flushing_bytes, is_flushing: true, ..idle(bytes) };
     let asked = |regions: &[Unflushed], open| {
         let (_, need) = gauge.measure(Instant::now(), || regions);
         let mut asked = Vec::new();
-        need.ask(regions, 2, open, |at| {
+        need.request_flushes(regions, 2, open, |at| {
             asked.push(at);
             true
         });
@@ -368,19 +368,23 @@ fn flushes_are_asked_for_when_they_help() {
     assert_eq!(asked(&[idle(300), running(500, 401)], 1), [0], "the second flusher is not to be idle");
     assert_eq!(asked(&[idle(40), running(800, 400)], 1), [], "a file of an eighth would not help");
     assert_eq!(asked(&[idle(40), running(960, 401), idle(0)], 0), [0], "unless it is all there is");
-    assert_eq!(asked(&[idle(200), running(400, 400), running(500, 400)], 2), [], "what is going is enough");
+    assert_eq!(
+        asked(&[idle(200), running(400, 400), running(500, 400)], 2),
+        [],
+        "what is being flushed is enough"
+    );
 }
 
 #[test]
 fn chunks_that_readers_keep_are_counted_and_no_small_files_made_for_them() {
     let (limit, slack) = (8 * MIB, MIB);
     let chunks = ChunkPool::within(ChunkSizes::default(), 0, 0, (limit + slack) as usize);
-    let gauge = MemStoreGauge::new(limit / 100 * 95, limit).over(chunks.clone());
+    let gauge = MemStoreAccounting::new(limit / 100 * 95, limit).over(chunks.clone());
     // Flushed, and still read: it belongs to no region.
     let kept = Segment::new(CellComparator::Default, (&[], &[]), chunks.clone());
     kept.add(&KeyValue::put(b"r", b"f", b"q", 1, &vec![7; 9 << 20]).as_cell());
     let need = |bytes| gauge.measure(Instant::now(), || [idle(bytes)]).1;
-    assert_eq!(need(1000), Need { worth_bytes: need(1000).worth_bytes, ..Need::default() });
+    assert_eq!(need(1000), FlushDemand { worth_bytes: need(1000).worth_bytes, ..FlushDemand::default() });
     assert!(gauge.is_full() && gauge.is_throttling(), "{} bytes", gauge.bytes());
     assert!(need(MIB).all_flushers, "an eighth of the limit is worth a file");
     drop(kept);
@@ -393,7 +397,7 @@ fn the_slack_of_chunks_is_nobodys_concern_and_the_approach_is_several_chunks() {
     let (limit, slack) = (64 * MIB, 4 * MIB);
     let chunks = ChunkPool::within(ChunkSizes::default(), 0, 0, (limit + slack) as usize);
     let chunk = chunks.sizes().chunk_bytes as u64;
-    let gauge = MemStoreGauge::new(limit - 1, limit).over(chunks.clone());
+    let gauge = MemStoreAccounting::new(limit - 1, limit).over(chunks.clone());
     let of_region = Segment::new(CellComparator::Default, (&[], &[]), chunks.clone());
     of_region.add(&KeyValue::put(b"r", b"f", b"q", 1, &vec![7; 6 << 20]).as_cell());
     let out = chunks.out_bytes() as u64;

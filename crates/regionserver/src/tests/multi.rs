@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, KeyValue, TryError, Wait};
 use evenkeel_protocol::pb::mutation_proto::MutationType;
-use evenkeel_protocol::{Allowance, pb};
+use evenkeel_protocol::{DecodeBudget, pb};
 use evenkeel_region::ops::Scan;
 use evenkeel_region::region::Region;
 use prost::Message;
@@ -39,8 +39,8 @@ fn run_as(
 
 fn decoded(request: &pb::MultiRequest) -> MultiRequest {
     let mut none = || None;
-    let mut allowance = Allowance::new(1 << 30, &mut none);
-    MultiRequest::decode(request.encode_to_vec().into(), &mut allowance).expect("well-formed")
+    let mut budget = DecodeBudget::new(1 << 30, &mut none);
+    MultiRequest::decode(request.encode_to_vec().into(), &mut budget).expect("well-formed")
 }
 
 fn run(server: &TestServer, actions: Vec<pb::RegionAction>, cells: &[KeyValue]) -> Answer<pb::MultiResponse> {
@@ -355,7 +355,7 @@ fn an_old_client_gets_as_much_as_leaves_room_to_others() {
     };
     let old = Caller { version: None, ..caller() };
     let answer = run_as(&server, &request, &[], old).expect("answered");
-    server.unsent.give(nearly_all);
+    server.unsent.release(nearly_all);
     assert_eq!(server.unsent.used(), 0, "everything is given back");
     let entries = &answer.message.region_action_result[0].result_or_exception;
     let failed = entries.iter().filter(|entry| entry.exception.is_some()).count();
@@ -378,7 +378,7 @@ fn a_row_for_which_there_is_no_room_is_not_in_the_reply() {
             let nearly_all = server.unsent.max() - room;
             server.unsent.add(nearly_all);
             let answer = run_as(&server, &request, &[], caller).expect("answered");
-            server.unsent.give(nearly_all);
+            server.unsent.release(nearly_all);
             let entries = &answer.message.region_action_result[0].result_or_exception;
             let errors: Vec<_> =
                 entries.iter().filter_map(|e| e.exception.as_ref()).map(|e| e.name.as_str()).collect();
@@ -407,7 +407,7 @@ fn large_blocks_do_not_cut_a_small_reply_while_others_wait_for_their_clients() {
     });
     let answer = run(&server, vec![on(&region, actions.collect())], &[]);
     assert_eq!(answer.cells.len(), ROWS.len(), "{:?}", answer.message.region_action_result);
-    server.unsent.give(nearly_all);
+    server.unsent.release(nearly_all);
 }
 
 #[test]

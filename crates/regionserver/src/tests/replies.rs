@@ -140,7 +140,7 @@ fn values_in_replies_share_their_blocks_which_are_never_reused_meanwhile() {
     }
     assert!(values(page) == (0..ROWS).map(value).collect::<Vec<_>>());
     until_pins_are(&cache, 0, "all is quiet again");
-    assert_eq!(cache.0.limbo(), 0, "and what was forgotten is free");
+    assert_eq!(cache.0.pending_free(), 0, "and what was forgotten is free");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn who_cannot_take_values_as_they_lie_gets_copies() {
     let reply = get_row(&server, &region, 3, &caller());
     assert_eq!(cache.0.pins(), 0, "copied while replies wait for their clients");
     assert!(values(reply) == [value(3)]);
-    server.unsent.give(full);
+    server.unsent.release(full);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn replies_are_cut_while_others_wait_for_their_clients() {
     assert_eq!(reply.message.more_results_in_region, Some(true));
     let cut = values(reply).len();
     assert!((1..=3).contains(&cut), "64 KiB at least: {cut} values");
-    server.unsent.give(nearly_all);
+    server.unsent.release(nearly_all);
 }
 
 #[test]
@@ -195,6 +195,6 @@ fn a_large_value_is_copied_only_if_there_is_room_for_it() {
             assert_eq!(refused.expect_err("no room").kind(), ErrorKind::CallQueueTooBig);
         }
         assert_eq!(server.unsent.used(), nearly_all, "everything is given back");
-        server.unsent.give(nearly_all);
+        server.unsent.release(nearly_all);
     }
 }

@@ -39,7 +39,7 @@ pub enum DecompressError {
         limit: usize,
     },
     /// The caller's reservation failed.
-    NoRoom,
+    OverBudget,
 }
 
 impl std::fmt::Display for DecompressError {
@@ -49,7 +49,9 @@ impl std::fmt::Display for DecompressError {
             DecompressError::TooLarge { limit } => {
                 write!(f, "compressed cell block expands beyond {limit} bytes")
             }
-            DecompressError::NoRoom => f.write_str("compressed cell block expands beyond the room there is"),
+            DecompressError::OverBudget => {
+                f.write_str("compressed cell block expands beyond the room there is")
+            }
         }
     }
 }
@@ -124,7 +126,7 @@ fn decompress_stream(
     codec.decompress(compressed, limit, take).map_err(|error| match error {
         StreamError::Corrupt(what) => DecompressError::Corrupt(what),
         StreamError::TooLarge => DecompressError::TooLarge { limit },
-        StreamError::NoRoom => DecompressError::NoRoom,
+        StreamError::ReservationRefused => DecompressError::OverBudget,
     })
 }
 
@@ -138,7 +140,7 @@ fn read_bounded(
         let at = out.len();
         if at == taken {
             if !take(STREAM_STEP_BYTES) {
-                return Err(DecompressError::NoRoom);
+                return Err(DecompressError::OverBudget);
             }
             taken += STREAM_STEP_BYTES;
         }
@@ -245,13 +247,13 @@ mod tests {
         let raw = vec![0u8; 8 << 20];
         for compressor in ALL {
             let packed = compressed(compressor, &raw);
-            let mut room = 1 << 20;
+            let mut left = 1 << 20;
             let mut take = |bytes: usize| {
-                room = usize::checked_sub(room, bytes).unwrap_or(0);
-                room > 0
+                left = usize::checked_sub(left, bytes).unwrap_or(0);
+                left > 0
             };
             let result = compressor.decompress_within(&packed, usize::MAX / 2, &mut take);
-            assert_eq!(result, Err(DecompressError::NoRoom), "{compressor:?}");
+            assert_eq!(result, Err(DecompressError::OverBudget), "{compressor:?}");
         }
     }
 

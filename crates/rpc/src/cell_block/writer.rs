@@ -8,7 +8,7 @@ use evenkeel_protocol::pb;
 use prost::Message;
 
 use super::{CellCodec, Compressor};
-use crate::gather::{GATHER_BYTES_MIN, Gather};
+use crate::gather::{GATHER_BYTES_MIN, GatherBuffer};
 
 /// The cells of a response.
 ///
@@ -20,13 +20,13 @@ pub struct CellBlockWriter {
     codec: CellCodec,
     compressor: Option<Compressor>,
     cells: usize,
-    out: Gather,
+    out: GatherBuffer,
 }
 
 impl CellBlockWriter {
     /// An empty block.
     pub fn new(codec: CellCodec, compressor: Option<Compressor>) -> Self {
-        CellBlockWriter { codec, compressor, cells: 0, out: Gather::new() }
+        CellBlockWriter { codec, compressor, cells: 0, out: GatherBuffer::new() }
     }
 
     /// Number of cells pushed, for `associated_cell_count` and `cells_per_result`.
@@ -116,15 +116,15 @@ impl CellBlockWriter {
         }
         self.cells += cells.len();
         let (copied, shared) = cells.into_parts();
-        self.out.append(Gather::from_parts(copied, shared));
+        self.out.append(GatherBuffer::from_parts(copied, shared));
     }
 
     /// Returns the block for the frame, compressed if the connection uses a compressor.
-    pub(crate) fn finish(self) -> Result<Gather> {
+    pub(crate) fn finish(self) -> Result<GatherBuffer> {
         let Some(compressor) = self.compressor.filter(|_| !self.out.is_empty()) else {
             return Ok(self.out);
         };
-        let mut packed = Gather::new();
+        let mut packed = GatherBuffer::new();
         // With a compressor nothing is inserted, so the bytes are contiguous.
         let raw = self.out.as_contiguous().unwrap_or_default();
         compressor

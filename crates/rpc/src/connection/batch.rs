@@ -14,8 +14,8 @@ use evenkeel_common::{ErrorKind, HBaseError, length};
 use evenkeel_metrics::trace;
 
 use super::frame::Frame;
-use super::input::HEADER_BYTES_UNCOUNTED;
-use super::serve::{Connection, Fatal};
+use super::input_budget::HEADER_BYTES_FREE;
+use super::serve::{CloseReason, Connection};
 use crate::call::Call;
 use crate::reply::write_exception;
 use crate::request::{RequestHead, split_body, split_header, trace_context};
@@ -33,13 +33,13 @@ pub struct CallBatch<'a> {
     /// Unsent bytes of the connection at which the batch ends.
     unsent_bytes_max: usize,
     /// `Some` once the batch has ended; `Err` if the connection must be closed.
-    ended: Option<Result<(), Fatal>>,
+    ended: Option<Result<(), CloseReason>>,
 }
 
 impl<'a> CallBatch<'a> {
     pub(super) fn new(connection: &'a mut Connection) -> Self {
         connection.unfinished = true;
-        let unsent_bytes_max = connection.outgoing.unsent_bytes() + BATCH_ANSWER_BYTES_MAX;
+        let unsent_bytes_max = connection.shared.unsent_bytes() + BATCH_ANSWER_BYTES_MAX;
         Self { connection, unsent_bytes_max, ended: None }
     }
 
@@ -56,24 +56,24 @@ impl<'a> CallBatch<'a> {
     }
 
     /// Returns how the batch ended. The remaining frames form the next batch.
-    pub(super) fn end(self) -> Result<(), Fatal> {
+    pub(super) fn end(self) -> Result<(), CloseReason> {
         self.ended.unwrap_or(Ok(()))
     }
 
     /// Takes a frame, or ends the batch. Returns `None` if the frame yields no call.
-    fn next_frame(&mut self) -> Result<Option<(Call, Responder)>, Fatal> {
+    fn next_frame(&mut self) -> Result<Option<(Call, Responder)>, CloseReason> {
         let connection = &mut *self.connection;
-        if connection.is_others_turn() {
+        if connection.turn_is_over() {
             self.ended = Some(Ok(()));
             return Ok(None);
         }
         // Before the check of the answers: a connection that accepts no calls may have no turn
         // soon, so its buffered input must be counted here.
-        if !connection.accepts() {
-            self.ended = Some(connection.hold_waiting());
+        if !connection.has_capacity() {
+            self.ended = Some(connection.charge_waiting());
             return Ok(None);
         }
-        if connection.outgoing.unsent_bytes() > self.unsent_bytes_max {
+        if connection.shared.unsent_bytes() > self.unsent_bytes_max {
             self.ended = Some(Ok(()));
             return Ok(None);
         }
@@ -84,11 +84,11 @@ impl<'a> CallBatch<'a> {
             }
             Frame::Partial(_) => {
                 connection.unfinished = false;
-                self.ended = Some(connection.hold_partial());
+                self.ended = Some(connection.charge_partial());
             }
             Frame::TooLong(bytes) => {
                 connection.unfinished = false;
-                self.ended = Some(connection.refuse_too_long(bytes));
+                self.ended = Some(connection.reject_too_long(bytes));
             }
         }
         Ok(None)
@@ -104,53 +104,57 @@ impl Connection {
     }
 
     /// Charges buffered input to the budget. Returns false if it does not fit.
-    fn hold(&mut self) -> bool {
+    fn charge_buffered(&mut self) -> bool {
         let bytes = self.frames.buffered().len();
         if bytes == 0 {
             return true;
         }
-        self.outgoing.note_input(bytes, self.turn_at);
+        self.shared.note_input(bytes, self.turn_at);
         self.held.grow_to(bytes)
     }
 
     /// Charges an incomplete frame to the budget, and refuses the request if it does not fit.
-    fn hold_partial(&mut self) -> Result<(), Fatal> {
-        if self.hold() {
+    fn charge_partial(&mut self) -> Result<(), CloseReason> {
+        if self.charge_buffered() {
             return Ok(());
         }
         let Some(call_id) = self.partial_call_id()? else {
             // It is refused when its header has arrived.
-            let is_short = self.frames.buffered().len() <= HEADER_BYTES_UNCOUNTED;
+            let is_short = self.frames.buffered().len() <= HEADER_BYTES_FREE;
             return if is_short {
                 Ok(())
             } else {
-                Err(Fatal("there is no room for a request that has begun"))
+                Err(CloseReason("there is no room for a request that has begun"))
             };
         };
         count(&self.worker.counters.calls, 1);
-        self.refuse(call_id, "hbase.ipc.server.max.callqueue.size");
+        self.reject(call_id, "hbase.ipc.server.max.callqueue.size");
         self.release_held();
         self.frames.skip_frame();
         Ok(())
     }
 
     /// Charges requests that wait until the connection is below its limits.
-    fn hold_waiting(&mut self) -> Result<(), Fatal> {
-        if self.hold() { Ok(()) } else { Err(Fatal("there is no room for requests that wait")) }
+    fn charge_waiting(&mut self) -> Result<(), CloseReason> {
+        if self.charge_buffered() {
+            Ok(())
+        } else {
+            Err(CloseReason("there is no room for requests that wait"))
+        }
     }
 
     /// Releases the held budget: a request is complete, or dropped.
     pub(super) fn release_held(&mut self) {
         self.held.clear();
-        self.outgoing.input.set(None);
+        self.shared.input.set(None);
     }
 
     /// Returns the call id of the frame at the front, if its header has arrived.
-    fn partial_call_id(&self) -> Result<Option<u32>, Fatal> {
+    fn partial_call_id(&self) -> Result<Option<u32>, CloseReason> {
         let mut rest = self.frames.partial_frame();
         let Ok(header_bytes) = crate::wire::take_varint(&mut rest) else { return Ok(None) };
         if header_bytes > REFUSED_HEADER_BYTES_MAX as u64 {
-            return Err(Fatal("a request header is too long"));
+            return Err(CloseReason("a request header is too long"));
         }
         match rest.get(..length::index(header_bytes)) {
             Some(header) => Ok(Some(RequestHead::parse(header)?.call_id)),
@@ -160,9 +164,9 @@ impl Connection {
 
     /// Answers a frame above the size limit when its header has arrived, then closes the
     /// connection.
-    fn refuse_too_long(&mut self, bytes: u32) -> Result<(), Fatal> {
-        let Some(call_id) = self.partial_call_id()? else { return self.hold_waiting() };
-        let info = self.outgoing.info();
+    fn reject_too_long(&mut self, bytes: u32) -> Result<(), CloseReason> {
+        let Some(call_id) = self.partial_call_id()? else { return self.charge_waiting() };
+        let info = self.shared.info();
         let message = format!(
             "a request of {bytes} bytes from {} passes this server's hbase.ipc.max.request.size of {} bytes",
             info.peer.ip(),
@@ -177,10 +181,10 @@ impl Connection {
 
     fn answer_error(&self, call_id: u32, error: &HBaseError) {
         self.worker.metrics().count_exception(error.kind());
-        self.outgoing.answer(|out| write_exception(out, call_id, error));
+        self.shared.answer(|out| write_exception(out, call_id, error));
     }
 
-    fn refuse(&self, call_id: u32, limit: &str) {
+    fn reject(&self, call_id: u32, limit: &str) {
         count(&self.worker.counters.calls_refused, 1);
         let server = &self.worker.config().server_name;
         let message = format!("{server} has as many calls in flight as {limit} allows; try again later");
@@ -188,8 +192,8 @@ impl Connection {
     }
 
     /// Returns the call of a frame; `None` if it was answered here.
-    fn request(&mut self, mut frame: Bytes) -> Result<Option<(Call, Responder)>, Fatal> {
-        if self.outgoing.input.get().is_some() {
+    fn request(&mut self, mut frame: Bytes) -> Result<Option<(Call, Responder)>, CloseReason> {
+        if self.shared.input.get().is_some() {
             self.release_held();
         }
         let frame_bytes = frame.len();
@@ -197,10 +201,10 @@ impl Connection {
         let head = RequestHead::parse(&header)?;
         count(&self.worker.counters.calls, 1);
         if let Err(limit) = self.worker.take_call(frame_bytes) {
-            self.refuse(head.call_id, limit);
+            self.reject(head.call_id, limit);
             return Ok(None);
         }
-        let mut reply = Responder::new(self.outgoing.clone(), head.call_id, frame_bytes, self.read_ticks);
+        let mut reply = Responder::new(self.shared.clone(), head.call_id, frame_bytes, self.read_ticks);
         if trace::is_on() {
             reply.set_trace(trace_context(&header));
         }
@@ -233,7 +237,7 @@ impl Connection {
         })?;
         let (param, cells) = split_body(body, head.cell_block_bytes)?;
         Ok(Call {
-            connection: self.outgoing.info().clone(),
+            connection: self.shared.info().clone(),
             id: head.call_id,
             method,
             method_index,

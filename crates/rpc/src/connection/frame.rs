@@ -95,7 +95,7 @@ impl FrameReader {
     }
 
     /// Returns the buffer with capacity for the next read, which appends to it.
-    pub fn room(&mut self) -> &mut BytesMut {
+    pub fn spare_capacity(&mut self) -> &mut BytesMut {
         let expected = self.announced().filter(|len| *len <= self.frame_bytes_max).unwrap_or(0);
         let missing = (expected + LENGTH_BYTES).saturating_sub(self.buffer.len());
         if self.buffer.is_empty() && self.allocated > KEPT_BYTES_MAX {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn feed(reader: &mut FrameReader, bytes: &[u8]) {
-        reader.room().extend_from_slice(bytes);
+        reader.spare_capacity().extend_from_slice(bytes);
         reader.received(bytes.len());
     }
 
@@ -184,7 +184,7 @@ mod tests {
         let mut reader = FrameReader::new(100);
         feed(&mut reader, &u32::MAX.to_be_bytes());
         assert_eq!(reader.next_frame(), Frame::TooLong(u32::MAX));
-        assert!(reader.room().capacity() < 2 * READ_BYTES_MAX);
+        assert!(reader.spare_capacity().capacity() < 2 * READ_BYTES_MAX);
     }
 
     #[test]
@@ -192,12 +192,12 @@ mod tests {
         let mut reader = FrameReader::new(1 << 30);
         feed(&mut reader, &(1u32 << 29).to_be_bytes());
         assert_eq!(reader.next_frame(), Frame::Partial(Some(1 << 29)));
-        assert!(reader.room().capacity() <= 2 * RESERVE_BYTES_MAX);
+        assert!(reader.spare_capacity().capacity() <= 2 * RESERVE_BYTES_MAX);
         let mut received = 4;
         for _ in 0..300 {
             feed(&mut reader, &[0; 10_000]);
             received += 10_000;
-            assert!(reader.room().capacity() <= 2 * received + 2 * RESERVE_BYTES_MAX);
+            assert!(reader.spare_capacity().capacity() <= 2 * received + 2 * RESERVE_BYTES_MAX);
         }
     }
 
@@ -210,7 +210,11 @@ mod tests {
             feed(&mut reader, &framed_zeros(10));
             assert!(matches!(reader.next_frame(), Frame::Whole(_)));
         }
-        assert!(reader.room().capacity() <= KEPT_BYTES_MAX, "{}", reader.room().capacity());
+        assert!(
+            reader.spare_capacity().capacity() <= KEPT_BYTES_MAX,
+            "{}",
+            reader.spare_capacity().capacity()
+        );
     }
 
     #[test]

@@ -29,11 +29,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::frame::{Frame, FrameReader};
-use super::input::{HEADER_BYTES_UNCOUNTED, HeldInput};
+use super::input_budget::{HEADER_BYTES_FREE, InputCharge};
 use crate::call::ConnectionInfo;
 use crate::cell_block::{CellCodec, Compressor};
 use crate::exception::preamble_exception;
-use crate::gather::Gather;
+use crate::gather::GatherBuffer;
 use crate::reply::{PREAMBLE_CALL_ID, write_exception, write_exception_response, write_result};
 use crate::service::ServiceEntry;
 use crate::wire::{skip_field, take_varint};
@@ -60,7 +60,7 @@ pub(crate) struct Established {
     pub info: Arc<ConnectionInfo>,
     pub service: Arc<ServiceEntry>,
     /// Budget of the ConnectionHeader, held for the life of the connection.
-    pub header: HeldInput,
+    pub header: InputCharge,
 }
 
 /// Performs the handshake of a new connection; `None` if it was refused or closed.
@@ -70,7 +70,7 @@ pub(crate) async fn handshake(
     worker: &Rc<Worker>,
     peer: SocketAddr,
 ) -> Option<Established> {
-    let mut held = HeldInput::new(worker.clone());
+    let mut held = InputCharge::new(worker.clone());
     let sasl_token_follows = preamble(stream, frames, &mut held, worker, peer).await?;
     if sasl_token_follows {
         next_frame(stream, frames, &mut held).await?;
@@ -83,19 +83,19 @@ pub(crate) async fn handshake(
         tokio::task::yield_now().await;
         established(header, held, worker, peer)
     };
-    established.map_err(|reason| worker.complain(peer, &reason)).ok()
+    established.map_err(|reason| worker.log_refusal(peer, &reason)).ok()
 }
 
 fn established(
     header: Bytes,
-    mut held: HeldInput,
+    mut held: InputCharge,
     worker: &Rc<Worker>,
     peer: SocketAddr,
 ) -> Result<Established, String> {
     let (info, service) = connection_info(header, worker, peer)?;
     held.clear();
     let bytes = header_bytes(&info);
-    if bytes > HEADER_BYTES_UNCOUNTED && !held.grow_to(bytes) {
+    if bytes > HEADER_BYTES_FREE && !held.grow_to(bytes) {
         return Err(format!("no room for {bytes} bytes"));
     }
     Ok(Established { info: Arc::new(info), service, header: held })
@@ -113,14 +113,14 @@ fn header_bytes(info: &ConnectionInfo) -> usize {
 async fn preamble(
     stream: &mut TcpStream,
     frames: &mut FrameReader,
-    held: &mut HeldInput,
+    held: &mut InputCharge,
     worker: &Rc<Worker>,
     peer: SocketAddr,
 ) -> Option<bool> {
     loop {
         let bytes = next_bytes(stream, frames, held, PREAMBLE_BYTES).await?;
         let cluster_id = || (worker.config().cluster_id)();
-        match judge(&bytes, peer, cluster_id) {
+        match classify_preamble(&bytes, peer, cluster_id) {
             Preamble::Simple => return Some(false),
             Preamble::SwitchToSimple => {
                 stream.write_all(&SWITCH_TO_SIMPLE).await.ok()?;
@@ -145,7 +145,7 @@ enum Preamble {
     AnswerAndClose(Vec<u8>),
 }
 
-fn judge(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>) -> Preamble {
+fn classify_preamble(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>) -> Preamble {
     if bytes == REGISTRY_PREAMBLE
         && let Some(cluster_id) = cluster_id()
     {
@@ -159,10 +159,10 @@ fn judge(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>
         [magic @ .., RPC_VERSION, auth] if magic == MAGIC => match *auth {
             AUTH_SIMPLE => Preamble::Simple,
             AUTH_KERBEROS | AUTH_DIGEST => Preamble::SwitchToSimple,
-            _ => refuse_mode(ErrorKind::BadAuth, RPC_VERSION, *auth, peer),
+            _ => reject_mode(ErrorKind::BadAuth, RPC_VERSION, *auth, peer),
         },
         [magic @ .., version, auth] if magic == MAGIC => {
-            refuse_mode(ErrorKind::WrongVersion, *version, *auth, peer)
+            reject_mode(ErrorKind::WrongVersion, *version, *auth, peer)
         }
         _ => {
             let magic = bytes.get(..MAGIC.len()).unwrap_or(bytes).escape_ascii();
@@ -173,7 +173,7 @@ fn judge(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>
     }
 }
 
-fn refuse_mode(kind: ErrorKind, version: u8, auth: u8, peer: SocketAddr) -> Preamble {
+fn reject_mode(kind: ErrorKind, version: u8, auth: u8, peer: SocketAddr) -> Preamble {
     let message = format!(
         "{peer} speaks version {version} with authentication {auth}; this server speaks version {RPC_VERSION}"
     );
@@ -181,13 +181,13 @@ fn refuse_mode(kind: ErrorKind, version: u8, auth: u8, peer: SocketAddr) -> Prea
 }
 
 fn refusal(error: &HBaseError) -> Vec<u8> {
-    let mut out = Gather::new();
+    let mut out = GatherBuffer::new();
     write_exception_response(&mut out, PREAMBLE_CALL_ID, preamble_exception(error));
     out.to_vec()
 }
 
 fn registry_answer(cluster_id: String) -> Vec<u8> {
-    let mut out = Gather::new();
+    let mut out = GatherBuffer::new();
     let answer = pb::GetConnectionRegistryResponse { cluster_id };
     if let Err(error) = write_result(&mut out, PREAMBLE_CALL_ID, &answer, None, u64::MAX) {
         write_exception(&mut out, PREAMBLE_CALL_ID, &error);
@@ -200,14 +200,14 @@ fn registry_answer(cluster_id: String) -> Vec<u8> {
 pub(crate) async fn linger(stream: &mut TcpStream) {
     let drain = async {
         let _ = stream.shutdown().await;
-        while stream.readable().await.is_ok() && sink(stream) {}
+        while stream.readable().await.is_ok() && discard(stream) {}
     };
     let _ = tokio::time::timeout(LINGER, drain).await;
 }
 
 /// Discards received bytes; returns false at the end of the stream. The buffer is on the stack, not
 /// in the connection's task.
-fn sink(stream: &TcpStream) -> bool {
+fn discard(stream: &TcpStream) -> bool {
     let mut bytes = [0; 4096];
     match stream.try_read(&mut bytes) {
         Ok(read) => read > 0,
@@ -217,13 +217,13 @@ fn sink(stream: &TcpStream) -> bool {
 
 /// Charges the buffered bytes to the budget, then reads once. The buffer is allocated only when
 /// bytes have arrived.
-async fn receive(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut HeldInput) -> Option<()> {
+async fn receive(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut InputCharge) -> Option<()> {
     if !held.grow_to(frames.buffered().len()) {
         return None;
     }
     loop {
         stream.readable().await.ok()?;
-        match stream.try_read_buf(frames.room()) {
+        match stream.try_read_buf(frames.spare_capacity()) {
             Ok(0) => return None,
             Ok(count) => {
                 frames.received(count);
@@ -238,7 +238,7 @@ async fn receive(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut He
 async fn next_bytes(
     stream: &mut TcpStream,
     frames: &mut FrameReader,
-    held: &mut HeldInput,
+    held: &mut InputCharge,
     count: usize,
 ) -> Option<Bytes> {
     loop {
@@ -249,7 +249,11 @@ async fn next_bytes(
     }
 }
 
-async fn next_frame(stream: &mut TcpStream, frames: &mut FrameReader, held: &mut HeldInput) -> Option<Bytes> {
+async fn next_frame(
+    stream: &mut TcpStream,
+    frames: &mut FrameReader,
+    held: &mut InputCharge,
+) -> Option<Bytes> {
     loop {
         match frames.next_frame() {
             Frame::Whole(frame) => return Some(frame),
@@ -339,7 +343,7 @@ mod tests {
     use super::*;
 
     fn judged(bytes: &[u8]) -> Preamble {
-        judge(bytes, SocketAddr::from(([127, 0, 0, 1], 7)), || None)
+        classify_preamble(bytes, SocketAddr::from(([127, 0, 0, 1], 7)), || None)
     }
 
     #[test]

@@ -26,9 +26,9 @@ use tokio::net::TcpStream;
 use super::batch::CallBatch;
 use super::frame::FrameReader;
 use super::handshake::{Established, handshake, linger};
-use super::input::{CONNECTION_HEADER_BYTES_MAX, HeldInput};
-use super::{Answer, Outgoing, Wanted};
-use crate::gather::{Gather, SLICES_MAX};
+use super::input_budget::{CONNECTION_HEADER_BYTES_MAX, InputCharge};
+use super::{Answer, ConnectionShared, MonitorRequest};
+use crate::gather::{GatherBuffer, SLICES_MAX};
 use crate::service::ServiceEntry;
 use crate::wire::Malformed;
 use crate::worker::{OpenConnection, Runner, Worker, count};
@@ -43,29 +43,29 @@ const TURN_NS_MAX: u64 = 1_000_000;
 const FLUSH_BYTES_MAX: usize = 1024 * 1024;
 /// A connection whose client does not take its answers may hold one part in this number of the free
 /// budget.
-const UNSENT_SHARE: u64 = 8;
+const UNSENT_DIVISOR: u64 = 8;
 
 /// Serves one connection from its first byte until its last call has ended.
 pub(crate) async fn run(mut stream: TcpStream, peer: SocketAddr, worker: Rc<Worker>) {
     let _open = OpenConnection::new(worker.clone());
     let request_bytes_max = worker.config().request_bytes_max;
     let mut frames = FrameReader::new(request_bytes_max.min(CONNECTION_HEADER_BYTES_MAX));
-    let (id, newcomer) = worker.register_newcomer();
+    let (id, pending) = worker.register_handshake();
     let established = tokio::select! {
         result = tokio::time::timeout(
             worker.config().handshake_timeout,
             handshake(&mut stream, &mut frames, &worker, peer),
         ) => result.ok().flatten(),
-        () = newcomer.ended() => None,
+        () = pending.ended() => None,
         () = worker.drained() => None,
     };
-    worker.unregister_newcomer(id);
+    worker.unregister_handshake(id);
     let Some(established) = established else { return };
     frames.set_frame_bytes_max(request_bytes_max);
-    let outgoing = Outgoing::new(established.info.clone(), worker.clone());
-    outgoing.header_bytes.set(established.header.bytes());
-    let id = worker.register(&outgoing);
-    Connection::new(stream, frames, outgoing, worker.clone(), established).serve().await;
+    let shared = ConnectionShared::new(established.info.clone(), worker.clone());
+    shared.header_bytes.set(established.header.bytes());
+    let id = worker.register(&shared);
+    Connection::new(stream, frames, shared, worker.clone(), established).serve().await;
     worker.unregister(id);
 }
 
@@ -82,11 +82,11 @@ enum Event {
 }
 
 /// The connection must be closed immediately.
-pub(super) struct Fatal(pub &'static str);
+pub(super) struct CloseReason(pub &'static str);
 
-impl From<Malformed> for Fatal {
+impl From<Malformed> for CloseReason {
     fn from(_: Malformed) -> Self {
-        Fatal("a request header cannot be read")
+        CloseReason("a request header cannot be read")
     }
 }
 
@@ -94,7 +94,7 @@ impl From<Malformed> for Fatal {
 pub(super) struct Connection {
     stream: TcpStream,
     pub(super) frames: FrameReader,
-    pub(super) outgoing: Rc<Outgoing>,
+    pub(super) shared: Rc<ConnectionShared>,
     pub(super) worker: Rc<Worker>,
     pub(super) service: Arc<ServiceEntry>,
     /// This thread's runner for the service's batches.
@@ -108,9 +108,9 @@ pub(super) struct Connection {
     /// The same in ticks.
     pub(super) turn_ticks: Ticks,
     /// Budget of incomplete or waiting requests.
-    pub(super) held: HeldInput,
+    pub(super) held: InputCharge,
     /// Budget of the ConnectionHeader.
-    _header: HeldInput,
+    _header: InputCharge,
     /// Whether the last turn ended before the read buffer was empty.
     pub(super) unfinished: bool,
     /// Calls run since other connections last had a turn.
@@ -119,7 +119,7 @@ pub(super) struct Connection {
     pub(super) row_began_at: Ticks,
     /// Whether reading has ended; the connection is closed once its answers are sent.
     pub(super) closing: bool,
-    /// Swapped with the inbox's list.
+    /// Swapped with the list of detached replies.
     answers: Vec<Answer>,
 }
 
@@ -127,7 +127,7 @@ impl Connection {
     fn new(
         stream: TcpStream,
         frames: FrameReader,
-        outgoing: Rc<Outgoing>,
+        shared: Rc<ConnectionShared>,
         worker: Rc<Worker>,
         established: Established,
     ) -> Self {
@@ -136,8 +136,8 @@ impl Connection {
         Connection {
             stream,
             frames,
-            outgoing,
-            held: HeldInput::new(worker.clone()),
+            shared,
+            held: InputCharge::new(worker.clone()),
             _header: established.header,
             runner: worker.runner(&established.service),
             worker,
@@ -165,8 +165,8 @@ impl Connection {
                     self.read_ticks = clock::ticks();
                     self.begin_turn(self.read_ticks);
                     self.read_at = self.turn_at;
-                    self.outgoing.read_at.set(self.read_at);
-                    self.outgoing.has_buffer.set(true);
+                    self.shared.read_at.set(self.read_at);
+                    self.shared.has_buffer.set(true);
                 }
                 Event::Done => {
                     linger(&mut self.stream).await;
@@ -174,11 +174,11 @@ impl Connection {
                 }
                 Event::Gone => break,
             }
-            if let Err(Fatal(reason)) = self.turn() {
-                tracing::warn!(peer = %self.outgoing.info().peer, reason, "connection closed");
+            if let Err(CloseReason(reason)) = self.turn() {
+                tracing::warn!(peer = %self.shared.info().peer, reason, "connection closed");
                 break;
             }
-            if self.is_others_turn() {
+            if self.turn_is_over() {
                 self.write_and_yield().await;
             }
         }
@@ -199,54 +199,54 @@ impl Connection {
     }
 
     /// Returns true if the thread's other connections must have a turn.
-    pub(super) fn is_others_turn(&self) -> bool {
+    pub(super) fn turn_is_over(&self) -> bool {
         self.calls_in_row >= CALLS_PER_TURN
             || (self.calls_in_row > 0
                 && self.worker.call_began_at().ns_since(self.row_began_at) >= TURN_NS_MAX)
     }
 
     /// Returns true if another call may run.
-    pub(super) fn accepts(&self) -> bool {
+    pub(super) fn has_capacity(&self) -> bool {
         let config = self.worker.config();
-        let unsent = self.outgoing.unsent_bytes();
+        let unsent = self.shared.unsent_bytes();
         !self.closing
             && !self.worker.is_draining()
-            && self.outgoing.calls.get() < config.connection_calls_max
-            && self.outgoing.call_bytes.get() < config.connection_inflight_bytes_max
+            && self.shared.calls.get() < config.connection_calls_max
+            && self.shared.call_bytes.get() < config.connection_inflight_bytes_max
             && unsent < config.connection_unsent_bytes_max
-            && (unsent == 0 || (unsent as u64) < config.unsent.free() / UNSENT_SHARE)
+            && (unsent == 0 || (unsent as u64) < config.unsent.free() / UNSENT_DIVISOR)
     }
 
     /// Lets the service run the calls of the read buffer.
-    fn turn(&mut self) -> Result<(), Fatal> {
-        self.outgoing.running.set(true);
+    fn turn(&mut self) -> Result<(), CloseReason> {
+        self.shared.running.set(true);
         let runner = self.runner.clone();
         let mut calls = CallBatch::new(self);
         runner.borrow_mut().run(&mut calls);
         let outcome = calls.end();
-        self.outgoing.running.set(false);
+        self.shared.running.set(false);
         outcome
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        take_answers(&self.outgoing, &mut self.answers, cx);
-        if self.outgoing.wanted.get() > Wanted::Nothing
-            && let Some(end) = self.answer_watch()
+        take_answers(&self.shared, &mut self.answers, cx);
+        if self.shared.requested.get() > MonitorRequest::Nothing
+            && let Some(end) = self.handle_monitor_request()
         {
             return Poll::Ready(end);
         }
         if self.poll_flush(cx).is_err() {
             return Poll::Ready(Event::Gone);
         }
-        let all_sent = self.outgoing.unsent_bytes() == 0;
+        let all_sent = self.shared.unsent_bytes() == 0;
         if all_sent && self.closing {
             return Poll::Ready(Event::Done);
         }
-        if all_sent && self.worker.is_draining() && self.outgoing.calls.get() == 0 {
+        if all_sent && self.worker.is_draining() && self.shared.calls.get() == 0 {
             return Poll::Ready(Event::Done);
         }
-        let accepts = self.accepts();
-        self.outgoing.reads.set(accepts);
+        let accepts = self.has_capacity();
+        self.shared.reads.set(accepts);
         if !accepts {
             return Poll::Pending;
         }
@@ -256,7 +256,7 @@ impl Connection {
         if !self.frames.has_buffer() && self.stream.poll_read_ready(cx).is_pending() {
             return Poll::Pending;
         }
-        let read = pin!(self.stream.read_buf(self.frames.room()));
+        let read = pin!(self.stream.read_buf(self.frames.spare_capacity()));
         match read.poll(cx) {
             Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => Poll::Ready(Event::Gone),
             Poll::Ready(Ok(bytes)) => Poll::Ready(Event::Read(bytes)),
@@ -270,21 +270,21 @@ impl Connection {
         }
     }
 
-    /// Does what the watch wants, if that is still possible. Returns how the connection ends, or
-    /// `None` if it goes on.
-    fn answer_watch(&mut self) -> Option<Event> {
-        let wanted = self.outgoing.wanted.replace(Wanted::Nothing);
-        let is_unused = self.outgoing.idle_since(clock::monotonic()).is_some()
+    /// Does what the monitor requests, if that is still possible. Returns how the connection ends,
+    /// or `None` if it goes on.
+    fn handle_monitor_request(&mut self) -> Option<Event> {
+        let request = self.shared.requested.replace(MonitorRequest::Nothing);
+        let is_unused = self.shared.idle_since(clock::monotonic()).is_some()
             && self.frames.buffered().is_empty()
             && !self.has_unread();
-        match wanted {
-            Wanted::Gone => return Some(Event::Gone),
-            Wanted::IdlePlace if is_unused => return Some(Event::Gone),
-            Wanted::IdleEnd if is_unused => return Some(Event::Done),
+        match request {
+            MonitorRequest::Close => return Some(Event::Gone),
+            MonitorRequest::CloseIdle if is_unused => return Some(Event::Gone),
+            MonitorRequest::CloseIdleGracefully if is_unused => return Some(Event::Done),
             _ => {}
         }
         self.frames.release();
-        self.outgoing.has_buffer.set(false);
+        self.shared.has_buffer.set(false);
         None
     }
 
@@ -295,7 +295,7 @@ impl Connection {
 
     /// Writes as much as the socket accepts.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let mut outbox = self.outgoing.outbox.borrow_mut();
+        let mut outbox = self.shared.outbox.borrow_mut();
         let before = outbox.len();
         while !outbox.is_empty() {
             if before.saturating_sub(outbox.len()) >= FLUSH_BYTES_MAX {
@@ -319,15 +319,15 @@ impl Connection {
         let unsent = outbox.len();
         drop(outbox);
         // An outbox that was not counted before has filled just now.
-        if unsent > 0 && (unsent < before || self.outgoing.counted_bytes.get() == 0) {
-            self.outgoing.stalled_at.set(clock::monotonic());
+        if unsent > 0 && (unsent < before || self.shared.counted_bytes.get() == 0) {
+            self.shared.stalled_at.set(clock::monotonic());
         }
-        self.outgoing.count_unsent(unsent);
-        self.outgoing.note_flushed(unsent);
+        self.shared.count_unsent(unsent);
+        self.shared.note_flushed(unsent);
         let config = self.worker.config();
         let is_too_much = unsent > 0 && config.unsent.used() > config.unsent_bytes_fatal;
         if is_too_much || unsent > config.connection_unsent_bytes_fatal {
-            tracing::warn!(peer = %self.outgoing.info().peer, unsent, "client does not take its answers");
+            tracing::warn!(peer = %self.shared.info().peer, unsent, "client does not take its answers");
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(())
@@ -335,16 +335,16 @@ impl Connection {
 
     /// Closes the socket and waits for running calls, which hold their budgets until they end.
     async fn close(mut self) {
-        self.outgoing.info().closed.store(true, Ordering::Relaxed);
+        self.shared.info().closed.store(true, Ordering::Relaxed);
         self.release_held();
-        self.outgoing.count_unsent(0);
-        self.outgoing.note_flushed(0);
-        self.outgoing.outbox.replace(Gather::default());
-        let Connection { stream, frames, outgoing, mut answers, .. } = self;
+        self.shared.count_unsent(0);
+        self.shared.note_flushed(0);
+        self.shared.outbox.replace(GatherBuffer::default());
+        let Connection { stream, frames, shared, mut answers, .. } = self;
         drop((stream, frames));
         poll_fn(|cx| {
-            take_answers(&outgoing, &mut answers, cx);
-            if outgoing.calls.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+            take_answers(&shared, &mut answers, cx);
+            if shared.calls.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -352,19 +352,19 @@ impl Connection {
 
 /// Moves the answers of detached calls into the outbox, and registers this task to be woken by
 /// later ones.
-fn take_answers(outgoing: &Outgoing, answers: &mut Vec<Answer>, cx: &mut Context<'_>) {
-    if !outgoing.waker.borrow().as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-        outgoing.waker.replace(Some(cx.waker().clone()));
+fn take_answers(shared: &ConnectionShared, answers: &mut Vec<Answer>, cx: &mut Context<'_>) {
+    if !shared.waker.borrow().as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        shared.waker.replace(Some(cx.waker().clone()));
     }
-    outgoing.running.set(true);
-    while outgoing.detached.get() > 0 && outgoing.inbox.take(cx.waker(), answers) {
+    shared.running.set(true);
+    while shared.detached.get() > 0 && shared.detached_replies.take(cx.waker(), answers) {
         for Answer { bytes, frame_bytes, method } in answers.drain(..) {
-            outgoing.detached.set(outgoing.detached.get().saturating_sub(1));
-            outgoing.inbox.uncount(&bytes);
-            let reply_bytes = outgoing.answer(|out| out.append(bytes));
-            outgoing.note_large_reply(method, reply_bytes);
-            outgoing.call_ended(frame_bytes);
+            shared.detached.set(shared.detached.get().saturating_sub(1));
+            shared.detached_replies.release(&bytes);
+            let reply_bytes = shared.answer(|out| out.append(bytes));
+            shared.note_large_reply(method, reply_bytes);
+            shared.call_ended(frame_bytes);
         }
     }
-    outgoing.running.set(false);
+    shared.running.set(false);
 }

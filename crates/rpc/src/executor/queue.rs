@@ -1,23 +1,23 @@
 //! One class of calls: a bounded queue, and the threads that serve it.
 //!
-//! A class may have *turns*: a limited number of its calls, one per core, compute at once, in order
-//! of arrival. A call of two milliseconds then waits only for the calls before it. With one
+//! A class may have *CPU slots*: a limited number of its calls, one per core, compute at once, in
+//! order of arrival. A call of two milliseconds then waits only for the calls before it. With one
 //! runnable thread per call, the kernel would interleave them all, and some replies would be late
 //! by a hundred milliseconds. Four rules:
 //!
-//! * A thread takes a call from the queue when a turn is free, and the next call when that one
+//! * A thread takes a call from the queue when a slot is free, and the next call when that one
 //!   ends. As long as no call waits for a disk, one thread per core does all the work, without
 //!   wake-ups.
-//! * A call that waits for a disk lends its turn, and continues immediately after the wait, even if
-//!   this exceeds the limit for a while: it may hold a lock that other calls wait for.
+//! * A call that waits for a disk releases its slot, and continues immediately after the wait, even
+//!   if this exceeds the limit for a while: it may hold a lock that other calls wait for.
 //! * A call that waited for something that many calls wait for (a row lock, a commit of the log)
-//!   waits for a turn, ahead of the whole queue ([`Queue::with_line_after_waits`]). If all these
+//!   waits for a slot, ahead of the whole queue ([`Queue::with_resume_queue`]). If all these
 //!   calls continued at once, they would take the cores from the connection threads and the log's
 //!   threads. The call may hold a lock that the computing calls wait for, so after a bounded wait
-//!   it continues without a turn.
-//! * A call that has computed for a whole turn, or that exceeds the limit, goes to the end of the
-//!   queue if other calls wait, at a point where it holds no lock. Its thread sleeps until the call
-//!   has its next turn.
+//!   it continues without a slot.
+//! * A call that has computed for a whole time slice, or that exceeds the limit, goes to the end of
+//!   the queue if other calls wait, at a point where it holds no lock. Its thread sleeps until the
+//!   call has a slot again.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock::{self, Ticks};
-use evenkeel_common::turns::{self, Turns};
+use evenkeel_common::cpu_slot::{self, CpuSlot};
 use evenkeel_common::{ErrorKind, HBaseError};
 use evenkeel_metrics::waits::{self, Cause};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -38,7 +38,7 @@ use crate::call::Call;
 use crate::responder::{DetachedResponder, Respond};
 
 /// Queue capacity per handler thread when no queue length is configured.
-const CALLS_FOR_EACH_HANDLER: usize = 10;
+const CALLS_PER_HANDLER: usize = 10;
 
 /// A call that has not started.
 pub(super) struct QueuedCall {
@@ -48,30 +48,30 @@ pub(super) struct QueuedCall {
 }
 
 /// The continuation of a call that started elsewhere.
-pub(super) type Job = Box<dyn FnOnce() + Send>;
+pub(super) type Continuation = Box<dyn FnOnce() + Send>;
 
 /// Work for a handler thread.
 enum Work {
     Call(Box<QueuedCall>),
-    Job(Job),
+    Job(Continuation),
 }
 
 /// An entry of the queue.
-enum Next {
+enum QueueEntry {
     Call(Box<QueuedCall>),
     /// Does not count towards the capacity.
-    Job(Job),
+    Job(Continuation),
     /// A thread whose call yielded.
-    Thread(Arc<Sleeper>),
+    Thread(Arc<ParkedThread>),
 }
 
-/// A thread that waits for the next turn of its call.
-struct Sleeper {
+/// A thread that waits until its call has a slot again.
+struct ParkedThread {
     thread: Thread,
     is_woken: AtomicBool,
 }
 
-impl Sleeper {
+impl ParkedThread {
     fn wake(&self) {
         self.is_woken.store(true, Ordering::Release);
         self.thread.unpark();
@@ -101,10 +101,10 @@ impl Sleeper {
 
 #[derive(Default)]
 struct State {
-    line: VecDeque<Next>,
-    /// Threads whose calls wait for a turn after another wait. They go ahead of `line`.
-    resuming: VecDeque<Arc<Sleeper>>,
-    /// Calls in `line` that have not started.
+    queue: VecDeque<QueueEntry>,
+    /// Threads whose calls wait for a slot after another wait. They go ahead of `queue`.
+    resuming: VecDeque<Arc<ParkedThread>>,
+    /// Calls in `queue` that have not started.
     calls: usize,
     idle_handlers: usize,
     /// Calls that compute.
@@ -113,13 +113,13 @@ struct State {
 }
 
 impl State {
-    /// Returns true if the next turn goes to a thread whose call has started.
+    /// Returns true if the next free slot goes to a thread whose call has started.
     fn next_is_thread(&self) -> bool {
-        !self.resuming.is_empty() || matches!(self.line.front(), Some(Next::Thread(_)))
+        !self.resuming.is_empty() || matches!(self.queue.front(), Some(QueueEntry::Thread(_)))
     }
 }
 
-/// A queue and its turns; see the module's documentation.
+/// A queue and its CPU slots; see the module's documentation.
 pub(super) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
@@ -127,38 +127,39 @@ pub(super) struct Queue {
     handlers: usize,
     /// Limit of calls that compute at once.
     running_max: usize,
-    turn: Duration,
-    /// How long a call waits for a turn after another wait; `None`: it continues immediately.
+    time_slice: Duration,
+    /// How long a call waits for a slot after another wait; `None`: it continues immediately.
     resume_wait_max: Option<Duration>,
     /// Whether anything is queued; a hint, so that a call can check it often without the lock.
-    has_line: AtomicBool,
+    has_queued: AtomicBool,
 }
 
 impl Queue {
     /// Returns a queue for `handlers` threads, each of which must run [`Queue::handle_calls`]. A
     /// `calls_max` of 0 stands for ten calls per thread.
     pub fn new(handlers: usize, calls_max: usize) -> Self {
-        let calls_max = if calls_max > 0 { calls_max } else { handlers * CALLS_FOR_EACH_HANDLER };
+        let calls_max = if calls_max > 0 { calls_max } else { handlers * CALLS_PER_HANDLER };
         Queue {
             state: Mutex::default(),
             arrived: Condvar::new(),
             calls_max,
             handlers,
             running_max: usize::MAX,
-            turn: Duration::MAX,
+            time_slice: Duration::MAX,
             resume_wait_max: None,
-            has_line: AtomicBool::new(false),
+            has_queued: AtomicBool::new(false),
         }
     }
 
-    /// Limits the calls that compute at once to `at_once`. Each yields after `turn` if others wait.
-    pub fn with_turns(self, at_once: usize, turn: Duration) -> Self {
-        Queue { running_max: at_once, turn, ..self }
+    /// Limits the calls that compute at once to `at_once`. Each yields after `time_slice` if others
+    /// wait.
+    pub fn with_cpu_slots(self, at_once: usize, time_slice: Duration) -> Self {
+        Queue { running_max: at_once, time_slice, ..self }
     }
 
-    /// Makes a call wait for a turn after a wait that many calls share, for `resume_wait_max` at
-    /// most; then it continues without a turn.
-    pub fn with_line_after_waits(self, resume_wait_max: Duration) -> Self {
+    /// Makes a call wait for a slot after a wait that many calls share, for `resume_wait_max` at
+    /// most; then it continues without a slot.
+    pub fn with_resume_queue(self, resume_wait_max: Duration) -> Self {
         Queue { resume_wait_max: Some(resume_wait_max), ..self }
     }
 
@@ -191,32 +192,32 @@ impl Queue {
             return drop(waiting);
         }
         state.calls += 1;
-        self.append(&mut state, Next::Call(Box::new(waiting)));
+        self.append(&mut state, QueueEntry::Call(Box::new(waiting)));
         self.wake_next(state);
     }
 
     /// Appends the rest of a call, or drops it if the queue is stopped.
-    pub fn push_job(&self, job: Job) {
+    pub fn push_job(&self, job: Continuation) {
         let mut state = self.state.lock();
         if state.stopped {
             drop(state);
             return drop(job);
         }
-        self.append(&mut state, Next::Job(job));
+        self.append(&mut state, QueueEntry::Job(job));
         self.wake_next(state);
     }
 
     /// Accepts no more calls and answers those that have not started. All others finish without
-    /// turns.
+    /// slots.
     pub fn stop(&self, server_name: &str) {
         let (resuming, line) = {
             let mut state = self.state.lock();
             state.stopped = true;
             state.calls = 0;
-            let asleep = state.line.iter().filter(|next| matches!(next, Next::Thread(_))).count();
+            let asleep = state.queue.iter().filter(|next| matches!(next, QueueEntry::Thread(_))).count();
             state.running += asleep + state.resuming.len();
-            self.has_line.store(false, Ordering::Relaxed);
-            (std::mem::take(&mut state.resuming), std::mem::take(&mut state.line))
+            self.has_queued.store(false, Ordering::Relaxed);
+            (std::mem::take(&mut state.resuming), std::mem::take(&mut state.queue))
         };
         resuming.iter().for_each(|sleeper| sleeper.wake());
         self.arrived.notify_all();
@@ -224,24 +225,23 @@ impl Queue {
         let error = HBaseError::new(ErrorKind::RegionServerStopped, message);
         for next in line {
             match next {
-                Next::Call(waiting) => waiting.reply.send_error(&error),
-                Next::Job(job) => drop(job),
-                Next::Thread(sleeper) => sleeper.wake(),
+                QueueEntry::Call(waiting) => waiting.reply.send_error(&error),
+                QueueEntry::Job(job) => drop(job),
+                QueueEntry::Thread(sleeper) => sleeper.wake(),
             }
         }
     }
 
     /// Runs calls until the queue is stopped. This is the main function of a handler thread.
     pub fn handle_calls(self: Arc<Self>) {
-        let turns =
-            Rc::new(HandlerTurns { queue: Arc::clone(&self), began_at: Cell::new(clock::monotonic()) });
+        let slot = Rc::new(HandlerSlot { queue: Arc::clone(&self), began_at: Cell::new(clock::monotonic()) });
         if self.running_max < usize::MAX {
-            turns::give(Rc::clone(&turns) as Rc<dyn Turns>);
+            cpu_slot::install(Rc::clone(&slot) as Rc<dyn CpuSlot>);
         }
         let mut next = self.next(self.state.lock());
         while let Some(work) = next {
             let now = clock::monotonic();
-            turns.began_at.set(now);
+            slot.began_at.set(now);
             match work {
                 Work::Call(waiting) => run(*waiting, now),
                 Work::Job(job) => run_job(job),
@@ -259,9 +259,9 @@ impl Queue {
                 return None;
             }
             match self.take(&mut state) {
-                Some(Next::Call(waiting)) => return Some(Work::Call(waiting)),
-                Some(Next::Job(job)) => return Some(Work::Job(job)),
-                Some(Next::Thread(sleeper)) => sleeper.wake(),
+                Some(QueueEntry::Call(waiting)) => return Some(Work::Call(waiting)),
+                Some(QueueEntry::Job(job)) => return Some(Work::Job(job)),
+                Some(QueueEntry::Thread(sleeper)) => sleeper.wake(),
                 None => {
                     state.idle_handlers += 1;
                     self.arrived.wait(&mut state);
@@ -271,31 +271,31 @@ impl Queue {
         }
     }
 
-    /// Takes the next entry, with a turn, if a turn is free.
-    fn take(&self, state: &mut State) -> Option<Next> {
+    /// Takes the next entry, with a slot, if one is free.
+    fn take(&self, state: &mut State) -> Option<QueueEntry> {
         if state.running >= self.running_max {
             return None;
         }
         let next = match state.resuming.pop_front() {
-            Some(sleeper) => Next::Thread(sleeper),
-            None => state.line.pop_front()?,
+            Some(sleeper) => QueueEntry::Thread(sleeper),
+            None => state.queue.pop_front()?,
         };
         state.running += 1;
-        state.calls -= usize::from(matches!(next, Next::Call(_)));
+        state.calls -= usize::from(matches!(next, QueueEntry::Call(_)));
         self.note_line(state);
         Some(next)
     }
 
     fn note_line(&self, state: &State) {
-        self.has_line.store(!state.line.is_empty() || !state.resuming.is_empty(), Ordering::Relaxed);
+        self.has_queued.store(!state.queue.is_empty() || !state.resuming.is_empty(), Ordering::Relaxed);
     }
 
-    fn append(&self, state: &mut State, next: Next) {
-        state.line.push_back(next);
-        self.has_line.store(true, Ordering::Relaxed);
+    fn append(&self, state: &mut State, next: QueueEntry) {
+        state.queue.push_back(next);
+        self.has_queued.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for a turn for `wait_max` at most, then continues without one. On return the call is
+    /// Waits for a slot for `wait_max` at most, then continues without one. On return the call is
     /// counted in `running`.
     fn resume(&self, wait_max: Duration) {
         let mut state = self.state.lock();
@@ -303,9 +303,10 @@ impl Queue {
             state.running += 1;
             return;
         }
-        let sleeper = Arc::new(Sleeper { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
+        let sleeper =
+            Arc::new(ParkedThread { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
         state.resuming.push_back(Arc::clone(&sleeper));
-        self.has_line.store(true, Ordering::Relaxed);
+        self.has_queued.store(true, Ordering::Relaxed);
         drop(state);
         if !sleeper.sleep_for(wait_max) {
             let mut state = self.state.lock();
@@ -318,18 +319,18 @@ impl Queue {
         }
     }
 
-    /// If a turn is free, makes sure that a thread is awake for the first entry.
+    /// If a slot is free, makes sure that a thread is awake for the first entry.
     fn wake_next(&self, mut state: MutexGuard<'_, State>) {
         if state.running >= self.running_max {
             return;
         }
-        match state.line.front() {
+        match state.queue.front() {
             _ if state.next_is_thread() => {
-                if let Some(Next::Thread(sleeper)) = self.take(&mut state) {
+                if let Some(QueueEntry::Thread(sleeper)) = self.take(&mut state) {
                     sleeper.wake();
                 }
             }
-            Some(Next::Call(_) | Next::Job(_)) if state.idle_handlers > 0 => {
+            Some(QueueEntry::Call(_) | QueueEntry::Job(_)) if state.idle_handlers > 0 => {
                 drop(state);
                 self.arrived.notify_one();
             }
@@ -350,54 +351,55 @@ fn run(QueuedCall { call, mut reply, job }: QueuedCall, now: Instant) {
     }
 }
 
-fn run_job(job: Job) {
+fn run_job(job: Continuation) {
     // If the job panics, its responder is dropped, which answers.
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a handler panicked");
     }
 }
 
-/// The turns of one handler thread.
-struct HandlerTurns {
+/// The CPU slot of one handler thread.
+struct HandlerSlot {
     queue: Arc<Queue>,
-    /// When the current turn began.
+    /// When the current time slice began.
     began_at: Cell<Instant>,
 }
 
-impl Turns for HandlerTurns {
-    fn pass(&self) {
+impl CpuSlot for HandlerSlot {
+    fn yield_if_due(&self) {
         let queue = &*self.queue;
-        if !queue.has_line.load(Ordering::Relaxed) {
+        if !queue.has_queued.load(Ordering::Relaxed) {
             return;
         }
         let mut state = queue.state.lock();
-        let is_due = state.running > queue.running_max || self.began_at.get().elapsed() >= queue.turn;
+        let is_due = state.running > queue.running_max || self.began_at.get().elapsed() >= queue.time_slice;
         // A call at the front needs an idle thread; without one it waits for the next thread that
         // finishes.
-        let has_heir = state.next_is_thread() || (!state.line.is_empty() && state.idle_handlers > 0);
+        let has_heir = state.next_is_thread() || (!state.queue.is_empty() && state.idle_handlers > 0);
         if !is_due || !has_heir {
             return;
         }
-        let sleeper = Arc::new(Sleeper { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
-        queue.append(&mut state, Next::Thread(Arc::clone(&sleeper)));
+        let sleeper =
+            Arc::new(ParkedThread { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
+        queue.append(&mut state, QueueEntry::Thread(Arc::clone(&sleeper)));
         state.running -= 1;
         queue.wake_next(state);
         waits::time(Cause::Thread, || sleeper.sleep());
         self.began_at.set(clock::monotonic());
     }
 
-    fn lend(&self) {
+    fn release(&self) {
         let mut state = self.queue.state.lock();
         state.running -= 1;
         self.queue.wake_next(state);
     }
 
-    fn take_back(&self) {
+    fn reacquire_now(&self) {
         self.queue.state.lock().running += 1;
     }
 
-    fn line_up(&self) {
-        let Some(wait_max) = self.queue.resume_wait_max else { return self.take_back() };
+    fn requeue(&self) {
+        let Some(wait_max) = self.queue.resume_wait_max else { return self.reacquire_now() };
         self.queue.resume(wait_max);
         self.began_at.set(clock::monotonic());
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// The minimum time between two walks.
 pub const PERIOD_MS: i64 = 10_000;
 /// Walks stop this long after a page was last rendered.
-const WANTED_MS: i64 = 30_000;
+const VIEWED_MS: i64 = 30_000;
 
 /// A store file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +39,14 @@ pub struct CachedFile {
 
 /// The result of a walk over the cache.
 #[derive(Clone, Debug, Default)]
-pub struct CacheLook {
+pub struct CacheSnapshot {
     /// When the walk was done, in milliseconds since 1970; 0 if there was none yet.
     pub at_ms: i64,
     /// Every store file.
     pub files: Vec<CachedFile>,
 }
 
-impl CacheLook {
+impl CacheSnapshot {
     /// Returns for each region, by its encoded name: bytes that are cached, and that can be.
     pub fn by_region(&self) -> HashMap<&str, (u64, u64)> {
         let mut regions = HashMap::<&str, (u64, u64)>::new();
@@ -61,25 +61,25 @@ impl CacheLook {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct CachedFiles {
-    wanted_ms: AtomicI64,
-    look: Mutex<Arc<CacheLook>>,
+    last_viewed_ms: AtomicI64,
+    snapshot: Mutex<Arc<CacheSnapshot>>,
 }
 
 impl CachedFiles {
     /// Returns the last result, and requests further walks.
-    pub fn read(&self, now_ms: i64) -> Arc<CacheLook> {
-        self.wanted_ms.store(now_ms, Relaxed);
-        Arc::clone(&self.look.lock())
+    pub fn read(&self, now_ms: i64) -> Arc<CacheSnapshot> {
+        self.last_viewed_ms.store(now_ms, Relaxed);
+        Arc::clone(&self.snapshot.lock())
     }
 
     /// Returns true if a walk is due.
     pub(super) fn is_due(&self, now_ms: i64) -> bool {
-        let (wanted_ms, at_ms) = (self.wanted_ms.load(Relaxed), self.look.lock().at_ms);
-        wanted_ms > 0 && now_ms - wanted_ms < WANTED_MS && now_ms - at_ms >= PERIOD_MS
+        let (last_viewed_ms, at_ms) = (self.last_viewed_ms.load(Relaxed), self.snapshot.lock().at_ms);
+        last_viewed_ms > 0 && now_ms - last_viewed_ms < VIEWED_MS && now_ms - at_ms >= PERIOD_MS
     }
 
     /// Walks over the cache.
-    pub(super) fn look(&self, now_ms: i64, cache: &dyn BlockCache, regions: &[Arc<Region>]) {
+    pub(super) fn scan_cache(&self, now_ms: i64, cache: &dyn BlockCache, regions: &[Arc<Region>]) {
         let (mut files, mut ids) = (Vec::new(), Vec::new());
         for region in regions {
             for store in region.stores() {
@@ -101,7 +101,7 @@ impl CachedFiles {
         for (file, cached) in files.iter_mut().zip(cache.cached_files(&ids)) {
             (file.cached_bytes, file.blocks) = (cached.on_disk_bytes.min(file.bytes), cached.blocks);
         }
-        *self.look.lock() = Arc::new(CacheLook { at_ms: now_ms, files });
+        *self.snapshot.lock() = Arc::new(CacheSnapshot { at_ms: now_ms, files });
     }
 }
 
@@ -115,9 +115,9 @@ mod tests {
         assert!(!files.is_due(1_000_000));
         files.read(1_000_000);
         assert!(files.is_due(1_000_001));
-        files.look(1_000_001, &evenkeel_block_cache::NoCache, &[]);
+        files.scan_cache(1_000_001, &evenkeel_block_cache::NoCache, &[]);
         assert!(!files.is_due(1_000_002) && files.is_due(1_000_001 + PERIOD_MS));
-        assert!(!files.is_due(1_000_000 + WANTED_MS), "the page was closed");
+        assert!(!files.is_due(1_000_000 + VIEWED_MS), "the page was closed");
     }
 
     #[test]
@@ -132,7 +132,8 @@ mod tests {
             blocks: 1,
             written_ms: 0,
         };
-        let look = CacheLook { at_ms: 1, files: vec![file("a", 10, 5), file("b", 7, 7), file("a", 10, 10)] };
+        let look =
+            CacheSnapshot { at_ms: 1, files: vec![file("a", 10, 5), file("b", 7, 7), file("a", 10, 10)] };
         assert_eq!((look.by_region()["a"], look.by_region()["b"]), ((15, 20), (7, 7)));
     }
 }

@@ -70,12 +70,12 @@ pub struct HeatMap {
     last_ms: Option<i64>,
     round: u64,
     /// The stamp of the last column.
-    stamp: Option<Stamp>,
+    stamp: Option<StateVersion>,
 }
 
 /// A summary of the server's counters: while it is unchanged, the regions are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct StateVersion {
     /// Requests of the server since its start.
     pub requests: u64,
     /// How often a region was added or removed.
@@ -90,7 +90,7 @@ impl HeatMap {
 
     /// Adds a column with the rates since the last one. `regions` is called only if there may be
     /// any requests.
-    pub fn add(&mut self, now_ms: i64, stamp: Stamp, regions: impl FnOnce() -> Vec<Arc<Region>>) {
+    pub fn add(&mut self, now_ms: i64, stamp: StateVersion, regions: impl FnOnce() -> Vec<Arc<Region>>) {
         if self.is_quiet(stamp) {
             return self.push(now_ms, Vec::new());
         }
@@ -113,7 +113,7 @@ impl HeatMap {
 
     /// Returns true if no request has begun and no region was added or removed since the last
     /// column, and that column was empty, so that no earlier request was still being counted.
-    fn is_quiet(&mut self, stamp: Stamp) -> bool {
+    fn is_quiet(&mut self, stamp: StateVersion) -> bool {
         let is_same = self.stamp.replace(stamp) == Some(stamp);
         is_same && self.columns.back().is_some_and(|column| column.cells.is_empty())
     }
@@ -191,7 +191,7 @@ mod tests {
     fn regions_are_not_looked_at_while_nothing_is_asked() {
         let mut map = HeatMap::default();
         let mut looks = |stamp: (u64, u64)| {
-            let (stamp, mut has_looked) = (Stamp { requests: stamp.0, regions: stamp.1 }, false);
+            let (stamp, mut has_looked) = (StateVersion { requests: stamp.0, regions: stamp.1 }, false);
             map.add(5_000, stamp, || {
                 has_looked = true;
                 Vec::new()
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_request_that_goes_on_is_looked_at_until_it_has_ended() {
         let mut map = HeatMap::default();
-        let stamp = Stamp { requests: 1, regions: 1 };
+        let stamp = StateVersion { requests: 1, regions: 1 };
         add(&mut map, 0, &[("a", 0, 0)]);
         map.is_quiet(stamp);
         add(&mut map, 5_000, &[("a", 10, 0)]);

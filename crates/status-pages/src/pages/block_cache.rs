@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::{Description, StatusPages};
 use crate::format;
 use crate::history::cached::CachedFile;
-use crate::layout::{Column, TableView, bar, card, live, tile};
+use crate::layout::{Column, TableView, bar, card, refreshed_part, tile};
 
 pub(super) const PAGE: Description = Description {
     path: "/block-cache",
@@ -32,14 +32,14 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
         @if levels.is_empty() { p.empty { "There is no block cache: hfile.block.cache.size is 0." } }
         @for (name, level) in names.into_iter().zip(&levels) {
             (card(name, &deploy(pages, name), &html! {
-                (live(&format!("{name}-tiles"), &tiles(level)))
+                (refreshed_part(&format!("{name}-tiles"), &tiles(level)))
                 div.columns {
-                    (live(&format!("{name}-hits"), &lookups(level)))
+                    (refreshed_part(&format!("{name}-hits"), &lookups(level)))
                     (settings(pages, name))
                 }
             }))
         }
-        (card("By age of the file", "looked at every ten seconds while this page is open", &live("ages", &by_age(pages))))
+        (card("By age of the file", "looked at every ten seconds while this page is open", &refreshed_part("ages", &by_age(pages))))
         (by_file(pages, request))
     }
 }
@@ -58,7 +58,7 @@ fn deploy(pages: &StatusPages, level: &str) -> String {
     let blocks = match (level, &pages.sources.block_cache.data) {
         ("L1", DataBlocks::InL1) => "LruBlockCache: all blocks",
         ("L1", DataBlocks::InL2(_)) => "CombinedBlockCache: index and bloom blocks",
-        ("L1", DataBlocks::NotKept) => "index and bloom blocks only; data blocks are not cached",
+        ("L1", DataBlocks::NotCached) => "index and bloom blocks only; data blocks are not cached",
         _ => "BucketCache: data blocks",
     };
     let engine = match config(pages, level).map(|config| &config.engine) {
@@ -199,13 +199,13 @@ fn by_file(pages: &StatusPages, request: &Request) -> Markup {
         look.files.iter().filter(|file| view.matches(&[&file.table, &file.region, &file.name])).collect();
     let part = |file: &&CachedFile| file.cached_bytes as f64 / file.bytes.max(1) as f64;
     let all = match view.sort.as_str() {
-        "part" => view.cut(&mut files, part),
-        "size" => view.cut(&mut files, |file| file.bytes),
-        "blocks" => view.cut(&mut files, |file| file.blocks),
-        "table" => view.cut(&mut files, |file| (file.table.clone(), file.family.clone())),
-        "file" => view.cut(&mut files, |file| (file.region.clone(), file.name.clone())),
-        "age" => view.cut(&mut files, |file| now_ms - file.written_ms),
-        _ => view.cut(&mut files, |file| file.cached_bytes),
+        "part" => view.sort_and_paginate(&mut files, part),
+        "size" => view.sort_and_paginate(&mut files, |file| file.bytes),
+        "blocks" => view.sort_and_paginate(&mut files, |file| file.blocks),
+        "table" => view.sort_and_paginate(&mut files, |file| (file.table.clone(), file.family.clone())),
+        "file" => view.sort_and_paginate(&mut files, |file| (file.region.clone(), file.name.clone())),
+        "age" => view.sort_and_paginate(&mut files, |file| now_ms - file.written_ms),
+        _ => view.sort_and_paginate(&mut files, |file| file.cached_bytes),
     };
     let body = html! {
         div.scroll { table {

@@ -11,7 +11,7 @@ use super::{Description, StatusPages};
 use crate::chart::Span;
 use crate::format;
 use crate::history::heat::{COLUMNS, Cell, HeatMap, RegionKey};
-use crate::layout::{card, encoded, live};
+use crate::layout::{card, encoded, refreshed_part};
 
 pub(super) const PAGE: Description = Description {
     path: "/heatmap",
@@ -70,7 +70,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
         @if grid.rows.is_empty() { p.empty { "No region had requests in the last ten minutes." } }
         @else { (map(&grid, Span::last(pages.sources.now_ms(), SHOWN_MS))) (legend(grid.max)) }
     };
-    card("", "", &live("map", &body))
+    card("", "", &refreshed_part("map", &body))
 }
 
 fn tables(heat: &HeatMap) -> Vec<String> {

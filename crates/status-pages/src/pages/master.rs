@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::{Description, StatusPages};
 use crate::format;
-use crate::layout::{card, live, tile};
+use crate::layout::{card, refreshed_part, tile};
 
 pub(super) const PAGE: Description = Description {
     path: "/master-status",
@@ -24,9 +24,9 @@ fn content(pages: &StatusPages, _: &Request) -> Markup {
     };
     let now_ms = pages.sources.now_ms();
     html! {
-        (live("now", &tiles(pages, &master)))
-        (card("Servers", "", &live("servers", &servers(pages))))
-        (card("Tables", "those of users", &live("tables", &tables(pages, &master))))
+        (refreshed_part("now", &tiles(pages, &master)))
+        (card("Servers", "", &refreshed_part("servers", &servers(pages))))
+        (card("Tables", "those of users", &refreshed_part("tables", &tables(pages, &master))))
         (card("This master", "", &html! {
             dl.facts {
                 dt { "Version" } dd { "Evenkeel " (env!("CARGO_PKG_VERSION")) ", as HBase " (evenkeel_regionserver::HBASE_VERSION) }

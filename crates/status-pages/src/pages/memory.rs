@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::{Description, StatusPages};
 use crate::format;
-use crate::layout::{bar, card, live, tile};
+use crate::layout::{bar, card, refreshed_part, tile};
 
 pub(super) const PAGE: Description = Description {
     path: "/memory",
@@ -18,9 +18,9 @@ pub(super) const PAGE: Description = Description {
 
 fn content(pages: &StatusPages, _: &Request) -> Markup {
     html! {
-        (live("now", &tiles(pages)))
-        (card("Parts", "docs/operating/memory.md says what each is", &live("parts", &parts(pages))))
-        (card("Unflushed cells", "", &live("memstore", &memstore(pages))))
+        (refreshed_part("now", &tiles(pages)))
+        (card("Parts", "docs/operating/memory.md says what each is", &refreshed_part("parts", &parts(pages))))
+        (card("Unflushed cells", "", &refreshed_part("memstore", &memstore(pages))))
     }
 }
 

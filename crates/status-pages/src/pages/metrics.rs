@@ -39,10 +39,10 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     let mut rows: Vec<Row> = records.into_iter().flat_map(rows_of).collect();
     rows.retain(|row| view.matches(&[&row.record, &row.name]));
     let all = match view.sort.as_str() {
-        "name" => view.cut(&mut rows, |row| row.name.clone()),
-        "value" => view.cut(&mut rows, |row| number(row.value)),
-        "about" => view.cut(&mut rows, |row| row.about.clone()),
-        _ => view.cut(&mut rows, |row| Arc::clone(&row.record)),
+        "name" => view.sort_and_paginate(&mut rows, |row| row.name.clone()),
+        "value" => view.sort_and_paginate(&mut rows, |row| number(row.value)),
+        "about" => view.sort_and_paginate(&mut rows, |row| row.about.clone()),
+        _ => view.sort_and_paginate(&mut rows, |row| Arc::clone(&row.record)),
     };
     let body = html! {
         div.scroll { table {

@@ -10,7 +10,7 @@ use super::{Description, StatusPages};
 use crate::chart::{LineChart, Scale, Series, Span};
 use crate::format::{self, Quantity};
 use crate::history::{KINDS, Percentiles, Sample};
-use crate::layout::{bar, card, live, tile};
+use crate::layout::{bar, card, refreshed_part, tile};
 
 pub(super) const PAGE: Description = Description {
     path: "/rs-status",
@@ -31,14 +31,14 @@ fn content(pages: &StatusPages, _: &Request) -> Markup {
     let samples = pages.history.samples();
     let now_ms = pages.sources.now_ms();
     html! {
-        (live("now", &tiles(pages, &samples, now_ms)))
+        (refreshed_part("now", &tiles(pages, &samples, now_ms)))
         div.columns {
-            (card("Latency", "of all calls, from arrival to reply", &live("latency-part", &latency(&samples, now_ms))))
-            (card("Throughput", "requests a second", &live("throughput-part", &throughput(&samples, now_ms))))
-            (card("Where slow requests waited", "last minute", &live("causes", &causes(pages, now_ms))))
-            (card("Log and processor", "the longest commit of each second; CPU", &live("log-part", &log_and_cpu(&samples, now_ms))))
+            (card("Latency", "of all calls, from arrival to reply", &refreshed_part("latency-part", &latency(&samples, now_ms))))
+            (card("Throughput", "requests a second", &refreshed_part("throughput-part", &throughput(&samples, now_ms))))
+            (card("Where slow requests waited", "last minute", &refreshed_part("causes", &causes(pages, now_ms))))
+            (card("Log and processor", "the longest commit of each second; CPU", &refreshed_part("log-part", &log_and_cpu(&samples, now_ms))))
         }
-        (card("This server", "", &live("identity", &identity(pages, now_ms))))
+        (card("This server", "", &refreshed_part("identity", &identity(pages, now_ms))))
     }
 }
 

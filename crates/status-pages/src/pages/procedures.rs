@@ -37,12 +37,12 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     let mut rows = master.procedures().all();
     rows.retain(|(_, procedure)| view.matches(&[procedure.kind, &table(procedure), state(procedure).1]));
     let all = match view.sort.as_str() {
-        "kind" => view.cut(&mut rows, |(_, procedure)| procedure.kind),
-        "table" => view.cut(&mut rows, |(_, procedure)| table(procedure)),
-        "state" => view.cut(&mut rows, |(_, procedure)| state(procedure).1),
-        "submitted" => view.cut(&mut rows, |(_, procedure)| procedure.submitted_ms),
-        "took" => view.cut(&mut rows, |(_, procedure)| took_ms(procedure, now_ms)),
-        _ => view.cut(&mut rows, |(id, _)| *id),
+        "kind" => view.sort_and_paginate(&mut rows, |(_, procedure)| procedure.kind),
+        "table" => view.sort_and_paginate(&mut rows, |(_, procedure)| table(procedure)),
+        "state" => view.sort_and_paginate(&mut rows, |(_, procedure)| state(procedure).1),
+        "submitted" => view.sort_and_paginate(&mut rows, |(_, procedure)| procedure.submitted_ms),
+        "took" => view.sort_and_paginate(&mut rows, |(_, procedure)| took_ms(procedure, now_ms)),
+        _ => view.sort_and_paginate(&mut rows, |(id, _)| *id),
     };
     let body = html! {
         @if all == 0 { p.empty { "None." } }

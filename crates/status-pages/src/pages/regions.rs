@@ -92,18 +92,18 @@ fn rows(pages: &StatusPages, view: &TableView) -> Vec<Row> {
 
 fn order(view: &TableView, rows: &mut Vec<Row>) -> usize {
     match view.sort.as_str() {
-        "start" => view.cut(rows, |row| row.region.info().start_key().clone()),
-        "encoded" => view.cut(rows, |row| row.region.info().encoded_name().to_owned()),
-        "reads" => view.cut(rows, |row| row.load.reads),
-        "writes" => view.cut(rows, |row| row.load.writes),
-        "rate" => view.cut(rows, |row| row.rate),
-        "size" => view.cut(rows, |row| row.load.store_file_bytes),
-        "files" => view.cut(rows, |row| row.load.store_files),
-        "memstore" => view.cut(rows, |row| row.load.memstore_bytes),
-        "cached" => view.cut(rows, |row| row.cached),
-        "locality" => view.cut(rows, |_| 0),
-        "busy" => view.cut(rows, |row| (row.region.is_flushing(), row.compactions)),
-        _ => view.cut(rows, |row| (row.table.clone(), row.region.info().start_key().clone())),
+        "start" => view.sort_and_paginate(rows, |row| row.region.info().start_key().clone()),
+        "encoded" => view.sort_and_paginate(rows, |row| row.region.info().encoded_name().to_owned()),
+        "reads" => view.sort_and_paginate(rows, |row| row.load.reads),
+        "writes" => view.sort_and_paginate(rows, |row| row.load.writes),
+        "rate" => view.sort_and_paginate(rows, |row| row.rate),
+        "size" => view.sort_and_paginate(rows, |row| row.load.store_file_bytes),
+        "files" => view.sort_and_paginate(rows, |row| row.load.store_files),
+        "memstore" => view.sort_and_paginate(rows, |row| row.load.memstore_bytes),
+        "cached" => view.sort_and_paginate(rows, |row| row.cached),
+        "locality" => view.sort_and_paginate(rows, |_| 0),
+        "busy" => view.sort_and_paginate(rows, |row| (row.region.is_flushing(), row.compactions)),
+        _ => view.sort_and_paginate(rows, |row| (row.table.clone(), row.region.info().start_key().clone())),
     }
 }
 

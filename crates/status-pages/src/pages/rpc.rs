@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::overview::{latency, throughput};
 use super::{Description, StatusPages};
 use crate::format;
-use crate::layout::{Column, TableView, bar, card, live, tile};
+use crate::layout::{Column, TableView, bar, card, refreshed_part, tile};
 
 pub(super) const PAGE: Description = Description {
     path: "/rpc",
@@ -22,17 +22,17 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     let samples = pages.history.samples();
     let now_ms = pages.sources.now_ms();
     html! {
-        (live("now", &tiles(pages)))
+        (refreshed_part("now", &tiles(pages)))
         div.columns {
-            (card("Handlers", "", &live("handlers", &handlers(pages))))
-            (card("Errors", "that clients got since start", &live("errors", &errors(pages))))
+            (card("Handlers", "", &refreshed_part("handlers", &handlers(pages))))
+            (card("Errors", "that clients got since start", &refreshed_part("errors", &errors(pages))))
         }
         div.columns {
-            (card("Latency", "from arrival to reply", &live("latency-part", &latency(&samples, now_ms))))
-            (card("Throughput", "requests a second", &live("throughput-part", &throughput(&samples, now_ms))))
+            (card("Latency", "from arrival to reply", &refreshed_part("latency-part", &latency(&samples, now_ms))))
+            (card("Throughput", "requests a second", &refreshed_part("throughput-part", &throughput(&samples, now_ms))))
         }
         (connections(pages, request))
-        (card("Open scanners", "", &live("scanners", &scanners(pages))))
+        (card("Open scanners", "", &refreshed_part("scanners", &scanners(pages))))
     }
 }
 
@@ -140,13 +140,13 @@ fn connections(pages: &StatusPages, request: &Request) -> Markup {
     let mut rows = pages.sources.rpc.connections();
     rows.retain(|row| view.matches(&[&row.peer.to_string(), &row.user, row.service]));
     let all = match view.sort.as_str() {
-        "request" => view.cut(&mut rows, |row| row.call_bytes),
-        "unsent" => view.cut(&mut rows, |row| row.unsent_bytes),
-        "peer" => view.cut(&mut rows, |row| row.peer),
-        "user" => view.cut(&mut rows, |row| row.user.clone()),
-        "service" => view.cut(&mut rows, |row| row.service),
-        "silent" => view.cut(&mut rows, |row| row.silent_for),
-        _ => view.cut(&mut rows, |row| row.calls),
+        "request" => view.sort_and_paginate(&mut rows, |row| row.call_bytes),
+        "unsent" => view.sort_and_paginate(&mut rows, |row| row.unsent_bytes),
+        "peer" => view.sort_and_paginate(&mut rows, |row| row.peer),
+        "user" => view.sort_and_paginate(&mut rows, |row| row.user.clone()),
+        "service" => view.sort_and_paginate(&mut rows, |row| row.service),
+        "silent" => view.sort_and_paginate(&mut rows, |row| row.silent_for),
+        _ => view.sort_and_paginate(&mut rows, |row| row.calls),
     };
     let body = html! {
         div.scroll { table {

@@ -37,10 +37,12 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     rows.retain(|property| view.matches(&[&property.key, &property.value, &property.source]));
     let is_built_in = |property: &Property| property.source == BUILT_IN;
     let all = match view.sort.as_str() {
-        "key" => view.cut(&mut rows, |property| property.key.clone()),
-        "value" => view.cut(&mut rows, |property| property.value.clone()),
-        "effect" => view.cut(&mut rows, |property| (note(property).is_none(), property.key.clone())),
-        _ => view.cut(&mut rows, |property| {
+        "key" => view.sort_and_paginate(&mut rows, |property| property.key.clone()),
+        "value" => view.sort_and_paginate(&mut rows, |property| property.value.clone()),
+        "effect" => {
+            view.sort_and_paginate(&mut rows, |property| (note(property).is_none(), property.key.clone()))
+        }
+        _ => view.sort_and_paginate(&mut rows, |property| {
             (is_built_in(property), property.source.clone(), property.key.clone())
         }),
     };

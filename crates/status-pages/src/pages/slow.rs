@@ -9,7 +9,7 @@ use super::overview::{SHOWN_MS, cause_bars, cause_class, cause_name, ended_ms, m
 use super::{Description, StatusPages, timeline};
 use crate::chart::Span;
 use crate::format;
-use crate::layout::{Column, TableView, card, live};
+use crate::layout::{Column, TableView, card, refreshed_part};
 
 pub(super) const PAGE: Description = Description {
     path: "/slow",
@@ -34,14 +34,14 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     let view = TableView::of(request, PAGE.path, &COLUMNS);
     let ledger = &pages.sources.rpc.metrics().ledger;
     let (slow, slowest) = (ledger.slow_requests(), ledger.slowest_requests());
-    let mut all = joined(slow, slowest);
+    let mut all = merge_requests(slow, slowest);
     let now_ms = pages.sources.now_ms();
     let span = Span::last(now_ms, SHOWN_MS);
     html! {
-        (card("Timeline", "each dot is a request, by how long it took; below, what else the server did", &live("timeline-part", &timeline::show(pages, &all, span))))
+        (card("Timeline", "each dot is a request, by how long it took; below, what else the server did", &refreshed_part("timeline-part", &timeline::show(pages, &all, span))))
         div.columns {
-            (card("Where the time went", "the requests of the timeline", &live("waits", &waits(&all, span))))
-            (card("The ledger", "", &live("counts", &counts(pages))))
+            (card("Where the time went", "the requests of the timeline", &refreshed_part("waits", &waits(&all, span))))
+            (card("The ledger", "", &refreshed_part("counts", &counts(pages))))
         }
         (card("Requests", "", &html! {
             (view.search_form("Table, row, client, method or cause"))
@@ -51,7 +51,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
 }
 
 /// Joins the slow requests with those of the slowest that are not slow.
-fn joined(mut slow: Vec<SlowRequest>, slowest: Vec<SlowRequest>) -> Vec<SlowRequest> {
+fn merge_requests(mut slow: Vec<SlowRequest>, slowest: Vec<SlowRequest>) -> Vec<SlowRequest> {
     let is_same = |a: &SlowRequest, b: &SlowRequest| {
         a.received_ms == b.received_ms && a.total_time() == b.total_time() && a.client == b.client
     };
@@ -98,14 +98,14 @@ fn table(view: &TableView, requests: &mut Vec<SlowRequest>) -> Markup {
         view.matches(&[request.method, &request.detail.region, &row, &request.client, &request.user, &cause])
     });
     let all = match view.sort.as_str() {
-        "method" => view.cut(requests, |request| request.method),
-        "total" => view.cut(requests, SlowRequest::total_time),
-        "cause" => view.cut(requests, |request| main_cause(request).name()),
-        "table" => view.cut(requests, |request| request.detail.region.clone()),
-        "row" => view.cut(requests, |request| request.detail.row.clone()),
-        "client" => view.cut(requests, |request| request.client.clone()),
-        "bytes" => view.cut(requests, |request| request.reply_bytes),
-        _ => view.cut(requests, |request| request.received_ms),
+        "method" => view.sort_and_paginate(requests, |request| request.method),
+        "total" => view.sort_and_paginate(requests, SlowRequest::total_time),
+        "cause" => view.sort_and_paginate(requests, |request| main_cause(request).name()),
+        "table" => view.sort_and_paginate(requests, |request| request.detail.region.clone()),
+        "row" => view.sort_and_paginate(requests, |request| request.detail.row.clone()),
+        "client" => view.sort_and_paginate(requests, |request| request.client.clone()),
+        "bytes" => view.sort_and_paginate(requests, |request| request.reply_bytes),
+        _ => view.sort_and_paginate(requests, |request| request.received_ms),
     };
     html! {
         div.scroll { table {
@@ -120,7 +120,7 @@ fn row(request: &SlowRequest) -> Markup {
     let (detail, cause) = (&request.detail, main_cause(request));
     let actions = detail.actions;
     html! {
-        tr data-tip=(tip(request)) {
+        tr data-tip=(tooltip(request)) {
             td.num title=(format::moment(request.received_ms)) { (format::time_of_day(request.received_ms)) }
             td {
                 (request.method)
@@ -140,7 +140,7 @@ fn row(request: &SlowRequest) -> Markup {
 }
 
 /// Describes a request and its waits, as lines.
-pub(super) fn tip(request: &SlowRequest) -> String {
+pub(super) fn tooltip(request: &SlowRequest) -> String {
     let took = micros_of(request.total_time()).text();
     let mut tip =
         format!("{} took {took}, received {} UTC", request.method, format::time_of_day(request.received_ms));

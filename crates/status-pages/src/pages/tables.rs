@@ -112,16 +112,16 @@ fn flags(region: &Region) -> Vec<&'static str> {
 fn order(view: &TableView, rows: &mut Vec<Row>) -> usize {
     let time = |us: Option<f64>| us.unwrap_or(-1.0);
     match view.sort.as_str() {
-        "regions" => view.cut(rows, |row| row.regions),
-        "reads" => view.cut(rows, |row| row.reads),
-        "writes" => view.cut(rows, |row| row.writes),
-        "get" => view.cut(rows, |row| time(row.get)),
-        "put" => view.cut(rows, |row| time(row.put)),
-        "scan" => view.cut(rows, |row| time(row.scan)),
-        "size" => view.cut(rows, |row| row.file_bytes),
-        "files" => view.cut(rows, |row| row.files),
-        "memstore" => view.cut(rows, |row| row.memstore_bytes),
-        _ => view.cut(rows, |row| row.name.clone()),
+        "regions" => view.sort_and_paginate(rows, |row| row.regions),
+        "reads" => view.sort_and_paginate(rows, |row| row.reads),
+        "writes" => view.sort_and_paginate(rows, |row| row.writes),
+        "get" => view.sort_and_paginate(rows, |row| time(row.get)),
+        "put" => view.sort_and_paginate(rows, |row| time(row.put)),
+        "scan" => view.sort_and_paginate(rows, |row| time(row.scan)),
+        "size" => view.sort_and_paginate(rows, |row| row.file_bytes),
+        "files" => view.sort_and_paginate(rows, |row| row.files),
+        "memstore" => view.sort_and_paginate(rows, |row| row.memstore_bytes),
+        _ => view.sort_and_paginate(rows, |row| row.name.clone()),
     }
 }
 

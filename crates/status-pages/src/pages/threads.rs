@@ -99,12 +99,12 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     let mut rows = pages.thread_times.rows();
     rows.retain(|row| view.matches(&[&row.thread.name, purpose(&row.thread.name), row.thread.state]));
     let all = match view.sort.as_str() {
-        "cpu" => view.cut(&mut rows, |row| row.cpu),
-        "name" => view.cut(&mut rows, |row| row.thread.name.clone()),
-        "for" => view.cut(&mut rows, |row| purpose(&row.thread.name)),
-        "state" => view.cut(&mut rows, |row| row.thread.state),
-        "waits" => view.cut(&mut rows, |row| row.thread.waits_in.clone()),
-        _ => view.cut(&mut rows, |row| (row.now, row.cpu)),
+        "cpu" => view.sort_and_paginate(&mut rows, |row| row.cpu),
+        "name" => view.sort_and_paginate(&mut rows, |row| row.thread.name.clone()),
+        "for" => view.sort_and_paginate(&mut rows, |row| purpose(&row.thread.name)),
+        "state" => view.sort_and_paginate(&mut rows, |row| row.thread.state),
+        "waits" => view.sort_and_paginate(&mut rows, |row| row.thread.waits_in.clone()),
+        _ => view.sort_and_paginate(&mut rows, |row| (row.now, row.cpu)),
     };
     let body = html! {
         div.scroll { table {

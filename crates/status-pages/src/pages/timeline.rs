@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::StatusPages;
 use super::overview::{cause_class, cause_name, ended_ms};
-use super::slow::{main_cause, tip};
+use super::slow::{main_cause, tooltip};
 use crate::chart::{Scale, Span, grid, y_labels};
 use crate::format;
 
@@ -21,7 +21,7 @@ pub(super) struct Bar {
     pub from_ms: i64,
     pub to_ms: i64,
     /// A description, as lines.
-    pub tip: String,
+    pub tooltip: String,
 }
 
 /// The minimum width of a bar, of the thousand units of a plot, so that short work is visible.
@@ -67,11 +67,11 @@ fn dots(requests: &[SlowRequest], bars: &[Bar], span: Span) -> Markup {
                 svg viewBox="0 0 1000 100" preserveAspectRatio="none" {
                     (grid(scale.ticks().len()))
                     @for pause in bars.iter().filter(|bar| bar.lane == PAUSES) {
-                        rect.shade x=(span.x(pause.from_ms)) width=(width(pause, span)) y="0" height="100" data-tip=(pause.tip) {}
+                        rect.shade x=(span.x(pause.from_ms)) width=(width(pause, span)) y="0" height="100" data-tip=(pause.tooltip) {}
                     }
                     @for request in shown {
                         path class={ "dot " (cause_class(main_cause(request))) (if request.error.is_empty() { "" } else { " error" }) }
-                            d=(format!("M{:.1} {:.2}h0", span.x(ended_ms(request)), scale.y(us(request)))) data-tip=(tip(request)) {}
+                            d=(format!("M{:.1} {:.2}h0", span.x(ended_ms(request)), scale.y(us(request)))) data-tip=(tooltip(request)) {}
                     }
                 }
             }
@@ -99,7 +99,7 @@ fn lanes(bars: &[Bar], span: Span) -> Markup {
                         }
                         @for bar in bars {
                             rect class={ "span " (bar.class) } x=(format!("{:.1}", span.x(bar.from_ms))) width=(format!("{:.1}", width(bar, span)))
-                                y=(lane_of(bar) * LANE + (LANE - BAR) / 2.0) height=(BAR) data-tip=(bar.tip) {}
+                                y=(lane_of(bar) * LANE + (LANE - BAR) / 2.0) height=(BAR) data-tip=(bar.tooltip) {}
                         }
                     }
                 }
@@ -125,7 +125,7 @@ fn bars(pages: &StatusPages, span: Span) -> Vec<Bar> {
         class: "c8",
         from_ms: pause.ended_ms - pause.ms,
         to_ms: pause.ended_ms,
-        tip: format!(
+        tooltip: format!(
             "The process did not run for {}, until {} UTC: it was stopped, or had no processor.",
             format::micros(pause.ms as f64 * 1e3).text(),
             format::time_of_day(pause.ended_ms)

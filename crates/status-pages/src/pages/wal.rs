@@ -8,7 +8,7 @@ use super::{Description, StatusPages};
 use crate::chart::{LineChart, Scale, Series, Span};
 use crate::format;
 use crate::history::Percentiles;
-use crate::layout::{card, live, tile};
+use crate::layout::{card, refreshed_part, tile};
 use crate::sources::NamedWal;
 
 pub(super) const PAGE: Description = Description {
@@ -21,11 +21,11 @@ pub(super) const PAGE: Description = Description {
 
 fn content(pages: &StatusPages, _: &Request) -> Markup {
     html! {
-        (card("Commits", "the longest of each second", &live("syncs-part", &syncs(pages))))
+        (card("Commits", "the longest of each second", &refreshed_part("syncs-part", &syncs(pages))))
         @for wal in &pages.sources.wals {
-            (card("Log of", wal.name, &live(&format!("log-{}", wal.name.replace([' ', ':'], "-")), &log(wal))))
+            (card("Log of", wal.name, &refreshed_part(&format!("log-{}", wal.name.replace([' ', ':'], "-")), &log(wal))))
         }
-        (card("Appends by table", "", &live("appends", &appends(pages))))
+        (card("Appends by table", "", &refreshed_part("appends", &appends(pages))))
     }
 }
 

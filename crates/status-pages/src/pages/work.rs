@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use super::timeline::Bar;
 use super::{Description, StatusPages};
 use crate::format;
-use crate::layout::{bar, card, live, tile};
+use crate::layout::{bar, card, refreshed_part, tile};
 
 pub(super) const PAGE: Description = Description {
     path: "/work",
@@ -24,9 +24,9 @@ pub(super) const PAGE: Description = Description {
 
 fn content(pages: &StatusPages, _: &Request) -> Markup {
     html! {
-        (live("now", &tiles(pages)))
-        (card("In progress", "", &live("running", &running(pages))))
-        (card("Waiting", "in the order of the queues", &live("waiting", &waiting(pages))))
+        (refreshed_part("now", &tiles(pages)))
+        (card("In progress", "", &refreshed_part("running", &running(pages))))
+        (card("Waiting", "in the order of the queues", &refreshed_part("waiting", &waiting(pages))))
     }
 }
 
@@ -145,10 +145,10 @@ fn bar_of(work: &Activity, from_ms: i64, to_ms: i64) -> Bar {
     let took = format::age(to_ms - from_ms).text();
     let state = if work.ended_at.is_some() { "took" } else { "has gone on for" };
     let began = format::time_of_day(from_ms);
-    let mut tip = format!("{name} of {}\n{state} {took}, from {began} UTC", work.subject);
+    let mut tooltip = format!("{name} of {}\n{state} {took}, from {began} UTC", work.subject);
     if !work.error.is_empty() {
-        tip.push_str("\nfailed: ");
-        tip.push_str(&work.error);
+        tooltip.push_str("\nfailed: ");
+        tooltip.push_str(&work.error);
     }
-    Bar { lane, class, from_ms, to_ms, tip }
+    Bar { lane, class, from_ms, to_ms, tooltip }
 }

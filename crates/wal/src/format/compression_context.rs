@@ -222,9 +222,9 @@ impl CompressionContext {
         seq_id: u64,
     ) -> Result<Option<Vec<KeyValue>>, ParseError> {
         let (mut cells, mut is_whole) = (Vec::new(), !self.is_skipping);
-        let mut room = ENTRY_BYTES_MAX;
+        let mut bytes_left = ENTRY_BYTES_MAX;
         for _ in 0..count {
-            match self.read_cell(input, &mut room)? {
+            match self.read_cell(input, &mut bytes_left)? {
                 Some(mut cell) => {
                     cell.set_seq_id(seq_id);
                     cells.push(cell);
@@ -235,13 +235,17 @@ impl CompressionContext {
         Ok(is_whole.then_some(cells))
     }
 
-    fn read_cell(&mut self, input: &mut Input, room: &mut usize) -> Result<Option<KeyValue>, ParseError> {
+    fn read_cell(
+        &mut self,
+        input: &mut Input,
+        bytes_left: &mut usize,
+    ) -> Result<Option<KeyValue>, ParseError> {
         let lengths = [input.varint()?, input.varint()?, input.varint()?];
         let total = lengths.iter().fold(10u64, |sum, len| sum.saturating_add(*len));
-        if total > *room as u64 {
+        if total > *bytes_left as u64 {
             return corrupt(format!("cell of {total} bytes"));
         }
-        *room -= length::index(total);
+        *bytes_left -= length::index(total);
         let [key_len, value_len, tags_len] = lengths.map(length::index);
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&length::must_u32(key_len).to_be_bytes());
@@ -320,11 +324,12 @@ impl CompressionContext {
         }
         let end = out.len() + tags_len;
         while out.len() < end {
-            let room = end - out.len();
-            if room < 2 && self.is_skipping {
+            let space = end - out.len();
+            if space < 2 && self.is_skipping {
                 break; // a writer emits no item for it
             }
-            let tag_max = room.checked_sub(2).ok_or_else(|| ParseError::Corrupt("a tag of 1 byte".into()))?;
+            let tag_max =
+                space.checked_sub(2).ok_or_else(|| ParseError::Corrupt("a tag of 1 byte".into()))?;
             // The number of further tags depends on the length of this one.
             let tag = self.item(input, DictionaryKind::Tag, tag_max)?;
             let tag = tag.ok_or_else(|| ParseError::Corrupt("a tag string of a corrupt entry".into()))?;

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use super::output::{ClosingFile, OpenFile, Output};
 use super::queue::{Batch, ClosedFile, Completion, Queue, State, Waiter};
-use super::{RollReason, Shared, SyncLevel, CHECK_PERIOD, Txid, closed, count};
+use super::{CHECK_PERIOD, RollReason, Shared, SyncLevel, Txid, closed, count};
 
 /// Fails the log when it is dropped, which happens only if a commit panics: otherwise it is
 /// forgotten. It is created before the output is locked, so that the output is unlocked first.
@@ -53,7 +53,8 @@ impl Shared {
                 queue.commit_requested |= !queue.is_empty();
                 // No thread commits, so the output is free.
                 if let Some(output) = self.output.try_lock() {
-                    queue.roll_due |= self.archiver.can_close_another() && output.is_roll_period_over(&self.config);
+                    queue.roll_due |=
+                        self.archiver.can_close_another() && output.is_roll_period_over(&self.config);
                     queue.has_closed_files = output.has_closed_file();
                 }
             }

@@ -24,7 +24,7 @@ use evenkeel_common::{ErrorKind, HBaseError};
 use parking_lot::{Condvar, Mutex};
 
 use super::queue::State;
-use super::{Shared, CHECK_PERIOD, Txid, count};
+use super::{CHECK_PERIOD, Shared, Txid, count};
 
 /// The commit in progress.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::activity::ActivityKind;
 use crate::conditions::Conditions;
-use crate::ledger::{ActivityBeside, Ledger, LedgerConfig, RequestDetail, SlowRequest, Surroundings};
+use crate::ledger::{Ledger, LedgerConfig, OverlappingActivity, RequestDetail, ServerContext, SlowRequest};
 use crate::sink::slow_requests::{causes_line, document, server_line};
 use crate::waits::{Cause, Waits};
 
@@ -13,7 +13,7 @@ fn request() -> SlowRequest {
     let mut waits = Waits::NONE;
     waits.note(Cause::RowLock, ms(2));
     waits.note(Cause::LogSync, ms(118));
-    let flush = ActivityBeside {
+    let flush = OverlappingActivity {
         kind: ActivityKind::Flush,
         subject: "t,,1.ab.".to_owned(),
         overlap: ms(80),
@@ -34,7 +34,7 @@ fn request() -> SlowRequest {
         error: "",
         detail: RequestDetail { region: "t,,1.ab.".to_owned(), row: b"r\x00".to_vec(), ..Default::default() },
         waits,
-        surroundings: Surroundings { activities: vec![flush], conditions, slowest_read: None },
+        surroundings: ServerContext { activities: vec![flush], conditions, slowest_read: None },
     }
 }
 

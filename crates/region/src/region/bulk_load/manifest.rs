@@ -59,7 +59,7 @@ impl Manifest {
     /// Writes the manifest, which commits the load.
     ///
     /// # Errors
-    /// `IOException` from the file system. The manifest may exist then, unless [`Manifest::forget`]
+    /// `IOException` from the file system. The manifest may exist then, unless [`Manifest::delete`]
     /// succeeds.
     pub fn write(&self, fs: &dyn FileSystem) -> Result<()> {
         let family_path = |one: &FileMove| -> Result<pb::bulk_load_h_file_request::FamilyPath> {

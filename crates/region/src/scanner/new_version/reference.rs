@@ -1,5 +1,5 @@
 //! A reference for [`NewVersionTracker`](super::NewVersionTracker), implemented with sets: each
-//! stretch between two markers has the set of the puts that were live in it, copied whenever a
+//! interval between two markers has the set of the puts that were live in it, copied whenever a
 //! marker cuts it. Quadratic, but simple.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ struct Span {
     timestamp: i64,
     /// Sequence ids of markers for exactly one version, by timestamp.
     version_markers: BTreeMap<i64, BTreeSet<u64>>,
-    /// The puts that were live in each stretch, by the stretch's end.
+    /// The puts that were live in each interval, by the interval's end.
     live: BTreeMap<u64, BTreeSet<u64>>,
 }
 
@@ -28,9 +28,9 @@ impl Span {
     fn add_version_marker(&mut self, cell: &CellRef<'_>) {
         let seq_id = cell.seq_id();
         self.version_markers.entry(cell.timestamp()).or_default().insert(seq_id);
-        let stretch =
+        let interval =
             self.live.range(seq_id..).next().map(|(_, puts)| puts.range(..seq_id).copied().collect());
-        self.live.insert(seq_id, stretch.unwrap_or_default());
+        self.live.insert(seq_id, interval.unwrap_or_default());
     }
 
     /// Returns the sequence id of the first marker for exactly this version that came after the
@@ -39,7 +39,7 @@ impl Span {
         self.version_markers.get(&timestamp)?.range(seq_id..).next().copied()
     }
 
-    /// Counts a put in every stretch in which it was live. Returns false if a stretch has enough
+    /// Counts a put in every interval in which it was live. Returns false if an interval has enough
     /// others.
     fn count_put(&mut self, seq_id: u64, until: u64, versions_max: usize) -> bool {
         if seq_id > until {

@@ -98,7 +98,7 @@ fn counts_say_what_sets_say() {
 }
 
 #[test]
-fn many_stretches_say_what_sets_say() {
+fn many_intervals_match_sets() {
     let mut random = Random(5);
     for versions_max in [3, 40, u32::MAX] {
         let cell = |_| {

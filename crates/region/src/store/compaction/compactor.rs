@@ -92,7 +92,7 @@ impl Store {
     ) -> NewFileOptions {
         let cache = self.config.cache;
         let all = cache.compacted_on_write && bytes <= cache.compacted_bytes_max;
-        let keeps_data = cache.data_on_read && self.env.cache.keeps(BlockCategory::Data);
+        let keeps_data = cache.data_on_read && self.env.cache.caches_category(BlockCategory::Data);
         let (warm, leading) = match keeps_data {
             true => (CacheOnWritePolicy::IfInputsCached, CacheOnWritePolicy::IfInputsCached),
             false => (CacheOnWritePolicy::Never, CacheOnWritePolicy::Always),

@@ -1,5 +1,5 @@
-//! [`Gathering`]: collects the outcomes of a Multi's actions and builds the response when all are
-//! there.
+//! [`OutcomeCollector`]: collects the outcomes of a Multi's actions and builds the response when
+//! all are there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use prost::Message;
 
 use crate::RegionServer;
-use crate::convert::multi::{Entries, MultiResponse, RegionAction};
+use crate::convert::multi::{MultiResponse, RegionAction, ResultEncoder};
 use crate::convert::result;
 use crate::requests::caller::{Caller, Reply, place_cells};
 use crate::requests::inline;
@@ -38,7 +38,7 @@ pub(super) enum Outcome {
 impl Outcome {
     /// Returns the bytes that the outcome adds to the reply. The cells of rows count when they are
     /// read, not here.
-    pub fn told_bytes(&self) -> u64 {
+    pub fn reply_bytes(&self) -> u64 {
         match self {
             Outcome::Cells(cells) => cells.encoded_len() as u64,
             Outcome::Service(value) => value.encoded_len() as u64,
@@ -64,26 +64,26 @@ struct Slots {
     open: usize,
     reply: Option<PendingReply<MultiResponse>>,
     /// The charge of the cells against the budget for replies, until the response is sent.
-    room: Option<Charge>,
+    charge: Option<Charge>,
 }
 
 /// Collects outcomes until all are there.
-pub(super) struct Gathering {
+pub(super) struct OutcomeCollector {
     /// For each region action: the request's indices of its actions, and whether it has a
     /// condition.
-    asked: Vec<(Vec<Option<u32>>, bool)>,
+    action_indices: Vec<(Vec<Option<u32>>, bool)>,
     pub caller: Caller,
     global_condition: bool,
     slots: Mutex<Slots>,
     /// Bytes that outcomes have added to the reply so far, apart from the cells of rows.
-    pub told_bytes: AtomicU64,
+    pub reply_bytes: AtomicU64,
     /// The error of all actions that were not tried.
     too_large: OnceLock<HBaseError>,
     /// Builds a response that takes long to build: the last action may end on the log's thread.
     responds: Option<Arc<Executor>>,
 }
 
-impl Gathering {
+impl OutcomeCollector {
     pub fn new(
         actions: &[RegionAction],
         caller: Caller,
@@ -94,16 +94,18 @@ impl Gathering {
         let count: usize = actions.iter().map(|of| of.actions.len() + 1).sum();
         let responds = handlers.filter(|_| count > inline::ACTIONS_MAX).cloned();
         let indices = |of: &RegionAction| of.actions.iter().map(|action| action.index).collect();
-        let asked = actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
+        let action_indices =
+            actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
         let regions =
             actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
-        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply), room: None });
-        let (told_bytes, too_large) = (AtomicU64::new(0), OnceLock::new());
-        Arc::new(Self { asked, caller, global_condition, slots, told_bytes, too_large, responds })
+        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply), charge: None });
+        let (reply_bytes, too_large) = (AtomicU64::new(0), OnceLock::new());
+        Arc::new(Self { action_indices, caller, global_condition, slots, reply_bytes, too_large, responds })
     }
 
-    /// Sets the hold of the response. The request calls this before its own [`Gathering::end`].
-    pub fn answer_after(&self, server: &RegionServer, hold: Duration) {
+    /// Sets the hold of the response. The request calls this before its own
+    /// [`OutcomeCollector::end`].
+    pub fn hold_reply_for(&self, server: &RegionServer, hold: Duration) {
         if !hold.is_zero() {
             let mut slots = self.slots.lock();
             if let Some(reply) = &mut slots.reply {
@@ -113,11 +115,11 @@ impl Gathering {
     }
 
     /// Keeps the charge of the cells until the response is sent.
-    pub fn keep_room(&self, room: Option<Charge>) {
-        self.slots.lock().room = room;
+    pub fn keep_charge(&self, charge: Option<Charge>) {
+        self.slots.lock().charge = charge;
     }
 
-    /// Registers the start of an operation that ends with [`Gathering::end`].
+    /// Registers the start of an operation that ends with [`OutcomeCollector::end`].
     pub fn start(self: &Arc<Self>) -> Arc<Self> {
         self.slots.lock().open += 1;
         Arc::clone(self)
@@ -129,9 +131,9 @@ impl Gathering {
     }
 
     pub fn set(&self, at: usize, slot: usize, outcome: Outcome) {
-        let told_bytes = outcome.told_bytes();
-        if told_bytes > 0 {
-            self.told_bytes.fetch_add(told_bytes, Ordering::Relaxed);
+        let reply_bytes = outcome.reply_bytes();
+        if reply_bytes > 0 {
+            self.reply_bytes.fetch_add(reply_bytes, Ordering::Relaxed);
         }
         let mut slots = self.slots.lock();
         let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
@@ -156,14 +158,14 @@ impl Gathering {
     }
 
     pub fn set_whole(&self, at: usize, result: CheckAndMutateResult) {
-        let conditional = self.asked.get(at).is_some_and(|asked| asked.1);
+        let conditional = self.action_indices.get(at).is_some_and(|action_indices| action_indices.1);
         let bytes = result.cells.as_ref().map_or(0, CellBuffer::encoded_len);
-        self.told_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.reply_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.set_region(at, RegionOutcome::Whole { result, conditional });
     }
 
     pub fn fail_region(&self, at: usize, error: HBaseError) {
-        self.told_bytes.fetch_add(result::exception_bytes(&error), Ordering::Relaxed);
+        self.reply_bytes.fetch_add(result::exception_bytes(&error), Ordering::Relaxed);
         self.set_region(at, RegionOutcome::Failed(error));
     }
 
@@ -175,21 +177,21 @@ impl Gathering {
             return;
         }
         let (regions, reply) = (std::mem::take(&mut slots.regions), slots.reply.take());
-        let room = slots.room.take();
+        let charge = slots.charge.take();
         drop(slots);
         let Some(reply) = reply else { return };
         let own = Arc::clone(self);
-        let respond = move || reply.send(Ok(own.reply(regions, room)));
+        let respond = move || reply.send(Ok(own.reply(regions, charge)));
         match &self.responds {
             None => respond(),
-            Some(executor) => executor.run_rest(CallClass::Scan, respond),
+            Some(executor) => executor.submit_continuation(CallClass::Scan, respond),
         }
     }
 
-    fn reply(&self, regions: Vec<RegionOutcome>, room: Option<Charge>) -> Reply<MultiResponse> {
+    fn reply(&self, regions: Vec<RegionOutcome>, charge: Option<Charge>) -> Reply<MultiResponse> {
         let mut block = self.caller.block();
         let processed = self.processed(&regions);
-        let results = self.asked.iter().zip(regions);
+        let results = self.action_indices.iter().zip(regions);
         let results =
             results.map(|((indices, _), outcome)| self.region_result(indices, outcome, block.as_mut()));
         let message = MultiResponse {
@@ -197,7 +199,7 @@ impl Gathering {
             processed,
             region_statistics: (!self.global_condition).then(pb::MultiRegionLoadStats::default),
         };
-        Reply { message, block, room }
+        Reply { message, block, charge }
     }
 
     /// Returns the `processed` flag of the response: the outcome of a global condition, or true if
@@ -231,7 +233,7 @@ impl Gathering {
                 pb::RegionActionResult { result_or_exception: entries, exception: None, processed }
             }
             RegionOutcome::Each(outcomes) => {
-                let mut entries = Entries::with_capacity(outcomes.len());
+                let mut entries = ResultEncoder::with_capacity(outcomes.len());
                 for (index, outcome) in indices.iter().zip(outcomes) {
                     let outcome = match (outcome, self.too_large.get()) {
                         (Some(Outcome::TooLarge), Some(error)) => Some(Outcome::Failed(error.clone())),
@@ -261,7 +263,7 @@ fn whole_entries(
 }
 
 pub(super) fn add_entry(
-    entries: &mut Entries,
+    entries: &mut ResultEncoder,
     index: u32,
     outcome: Option<Outcome>,
     block: Option<&mut CellBlockWriter>,

@@ -16,7 +16,7 @@ use prost::Message;
 use super::outcomes::{Outcome, add_entry};
 use super::reply_limits::ReplyLimits;
 use super::{GETS_BYTES_RESERVED_MAX, check_size, no_such_kind, rows_of_kind};
-use crate::convert::multi::{Entries, MultiRequest, MultiResponse, RegionAction, What};
+use crate::convert::multi::{ActionKind, MultiRequest, MultiResponse, RegionAction, ResultEncoder};
 use crate::convert::result;
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
@@ -62,7 +62,7 @@ pub fn read(
     if let Some(block) = &mut block {
         block.push_buffer_owned(cells);
     }
-    Ok(Reply { message, block, room: context.take_charge().map(ReplyCharge::into_charge) })
+    Ok(Reply { message, block, charge: context.take_charge().map(ReplyCharge::into_charge) })
 }
 
 /// The rows of a request that only reads, while they are read.
@@ -91,7 +91,7 @@ impl Rows<'_> {
             Ok(region) => region,
             Err(error) => {
                 self.actions_left -= of.actions.len();
-                self.limits.told_bytes += result::exception_bytes(&error);
+                self.limits.reply_bytes += result::exception_bytes(&error);
                 let exception = Some(result::exception(&error));
                 let failed = pb::RegionActionResult { exception, ..Default::default() };
                 return Ok(failed.encode_to_vec().into());
@@ -99,12 +99,12 @@ impl Rows<'_> {
         };
         let (began_at, mut gets) = (clock::monotonic(), 0);
         let mut reader = GetReader::new(server, &region, wait);
-        let mut entries = Entries::with_capacity(of.actions.len());
+        let mut entries = ResultEncoder::with_capacity(of.actions.len());
         for (slot, action) in of.actions.iter().enumerate() {
             let index = action.index.unwrap_or(0);
-            let outcome = match (self.limits.too_large(self.caller, &self.context), &action.what) {
+            let outcome = match (self.limits.too_large(self.caller, &self.context), &action.kind) {
                 (Some(error), _) => Err(error.into()),
-                (None, What::Get { row, kind }) => {
+                (None, ActionKind::Get { row, kind }) => {
                     gets += 1;
                     let upcoming = rows_of_kind(of.actions.get(slot..).unwrap_or_default(), *kind);
                     match kinds.get(*kind) {
@@ -118,12 +118,12 @@ impl Rows<'_> {
                 Ok(outcome) => outcome,
                 Err(TryError::Failed(error)) => Outcome::Failed(error),
                 Err(unfinished) => {
-                    reader.forget();
+                    reader.discard();
                     return Err(unfinished);
                 }
             };
             self.actions_left -= 1;
-            self.limits.told_bytes += outcome.told_bytes();
+            self.limits.reply_bytes += outcome.reply_bytes();
             match outcome {
                 Outcome::Rows { count, .. } if self.block.is_some() => entries.push_counted(index, count),
                 outcome => add_entry(&mut entries, index, Some(outcome), None),
@@ -161,7 +161,7 @@ impl Rows<'_> {
             // The cells travel in the cell block, with those of all other rows.
             Some(_) => {
                 if is_first {
-                    self.cells.reserve_alike(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
+                    self.cells.reserve_times(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
                 }
                 Ok(Outcome::Rows { count, cells: CellBuffer::new() })
             }

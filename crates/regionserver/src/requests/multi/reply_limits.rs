@@ -21,9 +21,9 @@ pub(super) struct ReplyLimits {
     /// Bytes of cells read so far.
     pub result_bytes: u64,
     /// Bytes that outcomes have added to the reply so far, apart from the cells of rows.
-    pub told_bytes: u64,
+    pub reply_bytes: u64,
     /// True if a row exceeded the budget for replies.
-    has_no_room: bool,
+    budget_exhausted: bool,
 }
 
 impl ReplyLimits {
@@ -31,12 +31,12 @@ impl ReplyLimits {
         Self {
             result_bytes_max: match caller.has_version(1, 2) {
                 true => server.result_bytes_max(),
-                false => server.result_bytes_max_uncut(),
+                false => server.result_bytes_max_single_reply(),
             },
             block_bytes_max: server.config.result_bytes_max,
             result_bytes: 0,
-            told_bytes: 0,
-            has_no_room: false,
+            reply_bytes: 0,
+            budget_exhausted: false,
         }
     }
 
@@ -71,17 +71,17 @@ impl ReplyLimits {
         if failure.kind() != ErrorKind::CallQueueTooBig {
             return error;
         }
-        self.has_no_room = true;
+        self.budget_exhausted = true;
         if self.result_bytes > 0 { self.too_large_error(0).into() } else { error }
     }
 
     /// Returns the error for the remaining actions if the reply is full. Clients that do not know
     /// this error have a larger limit: a third of the free budget.
     pub fn too_large(&self, caller: &Caller, context: &ScannerContext) -> Option<HBaseError> {
-        let is_full = self.has_no_room
+        let is_full = self.budget_exhausted
             || self.result_bytes > self.result_bytes_max
-            || self.told_bytes > self.result_bytes_max
-            || (caller.has_version(1, 2) && context.block_size + self.told_bytes > self.block_bytes_max);
+            || self.reply_bytes > self.result_bytes_max
+            || (caller.has_version(1, 2) && context.block_size + self.reply_bytes > self.block_bytes_max);
         is_full.then(|| self.too_large_error(context.block_size))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use evenkeel_common::{Binary, HBaseError, Result, length};
-use evenkeel_metrics::slow_log::Excess;
+use evenkeel_metrics::slow_log::ExceededLimits;
 use evenkeel_metrics::waits::Cause;
 use evenkeel_metrics::{RequestDetail, SlowRequest};
 use evenkeel_protocol::pb;
@@ -34,9 +34,9 @@ fn responses(
     server: &Arc<RegionServer>,
     request: pb::SlowLogResponseRequest,
 ) -> Result<pb::SlowLogResponses> {
-    let of_log: fn(Excess) -> bool = match request.log_type() {
-        LogType::LargeLog => |excess| excess != Excess::Slow,
-        LogType::SlowLog => |excess| excess != Excess::Large,
+    let of_log: fn(ExceededLimits) -> bool = match request.log_type() {
+        LogType::LargeLog => |excess| excess != ExceededLimits::Slow,
+        LogType::SlowLog => |excess| excess != ExceededLimits::Large,
     };
     let calls = server.rpc_metrics().slow_log.calls().into_iter();
     let payloads = calls.filter(|(_, excess)| of_log(*excess)).map(|(call, excess)| payload(&call, excess));
@@ -102,7 +102,7 @@ impl<'a> Filters<'a> {
 }
 
 /// A call as HBase's tools are told of it, and as hbase:slowlog has it.
-pub(crate) fn payload(call: &SlowRequest, excess: Excess) -> pb::SlowLogPayload {
+pub(crate) fn payload(call: &SlowRequest, excess: ExceededLimits) -> pb::SlowLogPayload {
     let ms = |time: std::time::Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     let int = |time| i32::try_from(ms(time)).unwrap_or(i32::MAX);
     let count = |count: u32| Some(i32::try_from(count).unwrap_or(i32::MAX));
@@ -123,9 +123,9 @@ pub(crate) fn payload(call: &SlowRequest, excess: Excess) -> pb::SlowLogPayload 
         multi_mutations: count(detail.actions.mutations),
         multi_service_calls: count(detail.actions.service_calls),
         r#type: match excess {
-            Excess::Slow => Type::SlowLog,
-            Excess::Large => Type::LargeLog,
-            Excess::SlowAndLarge => Type::All,
+            ExceededLimits::Slow => Type::SlowLog,
+            ExceededLimits::Large => Type::LargeLog,
+            ExceededLimits::SlowAndLarge => Type::All,
         }
         .into(),
         fs_read_time: Some(ms(call.waits.of(Cause::BlockRead))),
@@ -184,7 +184,7 @@ mod tests {
             waits: evenkeel_metrics::Waits::NONE,
             surroundings: Default::default(),
         };
-        payload(&request, Excess::SlowAndLarge)
+        payload(&request, ExceededLimits::SlowAndLarge)
     }
 
     #[test]

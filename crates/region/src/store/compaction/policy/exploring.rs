@@ -67,7 +67,7 @@ pub(in crate::store) fn explore(
     candidates: &[usize],
     context: SelectionContext,
 ) -> Vec<usize> {
-    let may_be_stuck = context.is_blocking;
+    let is_blocking = context.is_blocking;
     let ratio = if context.off_peak { config.compaction_ratio_off_peak } else { config.compaction_ratio };
     let bytes_max =
         if context.off_peak { config.compaction_bytes_max_off_peak } else { config.compaction_bytes_max };
@@ -77,11 +77,11 @@ pub(in crate::store) fn explore(
         let longest = sizes.len().min(start.saturating_add(config.compaction_files_max));
         for end in start.saturating_add(config.compaction_files_min)..=longest {
             let run = FileRange { start, end, bytes: sizes[start..end].iter().sum() };
-            if may_be_stuck && smallest.is_none_or(|smallest| run.bytes < smallest.bytes) {
+            if is_blocking && smallest.is_none_or(|smallest| run.bytes < smallest.bytes) {
                 smallest = Some(run);
             }
             if run.may_be_chosen(&sizes, config.compaction_bytes_min, bytes_max, ratio)
-                && best.is_none_or(|best| run.is_better(&best, may_be_stuck))
+                && best.is_none_or(|best| run.is_better(&best, is_blocking))
             {
                 best = Some(run);
             }
@@ -115,8 +115,8 @@ impl FileRange {
         self.len() < 2 || sizes[self.start..self.end].iter().all(|bytes| in_ratio(*bytes))
     }
 
-    fn is_better(&self, best: &Self, may_be_stuck: bool) -> bool {
-        if may_be_stuck && best.bytes > 0 && self.bytes > 0 {
+    fn is_better(&self, best: &Self, is_blocking: bool) -> bool {
+        if is_blocking && best.bytes > 0 && self.bytes > 0 {
             let files_per_byte = |run: &Self| run.len() as f64 / run.bytes as f64;
             return files_per_byte(best) * IMPROVEMENT_FACTOR < files_per_byte(self);
         }

@@ -1,4 +1,5 @@
-//! [`Subject`]: region, row and operation of a request, for the table's metrics and the ledger.
+//! [`RequestTarget`]: region, row and operation of a request, for the table's metrics and the
+//! ledger.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ const ROW_KEPT: usize = 32;
 /// The subject of a write of one row whose outcome is known later.
 ///
 /// It copies the beginning of the row: a slice would pin the connection's read buffer.
-pub struct Subject {
+pub struct RequestTarget {
     region: Arc<Region>,
     operation: Operation,
     /// True for a conditional write.
@@ -23,7 +24,7 @@ pub struct Subject {
     row_bytes: usize,
 }
 
-impl Subject {
+impl RequestTarget {
     /// Creates the subject of an operation on a row of a region.
     pub fn new(region: &Arc<Region>, operation: Operation, is_conditional: bool, row: &[u8]) -> Self {
         let mut kept = [0; ROW_KEPT];

@@ -4,16 +4,17 @@
 //! all requests, so that both share one part of the memory; and [`InputBudget`], a fraction of
 //! that, so that whole requests of other clients still fit, however many clients begin requests
 //! without finishing them. Input that does not fit is refused. Unused capacity of the read buffer
-//! is released when no bytes arrive for a while (`watch.rs`).
+//! is released when no bytes arrive for a while (`connection_monitor.rs`).
 //!
 //! | input | when the limit is exceeded |
 //! |---|---|
 //! | preamble, token, header: [`CONNECTION_HEADER_BYTES_MAX`] | the connection is closed |
-//! | a decoded header, above [`HEADER_BYTES_UNCOUNTED`] | the connection is closed |
+//! | a decoded header, above [`HEADER_BYTES_FREE`] | the connection is closed |
 //! | a request being received | CallQueueTooBigException; before its header has arrived: closed |
 //! | whole requests that wait because their connection has too many | the connection is closed |
 //!
-//! A request that has begun must make progress: [`Progress`] decides when its connection is closed.
+//! A request that has begun must make progress: [`ReceiveDeadline`] decides when its connection is
+//! closed.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,13 +29,13 @@ use evenkeel_common::{Budget, clock};
 pub(crate) const CONNECTION_HEADER_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a ConnectionHeader, or of a request whose header is incomplete, that are not counted:
 /// they belong to the fixed cost of a connection.
-pub(crate) const HEADER_BYTES_UNCOUNTED: usize = 1 << 10;
+pub(crate) const HEADER_BYTES_FREE: usize = 1 << 10;
 /// A request that arrives at this rate or faster is never late.
 const RATE_BYTES_PER_SECOND: f64 = 65_536.0;
 /// Timeout of a request that has begun, while the budget is short.
-const PRESSED_TIMEOUT: Duration = Duration::from_secs(1);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the budget counts as short after input did not fit.
-const PRESSED_FOR_MS: u64 = 5000;
+const SHORT_FOR_MS: u64 = 5000;
 
 /// Budget of incomplete requests: 13/16 of the budget of all requests. With a budget of 256 MiB or
 /// more, the largest cell of the default configuration fits. The remainder is more than the idle
@@ -68,8 +69,8 @@ impl InputBudget {
     }
 
     /// Takes `bytes` if they fit; otherwise the budget counts as short for a while.
-    pub fn take(&self, bytes: u64) -> bool {
-        let taken = self.bytes.take(bytes);
+    pub fn acquire(&self, bytes: u64) -> bool {
+        let taken = self.bytes.acquire(bytes);
         if !taken {
             self.refused_ms.store(self.now_ms() + 1, Ordering::Relaxed);
         }
@@ -77,21 +78,21 @@ impl InputBudget {
     }
 
     /// Returns bytes to the budget.
-    pub fn give(&self, bytes: u64) {
-        self.bytes.give(bytes);
+    pub fn release(&self, bytes: u64) {
+        self.bytes.release(bytes);
     }
 
     /// Returns true if the budget is short: input did not fit recently, or less than a quarter is
     /// free.
-    pub fn is_pressed(&self) -> bool {
+    pub fn is_short(&self) -> bool {
         let refused_ms = self.refused_ms.load(Ordering::Relaxed);
-        let was_pressed = refused_ms > 0 && self.now_ms() < refused_ms + PRESSED_FOR_MS;
-        was_pressed || self.bytes.free() < self.bytes.max() / 4
+        let was_short = refused_ms > 0 && self.now_ms() < refused_ms + SHORT_FOR_MS;
+        was_short || self.bytes.free() < self.bytes.max() / 4
     }
 
     /// Returns the timeout of input: `timeout`, or less while the budget is short.
     pub fn timeout(&self, timeout: Duration) -> Duration {
-        if self.is_pressed() { timeout.min(PRESSED_TIMEOUT) } else { timeout }
+        if self.is_short() { timeout.min(SHORT_TIMEOUT) } else { timeout }
     }
 
     fn now_ms(&self) -> u64 {
@@ -104,22 +105,22 @@ impl InputBudget {
 /// steady stream is therefore never late, and a client that sends one byte a second is late after
 /// little more than the timeout, however much it sent before.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct ReceiveDeadline {
     due: Instant,
     bytes: usize,
 }
 
-impl Progress {
+impl ReceiveDeadline {
     /// Returns the progress of input that begins at `now`.
     pub fn begin(now: Instant, timeout: Duration) -> Self {
-        Progress { due: now + timeout, bytes: 0 }
+        ReceiveDeadline { due: now + timeout, bytes: 0 }
     }
 
     /// Returns the progress with a total of `bytes` at `now`.
-    pub fn with(self, bytes: usize, now: Instant, timeout: Duration) -> Self {
+    pub fn advance(self, bytes: usize, now: Instant, timeout: Duration) -> Self {
         let more = bytes.saturating_sub(self.bytes);
         let earned = Duration::from_secs_f64(more as f64 / RATE_BYTES_PER_SECOND);
-        Progress { due: (self.due + earned).min(now + timeout), bytes }
+        ReceiveDeadline { due: (self.due + earned).min(now + timeout), bytes }
     }
 
     /// Returns true if the input is late at `now`, where only `allowed` of the `timeout` may be
@@ -130,14 +131,14 @@ impl Progress {
 }
 
 /// Input bytes that one connection has taken from the budgets. Dropping it returns them.
-pub(crate) struct HeldInput {
+pub(crate) struct InputCharge {
     worker: Rc<Worker>,
     bytes: usize,
 }
 
-impl HeldInput {
+impl InputCharge {
     pub fn new(worker: Rc<Worker>) -> Self {
-        HeldInput { worker, bytes: 0 }
+        InputCharge { worker, bytes: 0 }
     }
 
     pub fn bytes(&self) -> usize {
@@ -152,11 +153,11 @@ impl HeldInput {
             return true;
         }
         let input = self.worker.input();
-        if !input.take(more as u64) {
+        if !input.acquire(more as u64) {
             return false;
         }
-        if !self.worker.take_bytes(more) {
-            input.give(more as u64);
+        if !self.worker.acquire_bytes(more) {
+            input.release(more as u64);
             return false;
         }
         self.bytes += more;
@@ -166,12 +167,12 @@ impl HeldInput {
     /// Returns all held bytes.
     pub fn clear(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.worker.give_bytes(bytes);
-        self.worker.input().give(bytes as u64);
+        self.worker.release_bytes(bytes);
+        self.worker.input().release(bytes as u64);
     }
 }
 
-impl Drop for HeldInput {
+impl Drop for InputCharge {
     fn drop(&mut self) {
         self.clear();
     }
@@ -186,11 +187,11 @@ mod tests {
         let (began, timeout) = (Instant::now(), Duration::from_secs(30));
         let after = |seconds: u64| began + Duration::from_secs(seconds);
         let late_at = |first: usize, each_second: usize| {
-            let mut progress = Progress::begin(began, timeout);
+            let mut progress = ReceiveDeadline::begin(began, timeout);
             (0..4000_u64).find(|second| {
                 let is_late = progress.is_late(after(*second), timeout, timeout);
                 let bytes = first + each_second * *second as usize;
-                progress = progress.with(bytes, after(*second), timeout);
+                progress = progress.advance(bytes, after(*second), timeout);
                 is_late
             })
         };
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(late_at(100 << 20, 1), Some(31), "what came at once earns no more");
         assert_eq!(late_at(4, 32 << 10), Some(60), "half of the rate");
         assert_eq!(late_at(4, 64 << 10), None);
-        let progress = Progress::begin(began, timeout);
+        let progress = ReceiveDeadline::begin(began, timeout);
         let short = Duration::from_secs(1);
         assert!(!progress.is_late(after(1), timeout, short) && progress.is_late(after(2), timeout, short));
     }
@@ -207,15 +208,15 @@ mod tests {
     #[test]
     fn time_is_short_while_room_is() {
         let (budget, timeout) = (InputBudget::of(1600), Duration::from_secs(30));
-        assert!(budget.take(900));
+        assert!(budget.acquire(900));
         assert_eq!(budget.timeout(timeout), timeout);
-        assert!(!budget.take(500), "13 of 16 parts are all there is");
-        assert_eq!(budget.timeout(timeout), PRESSED_TIMEOUT);
+        assert!(!budget.acquire(500), "13 of 16 parts are all there is");
+        assert_eq!(budget.timeout(timeout), SHORT_TIMEOUT);
         budget.refused_ms.store(0, Ordering::Relaxed);
         assert_eq!(budget.timeout(timeout), timeout);
-        assert!(budget.take(400));
-        assert_eq!(budget.timeout(timeout), PRESSED_TIMEOUT, "nothing is left");
-        budget.give(1300);
+        assert!(budget.acquire(400));
+        assert_eq!(budget.timeout(timeout), SHORT_TIMEOUT, "nothing is left");
+        budget.release(1300);
         assert_eq!((budget.used(), budget.timeout(timeout)), (0, timeout));
     }
 }

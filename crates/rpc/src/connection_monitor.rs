@@ -1,16 +1,16 @@
-//! The watch of one connection thread. It closes only connections that hold resources that others
+//! The monitor of one connection thread. It closes only connections that hold resources that others
 //! need.
 //!
 //! | connection | is closed |
 //! |---|---|
-//! | no ConnectionHeader | after `handshake_timeout`; under pressure after [`PLACE_AGE`] |
+//! | no ConnectionHeader | after `handshake_timeout`; under pressure after [`IDLE_MIN`] |
 //! | a request that stops arriving | after `receive_timeout`; under input pressure after 1 s |
-//! | idle | by HBase's settings; under pressure after [`PLACE_AGE`] |
+//! | idle | by HBase's settings; under pressure after [`IDLE_MIN`] |
 //!
 //! *Pressure*: places or the input budget are short. Closing an idle connection helps the input
 //! budget only if its ConnectionHeader is charged to it. The settings are in
-//! [`IdleConfig`](super::IdleConfig); [`Progress`](super::Progress) defines what counts as
-//! arriving.
+//! [`IdleConfig`](super::IdleConfig); [`ReceiveDeadline`](super::ReceiveDeadline) defines what
+//! counts as arriving.
 //!
 //! Places are short when all but a 16th of `connections_max` are taken. Connections without a
 //! ConnectionHeader are closed first, then those that are idle longest.
@@ -19,7 +19,7 @@
 //! request that arrived is lost. A request that arrives later is not run; its client sees the
 //! closed connection and sends the request again on another one.
 //!
-//! A connection that receives nothing for [`BUFFER_AGE`] releases the unused part of its read
+//! A connection that receives nothing for [`BUFFER_IDLE_MAX`] releases the unused part of its read
 //! buffer.
 
 use std::cmp::Reverse;
@@ -30,28 +30,28 @@ use std::time::{Duration, Instant};
 use evenkeel_common::clock;
 use tokio::sync::Notify;
 
-use crate::connection::{Outgoing, Wanted};
+use crate::connection::{ConnectionShared, MonitorRequest};
 use crate::report::REPORTED_MAX;
 use crate::worker::Worker;
 
 /// Interval between checks of all connections of the thread; shorter if timeouts are short.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// A connection releases its read buffer after this time without a byte.
-const BUFFER_AGE: Duration = Duration::from_secs(1);
+const BUFFER_IDLE_MAX: Duration = Duration::from_secs(1);
 /// An idle connection may be closed for its place after this time.
-const PLACE_AGE: Duration = Duration::from_secs(1);
+const IDLE_MIN: Duration = Duration::from_secs(1);
 /// One place in this number is kept free as long as there are idle connections.
-const PLACES_SPARE: usize = 16;
+const RESERVE_DIVISOR: usize = 16;
 
 /// A connection whose ConnectionHeader has not arrived.
-pub(crate) struct Newcomer {
+pub(crate) struct PendingHandshake {
     since: Instant,
     end: Notify,
 }
 
-impl Newcomer {
+impl PendingHandshake {
     pub fn now() -> Rc<Self> {
-        Rc::new(Newcomer { since: clock::monotonic(), end: Notify::new() })
+        Rc::new(PendingHandshake { since: clock::monotonic(), end: Notify::new() })
     }
 
     /// Resolves when the connection's place is needed.
@@ -61,18 +61,18 @@ impl Newcomer {
 }
 
 impl Worker {
-    /// The watch; see the module's documentation. Runs until it is dropped.
-    pub async fn watch_connections(&self) {
+    /// The monitor; see the module's documentation. Runs until it is dropped.
+    pub async fn monitor_connections(&self) {
         let idle = self.config().idle;
-        let look = LOOK.min(self.config().receive_timeout / 4).max(Duration::from_millis(5));
+        let look = CHECK_INTERVAL.min(self.config().receive_timeout / 4).max(Duration::from_millis(5));
         let mut scan_at = clock::monotonic() + idle.scan_interval;
         loop {
             tokio::time::sleep(look).await;
             let now = clock::monotonic();
             self.end_late(now);
             self.report_connections(now);
-            if self.input().is_pressed() {
-                self.end_newcomers(now, usize::MAX);
+            if self.input().is_short() {
+                self.close_pending_handshakes(now, usize::MAX);
             }
             let mut unused = self.unused(now);
             self.end_for_places(now, &mut unused);
@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    fn each_connection(&self, mut look: impl FnMut(&Rc<Outgoing>)) {
+    fn each_connection(&self, mut look: impl FnMut(&Rc<ConnectionShared>)) {
         let connections = self.connections.borrow();
         connections.values().filter_map(Weak::upgrade).for_each(|connection| look(&connection));
     }
@@ -107,7 +107,7 @@ impl Worker {
         let mut ended = 0;
         self.each_connection(|connection| {
             if connection.has_late_input(now, timeout, allowed) {
-                connection.want(Wanted::Gone);
+                connection.request(MonitorRequest::Close);
                 ended += 1;
             }
         });
@@ -118,19 +118,19 @@ impl Worker {
 
     /// Returns the idle connections, each with its idle time's start, the longest idle last. Also
     /// requests the release of unused read buffers.
-    fn unused(&self, now: Instant) -> Vec<(Reverse<Instant>, Rc<Outgoing>)> {
+    fn unused(&self, now: Instant) -> Vec<(Reverse<Instant>, Rc<ConnectionShared>)> {
         let mut unused = Vec::new();
-        let is_pressed = self.input().is_pressed();
+        let is_short = self.input().is_short();
         self.each_connection(|connection| {
-            if connection.has_buffer() && connection.silence(now) >= BUFFER_AGE {
-                connection.want(Wanted::Buffer);
+            if connection.has_buffer() && connection.silence(now) >= BUFFER_IDLE_MAX {
+                connection.request(MonitorRequest::ReleaseBuffer);
             }
             let Some(since) = connection.idle_since(now) else { return };
             let age = now.saturating_duration_since(since);
-            if age >= PLACE_AGE && is_pressed && connection.header_bytes() > 0 {
-                connection.want(Wanted::IdlePlace);
+            if age >= IDLE_MIN && is_short && connection.header_bytes() > 0 {
+                connection.request(MonitorRequest::CloseIdle);
             }
-            if age >= PLACE_AGE {
+            if age >= IDLE_MIN {
                 unused.push((Reverse(since), connection.clone()));
             }
         });
@@ -148,17 +148,17 @@ impl Worker {
     }
 
     /// Closes connections until places are free again, and removes them from `unused`.
-    fn end_for_places(&self, now: Instant, unused: &mut Vec<(Reverse<Instant>, Rc<Outgoing>)>) {
+    fn end_for_places(&self, now: Instant, unused: &mut Vec<(Reverse<Instant>, Rc<ConnectionShared>)>) {
         let places_max = self.config().connections_max;
-        let wanted = (self.open_connections() + 1).saturating_sub(places_max - places_max / PLACES_SPARE);
+        let wanted = (self.open_connections() + 1).saturating_sub(places_max - places_max / RESERVE_DIVISOR);
         if wanted == 0 {
             return;
         }
         let wanted = self.part_of(wanted);
-        let mut ended = self.end_newcomers(now, wanted);
+        let mut ended = self.close_pending_handshakes(now, wanted);
         let from = unused.len().saturating_sub(wanted - ended);
         for (_, connection) in unused.drain(from..) {
-            connection.want(Wanted::IdlePlace);
+            connection.request(MonitorRequest::CloseIdle);
             ended += 1;
         }
         if ended > 0 {
@@ -168,15 +168,16 @@ impl Worker {
 
     /// Closes up to `count` connections that have had time to send a ConnectionHeader. Returns
     /// their number.
-    fn end_newcomers(&self, now: Instant, count: usize) -> usize {
-        let newcomers = self.newcomers.borrow();
-        let is_old = |newcomer: &&Rc<Newcomer>| now.saturating_duration_since(newcomer.since) >= PLACE_AGE;
-        let old = newcomers.values().filter(is_old).take(count);
-        old.map(|newcomer| newcomer.end.notify_one()).count()
+    fn close_pending_handshakes(&self, now: Instant, count: usize) -> usize {
+        let pending = self.pending_handshakes.borrow();
+        let is_old =
+            |handshake: &&Rc<PendingHandshake>| now.saturating_duration_since(handshake.since) >= IDLE_MIN;
+        let old = pending.values().filter(is_old).take(count);
+        old.map(|handshake| handshake.end.notify_one()).count()
     }
 
     /// Closes idle connections by HBase's settings.
-    fn end_idle(&self, now: Instant, unused: &[(Reverse<Instant>, Rc<Outgoing>)]) {
+    fn end_idle(&self, now: Instant, unused: &[(Reverse<Instant>, Rc<ConnectionShared>)]) {
         let idle = self.config().idle;
         if self.open_connections() < idle.threshold {
             return;
@@ -184,6 +185,6 @@ impl Worker {
         let is_due =
             |(since, _): &&(Reverse<Instant>, _)| now.saturating_duration_since(since.0) >= idle.time_max;
         let due = unused.iter().rev().take_while(is_due).take(self.part_of(idle.closed_max));
-        due.for_each(|(_, connection)| connection.want(Wanted::IdleEnd));
+        due.for_each(|(_, connection)| connection.request(MonitorRequest::CloseIdleGracefully));
     }
 }
