@@ -63,7 +63,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let mut view = View::new(&client.address().to_string(), Snapshot::fetch(&client)?);
     if !io::stdout().is_terminal() {
         std::thread::sleep(delay);
-        look(&client, &mut view);
+        refresh(&client, &mut view);
         let _closed = io::stdout().write_all(as_text(&view)?.as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
@@ -91,14 +91,14 @@ fn show(
                 return Ok(());
             }
         } else {
-            look(client, view);
+            refresh(client, view);
             next = clock::monotonic() + delay;
         }
     }
 }
 
 /// Fetches a snapshot and the slow requests.
-fn look(client: &Client, view: &mut View) {
+fn refresh(client: &Client, view: &mut View) {
     match Snapshot::fetch(client) {
         Ok(now) => view.advance(now),
         Err(error) => view.error = Some(error),

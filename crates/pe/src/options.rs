@@ -218,7 +218,7 @@ impl Options {
 
     /// The sampling interval in rows: a sample rate of 0.3 runs every third row (`1 / sampleRate`,
     /// truncated).
-    pub fn every(&self) -> i64 {
+    pub fn sampling_interval(&self) -> i64 {
         length::integer_part(f64::from(1.0 / self.sample_rate)).max(1)
     }
 
@@ -243,7 +243,7 @@ impl Options {
     ///
     /// # Errors
     /// If values have no bytes, so that a size is undefined.
-    pub fn settle(&mut self) -> Result<(), String> {
+    pub fn resolve_rows(&mut self) -> Result<(), String> {
         let value = if self.value_random { self.value_size / 2 } else { self.value_size };
         let row = (value * self.families * self.columns) as i64;
         let rows_per_gb = GB_BYTES.checked_div(row).ok_or("values must have more than one byte")?;
@@ -304,8 +304,8 @@ mod tests {
 
     #[test]
     fn samples_and_connections() {
-        assert_eq!(of("--sampleRate=0.3 randomRead 1").every(), 3);
-        assert_eq!(of("randomRead 1").every(), 1);
+        assert_eq!(of("--sampleRate=0.3 randomRead 1").sampling_interval(), 3);
+        assert_eq!(of("randomRead 1").sampling_interval(), 1);
         assert_eq!(of("randomRead 5").connections(), 5);
         assert_eq!(of("--oneCon randomRead 5").connections(), 1);
         assert_eq!(of("--connCount=2 randomRead 5").connections(), 2);

@@ -27,7 +27,7 @@ pub struct Pacer {
     poisson: bool,
     rng: RefCell<SmallRng>,
     waiting: RefCell<VecDeque<(Instant, oneshot::Sender<()>)>>,
-    news: Notify,
+    rescheduled: Notify,
     /// A timerfd as a `File`, which can be read without unsafe code.
     timer: pipe::Receiver,
 }
@@ -47,7 +47,7 @@ impl Pacer {
             poisson,
             rng: RefCell::new(SmallRng::from_os_rng()),
             waiting: RefCell::default(),
-            news: Notify::new(),
+            rescheduled: Notify::new(),
             timer: pipe::Receiver::from_owned_fd_unchecked(timer)?,
         }))
     }
@@ -63,7 +63,7 @@ impl Pacer {
         if due > clock::monotonic() {
             let (wake, woken) = oneshot::channel();
             self.waiting.borrow_mut().push_back((due, wake));
-            self.news.notify_one();
+            self.rescheduled.notify_one();
             let _ = woken.await;
         }
         Some(due)
@@ -98,7 +98,7 @@ impl Pacer {
         loop {
             let first = self.waiting.borrow().front().map(|(due, _)| *due);
             match first {
-                None => self.news.notified().await,
+                None => self.rescheduled.notified().await,
                 Some(due) => {
                     self.sleep_until(due).await?;
                     self.wake_due();

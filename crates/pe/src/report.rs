@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::host::{CoreTimes, HostShares};
 use crate::options::Options;
 use crate::server::{ServerProcess, Usage};
-use crate::stats::{Latencies, Part, Tally};
+use crate::stats::{Latencies, PeriodStats, Tally};
 
 mod files;
 pub mod page;
@@ -147,7 +147,7 @@ impl Interval {
     pub(crate) fn new(
         start: Instant,
         (from, to): (Instant, Instant),
-        part: &Part,
+        part: &PeriodStats,
         (before, after): (&Snapshot, &Snapshot),
     ) -> Self {
         let usage = before.server.zip(after.server);

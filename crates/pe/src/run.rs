@@ -90,7 +90,7 @@ pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure
 struct RunBarriers(VecDeque<Arc<Barrier>>);
 
 impl RunBarriers {
-    fn meet(&mut self) {
+    fn wait(&mut self) {
         if let Some(barrier) = self.0.pop_front() {
             barrier.wait();
         }
@@ -100,7 +100,7 @@ impl RunBarriers {
 impl Drop for RunBarriers {
     fn drop(&mut self) {
         while !self.0.is_empty() {
-            self.meet();
+            self.wait();
         }
     }
 }
@@ -276,7 +276,7 @@ impl RunContext {
         thread: usize,
         workers: Vec<Worker>,
         times: RunTimes,
-        warming: mpsc::Sender<Infallible>,
+        warmup_guard: mpsc::Sender<Infallible>,
     ) -> Result<(), Failure> {
         let share = workers.len() as f64 / self.options.clients as f64;
         let pacer = match self.options.rate {
@@ -293,26 +293,26 @@ impl RunContext {
                 number: thread + i * threads,
                 times,
                 pacer: pacer.clone(),
-                warming: Some(warming.clone()),
+                warmup_guard: Some(warmup_guard.clone()),
             };
-            tasks.spawn_local(client.live(worker));
+            tasks.spawn_local(client.run(worker));
         }
-        drop(warming);
+        drop(warmup_guard);
         while tasks.join_next().await.is_some() {}
         if let Some(timer) = timer {
             timer.abort();
         }
         let end = self.window.borrow().and_then(|window| window.end);
         if let (Some(pacer), Some(end)) = (&pacer, end) {
-            self.note_missed(thread, pacer, end, Phase::Measured);
+            self.record_missed(thread, pacer, end, Phase::Measured);
         }
         Ok(())
     }
 
     /// Records the arrivals before a phase's end that no client took.
-    fn note_missed(&self, thread: usize, pacer: &Pacer, end: Instant, phase: Phase) {
+    fn record_missed(&self, thread: usize, pacer: &Pacer, end: Instant, phase: Phase) {
         let missed = pacer.missed(end);
-        self.recorders[thread].note(phase, |part| {
+        self.recorders[thread].record(phase, |part| {
             missed.iter().for_each(|due| record(&mut part.latency, end.saturating_duration_since(*due)));
         });
     }

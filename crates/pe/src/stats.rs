@@ -86,7 +86,7 @@ impl Tally {
 
 /// Sums and latencies of a period.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct PeriodStats {
     /// Sums.
     pub tally: Tally,
     /// Latencies: from the time a request was due (open loop) or sent (closed loop) to its answer.
@@ -95,13 +95,13 @@ pub struct Part {
     pub service: Histogram<u64>,
 }
 
-impl Default for Part {
+impl Default for PeriodStats {
     fn default() -> Self {
         Self { tally: Tally::default(), latency: histogram(), service: histogram() }
     }
 }
 
-impl Part {
+impl PeriodStats {
     /// Adds another.
     pub fn add(&mut self, other: &Self) {
         self.tally.add(&other.tally);
@@ -123,17 +123,17 @@ pub enum Phase {
 /// The current interval of one load thread, in both phases.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    parts: Mutex<[Part; 2]>,
+    parts: Mutex<[PeriodStats; 2]>,
 }
 
 impl Recorder {
     /// Records in a phase.
-    pub fn note(&self, phase: Phase, note: impl FnOnce(&mut Part)) {
+    pub fn record(&self, phase: Phase, note: impl FnOnce(&mut PeriodStats)) {
         note(&mut self.parts.lock()[phase as usize]);
     }
 
     /// Swaps the recorded data with `empty`.
-    pub fn drain(&self, phase: Phase, empty: Part) -> Part {
+    pub fn drain(&self, phase: Phase, empty: PeriodStats) -> PeriodStats {
         std::mem::replace(&mut self.parts.lock()[phase as usize], empty)
     }
 }
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn parts_add_up() {
-        let (mut sum, mut one) = (Part::default(), Part::default());
+        let (mut sum, mut one) = (PeriodStats::default(), PeriodStats::default());
         one.tally = Tally { rows: 2, cells_read: 3, ..Tally::default() };
         record(&mut one.latency, Duration::from_millis(5));
         sum.add(&one);
@@ -261,11 +261,11 @@ mod tests {
     #[test]
     fn drains_take_one_phase() {
         let recorder = Recorder::default();
-        recorder.note(Phase::Warmup, |part| part.tally.rows += 1);
-        recorder.note(Phase::Measured, |part| part.tally.rows += 10);
-        assert_eq!(recorder.drain(Phase::Measured, Part::default()).tally.rows, 10);
-        assert_eq!(recorder.drain(Phase::Measured, Part::default()).tally.rows, 0);
-        assert_eq!(recorder.drain(Phase::Warmup, Part::default()).tally.rows, 1);
+        recorder.record(Phase::Warmup, |part| part.tally.rows += 1);
+        recorder.record(Phase::Measured, |part| part.tally.rows += 10);
+        assert_eq!(recorder.drain(Phase::Measured, PeriodStats::default()).tally.rows, 10);
+        assert_eq!(recorder.drain(Phase::Measured, PeriodStats::default()).tally.rows, 0);
+        assert_eq!(recorder.drain(Phase::Warmup, PeriodStats::default()).tally.rows, 1);
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl Worker {
             self.table.put(put).await?;
             return Ok(RowOutcome { sent: true, tally });
         }
-        let done = self.gather(put.into(), length::index(tally.bytes_written)).await?;
+        let done = self.buffer(put.into(), length::index(tally.bytes_written)).await?;
         Ok(RowOutcome { tally: sum(&tally, &done.tally), ..done })
     }
 
@@ -246,7 +246,7 @@ impl Worker {
         let delete = Delete::new(row_key(row)).durability(self.durability());
         let delete = self.families.iter().fold(delete, |delete, family| delete.family(family));
         if !self.options.auto_flush {
-            return self.gather(delete.into(), 0).await;
+            return self.buffer(delete.into(), 0).await;
         }
         self.table.delete(delete).await?;
         Ok(RowOutcome { sent: true, ..RowOutcome::default() })
@@ -254,7 +254,7 @@ impl Worker {
 
     /// Adds to the batch, and sends it at `--multiPut` mutations or `--bufferSize` bytes. As in
     /// HBase's tool, a buffered mutation counts as a request, so most requests take no time.
-    async fn gather(&mut self, action: Action, bytes: usize) -> Result<RowOutcome> {
+    async fn buffer(&mut self, action: Action, bytes: usize) -> Result<RowOutcome> {
         self.batch.push(action);
         self.batch_bytes += bytes + crate::data::ROW_BYTES;
         let many = self.options.multi_put;

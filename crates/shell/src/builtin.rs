@@ -14,7 +14,7 @@ const ITEMS_MAX: i64 = 100_000_000;
 type Answer = Result<Value, Flow>;
 
 /// Calls a function of Ruby; `None` if there is none of that name.
-pub fn word(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<Answer> {
+pub fn call_function(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<Answer> {
     Some(match (name, args) {
         ("puts", []) => host.print(b"\n").map(|()| Value::Nil),
         ("puts", args) => args.iter().try_for_each(|arg| puts(host, arg)).map(|()| Value::Nil),
@@ -249,12 +249,13 @@ pub fn binary(operator: Operator, left: &Value, right: &Value) -> Answer {
         (O::Remainder, Value::Str(pattern), arg) => {
             format(pattern, std::slice::from_ref(arg)).map(Value::Str)
         }
-        (operator, Value::Int(a), Value::Int(b)) => whole(operator, *a, *b),
+        (operator, Value::Int(a), Value::Int(b)) => integer_operation(operator, *a, *b),
         (operator, Value::Int(_) | Value::Float(_), Value::Int(_) | Value::Float(_)) => {
             real(operator, float(left)?, float(right)?)
         }
         (operator, a, b) => {
-            let message = format!("no operator {} between {} and {}", operator.mark(), a.class(), b.class());
+            let message =
+                format!("no operator {} between {} and {}", operator.symbol(), a.class(), b.class());
             Err(Failure::new("TypeError", message).into())
         }
     }
@@ -295,7 +296,7 @@ fn repeat(text: &[u8], times: i64) -> Answer {
     }
 }
 
-fn whole(operator: Operator, a: i64, b: i64) -> Answer {
+fn integer_operation(operator: Operator, a: i64, b: i64) -> Answer {
     use Operator as O;
     if b == 0 && matches!(operator, O::Divide | O::Remainder) {
         return Err(Failure::new("ZeroDivisionError", "divided by 0").into());
@@ -325,7 +326,7 @@ fn real(operator: Operator, a: f64, b: f64) -> Answer {
         O::Remainder => a - b * (a / b).floor(),
         O::Power => a.powf(b),
         _ => {
-            let message = format!("no operator {} between numbers with a point", operator.mark());
+            let message = format!("no operator {} between numbers with a point", operator.symbol());
             return Err(Failure::new("TypeError", message).into());
         }
     }))
@@ -369,9 +370,9 @@ pub enum IterationResult {
     /// The block's values.
     Values,
     /// The items for which the block was true.
-    Where,
+    Select,
     /// The items for which the block was false.
-    WhereNot,
+    Reject,
 }
 
 impl IterationResult {
@@ -380,10 +381,10 @@ impl IterationResult {
         match self {
             Self::Receiver => {}
             Self::Values => kept.push(value),
-            Self::Where | Self::WhereNot if value.is_true() == (self == Self::Where) => {
+            Self::Select | Self::Reject if value.is_true() == (self == Self::Select) => {
                 kept.push(given.swap_remove(0));
             }
-            Self::Where | Self::WhereNot => {}
+            Self::Select | Self::Reject => {}
         }
     }
 
@@ -418,8 +419,8 @@ pub fn iteration(of: &Value, method: &str, args: &[Value]) -> Option<Result<Iter
     };
     let keep = match method {
         "map" | "collect" => IterationResult::Values,
-        "select" | "filter" => IterationResult::Where,
-        "reject" => IterationResult::WhereNot,
+        "select" | "filter" => IterationResult::Select,
+        "reject" => IterationResult::Reject,
         _ => IterationResult::Receiver,
     };
     let numbered = method == "each_with_index";
@@ -428,7 +429,7 @@ pub fn iteration(of: &Value, method: &str, args: &[Value]) -> Option<Result<Iter
 }
 
 /// Calls a method that changes a variable's value.
-pub fn change(of: &mut Value, method: &str, args: &[Value]) -> Answer {
+pub fn call_mutating(of: &mut Value, method: &str, args: &[Value]) -> Answer {
     match (of, method, args) {
         (Value::Array(items), "push", args) => {
             items.extend_from_slice(args);

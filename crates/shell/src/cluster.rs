@@ -61,7 +61,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn hear_interrupts(&mut self) -> Result<(), String> {
+    pub fn handle_interrupts(&mut self) -> Result<(), String> {
         let interrupt = Arc::new(Interrupt::default());
         let told = interrupt.clone();
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;

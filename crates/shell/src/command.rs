@@ -63,13 +63,13 @@ impl Command {
     }
 
     /// Takes any number of further arguments.
-    const fn and_more(mut self) -> Self {
+    const fn variadic(mut self) -> Self {
         self.args.1 = None;
         self
     }
 
     /// Adds an alias.
-    const fn or(mut self, aliases: &'static [&'static str]) -> Self {
+    const fn alias(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self
     }

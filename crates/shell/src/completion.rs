@@ -90,7 +90,7 @@ enum CursorContext<'a> {
 }
 
 /// The context at the end of a line.
-fn place(line: &str) -> CursorContext<'_> {
+fn cursor_context(line: &str) -> CursorContext<'_> {
     let statement = &line[statement_begin(line)..];
     let (mut quote, mut strings) = (None, Vec::new());
     for (at, c) in statement.char_indices() {
@@ -134,9 +134,9 @@ fn statement_begin(line: &str) -> usize {
 }
 
 /// The completions at the end of a line, and the length of the part already typed.
-fn offers(words: &Words, line: &str) -> (Vec<String>, usize) {
+fn completions(words: &Words, line: &str) -> (Vec<String>, usize) {
     let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect::<Vec<_>>();
-    let (all, typed) = match place(line) {
+    let (all, typed) = match cursor_context(line) {
         CursorContext::Command(typed) => {
             let mut all = owned(&mut command::all().map(|command| command.name));
             all.extend(words.variables.iter().cloned());
@@ -170,7 +170,7 @@ fn offers(words: &Words, line: &str) -> (Vec<String>, usize) {
 impl Completer for SharedWords {
     fn complete(&mut self, line: &str, at: usize) -> CompletionResult {
         let before = line.get(..at).unwrap_or(line);
-        let (found, typed) = self.with(|words| offers(words, before));
+        let (found, typed) = self.with(|words| completions(words, before));
         let span = Span::new(before.len() - typed, before.len());
         let suggest = |value: String| Suggestion { value, span, ..Suggestion::default() };
         CompletionResult::fresh(found.into_iter().map(suggest).collect::<Vec<_>>())
@@ -185,7 +185,7 @@ mod tests {
         let mut words = Words::default();
         words.tables.insert("trail".into(), vec!["day".into(), "dusk".into()]);
         words.variables.push("trips".into());
-        offers(&words, line).0
+        completions(&words, line).0
     }
 
     #[test]

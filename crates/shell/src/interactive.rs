@@ -32,10 +32,10 @@ const CHANGES: &[&str] = &["create", "drop", "alter", "clone", "restore", "trunc
 /// # Errors
 /// If the terminal cannot be used.
 pub fn run(mut session: Session) -> Result<i32, String> {
-    session.shell.cluster.hear_interrupts()?;
+    session.shell.cluster.handle_interrupts()?;
     let words = SharedWords::default();
     let names = fetch_names(session.shell.cluster.conf(), words.clone());
-    ask_names(names.as_ref());
+    request_names(names.as_ref());
     let mut editor = editor(words.clone());
     if session.print_banner().and_then(|()| session.shell.out.flush()).is_err() {
         return Ok(0);
@@ -48,7 +48,7 @@ pub fn run(mut session: Session) -> Result<i32, String> {
                 }
                 words.set_variables(session.interpreter.variable_names().cloned().collect());
                 if CHANGES.iter().any(|change| source.contains(change)) {
-                    ask_names(names.as_ref());
+                    request_names(names.as_ref());
                 }
             }
             Signal::CtrlD => return Ok(0),
@@ -59,7 +59,7 @@ pub fn run(mut session: Session) -> Result<i32, String> {
 }
 
 /// Requests a fetch of names, unless one is pending.
-fn ask_names(names: Option<&SyncSender<()>>) {
+fn request_names(names: Option<&SyncSender<()>>) {
     if let Some(names) = names {
         let _ = names.try_send(());
     }
@@ -70,7 +70,7 @@ fn run_one(session: &mut Session, source: &str) -> Option<i32> {
     session.shell.cluster.clear_interrupt();
     let outcome = match session.interpreter.parse(source) {
         Ok(statements) => session.run_statements(&statements, true),
-        Err(error) => session.tell_syntax(&error, source, 0),
+        Err(error) => session.print_syntax_error(&error, source, 0),
     };
     session.count_lines(source.lines().count().max(1));
     let status = match outcome {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use crate::builtin;
 use crate::error::{Failure, Flow};
 use crate::filter;
-use crate::language::ast::{Block, Call, Expr, Jump, Operator, Piece};
+use crate::language::ast::{Block, Call, Expr, Jump, Operator, StringPart};
 use crate::language::{SyntaxError, parse_with};
 use crate::value::Value;
 
@@ -126,12 +126,12 @@ impl Interpreter {
         exprs.iter().map(|expr| self.evaluate(host, expr)).collect()
     }
 
-    fn text(&mut self, host: &mut dyn Host, pieces: &[Piece]) -> Evaluated {
+    fn text(&mut self, host: &mut dyn Host, pieces: &[StringPart]) -> Evaluated {
         let mut text = Vec::new();
         for piece in pieces {
             match piece {
-                Piece::Text(bytes) => text.extend_from_slice(bytes),
-                Piece::Code(code) => text.extend(self.evaluate(host, code)?.to_bytes()),
+                StringPart::Text(bytes) => text.extend_from_slice(bytes),
+                StringPart::Code(code) => text.extend(self.evaluate(host, code)?.to_bytes()),
             }
         }
         Ok(Value::Str(text))
@@ -204,7 +204,7 @@ impl Interpreter {
         {
             return self.endless(host, block);
         }
-        if let Some(value) = builtin::word(host, &call.name, &args) {
+        if let Some(value) = builtin::call_function(host, &call.name, &args) {
             return value;
         }
         if call.block.is_some() {
@@ -235,7 +235,7 @@ impl Interpreter {
             (receiver, call.name.as_str())
         {
             let target = self.variables.entry(name.clone()).or_default();
-            return builtin::change(target, &call.name, &args);
+            return builtin::call_mutating(target, &call.name, &args);
         }
         builtin::method(&of, &call.name, &args).unwrap_or_else(|| Err(no_method(&call.name, &of).into()))
     }
@@ -312,7 +312,7 @@ impl Interpreter {
         let mut kept = Vec::new();
         for given in plan.rounds {
             host.check_interrupt()?;
-            self.give(block, &given);
+            self.bind_parameters(block, &given);
             let value = match self.evaluate(host, &block.body) {
                 Err(Flow::Break) => return Ok(Value::Nil),
                 Err(Flow::Next) => Value::Nil,
@@ -324,7 +324,7 @@ impl Interpreter {
     }
 
     /// Sets a block's parameters; a lone array is spread over several parameters.
-    fn give(&mut self, block: &Block, given: &[Value]) {
+    fn bind_parameters(&mut self, block: &Block, given: &[Value]) {
         let spread = match given {
             [Value::Array(items)] if block.names.len() > 1 => items.as_slice(),
             other => other,

@@ -49,7 +49,7 @@ impl SyntaxError {
     }
 
     /// The line number from 0, the line, and the column in characters.
-    pub fn place<'a>(&self, source: &'a str) -> (usize, &'a str, usize) {
+    pub fn position<'a>(&self, source: &'a str) -> (usize, &'a str, usize) {
         let at = (0..=self.at.min(source.len())).rev().find(|at| source.is_char_boundary(*at)).unwrap_or(0);
         let begin = source[..at].rfind('\n').map_or(0, |line_end| line_end + 1);
         let line = source[begin..].lines().next().unwrap_or_default();

@@ -64,8 +64,8 @@ pub struct Options {
 /// A message, if the shell cannot start.
 pub fn run(conf: Configuration, options: &Options) -> Result<i32, String> {
     let terminal = std::io::stdin().is_terminal();
-    let goes_on = !options.noninteractive && options.expression.is_none();
-    let shell = shell::Shell::new(conf, Output::stdout(), goes_on, shell::stdin_lines())?;
+    let continue_on_error = !options.noninteractive && options.expression.is_none();
+    let shell = shell::Shell::new(conf, Output::stdout(), continue_on_error, shell::stdin_lines())?;
     let mut session = Session::new(shell);
     if let Some(expression) = &options.expression {
         return Ok(session.run_source(expression).unwrap_or(0));

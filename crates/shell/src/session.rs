@@ -53,7 +53,7 @@ impl Session {
     pub fn run_source(&mut self, source: &str) -> Option<i32> {
         let outcome = match self.interpreter.parse(source) {
             Ok(statements) => self.run_statements(&statements, false),
-            Err(error) => self.tell_syntax(&error, source, 0),
+            Err(error) => self.print_syntax_error(&error, source, 0),
         };
         self.status(outcome)
     }
@@ -101,7 +101,7 @@ impl Session {
             let Some(line) = next(&mut self.shell) else {
                 self.shell.out.line("")?;
                 return match self.interpreter.parse(&source) {
-                    Err(error) => self.tell_syntax(&error, &source, first).map(|()| false),
+                    Err(error) => self.print_syntax_error(&error, &source, first).map(|()| false),
                     Ok(_) => Ok(false),
                 };
             };
@@ -110,7 +110,7 @@ impl Session {
             source.push_str(&line);
             match self.interpreter.parse(&source) {
                 Err(error) if error.incomplete => {}
-                Err(error) => return self.tell_syntax(&error, &source, first).map(|()| true),
+                Err(error) => return self.print_syntax_error(&error, &source, first).map(|()| true),
                 Ok(statements) => return self.run_statements(&statements, true).map(|()| true),
             }
         }
@@ -126,7 +126,7 @@ impl Session {
                 Ok(Value::Nil) => {}
                 Ok(value) if show && last => self.shell.out.line(format!("=> {}", value.inspect()))?,
                 Ok(_) | Err(Flow::Break | Flow::Next) => {}
-                Err(Flow::Failure(failure)) => self.tell(&failure)?,
+                Err(Flow::Failure(failure)) => self.print_failure(&failure)?,
                 Err(other) => return Err(other),
             }
         }
@@ -134,20 +134,25 @@ impl Session {
     }
 
     /// Prints a failure outside commands and continues, or returns it if failures end the shell.
-    fn tell(&mut self, failure: &Failure) -> Result<(), Flow> {
-        if !self.shell.goes_on {
+    fn print_failure(&mut self, failure: &Failure) -> Result<(), Flow> {
+        if !self.shell.continue_on_error {
             return Err(failure.clone().into());
         }
         tell_failure(&mut self.shell.out, failure)
     }
 
     /// Prints a syntax error: the line, with a mark below the position.
-    pub fn tell_syntax(&mut self, error: &SyntaxError, source: &str, first: usize) -> Result<(), Flow> {
-        let (number, line, column) = error.place(source);
+    pub fn print_syntax_error(
+        &mut self,
+        error: &SyntaxError,
+        source: &str,
+        first: usize,
+    ) -> Result<(), Flow> {
+        let (number, line, column) = error.position(source);
         let number = first + number + 1;
         let place = format!("{line}\n{}^", " ".repeat(column));
         let message = format!("(hbase):{number}: syntax error, {}\n{place}", error.message);
-        self.tell(&Failure::new("SyntaxError", message))
+        self.print_failure(&Failure::new("SyntaxError", message))
     }
 
     /// The exit status of an outcome that ends the shell.

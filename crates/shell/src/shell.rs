@@ -27,7 +27,7 @@ pub struct Shell {
     /// The output.
     pub out: Output,
     /// True if a failed command is printed and the next one runs; otherwise it ends the shell.
-    pub goes_on: bool,
+    pub continue_on_error: bool,
     read_line: ReadLine,
 }
 
@@ -36,8 +36,13 @@ impl Shell {
     ///
     /// # Errors
     /// As [`Cluster::new`].
-    pub fn new(conf: Configuration, out: Output, goes_on: bool, read_line: ReadLine) -> Result<Self, String> {
-        Ok(Self { cluster: Cluster::new(conf)?, out, goes_on, read_line })
+    pub fn new(
+        conf: Configuration,
+        out: Output,
+        continue_on_error: bool,
+        read_line: ReadLine,
+    ) -> Result<Self, String> {
+        Ok(Self { cluster: Cluster::new(conf)?, out, continue_on_error, read_line })
     }
 
     /// The next line of the input.
@@ -65,13 +70,18 @@ impl Shell {
         let began = clock::monotonic();
         let subject = args.first().map(Value::to_text).unwrap_or_default();
         let outcome = self.checked(command, args).map_err(|error| error.into_flow(&subject));
-        self.told(command.name, began, outcome)
+        self.print_outcome(command.name, began, outcome)
     }
 
     /// Prints an error, unless errors end the shell, and the duration of the command.
-    fn told(&mut self, name: &str, began: Instant, outcome: Result<Value, Flow>) -> Result<Value, Flow> {
+    fn print_outcome(
+        &mut self,
+        name: &str,
+        began: Instant,
+        outcome: Result<Value, Flow>,
+    ) -> Result<Value, Flow> {
         match outcome {
-            Err(Flow::Failure(failure)) if self.goes_on => {
+            Err(Flow::Failure(failure)) if self.continue_on_error => {
                 self.out.line("")?;
                 self.out.coloured(RED, &format!("ERROR: {}", failure.message))?;
                 self.out.line("")?;
@@ -115,7 +125,7 @@ impl Host for Shell {
             }
             None => {
                 let refusal = command::unsupported::refusal(name)?;
-                Some(self.told(name, clock::monotonic(), Err(refusal.into())))
+                Some(self.print_outcome(name, clock::monotonic(), Err(refusal.into())))
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_shell::language::ast::{Block, Call, Expr, Operator, Piece};
+use evenkeel_shell::language::ast::{Block, Call, Expr, Operator, StringPart};
 use evenkeel_shell::language::{parse, parse_with};
 use evenkeel_shell::value::Value;
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ fn expr() -> impl Strategy<Value = Expr> {
             (boxed(), boxed(), boxed()).prop_map(|(c, a, b)| Expr::If(c, a, b)),
             (boxed(), boxed()).prop_map(|(c, body)| Expr::While(c, body)),
             (name(), boxed(), boxed()).prop_map(|(name, over, body)| Expr::For(name, over, body)),
-            text.prop_map(|(text, code)| Expr::Text(vec![Piece::Text(text), Piece::Code(code)])),
+            text.prop_map(|(text, code)| Expr::Text(vec![StringPart::Text(text), StringPart::Code(code)])),
             ("[a-z]{2}_c", args.clone()).prop_map(|(name, args)| Expr::Call(Box::new(Call {
                 receiver: None,
                 name,
@@ -146,7 +146,7 @@ proptest! {
     #[test]
     fn no_source_panics(text in source()) {
         if let Err(error) = parse(&text) {
-            let (_, line, column) = error.place(&text);
+            let (_, line, column) = error.position(&text);
             prop_assert!(column <= line.chars().count());
         }
     }

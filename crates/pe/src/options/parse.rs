@@ -69,7 +69,7 @@ pub fn parse(words: &[String]) -> Result<Parsed, String> {
             if let Some(more) = words.next() {
                 return Err(format!("nothing is expected after the clients: {more}"));
             }
-            options.settle()?;
+            options.resolve_rows()?;
             check(&options, &parsed)?;
             parsed.options = Some(options);
             return Ok(parsed);

@@ -22,7 +22,7 @@ impl Progress {
     /// terminal.
     pub fn new(asked: bool, target: &str, options: &Options) -> Self {
         let over = std::io::stderr().is_terminal();
-        let rows = options.rows.unsigned_abs() / options.every().unsigned_abs();
+        let rows = options.rows.unsigned_abs() / options.sampling_interval().unsigned_abs();
         let all = rows * options.clients as u64 * u64::from(options.cycles);
         let head = format!("{target} {} {}", options.command, options.clients);
         Self { shown: asked || over, over, head, rows: 0, rows_all: (options.duration <= 0.0).then_some(all) }

@@ -23,13 +23,13 @@ pub(super) struct Client {
     pub(super) times: RunTimes,
     pub(super) pacer: Option<Rc<Pacer>>,
     /// Held until its last request of the warm-up has ended.
-    pub(super) warming: Option<mpsc::Sender<Infallible>>,
+    pub(super) warmup_guard: Option<mpsc::Sender<Infallible>>,
 }
 
 impl Client {
-    pub(super) async fn live(mut self, mut worker: Worker) {
+    pub(super) async fn run(mut self, mut worker: Worker) {
         self.warm_up(&mut worker).await;
-        self.warming = None;
+        self.warmup_guard = None;
         let Some(window) = self.run.window().await else { return };
         let mut cycle = 0;
         while window.end.is_some() || cycle < self.run.options.cycles {
@@ -51,13 +51,13 @@ impl Client {
         while self.pass(worker, Phase::Warmup, Some(until)).await {}
         self.finish(worker, Phase::Warmup).await;
         if let Some(pacer) = &self.pacer {
-            self.run.note_missed(self.thread, pacer, until, Phase::Warmup);
+            self.run.record_missed(self.thread, pacer, until, Phase::Warmup);
         }
     }
 
     async fn finish(&self, worker: &mut Worker, phase: Phase) {
         match worker.finish().await {
-            Ok(done) => self.recorder().note(phase, |part| part.tally.add(&done.tally)),
+            Ok(done) => self.recorder().record(phase, |part| part.tally.add(&done.tally)),
             Err(error) => self.fail(phase, &error.to_string()),
         }
     }
@@ -65,7 +65,7 @@ impl Client {
     /// Runs the client's rows once; returns false if it must stop.
     async fn pass(&self, worker: &mut Worker, phase: Phase, end: Option<Instant>) -> bool {
         let options = &self.run.options;
-        let ((first, last), every) = (options.range(self.number), options.every());
+        let ((first, last), every) = (options.range(self.number), options.sampling_interval());
         let (mut due, mut failures) = (None, 0);
         for i in (first..last).filter(|i| i % every == 0) {
             if end.is_some_and(|end| clock::monotonic() >= end) {
@@ -83,7 +83,7 @@ impl Client {
             match worker.row(i).await {
                 Ok(done) => {
                     let measure = phase == Phase::Warmup || i - first > options.measure_after;
-                    self.note(phase, &done, due.unwrap_or(sent), sent, measure);
+                    self.record(phase, &done, due.unwrap_or(sent), sent, measure);
                     failures = 0;
                 }
                 Err(error) => {
@@ -98,11 +98,11 @@ impl Client {
         true
     }
 
-    fn note(&self, phase: Phase, done: &RowOutcome, due: Instant, sent: Instant, measure: bool) {
+    fn record(&self, phase: Phase, done: &RowOutcome, due: Instant, sent: Instant, measure: bool) {
         let now = clock::monotonic();
         let latency = now.saturating_duration_since(due);
         let threshold = self.run.options.latency_threshold;
-        self.recorder().note(phase, |part| {
+        self.recorder().record(phase, |part| {
             part.tally.add(&done.tally);
             part.tally.rows += 1;
             if !done.sent {
@@ -119,7 +119,7 @@ impl Client {
     }
 
     fn fail(&self, phase: Phase, why: &str) {
-        self.recorder().note(phase, |part| {
+        self.recorder().record(phase, |part| {
             part.tally.rows += 1;
             part.tally.errors += 1;
         });

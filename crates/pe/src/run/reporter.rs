@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::host::CoreTimes;
 use crate::report::{Interval, Progress, Report, ServerReport, Snapshot};
 use crate::server::{ServerProcess, Usage, own_cpu_s};
-use crate::stats::{Latencies, Part, Phase};
+use crate::stats::{Latencies, PeriodStats, Phase};
 use evenkeel_common::clock;
 
 /// The calling thread while the load runs.
@@ -20,14 +20,14 @@ pub(super) struct Reporter {
     target: String,
     progress: Progress,
     /// Closes when no client has a request of the warm-up in flight.
-    warming: mpsc::Receiver<Infallible>,
+    warmup_guard: mpsc::Receiver<Infallible>,
     seat: RunBarriers,
 }
 
 /// The sums of a phase.
 #[derive(Default)]
 struct Totals {
-    part: Part,
+    part: PeriodStats,
     intervals: Vec<Interval>,
 }
 
@@ -36,11 +36,11 @@ impl Reporter {
         run: Arc<RunContext>,
         server: Option<ServerProcess>,
         target: &Target,
-        warming: mpsc::Receiver<Infallible>,
+        warmup_guard: mpsc::Receiver<Infallible>,
         seat: RunBarriers,
     ) -> Self {
         let progress = Progress::new(run.options.progress, &target.name, &run.options);
-        Self { run, server, target: target.name.clone(), progress, warming, seat }
+        Self { run, server, target: target.name.clone(), progress, warmup_guard, seat }
     }
 
     #[allow(clippy::disallowed_methods, reason = "the start time in a report has a fraction")]
@@ -50,7 +50,7 @@ impl Reporter {
         mut notes: Vec<String>,
     ) -> Result<Report, Failure> {
         self.run.ready.wait();
-        self.seat.meet();
+        self.seat.wait();
         if !self.run.failed.load(Ordering::Relaxed)
             && let Ok(mut started) = self.run.started.lock()
         {
@@ -105,8 +105,8 @@ impl Reporter {
     ) -> Totals {
         let totals = self.follow(Phase::Warmup, times.start, Some(times.warm_until), ended, outcome);
         if self.run.options.rate.is_none() {
-            let Err(mpsc::RecvError) = self.warming.recv();
-            self.seat.meet();
+            let Err(mpsc::RecvError) = self.warmup_guard.recv();
+            self.seat.wait();
         }
         totals
     }
@@ -141,9 +141,12 @@ impl Reporter {
         }
     }
 
-    fn drain(&self, phase: Phase) -> Part {
-        let mut sum = Part::default();
-        self.run.recorders.iter().for_each(|recorder| sum.add(&recorder.drain(phase, Part::default())));
+    fn drain(&self, phase: Phase) -> PeriodStats {
+        let mut sum = PeriodStats::default();
+        self.run
+            .recorders
+            .iter()
+            .for_each(|recorder| sum.add(&recorder.drain(phase, PeriodStats::default())));
         sum
     }
 

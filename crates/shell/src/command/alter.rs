@@ -27,14 +27,14 @@ pub(super) const COMMANDS: &[Command] = &[
          hbase> alter 't1', METHOD => 'table_conf_unset', NAME => 'hbase.hregion.majorcompaction'\n  \
          hbase> alter 't1', 'coprocessor' => 'hdfs:///foo.jar|com.foo.Observer|1001|arg1=1'",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "alter_async",
         (1, 1),
         alter_async,
         "Changes a table as alter does, without watching its regions.\n\n  hbase> alter_async 't1', NAME => 'f1', VERSIONS => 5",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "alter_status",
         (1, 1),

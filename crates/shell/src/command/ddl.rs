@@ -25,7 +25,7 @@ pub(super) const COMMANDS: &[Command] = &[
          hbase> create 't1', {NAME => 'f1', CONFIGURATION => {'hbase.hstore.blockingStoreFiles' => '10'}}\n\nReturns a \
          reference to the table; see help 'table_help'.",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "list",
         (0, 1),
@@ -60,7 +60,7 @@ pub(super) const COMMANDS: &[Command] = &[
         get_table,
         "Returns a reference to a table; see help 'table_help'.\n\n  hbase> t1 = get_table 't1'",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "clone_table_schema",
         (2, 3),

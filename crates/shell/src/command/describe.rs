@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new(
     describe,
     "Prints a table's attributes and families; desc is the same.\n\n  hbase> describe 't1'\n  hbase> desc 'ns1:t1'",
 )
-.or(&["desc"])];
+.alias(&["desc"])];
 
 /// The family attributes that HBase defines; others are printed as metadata.
 const FAMILY_OWN: &[&str] =

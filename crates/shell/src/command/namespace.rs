@@ -20,7 +20,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Creates a namespace, with settings if any are given.\n\n  hbase> create_namespace 'ns1'\n  \
          hbase> create_namespace 'ns1', {'hbase.namespace.quota.maxtables' => '5'}",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "alter_namespace",
         (1, 1),
@@ -29,7 +29,7 @@ pub(super) const COMMANDS: &[Command] = &[
          hbase> alter_namespace 'ns1', {METHOD => 'set', 'PROPERTY_NAME' => 'PROPERTY_VALUE'}\n  \
          hbase> alter_namespace 'ns1', {METHOD => 'unset', NAME => 'PROPERTY_NAME'}",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "describe_namespace",
         (1, 1),
@@ -123,13 +123,13 @@ fn drop_namespace(shell: &mut Shell, args: Args) -> CommandResult {
 }
 
 /// A regular expression that must match the whole name.
-pub(super) fn whole(regex: &str) -> CommandResult<Regex> {
+pub(super) fn anchored(regex: &str) -> CommandResult<Regex> {
     let pattern = Regex::new(&format!("^(?:{regex})$"));
     pattern.map_err(|_| Failure::argument(format!("not a regular expression: {regex}")).into())
 }
 
 fn list(shell: &mut Shell, args: Args) -> CommandResult {
-    let regex = whole(&args.optional_text(0).unwrap_or_else(|| ".*".to_owned()))?;
+    let regex = anchored(&args.optional_text(0).unwrap_or_else(|| ".*".to_owned()))?;
     shell.out.header(&["NAMESPACE"])?;
     let admin = shell.cluster.admin()?;
     let all = shell.wait(admin.list_namespaces())?;

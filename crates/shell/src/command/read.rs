@@ -33,7 +33,7 @@ pub(super) const COMMANDS: &[Command] = &[
          shows its values: toInt, toLong, toShort, toFloat, toDouble, toBoolean, toString, toHex. FORMATTER names one for \
          all:\n\n  hbase> get 't1', 'r1', 'f:count:toLong'\n  hbase> get 't1', 'r1', {FORMATTER => 'toString'}",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "get_counter",
         (3, 3),
@@ -136,7 +136,7 @@ fn filter(options: &Hash) -> CommandResult<Option<Filter>> {
 /// Options whose effect on the result this shell cannot print; they are refused.
 const REFUSED: &[&str] = &["AUTHORIZATIONS", "ALL_METRICS", "METRICS", "REGION_REPLICA_ID"];
 
-fn refuse(options: &Hash) -> CommandResult<()> {
+fn reject(options: &Hash) -> CommandResult<()> {
     let refused = REFUSED.iter().find(|name| given(options, name).is_some_and(Value::is_true));
     if let Some(name) = refused {
         return Err(Failure::runtime(format!("{name} is not supported by this shell")).into());
@@ -182,7 +182,7 @@ fn get(shell: &mut Shell, args: Args) -> CommandResult {
     let name = args.table(0)?;
     shell.out.header(&["COLUMN", "CELL"])?;
     let mut options = get_options(&args)?;
-    refuse(&options)?;
+    reject(&options)?;
     let mut format = format(shell, &name, &mut options)?;
     if !options.pairs().is_empty() && GET_NEEDS.iter().all(|need| options.option(need).is_none()) {
         let shown = Value::Hash(options).inspect();
@@ -243,7 +243,7 @@ fn no_constant(class: &str, name: &str) -> CommandError {
 
 /// A scan from its options; column formatters are added to `format`.
 fn scan_of(options: &Hash, format: &mut CellFormat) -> CommandResult<Scan> {
-    refuse(options)?;
+    reject(options)?;
     let mut scan = Scan::new();
     if let Some(start) = given(options, "STARTROW") {
         scan = scan.from(start.to_bytes());

@@ -64,7 +64,7 @@ pub(super) const COMMANDS: &[Command] = &[
          hbase> merge_region 'ENCODED_REGIONNAME1', 'ENCODED_REGIONNAME2'\n  \
          hbase> merge_region ['ENCODED_REGIONNAME1', 'ENCODED_REGIONNAME2'], true",
     )
-    .and_more(),
+    .variadic(),
 ];
 
 /// A region by its full or encoded name.

@@ -177,10 +177,10 @@ pub fn family(
     arg: &Value,
     old: Option<&ColumnFamilyDescriptor>,
 ) -> CommandResult<ColumnFamilyDescriptor> {
-    let Value::Hash(options) = arg else { return fresh(&arg.to_bytes()) };
+    let Value::Hash(options) = arg else { return default_family(&arg.to_bytes()) };
     let mut options = options.clone();
     let name = options.take("NAME").unwrap_or_default().to_bytes();
-    let base = old.cloned().map_or_else(|| fresh(&name), Ok)?;
+    let base = old.cloned().map_or_else(|| default_family(&name), Ok)?;
     let mut attributes = base.attributes().clone();
     let mut configuration = base.configuration().clone();
     set_known(&mut attributes, &mut options, FAMILY_ATTRIBUTES)?;
@@ -201,7 +201,7 @@ pub fn family(
 }
 
 /// A family with the attributes that are always set.
-fn fresh(name: &[u8]) -> CommandResult<ColumnFamilyDescriptor> {
+fn default_family(name: &[u8]) -> CommandResult<ColumnFamilyDescriptor> {
     let family = ColumnFamilyDescriptor::new(name)?;
     Ok(FAMILY_DEFAULTS.iter().fold(family, |family, (key, value)| family.with(key, value)))
 }

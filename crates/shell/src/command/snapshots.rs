@@ -6,7 +6,7 @@ use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::names::check_qualifier;
 
 use super::Command;
-use super::namespace::whole;
+use super::namespace::anchored;
 use crate::args::{self, Args};
 use crate::error::{CommandError, CommandResult, Failure, describe};
 use crate::shell::Shell;
@@ -25,7 +25,7 @@ pub(super) const COMMANDS: &[Command] = &[
          hbase> snapshot 't1', 'snap1'\n  hbase> snapshot 't1', 'snap1', {SKIP_FLUSH => true}\n  \
          hbase> snapshot 't1', 'snap1', {TTL => 86400}",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "clone_snapshot",
         (2, 3),
@@ -107,7 +107,7 @@ fn snapshot(shell: &mut Shell, args: Args) -> CommandResult {
     Ok(if args.len() > 2 { Value::Array(args.from(2).to_vec()) } else { Value::Nil })
 }
 
-fn refuse_acl(args: &Args, at: usize) -> CommandResult<()> {
+fn reject_acl(args: &Args, at: usize) -> CommandResult<()> {
     match args.hash(at)?.option("RESTORE_ACL").is_some_and(args::flag) {
         true => Err(Failure::runtime("RESTORE_ACL is not supported by this shell").into()),
         false => Ok(()),
@@ -115,7 +115,7 @@ fn refuse_acl(args: &Args, at: usize) -> CommandResult<()> {
 }
 
 fn clone_snapshot(shell: &mut Shell, args: Args) -> CommandResult {
-    refuse_acl(&args, 2)?;
+    reject_acl(&args, 2)?;
     let table = args.table(1)?;
     let admin = shell.cluster.admin()?;
     shell
@@ -138,7 +138,7 @@ fn clone_error(error: CommandError, args: &Args) -> CommandError {
 }
 
 fn restore_snapshot(shell: &mut Shell, args: Args) -> CommandResult {
-    refuse_acl(&args, 1)?;
+    reject_acl(&args, 1)?;
     let failsafe = shell.cluster.conf().get_bool_or(FAILSAFE_KEY, false).unwrap_or(false);
     let admin = shell.cluster.admin()?;
     let name = name(args.get(0))?;
@@ -160,7 +160,7 @@ fn delete_snapshot(shell: &mut Shell, args: Args) -> CommandResult {
 
 /// Snapshots whose tables and names match.
 fn matching(shell: &mut Shell, tables: &str, names: &str) -> CommandResult<Vec<SnapshotDescription>> {
-    let (tables, names) = (whole(tables)?, whole(names)?);
+    let (tables, names) = (anchored(tables)?, anchored(names)?);
     let admin = shell.cluster.admin()?;
     let all = shell.wait(admin.list_snapshots())?;
     Ok(all.into_iter().filter(|s| tables.is_match(&s.table.to_string()) && names.is_match(&s.name)).collect())

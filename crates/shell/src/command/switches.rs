@@ -30,7 +30,7 @@ pub(super) const COMMANDS: &[Command] = &[
          hbase> normalize TABLE_NAME => 't1'\n  hbase> normalize TABLE_NAMES => ['t1', 't2']\n  hbase> normalize REGEX => 't.*'\n  \
          hbase> normalize NAMESPACE => 'ns'",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "normalizer_switch",
         (1, 1),
@@ -98,18 +98,18 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 /// Prints a flag and returns it.
-fn tell(shell: &mut Shell, flag: bool) -> CommandResult {
+fn print_flag(shell: &mut Shell, flag: bool) -> CommandResult {
     shell.out.row(&[&flag.to_string()])?;
     Ok(Value::Bool(flag))
 }
 
 /// A command that queries the master and prints the answer.
-macro_rules! asks {
+macro_rules! query_command {
     ($($command:ident = $method:ident;)*) => { $(
         fn $command(shell: &mut Shell, _: Args) -> CommandResult {
             let admin = shell.cluster.admin()?;
             let flag = shell.wait(admin.$method())?;
-            tell(shell, flag)
+            print_flag(shell, flag)
         }
     )* };
 }
@@ -120,12 +120,12 @@ macro_rules! switches {
         fn $command(shell: &mut Shell, args: Args) -> CommandResult {
             let admin = shell.cluster.admin()?;
             let before = shell.wait(admin.$method(args.flag(0)))?;
-            tell(shell, before)
+            print_flag(shell, before)
         }
     )* };
 }
 
-asks! {
+query_command! {
     balancer_enabled = is_balancer_enabled;
     normalizer_enabled = is_normalizer_enabled;
     catalogjanitor_enabled = is_catalog_janitor_enabled;
@@ -148,7 +148,7 @@ fn balancer(shell: &mut Shell, args: Args) -> CommandResult {
     };
     let admin = shell.cluster.admin()?;
     let balance = shell.wait(admin.balance(false, force))?;
-    tell(shell, balance.ran)
+    print_flag(shell, balance.ran)
 }
 
 fn balance_switch(shell: &mut Shell, args: Args) -> CommandResult {
@@ -188,7 +188,7 @@ fn normalize(shell: &mut Shell, args: Args) -> CommandResult {
         true => false,
         false => shell.wait(admin.normalize(&tables))?,
     };
-    tell(shell, ran)
+    print_flag(shell, ran)
 }
 
 fn catalogjanitor_run(shell: &mut Shell, _: Args) -> CommandResult {
@@ -217,7 +217,7 @@ fn splitormerge_switch(shell: &mut Shell, args: Args) -> CommandResult {
         true => shell.wait(admin.set_split(on))?,
         false => shell.wait(admin.set_merge(on))?,
     };
-    tell(shell, before)
+    print_flag(shell, before)
 }
 
 fn splitormerge_enabled(shell: &mut Shell, args: Args) -> CommandResult {
@@ -227,5 +227,5 @@ fn splitormerge_enabled(shell: &mut Shell, args: Args) -> CommandResult {
         true => shell.wait(admin.is_split_enabled())?,
         false => shell.wait(admin.is_merge_enabled())?,
     };
-    tell(shell, on)
+    print_flag(shell, on)
 }

@@ -55,7 +55,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Allows or forbids compactions on all servers, or those given, and prints what was.\n\n  \
          hbase> compaction_switch false\n  hbase> compaction_switch true, 'host,port,startcode'",
     )
-    .and_more(),
+    .variadic(),
     Command::new(
         "clear_compaction_queues",
         (1, 2),
@@ -69,7 +69,7 @@ pub(super) const COMMANDS: &[Command] = &[
         wal_roll,
         "Makes a server begin a new WAL file; hlog_roll is the same.\n\n  hbase> wal_roll 'host,port,startcode'",
     )
-    .or(&["hlog_roll"]),
+    .alias(&["hlog_roll"]),
     Command::new(
         "clear_block_cache",
         (1, 1),
@@ -109,7 +109,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Forgets servers that are dead, all or those named, and returns those that cannot be forgotten.\n\n  \
          hbase> clear_deadservers\n  hbase> clear_deadservers 'host,port,startcode'",
     )
-    .and_more(),
+    .variadic(),
 ];
 
 /// The group of online configuration.

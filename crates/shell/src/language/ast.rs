@@ -10,7 +10,7 @@ pub enum Expr {
     /// A literal.
     Literal(Value),
     /// A double-quoted string with interpolation.
-    Text(Vec<Piece>),
+    Text(Vec<StringPart>),
     /// `[a, b]`
     Array(Vec<Expr>),
     /// `{a => b}`
@@ -51,7 +51,7 @@ pub enum Expr {
 
 /// A part of a double-quoted string.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Piece {
+pub enum StringPart {
     /// Literal bytes.
     Text(Vec<u8>),
     /// `#{...}`
@@ -136,7 +136,7 @@ impl Operator {
     };
 
     /// Its symbol.
-    pub fn mark(self) -> &'static str {
+    pub fn symbol(self) -> &'static str {
         match self {
             Self::Or => "||",
             Self::And => "&&",
@@ -158,12 +158,12 @@ impl Operator {
     }
 
     /// The operator with a symbol.
-    pub fn of_mark(mark: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|operator| operator.mark() == mark)
+    pub fn from_symbol(mark: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|operator| operator.symbol() == mark)
     }
 
     /// Its precedence; 1 is the lowest.
-    pub fn strength(self) -> u8 {
+    pub fn precedence(self) -> u8 {
         match self {
             Self::Or => 1,
             Self::And => 2,
@@ -191,7 +191,7 @@ impl fmt::Display for Expr {
             Self::Constant(path) => write_path(f, path),
             Self::Call(call) => call.fmt(f),
             Self::Index(of, key) => write!(f, "({of})[{key}]"),
-            Self::Binary(operator, left, right) => write!(f, "(({left}) {} ({right}))", operator.mark()),
+            Self::Binary(operator, left, right) => write!(f, "(({left}) {} ({right}))", operator.symbol()),
             Self::Negative(of) => write!(f, "(-({of}))"),
             Self::Not(of) => write!(f, "(!({of}))"),
             Self::Assign(name, value) => write!(f, "({name} = ({value}))"),
@@ -251,15 +251,15 @@ fn write_path(f: &mut fmt::Formatter<'_>, path: &[String]) -> fmt::Result {
     Ok(())
 }
 
-fn write_text(f: &mut fmt::Formatter<'_>, pieces: &[Piece]) -> fmt::Result {
+fn write_text(f: &mut fmt::Formatter<'_>, pieces: &[StringPart]) -> fmt::Result {
     f.write_str("\"")?;
     for piece in pieces {
         match piece {
-            Piece::Text(text) => {
+            StringPart::Text(text) => {
                 let quoted = inspect_bytes(text);
                 f.write_str(&quoted[1..quoted.len() - 1])?;
             }
-            Piece::Code(code) => write!(f, "#{{{code}}}")?,
+            StringPart::Code(code) => write!(f, "#{{{code}}}")?,
         }
     }
     f.write_str("\"")

@@ -106,7 +106,7 @@ impl Parser {
             }
             if depth == 0 {
                 let after = self.after(i + 1).map(|token| &token.kind);
-                return matches!(after, Some(TokenKind::Mark(m)) if matches!(*m, "," | "." | "?" | "=>") || Operator::of_mark(m).is_some());
+                return matches!(after, Some(TokenKind::Mark(m)) if matches!(*m, "," | "." | "?" | "=>") || Operator::from_symbol(m).is_some());
             }
         }
         false

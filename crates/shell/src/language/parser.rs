@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::SyntaxError;
-use super::ast::{Expr, Jump, Operator, Piece};
+use super::ast::{Expr, Jump, Operator, StringPart};
 use super::token::{Part, Token, TokenKind, tokens};
 use crate::value::Value;
 
@@ -267,7 +267,7 @@ impl Parser {
         if !assigns || KEYWORDS.contains(&name.as_str()) {
             return Ok(None);
         }
-        let operator = Operator::of_mark(&mark[..mark.len() - 1]);
+        let operator = Operator::from_symbol(&mark[..mark.len() - 1]);
         self.next += 2;
         self.skip_breaks();
         let value = self.expression()?;
@@ -310,12 +310,12 @@ impl Parser {
         loop {
             self.link(&mut links)?;
             let TokenKind::Mark(mark) = self.peek() else { return Ok(left) };
-            let operator = Operator::of_mark(mark).filter(|o| o.strength() >= strength);
+            let operator = Operator::from_symbol(mark).filter(|o| o.precedence() >= strength);
             let Some(operator) = operator else { return Ok(left) };
             self.step();
             self.skip_breaks();
             let right =
-                if operator == Operator::Power { operator.strength() } else { operator.strength() + 1 };
+                if operator == Operator::Power { operator.precedence() } else { operator.precedence() + 1 };
             let right = self.nested(|p| p.binary(right))?;
             left = Expr::Binary(operator, Box::new(left), Box::new(right));
         }
@@ -388,22 +388,22 @@ impl Parser {
             self.step();
             parts.extend(more);
         }
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<StringPart> = Vec::new();
         for part in parts {
             match (part, pieces.last_mut()) {
-                (Part::Text(more), Some(Piece::Text(text))) => text.extend(more),
-                (Part::Text(text), _) => pieces.push(Piece::Text(text)),
+                (Part::Text(more), Some(StringPart::Text(text))) => text.extend(more),
+                (Part::Text(text), _) => pieces.push(StringPart::Text(text)),
                 (Part::Code(code, at), _) => {
                     let inner = self.nested(|p| parse_at(&code, &mut p.variables, at, p.depth));
                     // The string is closed, so no later line can complete the code in it.
                     let inner = inner.map_err(|e| SyntaxError { incomplete: false, ..e })?;
-                    pieces.push(Piece::Code(sequence(inner)));
+                    pieces.push(StringPart::Code(sequence(inner)));
                 }
             }
         }
         Ok(match pieces.as_mut_slice() {
             [] => Expr::Literal(Value::Str(Vec::new())),
-            [Piece::Text(text)] => Expr::Literal(Value::Str(std::mem::take(text))),
+            [StringPart::Text(text)] => Expr::Literal(Value::Str(std::mem::take(text))),
             _ => Expr::Text(pieces),
         })
     }
