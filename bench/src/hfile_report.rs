@@ -1,9 +1,9 @@
 //! Writes, reads, seeks and compactions of store files with HBase's classes and with ours, on the
 //! same files, in one run.
 //!
-//! Both sides run the same commands ([`Side`]): ours in this process, HBase's in one JVM for the
-//! whole report (`evenkeel.interop.FilesSpeed`), so that its code is compiled when it is measured.
-//! The sides alternate. Each runs a command [`Sizes::warm_ups`] times as warm-up and
+//! Both sides run the same commands ([`Implementation`]): ours in this process, HBase's in one JVM
+//! for the whole report (`evenkeel.interop.FilesSpeed`), so that its code is compiled when it is
+//! measured. The sides alternate. Each runs a command [`Sizes::warm_ups`] times as warm-up and
 //! [`Sizes::rounds`] times measured. The minimum CPU of the measured runs counts, because other
 //! load of the machine only increases it. CPU is that of the whole process, user and system, with
 //! the JVM's compiler and collector.
@@ -74,7 +74,7 @@ pub struct Cost {
 /// | `grow PATH MIB MIB` | writes a file, and samples resident memory at two lengths |
 /// | `checksum BYTES` | CRC-32C of this number of bytes, in blocks of 64 KiB and chunks of 16 KiB |
 /// | `compact ROOT` | major compaction of table `speed` below a root directory |
-pub trait Side {
+pub trait Implementation {
     /// Its name in tables.
     fn name(&self) -> &'static str;
 

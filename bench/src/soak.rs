@@ -165,7 +165,7 @@ fn family(name: &str) -> ColumnFamilyDescriptor {
 #[derive(Default)]
 struct Report {
     epochs: u64,
-    disasters: BTreeMap<String, u64>,
+    faults: BTreeMap<String, u64>,
     changes: BTreeMap<&'static str, [u64; 2]>,
     refusals: BTreeMap<&'static str, String>,
     owned: [u64; 2],
@@ -193,12 +193,12 @@ pub fn run(options: &Options) -> Result<(), String> {
         let seed = options.seed.wrapping_add(directory);
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let mut soak = Soak::new(folder.path(), seed, &options.durability, &watch)?;
-        let lived = runtime.block_on(soak.live(end, &mut report));
+        let lived = runtime.block_on(soak.run_epochs(end, &mut report));
         soak.add_to(&mut report);
         if let Err(what) = lived {
             let name = format!("anomaly-{seed}");
             println!("soak: ANOMALY, kept in {}: {}", out.join(&name).display(), first_lines(&what));
-            soak.keep(&out.join(&name), &what).map_err(|e| format!("{name}: {e}"))?;
+            soak.save_anomaly(&out.join(&name), &what).map_err(|e| format!("{name}: {e}"))?;
             report.anomalies.push(format!("seed {seed}: {what}"));
         }
     }
@@ -257,7 +257,7 @@ impl<'a> Soak<'a> {
     }
 
     /// Runs epochs until the time is over.
-    async fn live(&mut self, end: Instant, report: &mut Report) -> Result<(), String> {
+    async fn run_epochs(&mut self, end: Instant, report: &mut Report) -> Result<(), String> {
         self.start()?;
         self.create_tables().await?;
         for epoch in 0..EPOCHS {
@@ -317,7 +317,7 @@ impl<'a> Soak<'a> {
         let (mut rng, disasters) = (StdRng::seed_from_u64(self.rng.random()), self.plan_disasters());
         let (server, watch) = (&mut self.server, self.watch);
         let strike = async {
-            let struck = strike_all(&disasters, server, watch, &running, &mut report.restart_ms).await;
+            let struck = apply_faults(&disasters, server, watch, &running, &mut report.restart_ms).await;
             running.over.store(true, Ordering::Relaxed);
             struck
         };
@@ -325,7 +325,7 @@ impl<'a> Soak<'a> {
         let (struck, changed) = tokio::join!(strike, changes);
         struck?;
         for disaster in &disasters {
-            *report.disasters.entry(disaster.name()).or_default() += 1;
+            *report.faults.entry(disaster.name()).or_default() += 1;
         }
         changed?;
         for task in owned {
@@ -370,7 +370,7 @@ impl<'a> Soak<'a> {
     }
 
     /// Kills the server and keeps its log and its directory.
-    fn keep(&mut self, folder: &Path, what: &str) -> std::io::Result<()> {
+    fn save_anomaly(&mut self, folder: &Path, what: &str) -> std::io::Result<()> {
         // The state that a debugger would show first: where the threads are.
         if let Some(pid) = self.server.pid() {
             fs::create_dir_all(folder)?;
@@ -454,19 +454,19 @@ impl Fault {
 }
 
 /// Applies faults in sequence; at the end the server runs and its disk is sound.
-async fn strike_all(
-    disasters: &[Fault],
+async fn apply_faults(
+    faults: &[Fault],
     server: &mut Server,
     watch: &ProcessSampler,
     running: &Running,
     restart_ms: &mut Vec<u64>,
 ) -> Result<(), String> {
-    for disaster in disasters {
+    for disaster in faults {
         tokio::time::sleep(disaster.calm).await;
         if !server.runs() {
             return Err("the server stopped by itself, with nothing wrong".to_owned());
         }
-        tokio::task::block_in_place(|| strike(disaster, server))?;
+        tokio::task::block_in_place(|| apply_fault(disaster, server))?;
         if !server.runs() {
             let began = Instant::now();
             tokio::task::block_in_place(|| start_again(server, watch, running))?;
@@ -491,23 +491,23 @@ fn start_again(server: &mut Server, watch: &ProcessSampler, running: &Running) -
     Ok(())
 }
 
-fn strike(disaster: &Fault, server: &mut Server) -> Result<(), String> {
-    match disaster.kind {
+fn apply_fault(fault: &Fault, server: &mut Server) -> Result<(), String> {
+    match fault.kind {
         FaultKind::Kill => server.kill(),
         FaultKind::Restart => server.stop()?,
         FaultKind::Freeze => {
             server.signal(Signal::STOP);
-            std::thread::sleep(disaster.lasts);
+            std::thread::sleep(fault.lasts);
             server.signal(Signal::CONT);
         }
         FaultKind::DiskFault(disk) => {
             server.fault(disk);
-            std::thread::sleep(disaster.lasts);
-            server.heal();
+            std::thread::sleep(fault.lasts);
+            server.clear_faults();
         }
         FaultKind::DiskAndKill(disk) => {
             server.fault(disk);
-            std::thread::sleep(disaster.lasts);
+            std::thread::sleep(fault.lasts);
             server.kill();
         }
     }
@@ -527,7 +527,7 @@ impl Report {
         let _ = writeln!(out, "| rows read under load and checked | {} |", self.owned[1]);
         let _ = writeln!(out, "| operations in linearizable histories | {} |", self.registers[0]);
         let _ = writeln!(out, "| of them without an answer | {} |", self.registers[1]);
-        for (name, count) in &self.disasters {
+        for (name, count) in &self.faults {
             let _ = writeln!(out, "| {name} | {count} |");
         }
         if let Some(most) = watch.most() {

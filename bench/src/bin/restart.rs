@@ -22,7 +22,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 const VALUE_BYTES: usize = 1000;
 const BATCH: usize = 500;
 /// The timeout for a server's first answer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 struct Server {
     binary: PathBuf,
@@ -54,7 +54,7 @@ impl Server {
     }
 
     async fn connect(&self) -> Outcome<Connection> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let config = ClientConfig::new([format!("127.0.0.1:{}", self.ports[1])]);
             match Connection::connect(config).await {

@@ -16,7 +16,7 @@ use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
 
 use super::data::{CellGenerator, FAMILY, row};
-use super::{Cost, Outcome, Side};
+use super::{Cost, Implementation, Outcome};
 
 const CACHE_BYTES: usize = 1 << 30;
 
@@ -27,7 +27,7 @@ pub(super) struct Ours {
     cells: Vec<KeyValue>,
 }
 
-impl Side for Ours {
+impl Implementation for Ours {
     fn name(&self) -> &'static str {
         "Evenkeel"
     }

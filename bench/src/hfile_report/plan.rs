@@ -12,7 +12,7 @@ use super::data::{CellGenerator, FAMILY, row};
 use super::ours::{Ours, family_dir};
 use super::stock::Stock;
 use super::table::{self, Best, Pair, ratio, thousands};
-use super::{Outcome, Side, Sizes};
+use super::{Implementation, Outcome, Sizes};
 
 const ENCODINGS: [&str; 5] = ["NONE", "PREFIX", "DIFF", "FAST_DIFF", "ROW_INDEX_V1"];
 const CODECS: [&str; 6] = ["NONE", "SNAPPY", "LZ4", "ZSTD", "GZ", "BZIP2"];
@@ -66,7 +66,7 @@ impl Bench {
     }
 
     /// Runs a command on both sides alternately; returns the best of each.
-    fn duel(&mut self, stock: &str, ours: &str) -> Outcome<Pair> {
+    fn run_both(&mut self, stock: &str, ours: &str) -> Outcome<Pair> {
         let (mut best_stock, mut best_ours) = (Best::default(), Best::default());
         for round in 0..self.sizes.warm_ups + self.sizes.rounds {
             let costs = (self.stock.run(stock)?, self.ours.run(ours)?);
@@ -111,11 +111,11 @@ impl Bench {
                 )
             };
             let (theirs, mine) = (command(&stock), command(&ours));
-            let pair = self.duel(&theirs, &mine)?;
+            let pair = self.run_both(&theirs, &mine)?;
             let _ = writeln!(written, "{}", table::throughput(&name, pair));
             self.judge(&format!("write {name}"), pair);
             let command = format!("read {} {}", stock.display(), self.sizes.times);
-            let pair = self.duel(&command, &command)?;
+            let pair = self.run_both(&command, &command)?;
             if (pair.0.items, pair.0.bytes) != (pair.1.items, pair.1.bytes)
                 || pair.0.items != (self.sizes.cells * self.sizes.times) as u64
             {
@@ -147,7 +147,7 @@ impl Bench {
             let path = self.path("stock").display().to_string();
             self.stock.run(&format!("write {path} {encoding} NONE {} 1", self.sizes.cells))?;
             let command = format!("seek {path} {}", self.sizes.seeks);
-            let pair = self.duel(&command, &command)?;
+            let pair = self.run_both(&command, &command)?;
             if pair.0.bytes != pair.1.bytes {
                 return Err(format!("{name}: the two do not find the same: {pair:?}").into());
             }
@@ -176,14 +176,14 @@ impl Bench {
             let columns =
                 ["side".to_owned(), format!("resident at {first} MiB written"), format!("at {second} MiB")];
             table::head(&mut self.out, "Memory while writing", &columns.each_ref().map(String::as_str));
-            for side in [&mut self.stock as &mut dyn Side, &mut self.ours] {
+            for side in [&mut self.stock as &mut dyn Implementation, &mut self.ours] {
                 let cost = side.run(&format!("grow {path} {first} {second}"))?;
                 let mib = |kib: u64| kib / 1024;
                 let (a, b) = cost.resident_kib;
                 let _ = writeln!(self.out, "| {} | {} MiB | {} MiB |", side.name(), mib(a), mib(b));
             }
             let command = format!("open {path} {}", self.sizes.opens);
-            let pair = self.duel(&command, &command)?;
+            let pair = self.run_both(&command, &command)?;
             let columns = ["file", "stock µs", "ours µs", "ratio of CPU"];
             table::head(&mut self.out, "Open", &columns);
             let each = |cost: super::Cost| cost.wall_s * 1e6 / cost.items as f64;
@@ -213,8 +213,10 @@ impl Bench {
         let (mut best_stock, mut best_ours, mut bytes) = (Best::default(), Best::default(), 0);
         for round in 0..1 + self.sizes.rounds {
             let mut results = [0; 2];
-            let sides =
-                [(&mut self.stock as &mut dyn Side, &mut best_stock), (&mut self.ours, &mut best_ours)];
+            let sides = [
+                (&mut self.stock as &mut dyn Implementation, &mut best_stock),
+                (&mut self.ours, &mut best_ours),
+            ];
             for ((side, best), cells) in sides.into_iter().zip(&mut results) {
                 let root = self.sizes.dir.join(format!("root-{}", side.name()));
                 link_tree(&input, &root)?;
@@ -231,7 +233,7 @@ impl Bench {
             }
         }
         let checksum = format!("checksum {CHECKSUM_BYTES}");
-        let sums = self.duel(&checksum, &checksum)?;
+        let sums = self.run_both(&checksum, &checksum)?;
         let columns = ["side", "CPU s", "s", "rows per CPU s", "checksums, CPU s", "share"];
         let mb = bytes as f64 / 1e6;
         let title = format!("Major compaction of {rows} rows of 10 KB ({mb:.0} MB) in {COMPACT_FILES} files");

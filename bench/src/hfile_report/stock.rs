@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use interop::toolchain;
 
-use super::{Cost, Outcome, Side};
+use super::{Cost, Implementation, Outcome};
 
 /// The JVM; it ends with its standard input.
 pub(super) struct Stock {
@@ -30,7 +30,7 @@ impl Stock {
     }
 }
 
-impl Side for Stock {
+impl Implementation for Stock {
     fn name(&self) -> &'static str {
         "stock"
     }

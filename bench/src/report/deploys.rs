@@ -69,11 +69,11 @@ pub(super) fn rows_of(number: usize) -> usize {
 /// # Errors
 /// The error, except that of a server that refuses a deploy.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
-    results.say(
+    results.add_header_line(
         "Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed but those of \
          \"6\", which are SNAPPY.",
     );
-    results.say(&format!(
+    results.add_header_line(&format!(
         "Equal memory: {} MiB for data blocks in each deploy (5 has none), and {META_MIB} MiB beside them for index and bloom \
          blocks; LruBlockCache is one cache of both, {} MiB.",
         lab.plan.cache_mib,
@@ -87,7 +87,7 @@ pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String>
         for deploy in &deploys {
             match measure_one(lab, kind, deploy, results) {
                 Err(why) if why.contains("ended while starting") => {
-                    results.say(&format!("{} refuses deploy {}.", kind.title(), deploy.title));
+                    results.add_header_line(&format!("{} refuses deploy {}.", kind.title(), deploy.title));
                     LOADINGS.iter().for_each(|(loading, ..)| {
                         results.refuses(&format!("{}-{loading}", deploy.name), kind);
                     });
@@ -139,14 +139,14 @@ fn deploys(lab: &ReportContext, folder: &Path) -> Vec<Deploy> {
 }
 
 fn measure_one(
-    lab: &ReportContext,
+    context: &ReportContext,
     kind: ServerKind,
     deploy: &Deploy,
     results: &mut Results,
 ) -> Result<(), String> {
-    let session = lab.start_as_set(kind, lab.plan.cache_mib, &deploy.own)?;
-    let cache_rows = (lab.plan.cache_mib << 20) as f64 / VALUE_BYTES_MEAN;
-    let cache_rows = if lab.plan.short { 200.0 } else { cache_rows };
+    let session = context.start_as_set(kind, context.plan.cache_mib, &deploy.own)?;
+    let cache_rows = (context.plan.cache_mib << 20) as f64 / VALUE_BYTES_MEAN;
+    let cache_rows = if context.plan.short { 200.0 } else { cache_rows };
     let loadings = if deploy.is_of_compressed() { vec![MANY_MISSES] } else { LOADINGS.to_vec() };
     let rows = (cache_rows * loadings.last().map_or(0.0, |(.., part)| *part)) as i64;
     let codec = if deploy.is_of_compressed() { " --compress=SNAPPY" } else { "" };

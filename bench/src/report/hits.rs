@@ -56,15 +56,15 @@ impl CacheLookups {
 pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line<'_>]) -> Result<(), String> {
     let options = rows.iter().map(|(.., line)| session.options(line)).collect::<Result<Vec<_>, _>>()?;
     rows.iter().for_each(|(_, title, line)| eprintln!("{}: {title}: {line}", session.kind.title()));
-    let timed = session.timed(options[0].clone(), session.lab.plan.seconds);
+    let timed = session.timed(options[0].clone(), session.context.plan.seconds);
     let for_time = |warmup: f64, duration: f64| {
         let of = |options: &Options| Options { warmup, duration, ..options.clone() };
         session.run_all(&options.iter().map(of).collect::<Vec<_>>())
     };
     for_time(0.0, timed.warmup)?;
-    let before = looks(session)?;
+    let before = lookups(session)?;
     let reports = for_time(SETTLE_S, timed.duration)?;
-    let hits = looks(session)?.percent_since(before);
+    let hits = lookups(session)?.percent_since(before);
     for ((row, title, line), report) in rows.iter().zip(reports) {
         results.add(row, title, line, session.kind, report);
         results.hits(row, session.kind, hits);
@@ -73,7 +73,7 @@ pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line
 }
 
 /// The server's counters now.
-fn looks(session: &Session<'_>) -> Result<CacheLookups, String> {
+fn lookups(session: &Session<'_>) -> Result<CacheLookups, String> {
     let text = if session.kind.is_jvm() { metrics_of_jvm(session)? } else { next_line(session)? };
     let counted = if session.kind.is_jvm() { MISS_COUNTED_STOCK } else { 1.0 };
     read(&text, counted).ok_or_else(|| format!("{}: no {HITS} and {MISSES} in: {text}", session.kind.title()))

@@ -19,7 +19,7 @@ const TABLE: &str = "Counted";
 /// # Errors
 /// The error, or that of a log without the line.
 pub(super) fn measure(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
-    let rows = if session.lab.plan.short { ROWS_SHORT } else { ROWS };
+    let rows = if session.context.plan.short { ROWS_SHORT } else { ROWS };
     let line = format!("--table={TABLE} --rows={} --valueSize=200 --autoFlush=true --multiPut=100", rows / 4);
     eprintln!("{}: bytes of memory a cell: {line} sequentialWrite 4", session.kind.title());
     session.load(&format!("{line} --oneCon sequentialWrite 4"))?;

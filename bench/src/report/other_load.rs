@@ -39,7 +39,7 @@ pub struct OtherLoad {
 
 impl OtherLoad {
     /// Samples the machine for a while before the report starts.
-    pub fn watch(length: Duration) -> Self {
+    pub fn start(length: Duration) -> Self {
         let first = Ticks::now();
         std::thread::sleep(length);
         let start = Ticks::now();
@@ -73,7 +73,7 @@ impl Ticks {
             let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             of_process(pid, &fs::read_to_string(entry.path().join("stat")).ok()?)
         };
-        Some(Self { all, busy, own: of_family(&processes.filter_map(stat).collect::<Vec<_>>()) })
+        Some(Self { all, busy, own: descendant_ticks(&processes.filter_map(stat).collect::<Vec<_>>()) })
     }
 }
 
@@ -89,7 +89,7 @@ fn of_process(pid: u32, stat: &str) -> Option<Process> {
 }
 
 /// The ticks of this process, its descendants, and the kernel's threads.
-fn of_family(processes: &[Process]) -> f64 {
+fn descendant_ticks(processes: &[Process]) -> f64 {
     let parents: HashMap<u32, u32> = processes.iter().map(|(pid, parent, _)| (*pid, *parent)).collect();
     let own = std::process::id();
     let descends = |pid: u32| {
@@ -126,9 +126,9 @@ mod tests {
         let own = std::process::id();
         let all =
             [(own, 1, 1.0), (own + 1, own, 2.0), (own + 2, own + 1, 4.0), (own + 3, 1, 8.0), (2, 0, 16.0)];
-        assert_eq!(of_family(&all), 23.0);
+        assert_eq!(descendant_ticks(&all), 23.0);
         let circle = [(own, 1, 1.0), (own + 1, own + 2, 2.0), (own + 2, own + 1, 4.0)];
-        assert_eq!(of_family(&circle), 1.0);
+        assert_eq!(descendant_ticks(&circle), 1.0);
     }
 
     /// A grandchild that used CPU and has exited, such as a server under its wrapper script.

@@ -111,7 +111,7 @@ const FIGURES: [Figure; 6] = [
 impl Results {
     /// No rows yet. Samples the machine for some seconds.
     pub fn new(lab: &ReportContext) -> Self {
-        let quiet = OtherLoad::watch(WATCH[usize::from(lab.plan.short)]);
+        let quiet = OtherLoad::start(WATCH[usize::from(lab.plan.short)]);
         let facts = facts(lab.jdk.as_ref());
         let order = lab.plan.servers.clone();
         let (rows, sayings, sections, charts, memory, refused) = Default::default();
@@ -152,14 +152,14 @@ impl Results {
     }
 
     /// Adds a line to the top of the report.
-    pub fn say(&mut self, line: &str) {
+    pub fn add_header_line(&mut self, line: &str) {
         self.sayings.push(line.to_owned());
     }
 
-    /// As [`Results::say`], once.
+    /// As [`Results::add_header_line`], once.
     pub fn say_once(&mut self, line: &str) {
         if !self.sayings.iter().any(|said| said == line) {
-            self.say(line);
+            self.add_header_line(line);
         }
     }
 

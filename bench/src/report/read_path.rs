@@ -20,7 +20,7 @@ const LARGE_ROWS_MIN: i64 = 64_000;
 /// # Errors
 /// The error of the first failure.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
-    results.say("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
+    results.add_header_line("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
     hit_ratios(lab, results);
     for kind in lab.plan.servers.clone() {
         let own = fitting_buckets(results);
@@ -48,7 +48,7 @@ pub(super) fn fitting_buckets(results: &mut Results) -> Settings {
 }
 
 fn cached(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
-    let rows = session.lab.plan.rows;
+    let rows = session.context.plan.rows;
     let each = rows / 4;
     let table = "--table=Small --valueSize=200 --compress=SNAPPY";
     load(session, "Small", &format!("--rows={each} {table} --presplit=8"))?;
@@ -69,7 +69,7 @@ fn cached(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     let line = format!("--rate={rate:.0} {get}");
     session.measure(results, "get-half", "1. Get at half of stock's peak, open loop", &line)?;
 
-    for callers in batch_callers(session.lab) {
+    for callers in batch_callers(session.context) {
         let per = rows / 4 / callers as i64;
         let line = format!("--rows={per} --oneCon --multiGet=100 {wide} randomRead {callers}");
         let title = format!("2. multi-get of 100 rows of 1 KB, {callers} callers");
@@ -109,7 +109,7 @@ pub(super) fn partial_cache_mib(lab: &ReportContext) -> u64 {
 
 /// Loads the table larger than the cache; returns the options that name it, and its rows.
 pub(super) fn load_large(session: &Session<'_>) -> Result<(&'static str, i64), String> {
-    let (table, rows) = ("--table=Large --valueSize=1000 --compress=SNAPPY", large_rows(session.lab));
+    let (table, rows) = ("--table=Large --valueSize=1000 --compress=SNAPPY", large_rows(session.context));
     load(session, "Large", &format!("--rows={} {table} --presplit=8", rows / 4))?;
     Ok((table, rows))
 }
@@ -136,7 +136,7 @@ fn hits_of_servers(
     hits::measure(session, results, &[("hits-zipf", title, get.clone())])?;
     let rate = results.half_of_peak("hits-zipf");
     let get = format!("--rate={rate:.0} {get}");
-    let scan_rate = rows as f64 / session.lab.plan.seconds;
+    let scan_rate = rows as f64 / session.context.plan.seconds;
     let scan = format!("--rate={scan_rate:.0} --rows={rows} --caching=100 {table} scan 1");
     let loads = [
         ("hits-scan", "6. the same at half of stock's peak, beside a scan of the table".to_owned(), get),

@@ -116,7 +116,7 @@ impl Seconds {
             "{bad} have a P99 above {BAD_TIMES} times that: in {stolen} of them {percent:.0} % or more of all cores' time was \
              stolen, in {after} others in the second before. "
         );
-        let _ = match self.worst(|at| !self.is_hosts(at)) {
+        let _ = match self.worst(|at| !self.is_caused_by_host(at)) {
             Some(worst) => writeln!(out, "The worst second without either {}.", self.told(worst)),
             None => writeln!(out, "No second is without either."),
         };
@@ -138,7 +138,7 @@ impl Seconds {
     }
 
     /// Returns true if cores were stolen in a second or in the one before.
-    fn is_hosts(&self, at: usize) -> bool {
+    fn is_caused_by_host(&self, at: usize) -> bool {
         self.all[at.saturating_sub(1)..=at].iter().any(Second::is_stolen)
     }
 
@@ -151,7 +151,7 @@ impl Seconds {
     fn bad(&self) -> [usize; 3] {
         let bad: Vec<_> = (0..self.all.len()).filter(|at| self.is_bad(&self.all[*at])).collect();
         let stolen = bad.iter().filter(|at| self.all[**at].is_stolen()).count();
-        let hosts = bad.iter().filter(|at| self.is_hosts(**at)).count();
+        let hosts = bad.iter().filter(|at| self.is_caused_by_host(**at)).count();
         [bad.len(), stolen, hosts - stolen]
     }
 }

@@ -214,7 +214,7 @@ fn common_settings() -> Result<Settings, String> {
 /// A running server and the rows measured on it.
 pub struct Session<'a> {
     /// The environment of the report.
-    pub lab: &'a ReportContext,
+    pub context: &'a ReportContext,
     /// The kind of the server.
     pub kind: ServerKind,
     target: Target,
@@ -225,14 +225,14 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(lab: &'a ReportContext, kind: ServerKind, server: Server) -> Result<Self, String> {
+    fn new(context: &'a ReportContext, kind: ServerKind, server: Server) -> Result<Self, String> {
         let masters = server.setting("hbase.masters").ok_or("a server without a master")?;
         let mut client = ClientConfig::new([masters]);
         // A stock master answers some time before it assigns regions.
         client.retries = 30;
         let process = ServerProcess::of_pid(server.pid() as i32).ok_or("the server is gone")?;
         let target = Target { name: kind.title().to_owned(), client };
-        Ok(Self { lab, kind, target, process, warm: AtomicBool::new(false), server })
+        Ok(Self { context, kind, target, process, warm: AtomicBool::new(false), server })
     }
 
     /// Restarts the same kind of server without data, with another cache and settings of the row;
@@ -241,12 +241,12 @@ impl<'a> Session<'a> {
     /// # Errors
     /// The error if it does not start.
     pub fn restarted(self, cache_mib: u64, own: &Settings) -> Result<Self, String> {
-        let (lab, kind) = (self.lab, self.kind);
-        if lab.plan.short {
+        let (context, kind) = (self.context, self.kind);
+        if context.plan.short {
             return Ok(self);
         }
         drop(self);
-        lab.start(kind, cache_mib, own)
+        context.start(kind, cache_mib, own)
     }
 
     /// Runs `evenkeel pe` with a line of options until its rows are done, to load data.
@@ -325,11 +325,13 @@ impl<'a> Session<'a> {
         options: Options,
     ) -> Result<Report, String> {
         eprintln!("{}: {title}: {line}", self.kind.title());
-        if self.lab.is_late() {
-            results
-                .say(&format!("{}, row {row}: cut to {CUT_S} s, the time was used up.", self.kind.title()));
+        if self.context.is_late() {
+            results.add_header_line(&format!(
+                "{}, row {row}: cut to {CUT_S} s, the time was used up.",
+                self.kind.title()
+            ));
         }
-        let report = self.run(self.timed(options, self.lab.plan.seconds))?;
+        let report = self.run(self.timed(options, self.context.plan.seconds))?;
         results.add(row, title, line, self.kind, report.clone());
         Ok(report)
     }
@@ -337,10 +339,10 @@ impl<'a> Session<'a> {
     /// Sets the plan's warm-up, longer for the first row on this process, and the measured seconds;
     /// both are [`CUT_S`] after the deadline of a bounded report.
     pub fn timed(&self, options: Options, seconds: f64) -> Options {
-        let plan = &self.lab.plan;
+        let plan = &self.context.plan;
         let first = !self.warm.swap(true, Ordering::Relaxed);
         let warmup = if first { plan.first_warmup_of(self.kind) } else { plan.warmup };
-        let (warmup, duration) = match self.lab.is_late() {
+        let (warmup, duration) = match self.context.is_late() {
             true => (warmup.min(CUT_S), seconds.min(CUT_S)),
             false => (warmup, seconds),
         };
@@ -388,15 +390,16 @@ impl<'a> Session<'a> {
 
     /// Waits until the server uses little CPU for a second.
     pub fn wait_idle(&self) {
-        let (start, step) = (Instant::now(), Duration::from_secs(if self.lab.plan.short { 0 } else { 1 }));
-        let longest = if self.lab.plan.minutes.is_some() { IDLE_WAIT_BOUNDED } else { IDLE_WAIT };
+        let (start, step) =
+            (Instant::now(), Duration::from_secs(if self.context.plan.short { 0 } else { 1 }));
+        let longest = if self.context.plan.minutes.is_some() { IDLE_WAIT_BOUNDED } else { IDLE_WAIT };
         let step = step.max(Duration::from_millis(200));
         let cpu = || self.process.usage().map_or(0.0, |usage| usage.cpu_s);
         loop {
             let before = cpu();
             std::thread::sleep(step);
             let cores = (cpu() - before) / step.as_secs_f64();
-            if cores < IDLE_CORES || start.elapsed() > longest || self.lab.plan.short {
+            if cores < IDLE_CORES || start.elapsed() > longest || self.context.plan.short {
                 return;
             }
         }

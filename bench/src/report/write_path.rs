@@ -15,7 +15,7 @@ const REGIONS: usize = 64;
 /// # Errors
 /// The error of the first failure.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
-    results.say(
+    results.add_header_line(
         "Durability: SYNC_WAL, which hands the log to the file system (hflush) on both sides, and FSYNC_WAL, which syncs the \
          disk (hsync) on both sides, where a row says so. Codec: KeyValueCodec, files SNAPPY.",
     );
@@ -33,8 +33,8 @@ pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String>
 }
 
 fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
-    let rows = session.lab.plan.rows;
-    let regions = if session.lab.plan.short { 4 } else { REGIONS };
+    let rows = session.context.plan.rows;
+    let regions = if session.context.plan.short { 4 } else { REGIONS };
     let table = format!("--valueSize=200 --compress=SNAPPY --presplit={regions}");
     // The first load creates the table, with the measured row size.
     let put = format!("--table=Puts --rows={} {table} --oneCon --autoFlush=true randomWrite 64", rows / 64);
@@ -49,7 +49,7 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     results.rows_each("batch", 100.0);
     session.wait_idle();
 
-    let plan = &session.lab.plan;
+    let plan = &session.context.plan;
     let rate = plan.steady_rate.unwrap_or_else(|| results.half_of_peak("put"));
     let line = format!("--rate={rate:.0} {put}");
     eprintln!("{}: steady writes: {line}", session.kind.title());
@@ -68,7 +68,7 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
 
 /// 60 readers of a table about twice the cache, beside 20 writers of batches to another table.
 fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) -> Result<(), String> {
-    let (lab, kind) = (session.lab, session.kind);
+    let (lab, kind) = (session.context, session.kind);
     let rows = lab.plan.rows;
     let (table, large) = load_large(session)?;
     let written = "--table=Written --valueSize=200 --compress=SNAPPY --blockEncoding=DIFF --presplit=8";

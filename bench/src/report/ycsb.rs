@@ -14,7 +14,8 @@ use super::servers::{ReportContext, settings};
 /// # Errors
 /// The error of the first failure.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
-    results.say("Durability: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
+    results
+        .add_header_line("Durability: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
     let rows = lab.plan.rows / 4;
     for kind in lab.plan.servers.clone() {
         let session = lab.start(kind, lab.plan.cache_mib, &settings(&[]))?;

@@ -119,7 +119,7 @@ pub enum Verdict {
     /// No order explains the response of the entry with this index and those before it.
     Violation(usize),
     /// Too many operations without a response.
-    TooHard,
+    Undecided,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -143,12 +143,12 @@ pub fn check(entries: &[Entry]) -> Verdict {
     let mut possible = HashSet::from([Configuration { state: RowState::default(), applied: 0 }]);
     for (_, is_answer, index) in moments {
         if !is_answer {
-            let Some(slot) = slots.iter_mut().find(|slot| slot.is_none()) else { return Verdict::TooHard };
+            let Some(slot) = slots.iter_mut().find(|slot| slot.is_none()) else { return Verdict::Undecided };
             *slot = Some(index);
             continue;
         }
         let Some(slot) = slots.iter().position(|slot| *slot == Some(index)) else { continue };
-        let Some(next) = after_answer(entries, &slots, possible, slot) else { return Verdict::TooHard };
+        let Some(next) = after_answer(entries, &slots, possible, slot) else { return Verdict::Undecided };
         possible = next;
         slots[slot] = None;
         if possible.is_empty() {

@@ -6,7 +6,7 @@
 //! | line | effect |
 //! |---|---|
 //! | `fault NAME` | a fault of [`DiskFault`] starts |
-//! | `heal` | all faults end |
+//! | `clear_faults` | all faults end |
 //! | `stop` | an orderly stop, as at SIGTERM |
 //!
 //! It prints `ready` when it answers and `asked to stop: REASON` when it stops on an error. It
@@ -254,7 +254,7 @@ impl Server {
     }
 
     /// Ends all faults of its disk.
-    pub fn heal(&mut self) {
+    pub fn clear_faults(&mut self) {
         self.tell("heal");
     }
 

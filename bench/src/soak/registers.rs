@@ -126,7 +126,7 @@ fn judge(row: &str, history: &[Entry]) -> Result<(), String> {
         Verdict::Violation(at) => {
             Err(format!("register {row}: entry {at} is not linearizable\n{}", tell(history.len() - 1)))
         }
-        Verdict::TooHard => {
+        Verdict::Undecided => {
             Err(format!("register {row}: too many operations without an answer\n{}", tell(history.len() - 1)))
         }
     }

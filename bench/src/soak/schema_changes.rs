@@ -173,7 +173,7 @@ impl SchemaChanges {
             "major compact" => Ok(admin.compact_table(&table, None, true).await?),
             "split" => split(&admin, &table, rng).await,
             "merge" => merge(&admin, &table, rng).await,
-            "move" => shift(&admin, &table, rng).await,
+            "move" => reopen_region(&admin, &table, rng).await,
             "alter" => alter(&admin, &table, rng).await,
             "delete family" => self.delete_family(connection, &life).await,
             "truncate" => self.truncate(connection, &life, rng.random()).await,
@@ -211,7 +211,9 @@ impl SchemaChanges {
             })?;
         }
         self.verify_loads(connection).await?;
-        tidy(&connection.admin()).await.map_err(|e| format!("what is left of changes cannot be removed: {e}"))
+        remove_leftovers(&connection.admin())
+            .await
+            .map_err(|e| format!("what is left of changes cannot be removed: {e}"))
     }
 
     async fn verify_loads(&mut self, connection: &Connection) -> Result<(), String> {
@@ -456,7 +458,7 @@ async fn look(connection: &Connection, name: &str, family: &str, generations: &G
 }
 
 /// Removes the clones, restored tables and snapshots of interrupted changes.
-async fn tidy(admin: &Admin) -> Result<(), Error> {
+async fn remove_leftovers(admin: &Admin) -> Result<(), Error> {
     for name in admin.list_tables().await? {
         if ["clone", "restored"].iter().any(|prefix| name.qualifier().starts_with(prefix)) {
             if !admin.is_table_disabled(&name).await? {
@@ -519,7 +521,7 @@ async fn merge(admin: &Admin, table: &TableName, rng: &mut StdRng) -> Outcome {
 }
 
 /// Closes and opens a region, as a move to the only server does.
-async fn shift(admin: &Admin, table: &TableName, rng: &mut StdRng) -> Outcome {
+async fn reopen_region(admin: &Admin, table: &TableName, rng: &mut StdRng) -> Outcome {
     let regions = admin.regions(table).await?;
     let region = &regions[rng.random_range(0..regions.len())].region;
     match rng.random_bool(0.5) {

@@ -28,7 +28,7 @@
 //!
 //! # What an operator sees
 //! The start screen, on standard output, then the log. Log lines of the start are held until the
-//! screen is printed, up to [`SCREEN_FIRST`]. If the log goes to a file, a fatal error goes to
+//! screen is printed, up to [`SCREEN_HOLD_MAX`]. If the log goes to a file, a fatal error goes to
 //! standard error as well.
 
 use std::io::{self, Write};
@@ -47,15 +47,15 @@ use crate::log::Log;
 use crate::notify;
 
 /// The exit status of an interrupted stop.
-const UNFINISHED: i32 = 3;
+const EXIT_INTERRUPTED: i32 = 3;
 /// The timeout for the last lines of the log, and for the start screen.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum time that log lines are held for the start screen.
-const SCREEN_FIRST: Duration = Duration::from_secs(3);
+const SCREEN_HOLD_MAX: Duration = Duration::from_secs(3);
 
 /// The parts of the process that a running server may change or reload.
-pub struct Sources {
+pub struct ReloadSources {
     /// The levels of the log.
     pub levels: Arc<dyn LogLevels>,
     /// The source of the settings.
@@ -133,24 +133,24 @@ impl Server for ClusterServer {
 enum Event<S> {
     Started(Result<Box<S>, String>),
     Signal(&'static str),
-    Asked(String),
+    StopRequested(String),
     /// A thread of the process itself has died.
-    Died(String),
+    ThreadDied(String),
     Stopped(Result<(), String>),
 }
 
 /// Holds log lines for the start screen, unless the log goes to a file.
 pub fn hold_for_screen(log: &Log) {
     if !log.is_file() {
-        log.hold(SCREEN_FIRST);
+        log.hold(SCREEN_HOLD_MAX);
     }
 }
 
 /// Runs a server until it has stopped; returns the exit status.
-pub fn run<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> ExitCode {
-    match lead::<S>(conf, log, sources) {
+pub fn run<S: Server>(conf: Configuration, log: &Log, sources: ReloadSources) -> ExitCode {
+    match supervise::<S>(conf, log, sources) {
         Ok(()) => {
-            log.drain(LAST_LINES);
+            log.drain(DRAIN_TIMEOUT);
             ExitCode::SUCCESS
         }
         Err(message) => failed(&message, log),
@@ -159,27 +159,27 @@ pub fn run<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> ExitC
 
 /// Reports why the process ends. If the log goes to a file, the line also goes to standard error,
 /// which a person or a supervisor reads first.
-fn tell(message: &str, log: &Log) {
+fn report_fatal(message: &str, log: &Log) {
     let line = format!("evenkeel: {message}\n");
     if log.is_file() {
         tracing::error!("{message}");
-        log.drain(LAST_LINES);
+        log.drain(DRAIN_TIMEOUT);
         print("last-line", line, io::stderr());
     } else {
         log.append(line.as_bytes());
-        log.drain(LAST_LINES);
+        log.drain(DRAIN_TIMEOUT);
     }
 }
 
 /// Logs a fatal error; returns the exit status.
 pub fn failed(message: &str, log: &Log) -> ExitCode {
-    tell(message, log);
+    report_fatal(message, log);
     ExitCode::FAILURE
 }
 
-fn lead<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> Result<(), String> {
+fn supervise<S: Server>(conf: Configuration, log: &Log, sources: ReloadSources) -> Result<(), String> {
     let (sender, events) = channel();
-    hear_signals(&sender)?;
+    watch_signals(&sender)?;
     let (server, asked) = started::<S>(conf, (&sender, &events), log, sources)?;
     print("screen", server.screen() + "\n", io::stdout());
     log.release();
@@ -188,8 +188,8 @@ fn lead<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> Result<(
     let event = asked.map_or_else(|| events.recv(), Ok);
     let (reason, mut signals, mut failure) = match event {
         Ok(Event::Signal(name)) => (name.to_owned(), 1, None),
-        Ok(Event::Died(reason)) => (reason.clone(), 0, Some(reason)),
-        Ok(Event::Asked(reason)) => (reason, 0, None),
+        Ok(Event::ThreadDied(reason)) => (reason.clone(), 0, Some(reason)),
+        Ok(Event::StopRequested(reason)) => (reason, 0, None),
         _ => ("all senders of stop requests have ended".to_owned(), 0, None),
     };
     tracing::info!(reason, "asked to stop");
@@ -199,16 +199,16 @@ fn lead<S: Server>(conf: Configuration, log: &Log, sources: Sources) -> Result<(
     loop {
         match events.recv_timeout(deadline.saturating_duration_since(clock::monotonic())) {
             Ok(Event::Stopped(outcome)) => return outcome.and(failure.map_or(Ok(()), Err)),
-            Ok(Event::Died(reason)) => failure = failure.or(Some(reason)),
+            Ok(Event::ThreadDied(reason)) => failure = failure.or(Some(reason)),
             Ok(Event::Signal(name)) => {
                 signals += 1;
                 if signals > 1 {
-                    end_unfinished(&format!("a second signal, {name}"), &progress, log);
+                    abort_stop(&format!("a second signal, {name}"), &progress, log);
                 }
             }
-            Ok(Event::Asked(_) | Event::Started(_)) => {}
+            Ok(Event::StopRequested(_) | Event::Started(_)) => {}
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                end_unfinished(&format!("the stop took {} ms", limit.as_millis()), &progress, log);
+                abort_stop(&format!("the stop took {} ms", limit.as_millis()), &progress, log);
             }
         }
     }
@@ -219,21 +219,21 @@ fn started<S: Server>(
     conf: Configuration,
     (sender, events): (&Sender<Event<S>>, &Receiver<Event<S>>),
     log: &Log,
-    Sources { levels, settings }: Sources,
+    ReloadSources { levels, settings }: ReloadSources,
 ) -> Result<(Box<S>, Option<Event<S>>), String> {
     let (tell, ask) = (sender.clone(), sender.clone());
     let start = move || {
-        let stop = Arc::new(move |reason: &str| drop(ask.send(Event::Asked(reason.to_owned()))));
+        let stop = Arc::new(move |reason: &str| drop(ask.send(Event::StopRequested(reason.to_owned()))));
         let process = ProcessControl { stop, log_levels: levels, settings };
         let started = S::start(conf, process).map(Box::new);
         drop(tell.send(Event::Started(started.map_err(|error| error.message().to_owned()))));
         Ok(())
     };
-    let supervisor = dies_with(sender);
+    let supervisor = death_supervisor(sender);
     thread::spawn_essential("start", &supervisor, start).map_err(|error| error.to_string())?;
     let mut asked: Option<(Event<S>, Instant)> = None;
     let reason_of = |asked: Option<(Event<S>, Instant)>| match asked {
-        Some((Event::Asked(reason) | Event::Died(reason), _)) => reason,
+        Some((Event::StopRequested(reason) | Event::ThreadDied(reason), _)) => reason,
         _ => "the start ended without a result".to_owned(),
     };
     loop {
@@ -247,11 +247,11 @@ fn started<S: Server>(
             Ok(Event::Started(Err(message))) => return Err(format!("{}; {message}", reason_of(asked))),
             Ok(Event::Signal(name)) => {
                 tracing::info!(signal = name, "ends while it starts");
-                log.drain(LAST_LINES);
-                std::process::exit(UNFINISHED);
+                log.drain(DRAIN_TIMEOUT);
+                std::process::exit(EXIT_INTERRUPTED);
             }
-            Ok(event @ (Event::Asked(_) | Event::Died(_))) => {
-                asked.get_or_insert((event, clock::monotonic() + START_AFTER_DEATH));
+            Ok(event @ (Event::StopRequested(_) | Event::ThreadDied(_))) => {
+                asked.get_or_insert((event, clock::monotonic() + START_TIMEOUT_AFTER_STOP_REQUEST));
             }
             Ok(Event::Stopped(_)) => {}
             Err(_) => return Err(reason_of(asked)),
@@ -260,7 +260,7 @@ fn started<S: Server>(
 }
 
 /// The time limit of a start after a stop request: the start may wait for the thread that died.
-const START_AFTER_DEATH: Duration = Duration::from_secs(10);
+const START_TIMEOUT_AFTER_STOP_REQUEST: Duration = Duration::from_secs(10);
 
 /// Stops the server on a separate thread.
 fn stop<S: Server>(server: S, sender: &Sender<Event<S>>) -> Result<StopProgress, String> {
@@ -278,19 +278,20 @@ fn stop<S: Server>(server: S, sender: &Sender<Event<S>>) -> Result<StopProgress,
 }
 
 /// Ends the process immediately. Writes that are not in store files are in the write-ahead log.
-fn end_unfinished(why: &str, progress: &StopProgress, log: &Log) -> ! {
+fn abort_stop(why: &str, progress: &StopProgress, log: &Log) -> ! {
     let step = progress.step();
     let line = format!("stopped unfinished, after {why}: {step} did not end; the next start replays the log");
-    tell(&line, log);
-    std::process::exit(UNFINISHED)
+    report_fatal(&line, log);
+    std::process::exit(EXIT_INTERRUPTED)
 }
 
-fn dies_with<S: Server>(sender: &Sender<Event<S>>) -> Supervisor {
+fn death_supervisor<S: Server>(sender: &Sender<Event<S>>) -> Supervisor {
     let sender = sender.clone();
-    Supervisor::new(move |death| drop(sender.send(Event::Died(death.to_string()))))
+    Supervisor::new(move |death| drop(sender.send(Event::ThreadDied(death.to_string()))))
 }
 
-/// Prints to standard output or error. Does not wait for a blocked one longer than [`LAST_LINES`].
+/// Prints to standard output or error. Does not wait for a blocked one longer than
+/// [`DRAIN_TIMEOUT`].
 fn print(thread: &'static str, text: String, mut out: impl Write + Send + 'static) {
     let (tell, told) = channel();
     let print = move || {
@@ -298,12 +299,12 @@ fn print(thread: &'static str, text: String, mut out: impl Write + Send + 'stati
         let _nobody_waits = tell.send(());
     };
     if thread::spawn(thread, print).is_ok() {
-        let _ended = told.recv_timeout(LAST_LINES);
+        let _ended = told.recv_timeout(DRAIN_TIMEOUT);
     }
 }
 
 /// Sends an event for each SIGTERM and SIGINT that arrives after this returns.
-fn hear_signals<S: Server>(events: &Sender<Event<S>>) -> Result<(), String> {
+fn watch_signals<S: Server>(events: &Sender<Event<S>>) -> Result<(), String> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
@@ -327,5 +328,5 @@ fn hear_signals<S: Server>(events: &Sender<Event<S>>) -> Result<(), String> {
             }
         })
     };
-    thread::spawn_essential("signals", &dies_with(events), wait).map(drop).map_err(|e| e.to_string())
+    thread::spawn_essential("signals", &death_supervisor(events), wait).map(drop).map_err(|e| e.to_string())
 }

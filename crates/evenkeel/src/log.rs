@@ -18,8 +18,8 @@
 //!
 //! **The end of the process.** [`Log::drain`] waits until the queue is written, up to a limit.
 //!
-//! Panics use the same queue ([`Log::hear_panics`]): the standard library's hook would write to
-//! standard error on the panicking thread, and could block it.
+//! Panics use the same queue ([`Log::install_panic_hook`]): the standard library's hook would write
+//! to standard error on the panicking thread, and could block it.
 //!
 //! | module | contents |
 //! |---|---|
@@ -176,7 +176,7 @@ impl Log {
     }
 
     /// Installs a panic hook that logs panics, with thread and location.
-    pub fn hear_panics(&self) {
+    pub fn install_panic_hook(&self) {
         std::panic::set_hook(Box::new(|panic| {
             let (own, place) = (std::thread::current(), panic.location().map(ToString::to_string));
             let name = own.name().unwrap_or("?");
@@ -204,8 +204,8 @@ impl Log {
             state.is_writing = false;
             if let Err((written, error)) = written {
                 let missing = lines_in(text.get(written..).unwrap_or_default()).min(lines_in(&lines));
-                let told = lines_before == 1 && written >= text.len() - lines.len();
-                state.lost.add(missing + if told { 0 } else { lost.lines }, || error.to_string());
+                let was_reported = lines_before == 1 && written >= text.len() - lines.len();
+                state.lost.add(missing + if was_reported { 0 } else { lost.lines }, || error.to_string());
             }
             if state.lines.is_empty() {
                 self.0.written.notify_all();

@@ -182,7 +182,7 @@ fn server<S: lifecycle::Server>(start: &Start) -> ExitCode {
         Err(error) => return ended(Err(error.to_string())),
     };
     lifecycle::hold_for_screen(&log);
-    log.hear_panics();
+    log.install_panic_hook();
     let writer = log.clone();
     let levels = subscribe(settings.levels, settings.format, move || writer.clone());
     let conf = match conf {
@@ -204,5 +204,5 @@ fn server<S: lifecycle::Server>(start: &Start) -> ExitCode {
     }
     let (config, define) = (start.config.clone(), start.define.clone());
     let read = move || Configuration::load(config.as_deref(), &define).map_err(|error| error.to_string());
-    lifecycle::run::<S>(conf, &log, lifecycle::Sources { levels, settings: Arc::new(read) })
+    lifecycle::run::<S>(conf, &log, lifecycle::ReloadSources { levels, settings: Arc::new(read) })
 }

@@ -236,15 +236,15 @@ impl Stage {
         let mut calls = connect(port, service);
         let mut meta = connect(self.ports[2], "ClientService");
         assert!(look_up(&mut meta), "before {method}");
-        let gate = Latch::new();
-        self.fs.inject(Fault::on_any("").always().waits_for(&gate));
+        let latch = Latch::new();
+        self.fs.inject(Fault::on_any("").always().waits_for(&latch));
         let all: Vec<u8> = (0..CALLS).flat_map(|id| raw::call_of_bytes(id, method, request)).collect();
         calls.write_all(&all).expect("sent");
         sleep(BEGUN);
         let answers = look_up(&mut meta);
-        gate.open();
+        latch.open();
         self.fs.clear();
-        calls.set_read_timeout(Some(common::PATIENCE)).expect("set");
+        calls.set_read_timeout(Some(common::TIMEOUT)).expect("set");
         (0..CALLS).for_each(|_| drop(raw::reply(&mut calls).expect("answered in the end")));
         answers
     }

@@ -6,7 +6,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Server, config};
+use common::{Server, TIMEOUT, config};
 use evenkeel_pe::report::summary;
 use evenkeel_pe::{Options, Target, run};
 
@@ -22,7 +22,7 @@ fn number(line: &str, name: &str) -> Option<u64> {
 /// The allocator's figures in the log after all work so far: in the second next line, because the
 /// next one may have been started before.
 fn next_line(server: &Server) -> (u64, u64) {
-    let (from, deadline) = (server.log().len(), Instant::now() + PATIENCE);
+    let (from, deadline) = (server.log().len(), Instant::now() + TIMEOUT);
     loop {
         let log = server.log();
         let whole = log[from..].rfind('\n').map_or("", |end| &log[from..from + end]);

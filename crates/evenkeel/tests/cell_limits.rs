@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{PATIENCE, Server, block_on, raw};
+use common::{Server, TIMEOUT, block_on, raw};
 use evenkeel_client::{Get, Put};
 use evenkeel_common::{CellType, ColumnFamilyDescriptor, KeyValue, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
@@ -298,7 +298,7 @@ struct Answer {
 impl Raw {
     fn connect(server: &Server, codec: &str) -> Self {
         let stream = raw::connect_with(server.port("hbase.regionserver.port"), codec);
-        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("set");
         Self { stream, last_id: 0 }
     }
 
@@ -581,7 +581,7 @@ async fn compact(server: &Server) {
     for at in 0..TABLES.len() {
         connection.admin().compact_table(&table_name(at), None, true).await.expect("asked");
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     for at in 0..TABLES.len() {
         while connection.admin().last_major_compaction(&table_name(at)).await.expect("told") == 0 {
             assert!(Instant::now() < deadline, "table {at} is not compacted in time");

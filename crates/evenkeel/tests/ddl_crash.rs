@@ -16,7 +16,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{PATIENCE, Server, runtime, seed};
+use common::{Server, TIMEOUT, runtime, seed};
 use evenkeel_client::{Admin, Connection, Error, Put, Scan, SnapshotDescription, TableState};
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
 use rand::rngs::StdRng;
@@ -262,7 +262,7 @@ async fn settle(
     before: &Shape,
     after: &Shape,
 ) -> Result<Shape, String> {
-    let deadline = Instant::now() + PATIENCE / 4;
+    let deadline = Instant::now() + TIMEOUT / 4;
     loop {
         let found = shape(connection, name).await;
         match found {

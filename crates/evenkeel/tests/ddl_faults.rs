@@ -21,7 +21,7 @@ use bytes::Bytes;
 use common::{PORT_KEYS, config, free_ports, runtime, seed};
 use evenkeel_client::{Admin, ClientConfig, Connection, Error, Put, Scan, SnapshotDescription, TableState};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, SurvivingData, MemoryFileSystem};
+use evenkeel_fs::{Fault, FaultyFileSystem, MemoryFileSystem, SurvivingData};
 use evenkeel_standalone::Standalone;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -31,7 +31,7 @@ const ROUNDS: usize = 33;
 /// The number of rounds between two deaths of the server.
 const LIFE: usize = 11;
 /// The time limit of clients once the disk is sound.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// One call in this number fails.
 const CALLS: u64 = 120;
 
@@ -115,7 +115,7 @@ impl Server {
 
     /// A client with this number of retries.
     async fn connect(&self, retries: u32) -> Connection {
-        let operation_timeout = PATIENCE;
+        let operation_timeout = TIMEOUT;
         let bootstrap = format!("127.0.0.1:{}", self.ports[1]);
         let config = ClientConfig { retries, operation_timeout, ..config(&bootstrap) };
         Connection::connect(config).await.expect("the server answers")
@@ -304,7 +304,7 @@ async fn round(server: &Server, change: Change, at: usize, random: &mut StdRng) 
     let admin = server.connect(1).await.admin();
     let (fault, stays, said) = fault(random);
     server.fs.inject(fault);
-    let outcome = tokio::time::timeout(PATIENCE, make(&admin, change, &name)).await;
+    let outcome = tokio::time::timeout(TIMEOUT, make(&admin, change, &name)).await;
     if stays {
         tokio::time::sleep(Duration::from_millis(random.random_range(0..150))).await;
     }
@@ -313,7 +313,7 @@ async fn round(server: &Server, change: Change, at: usize, random: &mut StdRng) 
     let written = writer.await.map_err(|e| format!("the writer: {e}"))?;
     let outcome = outcome.map_err(|_| format!("{said}: no answer"))?;
     let said = format!("{said}: {outcome:?}");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut found = loop {
         match shape(&patient.admin(), &name).await {
             Ok(found) if found == before || found == expected => break found,

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Server, runtime};
+use common::{Server, TIMEOUT, runtime};
 use evenkeel_client::{Get, Put, Scan, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
@@ -56,7 +56,7 @@ struct Looks {
 fn looks(server: &Server) -> Looks {
     const MISSES: &str = "blockCacheDataMissCount=";
     let lines = |log: &str| log.lines().filter(|line| line.contains(MISSES)).count();
-    let (had, deadline) = (lines(&server.log()), Instant::now() + PATIENCE);
+    let (had, deadline) = (lines(&server.log()), Instant::now() + TIMEOUT);
     loop {
         let log = server.log();
         if lines(&log) >= had + 2 {

@@ -171,7 +171,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Opens the gate when the test ends, in any way.
+/// Opens the latch when the test ends, in any way.
 struct Opened(Latch);
 
 impl Drop for Opened {
@@ -292,14 +292,14 @@ fn a_sync_that_does_not_end_is_an_error_and_stops_the_server() {
     let settings = [("hbase.wal.hsync", "true"), ("hbase.regionserver.wal.sync.timeout", "500")];
     let mut server = Server::started(&settings);
     server.put("before").expect("written");
-    let gate = Opened(Latch::new());
-    server.fs.inject(Fault::on(Op::Sync, LOGS).waits_for(&gate.0));
+    let latch = Opened(Latch::new());
+    server.fs.inject(Fault::on(Op::Sync, LOGS).waits_for(&latch.0));
     server.put_refused("hangs", "WAL system stuck");
     assert!(server.has("before"));
     let reason = server.asked_to_stop.recv_timeout(Duration::from_secs(10)).expect("asks to be stopped");
     assert!(reason.contains("WAL sync timeout"), "{reason}");
     server.kill();
-    drop(gate);
+    drop(latch);
     server.start();
     // The row may be in the log, as in HBase.
     server.refused.clear();
@@ -316,8 +316,8 @@ fn reads_that_wait_for_a_disk_hold_up_no_others() {
     server.put("cold, too").expect("written");
     server.flush().expect("flushed");
     server.put("warm").expect("written");
-    let gate = Latch::new();
-    let _opened = Opened(gate.clone());
+    let latch = Latch::new();
+    let _opened = Opened(latch.clone());
     let connection = server.runtime.block_on(server.connect());
     let table = connection.table(name());
     server.runtime.block_on(async {
@@ -330,10 +330,10 @@ fn reads_that_wait_for_a_disk_hold_up_no_others() {
         warm.put(Put::new("warm").column("f", "q", "warm")).await.expect("written");
         connection.locate(&name(), b"cold", false).await.expect("located");
 
-        server.fs.inject(Fault::on(Op::Read, "/t/").always().waits_for(&gate));
+        server.fs.inject(Fault::on(Op::Read, "/t/").always().waits_for(&latch));
         let (one, two, three) = (table.clone(), table.clone(), table.clone());
         let cold = tokio::spawn(async move { one.get(Get::new("cold")).await });
-        let waiting = gate.clone();
+        let waiting = latch.clone();
         let thread = tokio::task::spawn_blocking(move || waiting.wait_for_arrival()).await.expect("no panic");
         assert!(thread.starts_with("general-"), "{thread} waits for the disk");
         let same_block = tokio::spawn(async move { two.get(Get::new("cold, too")).await });
@@ -345,7 +345,7 @@ fn reads_that_wait_for_a_disk_hold_up_no_others() {
             assert!(both.iter().all(Result::is_ok), "{both:?}");
         }
         assert!(!cold.is_finished() && !same_block.is_finished() && !batch.is_finished());
-        gate.open();
+        latch.open();
         let cold = cold.await.expect("no panic").expect("read");
         assert_eq!(cold.value("f", "q"), Some(&b"cold"[..]));
         let same_block = same_block.await.expect("no panic").expect("read");
@@ -388,15 +388,15 @@ fn a_directory_of_unfinished_files_that_vanishes_is_made_again() {
 
     // With the file of a flush in it.
     server.put("no file").expect("written");
-    let gate = Opened(Latch::new());
-    server.fs.inject(Fault::on(Op::Rename, UNFINISHED).waits_for(&gate.0));
+    let latch = Opened(Latch::new());
+    server.fs.inject(Fault::on(Op::Rename, UNFINISHED).waits_for(&latch.0));
     let connection = server.runtime.block_on(server.connect());
     let flushed = server.runtime.block_on(async {
         let flush = tokio::spawn(async move { connection.admin().flush_table(&name()).await });
-        let waiting = gate.0.clone();
+        let waiting = latch.0.clone();
         tokio::task::spawn_blocking(move || waiting.wait_for_arrival()).await.expect("no panic");
         std::fs::remove_dir_all(&unfinished).expect("removed");
-        gate.0.open();
+        latch.0.open();
         flush.await.expect("no panic")
     });
     let error = flushed.expect_err("its file is gone").to_string();

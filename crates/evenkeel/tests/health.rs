@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Server, block_on};
+use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::Put;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
@@ -16,7 +16,7 @@ fn ready(server: &Server) -> (u16, String) {
 
 /// Waits until `/ready` answers so.
 fn wait_until_ready(server: &Server) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while ready(server) != (200, "OK\n".to_owned()) {
         assert!(Instant::now() < deadline, "{:?}", ready(server));
         std::thread::sleep(Duration::from_millis(50));
@@ -49,7 +49,7 @@ fn a_region_that_cannot_be_opened_is_named_until_it_is() {
     let whole = fs::read(&file).expect("the file");
     fs::write(&file, &whole[..whole.len() / 2]).expect("cut");
     server.start();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while ready(&server).0 == 200 {
         assert!(Instant::now() < deadline, "a region without its file is not served");
         std::thread::sleep(Duration::from_millis(20));

@@ -59,7 +59,7 @@ const LOG_TIME: Duration = Duration::from_millis(25);
 /// The pause between small requests.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The interval between samples of the parts' use.
-const LOOK: Duration = Duration::from_millis(3);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(3);
 /// The maximum time that a reply is held before a limit.
 const HOLD_MAX: Duration = Duration::from_secs(1);
 /// The threads of the load and the server share two cores with other work of the machine.
@@ -399,7 +399,7 @@ fn all_parts_stay_within_one_budget_at_all_of_it_and_others_are_answered() {
         let watcher = scope.spawn(move || {
             while watched.runs() {
                 watch.look(server);
-                std::thread::sleep(LOOK);
+                std::thread::sleep(SAMPLE_INTERVAL);
             }
         });
         let spawn = |task: Task| drop(runtime.spawn(task));

@@ -49,7 +49,7 @@ const LEFT: u64 = 32 << 20;
 /// memory after half a second.
 const GIVE_BACK: Duration = Duration::from_secs(40);
 /// The interval between samples.
-const LOOK: Duration = Duration::from_millis(10);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 /// The maximum number of rounds: on a busy machine a part may miss its limit in the first.
 const ROUNDS: usize = 6;
 /// More than the cache holds.
@@ -140,7 +140,7 @@ fn parts(server: &Server) -> Parts {
             return parts;
         }
         assert!(began.elapsed() < GIVE_BACK, "/jmx does not answer");
-        sleep(LOOK);
+        sleep(SAMPLE_INTERVAL);
     }
 }
 
@@ -282,7 +282,7 @@ fn attack_with_all(
         attacks.push(scope.spawn(|| read_all(&stage, cached)));
         while !done.load(Relaxed) {
             look();
-            sleep(LOOK);
+            sleep(SAMPLE_INTERVAL);
             done.store(attacks.iter().all(|attack| attack.is_finished()), Relaxed);
         }
         look();
@@ -349,7 +349,7 @@ fn all_that_clients_make_a_server_keep_fits_into_its_memory_and_goes_back() {
         is_given_back(&now, &parts_before) && server.anonymous_bytes() <= left_max(&now)
     };
     while !is_back() && began.elapsed() < GIVE_BACK {
-        sleep(LOOK);
+        sleep(SAMPLE_INTERVAL);
     }
     let (left, parts_left, took) = (server.anonymous_bytes(), parts(&server), began.elapsed());
     println!("{:.1} MiB after {took:?}: {parts_left:?}", mib(left));

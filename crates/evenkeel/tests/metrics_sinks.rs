@@ -15,7 +15,7 @@ use evenkeel_common::Configuration;
 use evenkeel_standalone::Standalone;
 
 /// The time limit of a sink's write: its period is a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn properties(dir: &Path, carbon: u16, gmond: u16) -> String {
     let sink = "org.apache.hadoop.metrics2.sink.";
@@ -51,7 +51,7 @@ fn start(dir: &Path) -> Standalone {
 }
 
 fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_there() {
         assert!(Instant::now() < deadline, "no {what}");
         std::thread::sleep(Duration::from_millis(50));
@@ -61,7 +61,7 @@ fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
 /// The lines of the first connection until one has `last`.
 fn lines_until(carbon: &TcpListener, last: &str) -> Vec<String> {
     let (connection, _) = carbon.accept().expect("a connection");
-    connection.set_read_timeout(Some(PATIENCE)).expect("set");
+    connection.set_read_timeout(Some(TIMEOUT)).expect("set");
     let mut lines = Vec::new();
     for line in BufReader::new(connection).lines() {
         lines.push(line.expect("a line"));
@@ -74,7 +74,7 @@ fn lines_until(carbon: &TcpListener, last: &str) -> Vec<String> {
 
 /// A packet of gmond's metadata or value, whose bytes have this text.
 fn packet_with(gmond: &UdpSocket, text: &str) -> Vec<u8> {
-    gmond.set_read_timeout(Some(PATIENCE)).expect("set");
+    gmond.set_read_timeout(Some(TIMEOUT)).expect("set");
     let mut packet = [0; 1500];
     loop {
         let length = gmond.recv(&mut packet).expect("a packet");

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use common::{PATIENCE, Server, block_on};
+use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::{Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use regex::Regex;
@@ -115,7 +115,7 @@ fn systemd_is_told_when_the_server_answers_and_when_it_stops() {
     let mut server = Server::new(&[]);
     let path = server.folder().join("notify");
     let socket = UnixDatagram::bind(&path).expect("bound");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     let told = || {
         let mut message = [0; 1024];
         let length = socket.recv(&mut message).expect("a message");

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Server, block_on};
+use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::Put;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
@@ -41,7 +41,7 @@ struct Answer {
 
 fn get(server: &Server, key: &str, path: &str) -> Answer {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port(key))).expect("the info port");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("set");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sent");
     let mut text = Vec::new();
     stream.read_to_end(&mut text).expect("an answer");
@@ -134,7 +134,7 @@ fn rows_are_in_the_order_that_is_asked_for() {
 fn slow_requests_are_in_the_ledger_as_json_and_as_a_page() {
     let server = started();
     block_on(fill(&server));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let json = rs(&server, "/slow.json");
         serde_json::from_str::<serde_json::Value>(&json.body).expect("JSON");

@@ -240,11 +240,11 @@ fn a_call_that_panics_fails_and_the_next_one_works() {
 #[test]
 fn a_chore_that_panics_is_done_again() {
     let mut server = Server::started(&[("hbase.master.cleaner.interval", "50")]);
-    let gate = Latch::new();
+    let latch = Latch::new();
     server.fs.inject(Fault::on(Op::List, "").of_thread("master-chore").times(2).panics());
-    server.fs.inject(Fault::on(Op::List, "").of_thread("master-chore").waits_for(&gate));
-    assert_eq!(gate.wait_for_arrival(), "master-chore", "after two that panicked");
-    gate.open();
+    server.fs.inject(Fault::on(Op::List, "").of_thread("master-chore").waits_for(&latch));
+    assert_eq!(latch.wait_for_arrival(), "master-chore", "after two that panicked");
+    latch.open();
     server.assert_goes_on("after");
     server.stop().expect("everything is flushed");
 }
@@ -253,16 +253,16 @@ fn a_chore_that_panics_is_done_again() {
 fn a_stop_says_what_it_waits_for() {
     let mut server = Server::started(&[("hbase.wal.hsync", "true")]);
     server.put("before").expect("written");
-    let gate = Latch::new();
-    server.fs.inject(Fault::on(Op::Sync, LOGS).waits_for(&gate));
+    let latch = Latch::new();
+    server.fs.inject(Fault::on(Op::Sync, LOGS).waits_for(&latch));
     let (running, progress) = (server.running.take().expect("it runs"), StopProgress::default());
     std::thread::scope(|scope| {
         let stop = scope.spawn(|| running.stop_with(&progress));
-        gate.wait_for_arrival();
+        latch.wait_for_arrival();
         until("it has come as far", || progress.step().starts_with("closing region"));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!stop.is_finished());
-        gate.open();
+        latch.open();
         stop.join().expect("no panic").expect("everything is flushed");
     });
     assert_eq!(progress.step(), "");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::Server;
 
 /// The time limit of one answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn shell(settings: &[String], args: &[&str], input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
@@ -75,7 +75,7 @@ fn a_missing_cluster_is_told_in_time() {
         "{}",
         text(&output)
     );
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < TIMEOUT);
 }
 
 /// A shell at a terminal.
@@ -113,7 +113,7 @@ impl Terminal {
 
     /// Waits until the screen shows this text after the text that was found before.
     fn wait_for(&mut self, text: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !self.seen.windows(text.len()).any(|window| window == text.as_bytes()) {
             let left = end.saturating_duration_since(Instant::now());
             let Ok(byte) = self.output.recv_timeout(left) else {

@@ -28,7 +28,7 @@ const SLOW: Duration = Duration::from_millis(300);
 /// The maximum share of the slow requests' time that may be unexplained.
 const UNEXPLAINED_MAX: f64 = 0.01;
 /// The time limit of an expected event.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The hog takes every processor from servers of other tests, so it runs alone.
 static HOG: RwLock<()> = RwLock::new(());
@@ -225,9 +225,9 @@ const BETWEEN_PUTS: Duration = Duration::from_millis(15);
 #[test]
 fn the_memory_watermark_and_a_long_flush_are_named() {
     let server = Server::started(&SMALL_MEMSTORE);
-    let (table, gate) = (server.table(), Latch::new());
-    server.fs.inject(Fault::on(Op::Create, UNFINISHED).waits_for(&gate).always());
-    let deadline = Instant::now() + PATIENCE;
+    let (table, latch) = (server.table(), Latch::new());
+    server.fs.inject(Fault::on(Op::Create, UNFINISHED).waits_for(&latch).always());
+    let deadline = Instant::now() + TIMEOUT;
     let is_held = || server.ledger()["slow"].as_array().is_some_and(|slow| slow.len() >= 3);
     for i in 0.. {
         server.put(&table, row(i), 20_000);
@@ -239,7 +239,7 @@ fn the_memory_watermark_and_a_long_flush_are_named() {
         }
         assert!(Instant::now() < deadline, "no reply was held");
     }
-    gate.open();
+    latch.open();
     let request = server.slow("Mutate", "throttle");
     let watermark = activity(&request, "watermark");
     assert!(text(&watermark["of"]).starts_with("unflushed bytes of t,,"), "{request:#}");
@@ -263,7 +263,7 @@ fn files_that_pile_up_on_a_full_disk_are_named() {
         server.put(&table, row(i), 100);
         server.flush();
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while server.ledger()["slow"].as_array().is_none_or(Vec::is_empty) {
         server.put(&table, row(11), 100);
         assert!(Instant::now() < deadline, "no reply was held");
@@ -310,7 +310,7 @@ fn a_client_that_reads_slowly_is_named() {
         let (header, _) = raw::reply(&mut stream).expect("a reply");
         assert!(header.exception.is_none(), "{header:?}");
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while server.ledger()["slow"].as_array().is_none_or(Vec::is_empty) {
         assert!(Instant::now() < deadline, "the ledger has nothing");
         std::thread::sleep(Duration::from_millis(10));
@@ -341,7 +341,7 @@ fn a_processor_that_others_have_is_named() {
         }
         // A sample from before the hog does not include it.
         std::thread::sleep(Duration::from_millis(1500));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let is_told = || {
             let ledger = server.ledger();
             let slow = ledger["slow"].as_array().expect("requests");

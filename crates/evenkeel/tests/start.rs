@@ -4,7 +4,7 @@ mod common;
 
 use std::process::{Output, Stdio};
 
-use common::{PATIENCE, Server, block_on, exit_of};
+use common::{Server, TIMEOUT, block_on, exit_of};
 use evenkeel_client::{Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
@@ -16,7 +16,7 @@ fn ends(server: &Server, more: &[(&str, &str)]) -> Output {
     if exit_of(&mut process).is_none() {
         let _ = process.kill();
         let output = process.wait_with_output().expect("its output");
-        panic!("still running after {PATIENCE:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+        panic!("still running after {TIMEOUT:?}:\n{}", String::from_utf8_lossy(&output.stderr));
     }
     process.wait_with_output().expect("its output")
 }
@@ -126,7 +126,7 @@ fn screen_and_log() -> String {
     let command = server.command(&[]);
     server.spawn_onto(command, out, err);
     let text = || std::fs::read_to_string(server.folder().join("both")).unwrap_or_default();
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while !(text().contains("\"message\"") && text().contains("kill ")) {
         assert!(std::time::Instant::now() < deadline, "{}", text());
         std::thread::sleep(std::time::Duration::from_millis(10));

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Server, block_on};
+use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::{Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
 /// The exit status of an interrupted stop.
-const UNFINISHED: Option<i32> = Some(3);
+const EXIT_INTERRUPTED: Option<i32> = Some(3);
 /// The time limit of a stop without a hang, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -171,7 +171,7 @@ fn a_thread_that_can_start_again_does() {
             assert_rows(&table, 10).await;
         });
         // The thread restarts a second after it died, which is later than a stop waits for the log.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while server.log().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -251,7 +251,7 @@ fn with_frozen(thread: &str, shutdown_ms: &str) -> Server {
 fn assert_unfinished(mut server: Server, thread: &str, why: &str, step: &str) {
     let status = server.exit();
     let log = server.log();
-    assert_eq!(status.code(), UNFINISHED, "{thread}: {status}\n{log}");
+    assert_eq!(status.code(), EXIT_INTERRUPTED, "{thread}: {status}\n{log}");
     let last = log.lines().last().unwrap_or_default();
     let is_told = [why, step, "the next start replays the log"].iter().all(|words| last.contains(words));
     assert!(last.starts_with("evenkeel: stopped unfinished, after ") && is_told, "{thread}: {log}");
@@ -314,7 +314,10 @@ fn a_signal_ends_a_start() {
         std::thread::sleep(Duration::from_millis(ms));
         let status = server.terminate();
         let log = server.log();
-        assert!(status.code().is_none_or(|code| code == 0 || Some(code) == UNFINISHED), "{status}\n{log}");
+        assert!(
+            status.code().is_none_or(|code| code == 0 || Some(code) == EXIT_INTERRUPTED),
+            "{status}\n{log}"
+        );
     }
     server.start();
     block_on(async { put(&create(&server, "t").await, 0..1).await });

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{PATIENCE, Server, block_on, raw};
+use common::{Server, TIMEOUT, block_on, raw};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -59,7 +59,7 @@ impl Collector {
 
     /// The spans of a trace, once one of them has this name.
     fn trace_with(&self, trace: &str, name: &str) -> Vec<Span> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let collected = self.collected.lock().expect("not poisoned");
             let of_trace = collected.spans.iter().filter(|span| hex(&span.trace_id) == trace);

@@ -5,7 +5,7 @@ mod common;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Server, block_on};
+use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::{Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
@@ -76,7 +76,7 @@ fn what_can_be_changed_is_and_the_rest_is_named() {
     assert!(named.contains(handlers) && !named.contains(FLUSH), "{named}");
     assert!(level(&server).contains("WARN"), "{}", level(&server));
     block_on(async { put(&server.connect().await.table("t".parse().expect("legal"))).await });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while files(&server) == 0 {
         assert!(Instant::now() < deadline, "the region is flushed at the new size");
         std::thread::sleep(Duration::from_millis(50));

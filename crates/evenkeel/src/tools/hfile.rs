@@ -90,8 +90,8 @@ pub fn run(args: &HFileArgs) -> Result<ExitCode, Failure> {
     for file in &files {
         match printer.print(file) {
             Ok(()) => {}
-            Err(Stop::Output(error)) => return exit(Err(error)),
-            Err(Stop::File(failure)) => {
+            Err(PrintError::Output(error)) => return exit(Err(error)),
+            Err(PrintError::File(failure)) => {
                 drop(printer.out.flush());
                 return Err(failure);
             }
@@ -115,18 +115,18 @@ fn files_of_region(storage: &StorageArgs, dir: &Path) -> Result<Vec<PathBuf>, Fa
 }
 
 /// The reason why printing stops.
-enum Stop {
+enum PrintError {
     File(Failure),
     Output(io::Error),
 }
 
-impl From<HBaseError> for Stop {
+impl From<HBaseError> for PrintError {
     fn from(error: HBaseError) -> Self {
         Self::File(error.message().to_owned())
     }
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for PrintError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
@@ -146,12 +146,12 @@ impl Printer<'_> {
         self.out.flush()
     }
 
-    fn print(&mut self, path: &Path) -> Result<(), Stop> {
+    fn print(&mut self, path: &Path) -> Result<(), PrintError> {
         let args = self.args;
         if args.verbose {
             writeln!(self.out, "Scanning -> {}", path.display())?;
         }
-        let (fs, path) = args.storage.locate(path).map_err(Stop::File)?;
+        let (fs, path) = args.storage.locate(path).map_err(PrintError::File)?;
         let path = &*path;
         let reader = HFileReader::open_path(&*fs, path, Arc::new(NoCache), &OpenOptions::default())?;
         let wants_stats = args.stats || args.details;
@@ -185,7 +185,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn scan(&mut self, reader: &Arc<HFileReader>, path: &Path, stats: &mut Stats) -> Result<(), Stop> {
+    fn scan(&mut self, reader: &Arc<HFileReader>, path: &Path, stats: &mut Stats) -> Result<(), PrintError> {
         let mut scanner = reader.scanner(ScanOptions {
             cache_blocks: false,
             pread: false,
@@ -261,7 +261,10 @@ impl Printer<'_> {
     }
 }
 
-fn each_block(reader: &HFileReader, mut each: impl FnMut(&Block) -> Result<(), Stop>) -> Result<(), Stop> {
+fn each_block(
+    reader: &HFileReader,
+    mut each: impl FnMut(&Block) -> Result<(), PrintError>,
+) -> Result<(), PrintError> {
     let mut offset = 0;
     while offset < reader.blocks_end() {
         let block = reader.block_at(offset)?;
@@ -284,7 +287,7 @@ fn print_header(out: &mut dyn Write, block: &Block) -> io::Result<()> {
     )
 }
 
-fn print_index(out: &mut dyn Write, reader: &HFileReader) -> Result<(), Stop> {
+fn print_index(out: &mut dyn Write, reader: &HFileReader) -> Result<(), PrintError> {
     let root = reader.root_index()?;
     writeln!(out, "Block Index:\nsize={}", root.len())?;
     print_entries(out, reader, &root, &mut HashSet::new(), 1)
@@ -298,7 +301,7 @@ fn print_entries(
     entries: &[IndexEntry],
     printed: &mut HashSet<u64>,
     level: u32,
-) -> Result<(), Stop> {
+) -> Result<(), PrintError> {
     let indent = "    ".repeat(level as usize - 1);
     for entry in entries {
         writeln!(out, "{indent}key={}", Key(&entry.key.as_cell()))?;
@@ -311,7 +314,7 @@ fn print_entries(
     Ok(())
 }
 
-fn print_meta(out: &mut dyn Write, reader: &HFileReader) -> Result<(), Stop> {
+fn print_meta(out: &mut dyn Write, reader: &HFileReader) -> Result<(), PrintError> {
     print_reader(out, reader)?;
     print_trailer(out, reader)?;
     writeln!(out, "Fileinfo:")?;
@@ -385,7 +388,7 @@ fn info_value(reader: &HFileReader, key: &[u8], value: &[u8]) -> String {
     typed.unwrap_or_else(|| Binary(value).to_string())
 }
 
-fn print_blooms(out: &mut dyn Write, reader: &HFileReader) -> Result<(), Stop> {
+fn print_blooms(out: &mut dyn Write, reader: &HFileReader) -> Result<(), PrintError> {
     let (mut general, mut delete_family) = (None, None);
     let mut offset = reader.trailer().load_on_open_offset;
     while offset < reader.blocks_end() {

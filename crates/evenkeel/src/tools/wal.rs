@@ -68,24 +68,24 @@ pub fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
     drop(printer.out.flush());
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(Stop::Output(error)) => exit(Err(error)),
-        Err(Stop::File(error)) => Err(error),
+        Err(PrintError::Output(error)) => exit(Err(error)),
+        Err(PrintError::File(error)) => Err(error),
     }
 }
 
 /// The reason why printing stops.
-enum Stop {
+enum PrintError {
     File(Failure),
     Output(io::Error),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for PrintError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
 }
 
-impl From<ReadError> for Stop {
+impl From<ReadError> for PrintError {
     fn from(error: ReadError) -> Self {
         Self::File(error.to_string())
     }
@@ -98,7 +98,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn print_all(&mut self) -> Result<(), Stop> {
+    fn print_all(&mut self) -> Result<(), PrintError> {
         if self.args.json {
             write!(self.out, "[")?;
         }
@@ -109,8 +109,8 @@ impl Printer<'_> {
         printed
     }
 
-    fn print_file(&mut self, path: &Path) -> Result<(), Stop> {
-        let (fs, path) = self.args.storage.locate(path).map_err(Stop::File)?;
+    fn print_file(&mut self, path: &Path) -> Result<(), PrintError> {
+        let (fs, path) = self.args.storage.locate(path).map_err(PrintError::File)?;
         let path = &*path;
         let mut reader = WalReader::open(&*fs, path)?;
         let mut damage = None;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use evenkeel_client::{ClientConfig, Connection};
 
 /// The time limit for a start or stop of a server.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The settings that name the server's ports.
 pub const PORT_KEYS: [&str; 5] = [
@@ -81,7 +81,7 @@ impl Server {
 
     /// The log, once it contains `text`: the log is written after the screen.
     pub fn log_with(&self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.log().contains(text) {
             assert!(Instant::now() < deadline, "{text:?} is not in the log");
             sleep(Duration::from_millis(10));
@@ -93,7 +93,7 @@ impl Server {
     pub fn page(&self, path: &str) -> Option<(u16, String)> {
         let address = ("127.0.0.1", self.port("hbase.regionserver.info.port"));
         let mut stream = TcpStream::connect(address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -187,7 +187,7 @@ impl Server {
 
     /// Waits until it has printed more than `before` bytes of standard output.
     pub fn wait_for_screen(&mut self, before: usize) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         // The screen is printed once the server answers.
         while self.screen().len() == before {
             let process = self.process.as_mut().expect("spawned");
@@ -215,7 +215,7 @@ impl Server {
     pub fn start_limited_onto(&mut self, file_kib: u32, out: impl Into<Stdio>, err: impl Into<Stdio>) {
         let command = self.limited(file_kib);
         self.spawn_onto(command, out, err);
-        let (port, deadline) = (self.port("hbase.regionserver.port"), Instant::now() + PATIENCE);
+        let (port, deadline) = (self.port("hbase.regionserver.port"), Instant::now() + TIMEOUT);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(self.runs() && Instant::now() < deadline, "it does not listen");
             sleep(Duration::from_millis(10));
@@ -311,7 +311,7 @@ fn binary() -> PathBuf {
 pub fn config(bootstrap: &str) -> ClientConfig {
     ClientConfig {
         rpc_timeout: Duration::from_secs(20),
-        operation_timeout: PATIENCE,
+        operation_timeout: TIMEOUT,
         pause: Duration::from_millis(20),
         retries: 60,
         ..ClientConfig::new([bootstrap])
@@ -320,7 +320,7 @@ pub fn config(bootstrap: &str) -> ClientConfig {
 
 /// Waits for a process to end; `None` after the timeout.
 pub fn exit_of(process: &mut Child) -> Option<ExitStatus> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if let Some(status) = process.try_wait().expect("a child's status") {
             return Some(status);

@@ -11,7 +11,7 @@ pub struct RegionSource {
 }
 
 /// Checks the regions of one table, as one source lists them.
-pub fn check_chain(
+pub fn check_coverage(
     table: &TableName,
     witness: &str,
     mut regions: Vec<RegionSource>,
@@ -94,7 +94,7 @@ mod tests {
         };
         let mut out = Vec::new();
         let mut report = Report::new(&mut out);
-        check_chain(&table, "test", regions.iter().enumerate().map(told).collect(), &mut report);
+        check_coverage(&table, "test", regions.iter().enumerate().map(told).collect(), &mut report);
         String::from_utf8(out).expect("text")
     }
 

@@ -56,18 +56,18 @@ pub fn check(
             walk.compare_with_trailer();
             walk.faults.report(path, report);
             reader.evict();
-            check_side_sums(&*file, path, report);
+            check_checksum_file(&*file, path, report);
         }
         Err(error) => report.error(path, &error),
     }
 }
 
-/// Bytes that [`check_side_sums`] reads per step; a multiple of the usual bytes per checksum.
+/// Bytes that [`check_checksum_file`] reads per step; a multiple of the usual bytes per checksum.
 const SIDE_STEP_BYTES: usize = 1 << 20;
 
 /// Compares a file with the checksum file of Hadoop's tools, if there is one; those tools refuse a
 /// file that does not match.
-fn check_side_sums(file: &dyn RandomAccessFile, path: &Path, report: &mut Report<'_>) {
+fn check_checksum_file(file: &dyn RandomAccessFile, path: &Path, report: &mut Report<'_>) {
     let mut bytes = vec![0; SIDE_STEP_BYTES];
     for offset in (0..file.len()).step_by(SIDE_STEP_BYTES) {
         bytes.truncate(length::index(file.len() - offset));

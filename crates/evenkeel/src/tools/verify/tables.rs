@@ -18,7 +18,7 @@ use evenkeel_wal::names::is_wal_name;
 use prost::Message;
 
 use super::super::catalog::{Catalog, RECOVERED_WALS_DIR, list, table_dirs, visible_dirs};
-use super::regions::{RegionSource, check_chain};
+use super::regions::{RegionSource, check_coverage};
 use super::{FileKind, FileToRead, Report};
 
 /// A separate tree within the root: the stock master's region, which hbase:meta does not name.
@@ -143,10 +143,10 @@ impl Plan<'_> {
     }
 
     fn chains(&self, table: &TableName, told: Vec<RegionSource>, report: &mut Report<'_>) -> Result<()> {
-        check_chain(table, layout::REGION_INFO_FILE, told, report);
+        check_coverage(table, layout::REGION_INFO_FILE, told, report);
         let Some(catalog) = self.catalog.filter(|_| !table.is_meta()) else { return Ok(()) };
         let told = |info: &RegionInfo| RegionSource { info: info.clone(), by: info.name_text() };
-        check_chain(table, "hbase:meta", catalog.serving(table).map(told).collect(), report);
+        check_coverage(table, "hbase:meta", catalog.serving(table).map(told).collect(), report);
         for info in catalog.serving(table) {
             let dir = layout::region_dir(self.root, info);
             if !self.fs.exists(&dir)? {
@@ -282,13 +282,13 @@ impl Plan<'_> {
             StoreFileName::Link(link) => {
                 let name =
                     format!("{}/{}/{}/{family}/{}", link.namespace, link.table, link.region, link.hfile);
-                self.check_target(&file.path, &link_places(self.root, &name), report);
+                self.check_target(&file.path, &candidate_link_paths(self.root, &name), report);
             }
             StoreFileName::Reference { target, region: parent } => {
                 self.check_half(&file.path, report);
                 self.check_target(
                     &file.path,
-                    &self.reference_places(&file.path, target, parent, family),
+                    &self.candidate_reference_paths(&file.path, target, parent, family),
                     report,
                 );
                 return Some(parent.clone());
@@ -305,10 +305,16 @@ impl Plan<'_> {
     }
 
     /// The possible paths of a reference's target.
-    fn reference_places(&self, path: &Path, target: &str, parent: &str, family: &str) -> Vec<PathBuf> {
+    fn candidate_reference_paths(
+        &self,
+        path: &Path,
+        target: &str,
+        parent: &str,
+        family: &str,
+    ) -> Vec<PathBuf> {
         if let Some(StoreFileName::Link(link)) = StoreFileName::parse(target) {
             let name = format!("{}/{}/{}/{family}/{}", link.namespace, link.table, link.region, link.hfile);
-            return link_places(self.root, &name);
+            return candidate_link_paths(self.root, &name);
         }
         // <table>/<region>/<family>/<reference>
         let table = path.ancestors().nth(3).unwrap_or(self.root);
@@ -387,6 +393,6 @@ fn unknown_region(dir: &Path, found: &RegionContents, report: &mut Report<'_>) {
 }
 
 /// The possible paths of a link's target.
-fn link_places(root: &Path, name: &str) -> Vec<PathBuf> {
+fn candidate_link_paths(root: &Path, name: &str) -> Vec<PathBuf> {
     ["data", ".tmp/data", "mobdir/data", "archive/data"].map(|dir| root.join(dir).join(name)).to_vec()
 }
