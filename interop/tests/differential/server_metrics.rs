@@ -57,19 +57,27 @@ fn pattern(text: &str) -> Regex {
 /// A name without what differs from server to server. `None` if it is of another test's table, or a
 /// count of a range.
 fn common_name(name: &str) -> Option<String> {
-    static PATTERNS: OnceLock<[Regex; 3]> = OnceLock::new();
-    let [id, of_table, range] = PATTERNS.get_or_init(|| {
+    static PATTERNS: OnceLock<[Regex; 4]> = OnceLock::new();
+    let [id, of_table, range, appends] = PATTERNS.get_or_init(|| {
         [
             pattern("(region_)[0-9a-f]{32}"),
             pattern("(?i)namespace_([a-z]+)_table_([a-zA-Z0-9.]+)|^([a-zA-Z0-9_:-]+)\\.append"),
             pattern("(?i)_(time|size)_?range_?count_"),
+            // In Prometheus's form; wal_slow_append_count is of all tables.
+            pattern("^wal_(.+)_append_(count|size)$"),
         ]
     });
     let is_other = |found: regex::Captures<'_>| match (found.get(1), found.get(2)) {
         (Some(namespace), Some(table)) => namespace.as_str() == "default" && table.as_str() != TABLE,
         _ => !found[3].contains(':') && &found[3] != TABLE,
     };
-    let left_out = range.is_match(name) || of_table.captures(name).is_some_and(is_other);
+    let is_of_others_appends = |found: regex::Captures<'_>| {
+        let table = &found[1];
+        table != TABLE && table != "slow" && !table.starts_with("hbase")
+    };
+    let left_out = range.is_match(name)
+        || of_table.captures(name).is_some_and(is_other)
+        || appends.captures(name).is_some_and(is_of_others_appends);
     (!left_out).then(|| id.replace_all(name, "${1}id").into_owned())
 }
 
