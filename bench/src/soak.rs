@@ -91,6 +91,8 @@ const CHANGE_MAX: Duration = Duration::from_secs(20);
 const EPOCHS: u64 = 60;
 /// Anomalies after which the run ends.
 const ANOMALIES_MAX: usize = 8;
+/// The report keeps the server's log of a restart that takes longer.
+const SLOW_RESTART: Duration = Duration::from_secs(5);
 
 /// The options of a run.
 #[derive(Clone, Debug)]
@@ -161,6 +163,16 @@ fn family(name: &str) -> ColumnFamilyDescriptor {
     ColumnFamilyDescriptor::new(name.as_bytes()).unwrap_or_else(|e| unreachable!("{name}: {e}"))
 }
 
+/// A restart after a fault.
+struct Restart {
+    /// The time until the process exited: zero if it was killed.
+    exit: Duration,
+    /// The time from the start of the process until it answers.
+    start: Duration,
+    /// The server's log meanwhile if both times exceed [`SLOW_RESTART`] together.
+    log: Option<String>,
+}
+
 /// The observations of a run.
 #[derive(Default)]
 struct Report {
@@ -170,7 +182,7 @@ struct Report {
     refusals: BTreeMap<&'static str, String>,
     owned: [u64; 2],
     registers: [u64; 2],
-    restart_ms: Vec<u64>,
+    restarts: Vec<Restart>,
     anomalies: Vec<String>,
 }
 
@@ -205,6 +217,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     watch.write(out).map_err(|e| e.to_string())?;
     let text = report.markdown(options, &watch);
     fs::write(out.join("soak.md"), &text).map_err(|e| e.to_string())?;
+    for (n, log) in report.restarts.iter().filter_map(|restart| restart.log.as_ref()).enumerate() {
+        fs::write(out.join(format!("slow-restart-{n}.log")), log).map_err(|e| e.to_string())?;
+    }
     println!("{text}");
     match report.anomalies.is_empty() {
         true => Ok(()),
@@ -317,7 +332,7 @@ impl<'a> Soak<'a> {
         let (mut rng, disasters) = (StdRng::seed_from_u64(self.rng.random()), self.plan_disasters());
         let (server, watch) = (&mut self.server, self.watch);
         let strike = async {
-            let struck = apply_faults(&disasters, server, watch, &running, &mut report.restart_ms).await;
+            let struck = apply_faults(&disasters, server, watch, &running, &mut report.restarts).await;
             running.over.store(true, Ordering::Relaxed);
             struck
         };
@@ -459,7 +474,7 @@ async fn apply_faults(
     server: &mut Server,
     watch: &ProcessSampler,
     running: &Running,
-    restart_ms: &mut Vec<u64>,
+    restarts: &mut Vec<Restart>,
 ) -> Result<(), String> {
     for disaster in faults {
         tokio::time::sleep(disaster.calm).await;
@@ -468,27 +483,30 @@ async fn apply_faults(
         }
         tokio::task::block_in_place(|| apply_fault(disaster, server))?;
         if !server.runs() {
-            let began = Instant::now();
-            tokio::task::block_in_place(|| start_again(server, watch, running))?;
-            restart_ms.push(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+            restarts.push(tokio::task::block_in_place(|| start_again(server, watch, running))?);
         }
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     if !server.runs() {
         // A log that failed under a fault may end the server some moments later.
-        tokio::task::block_in_place(|| start_again(server, watch, running))?;
+        restarts.push(tokio::task::block_in_place(|| start_again(server, watch, running))?);
     }
     Ok(())
 }
 
-fn start_again(server: &mut Server, watch: &ProcessSampler, running: &Running) -> Result<(), String> {
+/// Waits until a server that stops on an error has exited, and starts it again.
+fn start_again(server: &mut Server, watch: &ProcessSampler, running: &Running) -> Result<Restart, String> {
+    let (log_from, began) = (server.log_bytes(), Instant::now());
     server.ended()?;
+    let exit = began.elapsed();
     watch.follow(None);
     running.starts.fetch_add(1, Ordering::SeqCst);
     server.start()?;
     running.starts.fetch_add(1, Ordering::SeqCst);
     watch.follow(server.pid());
-    Ok(())
+    let start = began.elapsed() - exit;
+    let log = (exit + start > SLOW_RESTART).then(|| server.log_since(log_from));
+    Ok(Restart { exit, start, log })
 }
 
 fn apply_fault(fault: &Fault, server: &mut Server) -> Result<(), String> {
@@ -534,10 +552,13 @@ impl Report {
             let _ = writeln!(out, "| most memory, MiB | {:.0} |", most.resident_mib);
             let _ = writeln!(out, "| most descriptors | {} |", most.descriptors);
         }
-        let mut restarts = self.restart_ms.clone();
-        restarts.sort_unstable();
-        if let (Some(median), Some(longest)) = (restarts.get(restarts.len() / 2), restarts.last()) {
-            let _ = writeln!(out, "| restarts: median, longest, ms | {median}, {longest} |");
+        for (name, time) in [("exits", |r: &Restart| r.exit), ("starts", |r: &Restart| r.start)] {
+            let time: fn(&Restart) -> Duration = time;
+            let mut times: Vec<u128> = self.restarts.iter().map(|r| time(r).as_millis()).collect();
+            times.sort_unstable();
+            if let (Some(median), Some(longest)) = (times.get(times.len() / 2), times.last()) {
+                let _ = writeln!(out, "| {name} at restarts: median, longest, ms | {median}, {longest} |");
+            }
         }
         let _ = writeln!(out, "\n| change | made | not made | the last reason |\n|---|---|---|---|");
         for (kind, [made, refused]) in &self.changes {

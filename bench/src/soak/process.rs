@@ -30,6 +30,9 @@ use evenkeel_standalone::Standalone;
 /// The argument that makes the binary a server; settings as `key=value` follow.
 pub const SERVE: &str = "--serve";
 
+/// The command by which all faults end.
+const CLEAR_FAULTS: &str = "clear_faults";
+
 /// The timeout of a start, replay included.
 const START_MAX: Duration = Duration::from_secs(90);
 /// The timeout of an orderly stop.
@@ -129,7 +132,7 @@ pub fn serve(words: &[String]) -> ExitCode {
                 eprintln!("{line}; then {stopped:?}");
                 return ExitCode::from(STOPPED_ITSELF);
             }
-            _ if line == "heal" => fs.clear(),
+            _ if line == CLEAR_FAULTS => fs.clear(),
             _ => {
                 let stopped = server.stop();
                 if let Err(error) = &stopped {
@@ -189,6 +192,18 @@ impl Server {
     /// The log of all its processes.
     pub fn log(&self) -> PathBuf {
         self.folder.join("server.log")
+    }
+
+    /// The length of that log.
+    pub fn log_bytes(&self) -> u64 {
+        std::fs::metadata(self.log()).map_or(0, |log| log.len())
+    }
+
+    /// The part of that log behind an offset.
+    pub fn log_since(&self, offset: u64) -> String {
+        let log = std::fs::read(self.log()).unwrap_or_default();
+        let behind = usize::try_from(offset).ok().and_then(|offset| log.get(offset..));
+        String::from_utf8_lossy(behind.unwrap_or_default()).into_owned()
     }
 
     /// The running process.
@@ -255,7 +270,7 @@ impl Server {
 
     /// Ends all faults of its disk.
     pub fn clear_faults(&mut self) {
-        self.tell("heal");
+        self.tell(CLEAR_FAULTS);
     }
 
     /// An error means that the process has exited, which [`Server::runs`] detects.

@@ -11,6 +11,7 @@ mod lifecycle;
 mod log;
 mod log_levels;
 mod notify;
+mod thread_caches;
 mod tools;
 
 use std::io::{self, IsTerminal, Write};
@@ -171,6 +172,7 @@ fn shell(args: ShellArgs) -> Result<ExitCode, String> {
 
 /// Runs a server.
 fn server<S: lifecycle::Server>(start: &Start) -> ExitCode {
+    thread_caches::limit();
     let conf = Configuration::load(start.config.as_deref(), &start.define).map_err(|e| e.to_string());
     let settings = conf.and_then(|conf| Ok((LogSettings::from(&conf)?, conf)));
     let (settings, conf) = match settings {

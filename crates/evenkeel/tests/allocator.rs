@@ -1,5 +1,5 @@
 //! The time spent in a server's allocator, as `evenkeel pe` reads it during the load, and as the
-//! server's log reports it.
+//! server's log reports it; and the caches of the allocator.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -53,4 +53,26 @@ fn a_load_is_told_what_the_servers_allocator_took() {
     assert!(text.contains(&format!(", {calls} calls of its allocator, about {seconds:.2} s")), "{text}");
     let (millis, all_calls) = next_line(&server);
     assert!(all_calls >= calls && millis as f64 + 1.0 > seconds * 1000.0, "{millis} ms, {all_calls} calls");
+}
+
+/// The variables of the server's process, as it was started last.
+fn environment(server: &Server) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{}/environ", server.pid())).expect("it runs");
+    String::from_utf8_lossy(&bytes).split('\0').map(str::to_owned).collect()
+}
+
+#[test]
+fn a_server_limits_the_caches_of_threads_unless_told_otherwise() {
+    let mut server = Server::started(&[]);
+    let is_tunable = |variable: &String| variable.starts_with("GLIBC_TUNABLES=");
+    let of_start: Vec<_> = environment(&server).into_iter().filter(is_tunable).collect();
+    assert_eq!(of_start, ["GLIBC_TUNABLES=glibc.malloc.tcache_count=2"]);
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", server.pid())).expect("it runs");
+    assert_eq!(name.trim(), "evenkeel");
+    assert!(server.terminate().success());
+    let before = server.screen().len();
+    server.spawn_with("GLIBC_TUNABLES", "glibc.malloc.tcache_count=5");
+    server.wait_for_screen(before);
+    let of_operator: Vec<_> = environment(&server).into_iter().filter(is_tunable).collect();
+    assert_eq!(of_operator, ["GLIBC_TUNABLES=glibc.malloc.tcache_count=5"]);
 }
