@@ -16,7 +16,7 @@
 //! **Lock order**: row locks, the bulk load lock, the flush lock, the updates lock, the MVCC lock
 //! of write numbers. No I/O happens under the last two.
 //!
-//! **One in-memory flush** (`in_memory_flush.rs`): a pointer swap without a lock -> wait until the
+//! **One in-memory flush** (`flush/in_memory.rs`): a pointer swap without a lock -> wait until the
 //! swapped segment is durable -> make it flat -> swap. It never blocks writers or readers.
 //!
 //! **One bulk load** (`bulk_load.rs`): check the files -> flush -> write a manifest of all moves,
@@ -34,24 +34,15 @@
 #![forbid(unsafe_code)]
 
 mod abort_on_panic;
-mod blocking_writes;
 pub mod bulk_load;
 mod compaction;
-mod counters;
 mod flush;
-mod in_memory_flush;
 mod load;
-#[cfg(test)]
-mod metrics_tests;
+mod metrics;
 pub mod mvcc;
 pub mod nonce;
 mod open;
-pub mod operation_times;
-mod pending_write;
-mod prefetch;
-mod prepare;
 mod read;
-mod region_scanner;
 mod row_cache;
 pub mod row_lock;
 #[cfg(test)]
@@ -76,21 +67,17 @@ use evenkeel_fs::FileSystem;
 use evenkeel_wal::{TableAppends, Wal};
 use parking_lot::{Mutex, RwLock};
 
-pub use self::counters::{RegionCount, RegionCounters};
 use self::flush::FlushLock;
 pub use self::flush::FlushOutcome;
 pub use self::load::{FileAges, RegionLoad};
+pub use self::metrics::{Operation, OperationTimes, RegionCount, RegionCounters, TableOperationTimes};
 use self::mvcc::Mvcc;
 use self::nonce::NonceManager;
 pub use self::open::write_region_info;
-pub use self::operation_times::{Operation, OperationTimes, TableOperationTimes};
-pub use self::pending_write::BatchCompletion;
-pub use self::prefetch::prefetch_write_positions;
-pub use self::read::RowReader;
-pub use self::region_scanner::RegionScanner;
+pub use self::read::{RegionScanner, RowReader};
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
-pub use self::write::TryWriteResult;
+pub use self::write::{BatchCompletion, TryWriteResult, prefetch_write_positions};
 use crate::memstore::MemStoreSize;
 use crate::metrics::{StoreMetrics, TableMetrics};
 use crate::store::{Store, StoreConfig, StoreEnv};
@@ -254,7 +241,7 @@ pub struct Region {
     /// Held shared by writes while they take a number and fill the MemStore; held exclusively by a
     /// flush's swap and by a close.
     updates: RwLock<Phase>,
-    in_memory: in_memory_flush::InMemoryFlushSchedule,
+    in_memory: flush::in_memory::InMemoryFlushSchedule,
     /// Serialises flushes and commits of bulk loads.
     flushing: FlushLock,
     /// Serialises compactions.

@@ -11,15 +11,15 @@
 //! failure before the renames leaves the snapshots in place: they stay readable and are part of the
 //! next flush.
 
-use evenkeel_common::clock;
-use evenkeel_common::length;
+pub(super) mod in_memory;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use evenkeel_common::Result;
 use evenkeel_common::thread::catch;
+use evenkeel_common::{Result, clock, length};
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_protocol::pb::flush_descriptor::FlushAction;
 use parking_lot::{Mutex, MutexGuard};

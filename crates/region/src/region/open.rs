@@ -32,8 +32,8 @@ use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
 use super::bulk_load::manifest;
+use super::flush::in_memory::InMemoryFlushSchedule;
 use super::flush::{FlushLock, FlushSeqId};
-use super::in_memory_flush::InMemoryFlushSchedule;
 use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
 use super::row_cache::RowCache;

@@ -9,6 +9,8 @@
 //! A caller that has the next rows announces them ([`RowReader::prefetch_rows`]), so that their
 //! memory accesses overlap. A new scanner prefetches them again.
 
+mod region_scanner;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,7 +18,8 @@ use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, Result, TryError, TryResult, Wait};
 use evenkeel_hfile::PREFETCH_ROWS_MAX;
 
-use super::{Region, RegionCount, RegionScanner};
+pub use self::region_scanner::RegionScanner;
+use super::{Region, RegionCount};
 use crate::memstore::Segment;
 use crate::ops::Scan;
 use crate::scanner::ScannerContext;

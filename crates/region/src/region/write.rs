@@ -13,6 +13,11 @@
 //! so that the caller can hand it to a thread that may wait. They do wait for locks that are held
 //! only for a computation, but [within a budget](super::wait_budget).
 
+mod blocking;
+mod pending_write;
+mod prefetch;
+mod prepare;
+
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,9 +31,11 @@ use evenkeel_protocol::pb::CompareType;
 use evenkeel_wal::{SyncLevel, Txid, WalKey};
 use parking_lot::RwLockReadGuard;
 
+pub use self::pending_write::BatchCompletion;
+use self::pending_write::{Applied, PendingWrite, WriteResponder};
+pub use self::prefetch::prefetch_write_positions;
 use super::abort_on_panic::AbortOnPanic;
 use super::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
-use super::pending_write::{Applied, BatchCompletion, PendingWrite, WriteResponder};
 use super::row_lock::{LockMode, RowGuard};
 use super::{Phase, Region, RegionCount, wait_budget};
 use crate::ops::{

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use evenkeel_common::{CellBuffer, CellRef, Durability, KeyValue, Result};
 use evenkeel_metrics::{Record, Value};
 
-use super::testing::{region, region_with};
-use super::{NoEvents, Region, RegionCount};
 use crate::filter::{Filter, ReturnCode};
 use crate::ops::{Condition, ConditionTest, Mutation, MutationKind, Scan, TimeRange};
+use crate::region::testing::{region, region_with};
+use crate::region::{NoEvents, Region, RegionCount};
 use crate::scanner::ScannerContext;
 
 fn put(row: &str) -> Mutation {

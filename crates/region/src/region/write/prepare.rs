@@ -14,8 +14,8 @@ use evenkeel_common::cell::{
 use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, CellRef, CellType, HBaseError, KeyValue, Result};
 
-use super::Region;
 use crate::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
+use crate::region::Region;
 
 /// HBase measures a cell with the length field before its KeyValue: these bytes.
 const CELL_LENGTH_BYTES: usize = 4;
@@ -23,7 +23,7 @@ const CELL_LENGTH_BYTES: usize = 4;
 impl Region {
     /// Appends a mutation's cells to `cells`, all or none. Cells that an Increment or Append
     /// returns go to `results`.
-    pub(super) fn prepare(
+    pub(in crate::region) fn prepare(
         &self,
         mutation: &Mutation,
         (now_ms, put_timestamp): (i64, i64),

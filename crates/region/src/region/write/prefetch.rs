@@ -5,8 +5,8 @@
 //! interleaves the descents of many rows, one node of each in turn, so that their cache misses
 //! overlap. It changes and keeps nothing except the contents of the processor's cache.
 
-use super::Region;
 use crate::memstore::SegmentDescent;
+use crate::region::Region;
 
 /// The number of interleaved descents: about the number of cache misses that a core can have in
 /// flight.

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evenkeel_common::Result;
 use parking_lot::Mutex;
 
-use super::Region;
+use crate::region::Region;
 use crate::store::Store;
 
 /// Decides when in-memory flushes are due.
-pub(super) struct InMemoryFlushSchedule {
+pub(in crate::region) struct InMemoryFlushSchedule {
     /// `None` if no family has them.
     threshold_bytes: Option<u64>,
     /// An in-memory flush is requested and has not begun.
@@ -25,7 +25,7 @@ pub(super) struct InMemoryFlushSchedule {
 }
 
 impl InMemoryFlushSchedule {
-    pub(super) fn new(stores: &[Arc<Store>], threshold_bytes: u64) -> Self {
+    pub(in crate::region) fn new(stores: &[Arc<Store>], threshold_bytes: u64) -> Self {
         let some = stores.iter().any(|store| store.compacts_in_memory());
         Self {
             threshold_bytes: some.then_some(threshold_bytes),
@@ -38,7 +38,7 @@ impl InMemoryFlushSchedule {
 impl Region {
     /// Requests an in-memory flush if one is due and none is requested.
     #[inline]
-    pub(super) fn request_in_memory_flush(self: &Arc<Self>) {
+    pub(in crate::region) fn request_in_memory_flush(self: &Arc<Self>) {
         let Some(bytes) = self.in_memory.threshold_bytes else { return };
         if !self.in_memory.requested.load(Ordering::Relaxed)
             && self.stores.iter().any(|store| store.wants_in_memory_flush(bytes))

@@ -5,9 +5,9 @@ use std::sync::mpsc;
 
 use evenkeel_common::{HBaseError, Result};
 
-use super::Region;
-use super::nonce::NonceSource;
 use crate::ops::{CheckAndMutateResult, Completion, Condition, Mutation, MutationResult};
+use crate::region::Region;
+use crate::region::nonce::NonceSource;
 
 fn wait<T: Send + 'static>(start: impl FnOnce(Completion<T>)) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);

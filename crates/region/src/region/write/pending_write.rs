@@ -9,7 +9,7 @@
 //!                                   (cells hidden, number complete)
 //! ```
 //! No thread waits for a write in any of these states. The write itself is the callback of both
-//! waits: the log owns it while it is *logged* ([`OnSynced`]), and [`Mvcc`](super::mvcc::Mvcc) owns
+//! waits: the log owns it while it is *logged* ([`OnSynced`]), and [`Mvcc`](crate::region::mvcc::Mvcc) owns
 //! it while it is *durable* ([`OnVisible`]). It stays in one allocation until it is answered. A
 //! write that is not logged (`SKIP_WAL`) is durable at once.
 //!
@@ -24,17 +24,17 @@ use evenkeel_common::{HBaseError, KeyValue, Result, clock};
 use evenkeel_metrics::waits::{self, Cause, Waits};
 use evenkeel_wal::{OnSynced, SyncLevel, Txid};
 
-use super::Region;
-use super::mvcc::OnVisible;
-use super::nonce::RunningNonce;
-use super::row_cache::SuspendedEntries;
 use crate::ops::{CheckAndMutateResult, Completion, MutationResult};
+use crate::region::Region;
+use crate::region::mvcc::OnVisible;
+use crate::region::nonce::RunningNonce;
+use crate::region::row_cache::SuspendedEntries;
 
 /// Called once with the outcome of each mutation of a batch, in order.
 pub type BatchCompletion = Box<dyn FnOnce(Vec<Result<MutationResult>>) + Send>;
 
 /// A write whose cells are in the MemStore, under a write number that is not complete.
-pub(super) struct Applied {
+pub(in crate::region) struct Applied {
     /// The write number.
     pub number: u64,
     /// The log entry and how durable it must become; `None` if the write is not logged.
@@ -46,7 +46,7 @@ pub(super) struct Applied {
 }
 
 /// The receiver of a write's outcome.
-pub(super) enum WriteResponder {
+pub(in crate::region) enum WriteResponder {
     /// A single mutation.
     Mutation(Completion<MutationResult>),
     /// Mutations made together, possibly under conditions.
@@ -74,7 +74,7 @@ impl WriteResponder {
 }
 
 /// See the module's documentation.
-pub(super) struct PendingWrite {
+pub(in crate::region) struct PendingWrite {
     region: Arc<Region>,
     applied: Applied,
     /// The answer to give once the write is visible.

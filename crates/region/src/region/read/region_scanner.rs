@@ -14,9 +14,9 @@ use std::sync::Arc;
 use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, TryError, TryResult};
 use smallvec::SmallVec;
 
-use super::{RegionCount, RegionCounters};
 use crate::memstore::Segment;
 use crate::ops::Scan;
+use crate::region::{RegionCount, RegionCounters};
 use crate::scanner::heap::KeyValueHeap;
 use crate::scanner::matcher::FilterSlot;
 use crate::scanner::{LimitScope, NextState, ScannerContext, StoreScanner};
@@ -184,7 +184,7 @@ impl RegionScanner {
     }
 
     /// Adds what is read from here on to `counts`.
-    pub(super) fn counted_in(mut self, counts: &Arc<RegionCounters>) -> Self {
+    pub(in crate::region) fn counted_in(mut self, counts: &Arc<RegionCounters>) -> Self {
         self.reads = Some(PendingReadCounts { counts: Arc::clone(counts), results: 0, rows_filtered: 0 });
         self
     }
