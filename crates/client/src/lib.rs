@@ -22,14 +22,12 @@
 //! | [`operation`] | [`Get`], [`Scan`] and the mutations |
 //! | [`result`] | [`RowResult`]: the cells of one row |
 //! | [`config`] | [`ClientConfig`]: addresses, timeouts, retries |
-//! | [`status_service`] | calls of a RegionServer to its master |
 //! | [`error`] | [`Error`], which distinguishes retryable failures |
 //! | `batch` | batches of operations: grouped by server, retried by region |
 //! | `cells` | the cells of requests and replies |
 //! | `coprocessor` | calls of coprocessor endpoints |
-//! | `zookeeper` | a minimal ZooKeeper client, for the registry |
-//! | `rpc` | one multiplexed socket per server and service |
-//! | `registry` | looks up the cluster: servers or ZooKeeper |
+//! | `rpc` | one multiplexed socket per server and service; [`StatusCaller`]: calls to the master |
+//! | `registry` | looks up the cluster: servers, or a minimal ZooKeeper client |
 //! | `location` | the cache of region locations, from hbase:meta |
 //! | `replica` | timeline-consistent reads, from any replica |
 //! | `retry` | retry limits and backoff |
@@ -59,7 +57,6 @@ mod registry;
 mod replica;
 mod retry;
 mod rpc;
-mod zookeeper;
 
 pub mod admin;
 pub mod config;
@@ -70,7 +67,6 @@ pub mod mutator;
 pub mod operation;
 pub mod result;
 pub mod scan;
-pub mod status_service;
 pub mod table;
 
 pub use admin::{
@@ -93,6 +89,6 @@ pub use operation::{
     RowMutations, Scan,
 };
 pub use result::{CheckAndMutateResult, RowResult};
-pub use rpc::{Compressor, Opened, Opener, Opening, Transport};
+pub use rpc::{Compressor, Opened, Opener, Opening, StatusCaller, Transport};
 pub use scan::{RowStream, Scanner};
 pub use table::Table;

@@ -6,6 +6,8 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod zookeeper;
+
 use evenkeel_common::ServerName;
 use evenkeel_protocol::{PB_MAGIC, pb};
 use prost::Message;
@@ -13,7 +15,6 @@ use prost::Message;
 use crate::config::{ClientConfig, Registry};
 use crate::error::{Error, Result};
 use crate::rpc::{Call, Param, Pool, Service};
-use crate::zookeeper;
 
 /// First byte of a node with metadata (`ZKMetadata`).
 const METADATA: u8 = 0xff;

@@ -18,6 +18,7 @@ pub(crate) mod connection;
 pub(crate) mod frame;
 mod opener;
 mod pending_calls;
+mod status_service;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -40,6 +41,7 @@ use pending_calls::timed_out;
 
 pub use compress::Compressor;
 pub use opener::{Opened, Opener, Opening, Transport};
+pub use status_service::StatusCaller;
 
 /// The exception of HBase's client for too many concurrent calls to one server.
 const SERVER_TOO_BUSY: &str = "org.apache.hadoop.hbase.ipc.ServerTooBusyException";

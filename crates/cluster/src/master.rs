@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_client::status_service::StatusCaller;
+use evenkeel_client::StatusCaller;
 use evenkeel_client::{ClientConfig, Error};
 use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName};
 use evenkeel_protocol::pb;

@@ -19,18 +19,15 @@
 //! |---|---|
 //! | [`meta`] | hbase:meta's rows |
 //! | `change_intent` | intent records: what a change in progress creates and removes |
-//! | [`reconcile`] | reconciles directories with hbase:meta at start |
+//! | [`reconcile`] | reconciles directories with hbase:meta at start; regions that hbase:meta does not list |
 //! | [`recovery`] | splits the WALs of earlier processes |
-//! | [`regions`] | opens the regions that hbase:meta lists |
-//! | `orphans` | regions on disk that hbase:meta does not list |
+//! | [`regions`] | opens the regions that hbase:meta lists; splits and merges |
 //! | [`namespaces`] | hbase:namespace |
 //! | [`procedures`] | changes in progress, and their outcomes |
-//! | `tables`, `alter`, `split` | the changes |
+//! | `tables` | changes of tables, checks of their descriptors, hbase:slowlog |
 //! | `assignment` | serves regions again when a change fails |
-//! | `checks` | rejects table descriptors that HBase rejects |
 //! | [`chore`] | periodic work |
 //! | [`cleaner`] | deletes unneeded files from the archive and `oldWALs` |
-//! | `slow_log_table` | creates and writes hbase:slowlog |
 //! | [`snapshot`] | snapshots of tables |
 //! | [`connection`] | requests of the RegionServer of this process to the master |
 //! | `status` | the status of the cluster |
@@ -41,25 +38,20 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
-mod alter;
 mod assignment;
 mod change_intent;
-mod checks;
 pub mod chore;
 pub mod cleaner;
 pub mod connection;
 pub mod meta;
 pub mod metrics;
 pub mod namespaces;
-mod orphans;
 pub mod procedures;
 pub mod reconcile;
 pub mod recovery;
 pub mod regions;
 pub mod service;
-mod slow_log_table;
 pub mod snapshot;
-mod split;
 mod status;
 mod tables;
 

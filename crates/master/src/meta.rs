@@ -38,7 +38,7 @@ use evenkeel_region::scanner::ScannerContext;
 use parking_lot::Mutex;
 use prost::Message;
 
-use super::checks;
+use super::tables::checks;
 
 /// The catalog family.
 pub const INFO: &[u8] = b"info";

@@ -13,6 +13,8 @@
 //! descriptor: it is disabled, and its families are those that its directories have, until an
 //! operator alters and enables it. None of this stops a start.
 
+mod orphans;
+
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use evenkeel_region::layout;
 
 use super::change_intent::ChangeIntents;
 use super::meta::{MetaChange, MetaTable, TableState};
-use super::{Table, descriptors, orphans};
+use super::{Table, descriptors};
 
 /// Where data that belongs to no table is moved (`HConstants.HBCK_SIDELINEDIR_NAME`).
 const SIDELINE_DIR: &str = ".hbck";

@@ -1,5 +1,7 @@
 //! Opens the regions that hbase:meta lists.
 
+mod split;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,5 +1,9 @@
 //! Creates, deletes, enables, disables, truncates and flushes tables.
 
+mod alter;
+pub(crate) mod checks;
+pub(crate) mod slow_log_table;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +13,7 @@ use evenkeel_region::layout;
 
 use super::change_intent::ChangeIntent;
 use super::meta::{MetaChange, MetaRegion, TableState};
-use super::{Master, Table, checks, descriptors, reconcile};
+use super::{Master, Table, descriptors, reconcile};
 
 /// A client's nonce: group and number; a number of 0 is none.
 pub type Nonce = (u64, u64);

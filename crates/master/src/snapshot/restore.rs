@@ -23,8 +23,8 @@ use super::verify::verify;
 use super::{check_name, check_not_expired, is_running, table_of, text_of};
 use crate::change_intent::ChangeIntent;
 use crate::meta::{MetaChange, MetaRegion, TableState};
-use crate::tables::{Nonce, with_merge_parents};
-use crate::{Master, Table, checks, descriptors, is_built_in, reconcile};
+use crate::tables::{Nonce, checks, with_merge_parents};
+use crate::{Master, Table, descriptors, is_built_in, reconcile};
 
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 

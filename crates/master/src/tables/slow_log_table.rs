@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_common::{Configuration, HBaseError, Result};
 use evenkeel_regionserver::slow_log_table;
 
-use super::Master;
+use crate::Master;
 
 const PERIODS: [&str; 2] =
     ["hbase.slowlog.systable.chore.duration", "hbase.regionserver.named.queue.chore.duration"];
@@ -24,7 +24,7 @@ fn bad(error: impl std::fmt::Display) -> HBaseError {
 ///
 /// # Errors
 /// `IOException` about a setting that is no number.
-pub(super) fn period(conf: &Configuration) -> Result<Option<Duration>> {
+pub(crate) fn period(conf: &Configuration) -> Result<Option<Duration>> {
     if !conf.get_bool_or(slow_log_table::ENABLED, false).map_err(bad)? {
         return Ok(None);
     }
@@ -49,7 +49,7 @@ impl Master {
     }
 
     /// Writes the slow calls that wait to hbase:slowlog.
-    pub(super) fn write_slow_calls(&self) {
+    pub(crate) fn write_slow_calls(&self) {
         if let Err(error) = slow_log_table::write(&self.parts.regionserver, self.clock().now_ms()) {
             tracing::warn!(%error, "slow calls could not be written to hbase:slowlog");
         }

@@ -20,7 +20,7 @@ use evenkeel_protocol::{PB_MAGIC, pb};
 use evenkeel_region::layout;
 use prost::Message;
 
-use super::reconcile::{archive_region_dir, family_dirs, is_reference};
+use super::{archive_region_dir, family_dirs, is_reference};
 
 /// The largest `.regioninfo` that is read.
 const REGION_INFO_BYTES_MAX: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 //!
 //! Neither copies data. The new regions get *references*: small files that stand for their part of
 //! a parent's file (`<hfile>.<parent's encoded name>`, `Reference`). The new regions are opened,
-//! one write to hbase:meta is the commit point, and then they are served ([`super::assignment`]
+//! one write to hbase:meta is the commit point, and then they are served ([`crate::assignment`]
 //! describes the error handling). Compactions later rewrite the references into files of the new
 //! regions; when no reference is left, [`Master::run_catalog_janitor`] archives the parents.
 
@@ -17,9 +17,10 @@ use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::Region;
 
-use super::meta::{MetaChange, MetaRegion, TableState};
-use super::tables::{Nonce, with_merge_parents};
-use super::{Master, checks, is_built_in, reconcile};
+use crate::meta::{MetaChange, MetaRegion, TableState};
+use crate::tables::checks;
+use crate::tables::{Nonce, with_merge_parents};
+use crate::{Master, is_built_in, reconcile};
 
 impl Master {
     /// Splits a region at a row, or at its best split row.
@@ -182,7 +183,7 @@ impl Master {
     /// opens the regions; does not wait for them. The janitor archives the parents later. A
     /// compaction that fails or is switched off is due again later, since a store with references
     /// needs a compaction.
-    pub(super) fn compact_references(&self, regions: &[Arc<Region>]) {
+    pub(crate) fn compact_references(&self, regions: &[Arc<Region>]) {
         let background = self.parts.regionserver.background();
         for region in regions.iter().filter(|region| has_references(region)) {
             background.request_compaction(region, None, true);
@@ -316,7 +317,7 @@ impl Master {
     }
 
     /// Returns the number of served regions of a table.
-    pub(super) fn served_region_count(&self, table: &TableName) -> usize {
+    pub(crate) fn served_region_count(&self, table: &TableName) -> usize {
         self.parts.regionserver.regions().of_table(table).len()
     }
 }

@@ -39,7 +39,7 @@ const NO_NODE: i32 = -101;
 /// # Errors
 /// [`Error::NoServer`] if there is no such node; [`Error::Connection`] if no server answers, each
 /// within `limit`.
-pub(crate) async fn read(quorum: &str, path: &str, limit: Duration) -> Result<Vec<u8>> {
+pub(super) async fn read(quorum: &str, path: &str, limit: Duration) -> Result<Vec<u8>> {
     let mut servers: Vec<_> = quorum.split(',').map(str::trim).filter(|s| !s.is_empty()).collect();
     servers.shuffle(&mut rand::rng());
     let mut last = Error::InvalidArgument("no ZooKeeper server is configured".to_owned());

@@ -1,5 +1,5 @@
 //! Alters a table. The rename of the new descriptor is the commit point. Regions are closed and
-//! opened with the new descriptor before it, and served after it ([`super::assignment`]).
+//! opened with the new descriptor before it, and served after it ([`crate::assignment`]).
 //!
 //! Deleting a family deletes all its data. Edits of the family that only logs hold are replayed
 //! before the commit point, while the family still exists, and its files are archived after it. If
@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
 
-use super::change_intent::ChangeIntent;
-use super::meta::TableState;
-use super::tables::Nonce;
-use super::{Master, Table, checks, descriptors, is_built_in, reconcile};
+use super::{Nonce, checks};
+use crate::change_intent::ChangeIntent;
 use crate::meta::MetaRegion;
+use crate::meta::TableState;
+use crate::{Master, Table, descriptors, is_built_in, reconcile};
 
 impl Master {
     /// Replaces a table's descriptor.
