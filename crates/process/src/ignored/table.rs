@@ -375,7 +375,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(&["hbase.snapshot.working.dir"], &[], "snapshots are made below hbase.rootdir"),
     Ignored::new(
         &["hbase.regionserver.enable.table.latencies"],
-        &["false"],
+        &["true"],
         "times of calls are always measured per table",
     ),
 ];
