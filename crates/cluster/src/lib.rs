@@ -70,6 +70,7 @@ use evenkeel_process::server::{Process, Storage};
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_rpc::{Executor, RpcServerHandle};
+use evenkeel_status_pages::Sampler;
 
 use crate::abort::Abort;
 use crate::session::Session;
@@ -93,6 +94,8 @@ pub struct ClusterServer {
     chore: Chore,
     memory_trim: MemoryTrim,
     info: InfoServers,
+    /// Maintains the history of the status pages.
+    sampler: Sampler,
     started_in: Duration,
 }
 

@@ -3,7 +3,7 @@
 //! - 1: `Connections::start`: starts the thread of all connections that this server opens
 //! - 2: [`Session::open`], [`Session::wait_for_cluster`]: opens the session with its lease, and
 //!   waits for an active master and the cluster's id
-//! - 3: `take_ports`: the RPC port and the info port listen
+//! - 3: `take_ports`: the RPC port listens, and the info port answers with the progress of the start
 //! - 4: `register`: registers the server with the master, which returns the root directory;
 //!   `open_file_systems` opens its file system
 //! - 5: `open_storage`: creates `WALs/<server>`, which must not exist before; caches, background
@@ -23,11 +23,14 @@ use evenkeel_common::clock;
 use evenkeel_common::thread::spawn_essential;
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
 use evenkeel_fs::FileSystem;
+use evenkeel_metrics::{Record, Registry};
 use evenkeel_process::info::{InfoParts, InfoPorts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
+use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::ports::{PortBudgets, RpcPort};
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
+use evenkeel_process::status::{self, Status, StatusParts};
 use evenkeel_process::{LogLevels, ProcessControl, Settings, ignored, settings, storage};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
@@ -37,7 +40,8 @@ use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_regionserver::master_connection;
 use evenkeel_regionserver::metrics::source::SourceNames;
 use evenkeel_regionserver::{MasterConnection, RegionServer, RegionServerParts, ServerHooks};
-use evenkeel_rpc::{Executor, RpcServer, RpcServerHandle};
+use evenkeel_rpc::{Executor, RpcMetrics, RpcServer, RpcServerHandle};
+use evenkeel_status_pages::Sampler;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -92,20 +96,23 @@ pub(crate) fn start(
     session.wait_for_cluster()?;
     let abort =
         Abort::new(Arc::clone(&process.failure), Arc::clone(&process.stop), Arc::clone(session.lease()));
-    let ports = take_ports(&process, &session)?;
+    let ports = take_ports(&process, &session, &log_levels)?;
+    process.readiness.set_starting("registering with the master");
     let version = process.settings.regionserver.version.clone();
     let master = ClusterConnection::new(&session, &connections.runtime, &cluster, &version);
     let name = register(&mut process, &*master)?;
     open_file_systems(&mut process, session.lease())?;
     session.watch(&name, &abort, on_cluster_stop(&process));
     let nonces = process.nonces();
+    process.readiness.set_starting("opening the write-ahead logs and caches");
     let storage = open_storage(&process, &name, &nonces)?;
     let runtime_settings =
         RuntimeSettings::new(&process.conf, source, Arc::clone(&log_levels), &process.settings.region);
     let parts = (&process, &storage, &abort, &runtime_settings);
     let (regionserver, transitions) = open_server(parts, &cluster, &ports, &name, &master, &nonces)?;
     runtime_settings.serve(&regionserver);
-    let serving = serve((&process, &storage), ports, &session, &regionserver, log_levels)?;
+    process.readiness.set_starting("starting to answer");
+    let serving = serve((&process, &storage), ports, (&session, &nonces), &regionserver, &log_levels)?;
     process.readiness.set_serving(&storage.wals, Vec::new);
     master.send_reports(&abort);
     regionserver.announce()?;
@@ -125,6 +132,7 @@ pub(crate) fn start(
         chore: serving.chore,
         memory_trim: serving.memory_trim,
         info: serving.info,
+        sampler: serving.sampler,
         started_in: began.elapsed(),
     })
 }
@@ -134,16 +142,18 @@ fn on_cluster_stop(process: &Process) -> Arc<dyn Fn() + Send + Sync> {
     Arc::new(move || stop("the master shuts the cluster down"))
 }
 
-/// Ports that listen but do not answer yet.
+/// An RPC port that listens but does not answer yet, and an info port that reports the progress of
+/// the start.
 struct Ports {
     rpc: RpcServer,
-    info: InfoPorts,
+    info: InfoServers,
+    info_port: u16,
     shared: PortBudgets,
 }
 
 /// Step 3.
-fn take_ports(process: &Process, session: &Arc<Session>) -> Result<Ports> {
-    let Process { settings, conf, .. } = process;
+fn take_ports(process: &Process, session: &Arc<Session>, log_levels: &Arc<dyn LogLevels>) -> Result<Ports> {
+    let Process { settings, conf, supervisor, .. } = process;
     let shared = PortBudgets::new(settings, conf)?;
     let session = Arc::downgrade(session);
     let cluster_id = move || {
@@ -152,7 +162,28 @@ fn take_ports(process: &Process, session: &Arc<Session>) -> Result<Ports> {
     };
     let rpc =
         RpcPort::of_regionserver(settings, &shared).bind(settings, conf, &shared, Arc::new(cluster_id))?;
-    Ok(Ports { rpc, info: InfoPorts::take_regionserver(settings, conf)?, shared })
+    let info = InfoPorts::take_regionserver(settings, conf)?;
+    let info_port = info.regionserver_port();
+    let parts = info_parts(process, Registry::new(), log_levels, &shared.rpc_metrics);
+    let info = InfoServers::start(info, &parts, supervisor)?;
+    Ok(Ports { rpc, info, info_port, shared })
+}
+
+/// Returns the contents of the info port.
+fn info_parts(
+    process: &Process,
+    registry: Arc<Registry>,
+    log_levels: &Arc<dyn LogLevels>,
+    rpc_metrics: &Arc<RpcMetrics>,
+) -> InfoParts {
+    InfoParts {
+        registry,
+        conf: (*process.conf).clone(),
+        log_levels: Arc::clone(log_levels),
+        hostname: process.settings.host.clone(),
+        rpc_metrics: Arc::clone(rpc_metrics),
+        readiness: Arc::clone(&process.readiness) as _,
+    }
 }
 
 /// Step 4. Retries until a master accepts; gives up if the master rejects the server permanently.
@@ -234,7 +265,7 @@ fn open_server(
     let settings = &process.settings;
     let server = RegionServer::new(RegionServerParts {
         name: name.clone(),
-        info_port: ports.info.regionserver_port(),
+        info_port: ports.info_port,
         root: settings.root.clone(),
         config: settings.regionserver.clone(),
         clock: Arc::clone(&process.clock),
@@ -305,37 +336,53 @@ struct Serving {
     chore: Chore,
     memory_trim: MemoryTrim,
     info: InfoServers,
+    sampler: Sampler,
 }
 
 /// Step 7.
 fn serve(
     (process, storage): (&Process, &Storage),
     ports: Ports,
-    session: &Session,
+    (session, nonces): (&Session, &Arc<NonceManager>),
     regionserver: &Arc<RegionServer>,
-    log_levels: Arc<dyn LogLevels>,
+    log_levels: &Arc<dyn LogLevels>,
 ) -> Result<Serving> {
     let Process { conf, settings, supervisor, .. } = process;
     let executor = Arc::new(Executor::start(&executor_config(conf, regionserver.name(), supervisor)?)?);
     let rpc = ports.rpc.supervised_by(supervisor).serve(regionserver.services(&executor))?;
-    let answering = Some(Answering { rpc: &rpc, executor: &executor });
+    let answering = Answering { rpc: &rpc, executor: &executor };
     let names = SourceNames {
         zookeeper_quorum: conf.get_str_or("hbase.zookeeper.quorum", String::new()).unwrap_or_default(),
         cluster_id: session.view().cluster_id.clone(),
     };
-    let info_parts = InfoParts {
-        registry: registry(process, storage, regionserver, answering, names),
-        conf: (**conf).clone(),
-        log_levels,
-        hostname: settings.host.clone(),
-        rpc_metrics: Arc::clone(&ports.shared.rpc_metrics),
-        readiness: Arc::clone(&process.readiness) as _,
+    let registry = registry(process, storage, regionserver, Some(answering), names.clone());
+    let memory = MemoryMeter {
+        regionserver: Arc::downgrade(regionserver),
+        chunks: Arc::clone(&storage.stores.chunks),
+        wals: storage.wals.clone(),
+        rpc: rpc.monitor(),
+        znode_tree: None,
+        nonces: Arc::clone(nonces),
     };
-    let info = InfoServers::start(ports.info, &info_parts, supervisor)?;
-    info.serve(&info_parts, |routes| routes)?;
+    let (meter, plan) = (memory.clone(), settings.memory);
+    registry.register(Arc::new(move |records: &mut Vec<Record>| records.push(meter.record(&plan))));
+    let status = StatusParts {
+        regionserver,
+        answering,
+        names,
+        master: None,
+        memory,
+        ignored: status::ignored_settings_in_cluster(conf),
+        registry: Arc::clone(&registry),
+    };
+    let status = Status::start(process, storage, status)?;
+    let info = ports.info;
+    info.serve(&info_parts(process, registry, log_levels, &ports.shared.rpc_metrics), |routes| {
+        status.add_to(routes)
+    })?;
     let chore = Chore::start(regionserver)?;
     let (cache, chunks) = (&storage.stores.cache, &storage.stores.chunks);
     let trim = (settings.memory_trim_period, settings.memory.sum());
     let memory_trim = MemoryTrim::start(trim, regionserver, cache, chunks)?;
-    Ok(Serving { rpc, executor, chore, memory_trim, info })
+    Ok(Serving { rpc, executor, chore, memory_trim, info, sampler: status.into_sampler() })
 }

@@ -45,6 +45,7 @@ impl ClusterServer {
         self.regionserver.start_stopping();
         progress.begin("the info pages");
         drop(self.info);
+        drop(self.sampler);
         progress.begin("calls on connections' threads");
         self.rpc.shutdown(CALLS_GRACE);
         progress.begin("chores");

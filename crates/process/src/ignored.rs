@@ -76,7 +76,7 @@ pub fn warn_in_cluster(conf: &Configuration) {
 const IN_CLUSTER: [&str; 2] = ["hbase.cluster.distributed", "hbase.wal.dir"];
 
 /// Returns the settings without an effect for a RegionServer of a cluster.
-fn lines_in_cluster(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
+pub fn lines_in_cluster(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let mut lines = lines(conf);
     lines.retain(|(key, ..)| !IN_CLUSTER.contains(key));
     lines.extend(lines_of(IGNORED_IN_CLUSTER, conf));

@@ -19,6 +19,7 @@
 //! | [`security`] | settings that require security, and addresses beyond loopback |
 //! | [`server`] | the process itself, and the environment that its regions are opened with |
 //! | [`settings`] | ports, directory and memory from the configuration |
+//! | [`status`] | the status pages, and their history |
 //! | [`stop`] | the progress of a stop |
 //! | [`storage`] | the file system of `hbase.rootdir` |
 //! | [`wals`] | the WALs of this run |
@@ -40,6 +41,7 @@ pub mod runtime_settings;
 pub mod security;
 pub mod server;
 pub mod settings;
+pub mod status;
 pub mod stop;
 pub mod storage;
 pub mod wals;

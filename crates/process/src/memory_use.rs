@@ -25,8 +25,8 @@ pub struct MemoryMeter {
     pub wals: Wals,
     /// The monitor of any of its RPC servers, which share their budgets.
     pub rpc: RpcMonitor,
-    /// Its ZooKeeper endpoint.
-    pub znode_tree: Arc<ZnodeTree>,
+    /// Its ZooKeeper endpoint, if it has one.
+    pub znode_tree: Option<Arc<ZnodeTree>>,
     /// Its nonces.
     pub nonces: Arc<NonceManager>,
 }
@@ -46,7 +46,7 @@ impl MemoryMeter {
             buffer_pool: buffer_pool::pooled_bytes() as u64,
             scanners: of_server(|server| server.scanners().bytes()),
             system_scanners: of_server(|server| server.scanners().system_bytes()),
-            zookeeper: self.znode_tree.client_bytes(),
+            zookeeper: self.znode_tree.as_ref().map_or(0, |tree| tree.client_bytes()),
             nonces: self.nonces.bytes(),
         }
     }

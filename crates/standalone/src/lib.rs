@@ -13,10 +13,10 @@
 //! |---|---|
 //! | `endpoint` | the ZooKeeper endpoint's thread |
 //! | `files` | `hbase.version`, `hbase.id` |
+//! | `master_pages` | the master, as the status pages show it |
 //! | `master_store` | what a stock master needs to take over the directory |
 //! | `ports` | the three ports |
 //! | `start` | the nine steps of a start |
-//! | `status` | the sources of the status pages, and their history |
 //!
 //! The parts shared with a RegionServer of a cluster are in [`evenkeel_process`].
 
@@ -26,10 +26,10 @@
 
 mod endpoint;
 mod files;
+mod master_pages;
 mod master_store;
 mod ports;
 mod start;
-mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -47,6 +47,7 @@ use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
+use evenkeel_process::status::{self, Status, StatusParts};
 use evenkeel_process::{ProcessControl, Settings, connections, ignored, io_error};
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
@@ -54,13 +55,13 @@ use evenkeel_regionserver::background::chore::Chore;
 use evenkeel_regionserver::metrics::source::SourceNames;
 use evenkeel_regionserver::{ClusterView, RegionServer, RegionServerParts};
 use evenkeel_rpc::{Executor, RpcMetrics, RpcServer, RpcServerHandle};
-use evenkeel_status_pages::{Sampler, Sources};
+use evenkeel_status_pages::Sampler;
 use evenkeel_zookeeper::znodes::{ZnodePaths, Znodes};
 use evenkeel_zookeeper::{ZkConfig, ZnodeTree};
 
 use crate::endpoint::ZooKeeperThread;
+use crate::master_pages::MasterPages;
 use crate::ports::Ports;
-use crate::status::{self, Status};
 use crate::{Standalone, files, master_store};
 
 /// Starts a server; see [`Standalone::start_on`].
@@ -370,36 +371,27 @@ fn serve(
     let zookeeper_quorum = format!("{}:{}", settings.host, settings.zookeeper_port);
     let names = SourceNames { zookeeper_quorum, cluster_id: identity.cluster_id.clone() };
     let registry = registry(process, storage, regionserver, Some(answering), names.clone());
-    register_master(&registry, master, Answering { rpc: master_rpc, executor: &executor }, names);
+    register_master(&registry, master, Answering { rpc: master_rpc, executor: &executor }, names.clone());
     let memory = MemoryMeter {
         regionserver: Arc::downgrade(regionserver),
         chunks: Arc::clone(&storage.stores.chunks),
         wals: storage.wals.clone(),
         rpc: master_rpc.monitor(),
-        znode_tree: Arc::clone(master.znodes().tree()),
+        znode_tree: Some(Arc::clone(master.znodes().tree())),
         nonces: Arc::clone(&recovery.nonces),
     };
     let (meter, plan) = (memory.clone(), settings.memory);
     registry.register(Arc::new(move |records: &mut Vec<Record>| records.push(meter.record(&plan))));
-    let status = Status::start(Sources {
-        regionserver: Arc::downgrade(regionserver),
-        master: Arc::downgrade(master),
-        server_name: identity.name.to_string(),
-        cluster_id: identity.cluster_id.clone(),
-        zookeeper_quorum: format!("{}:{}", settings.host, settings.zookeeper_port),
-        started_ms: identity.name.start_code,
-        env: Arc::clone(&storage.user_env),
-        block_cache: settings.block_cache.clone(),
-        wals: status::named(&storage.wals),
-        rpc: regionserver_rpc.monitor(),
-        executor: Arc::clone(&executor),
-        clock: Arc::clone(&process.clock),
-        memory: status::memory(memory.clone(), settings.memory),
-        memory_bytes_max: settings.memory.sum(),
-        configuration: Arc::clone(conf),
+    let status = StatusParts {
+        regionserver,
+        answering: Answering { rpc: regionserver_rpc, executor: &executor },
+        names,
+        master: Some(Arc::new(MasterPages(Arc::downgrade(master)))),
+        memory: memory.clone(),
         ignored: status::ignored_settings(conf),
         registry: Arc::clone(&registry),
-    })?;
+    };
+    let status = Status::start(process, storage, status)?;
     let info_parts = InfoParts { registry, ..info_parts(process, &log_levels, &ports.shared.rpc_metrics) };
     info.serve(&info_parts, |routes| status.add_to(routes))?;
     let master_chore = MasterChore::start(master, janitor_period(conf)?)?;

@@ -65,6 +65,8 @@ pub struct Frame<'a> {
     pub server: &'a str,
     /// How often its live parts are refreshed, in milliseconds; 0 for never.
     pub refresh_ms: u32,
+    /// Returns true if the process has the page of this path.
+    pub has_page: &'a dyn Fn(&str) -> bool,
 }
 
 impl Frame<'_> {
@@ -120,7 +122,7 @@ impl Frame<'_> {
                 @for (group, pages) in MENU {
                     section {
                         h2 { (group) }
-                        @for (path, name, key) in pages {
+                        @for (path, name, key) in pages.iter().filter(|(path, ..)| (self.has_page)(path)) {
                             @let is_here = *path == self.path;
                             a href=(path) data-key=(key) aria-current=[is_here.then_some("page")]
                                 title={ "Keys: g " (key) } { (name) }

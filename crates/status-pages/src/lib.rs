@@ -2,7 +2,8 @@
 //! server, its activity in the last minutes, and the causes of its slow requests.
 //!
 //! HBase's paths work (`/rs-status`, `/master-status`), and `/` redirects to the one of its port.
-//! Both ports have all pages.
+//! Both ports have all pages. A process without a master ([`Sources::master`]) lacks those of the
+//! master, in the menu as well.
 //!
 //! | module | contents |
 //! |---|---|
@@ -41,4 +42,6 @@ pub mod sources;
 
 pub use self::history::{History, Sampler};
 pub use self::pages::StatusPages;
-pub use self::sources::{IgnoredSetting, MemoryPart, NamedWal, Sources};
+pub use self::sources::{
+    IgnoredSetting, MasterProcedure, MasterTable, MasterView, MemoryPart, NamedWal, Sources,
+};

@@ -88,10 +88,18 @@ const PAGES: &[Description] = &[
     metrics::PAGE,
 ];
 
+/// The pages of a process with a master.
+const PATHS_OF_MASTER: [&str; 2] = [master::PAGE.path, procedures::PAGE.path];
+
 impl StatusPages {
     /// Creates the pages of the current numbers and of the last minutes.
     pub fn new(sources: Arc<Sources>, history: Arc<History>) -> Self {
         Self { sources, history, thread_times: Arc::default() }
+    }
+
+    /// Returns true unless this is a page of the master, and the process has none.
+    fn has_page(&self, path: &str) -> bool {
+        self.sources.master.is_some() || !PATHS_OF_MASTER.contains(&path)
     }
 
     /// Adds the pages to others.
@@ -101,7 +109,7 @@ impl StatusPages {
             let respond = move |request: &Request| pages.respond(page, request);
             routes.page(page.path, Arc::new(respond))
         };
-        let routes = PAGES.iter().fold(routes, with_page);
+        let routes = PAGES.iter().filter(|page| self.has_page(page.path)).fold(routes, with_page);
         let dump = self.clone();
         routes
             .page(dump::PATH, Arc::new(move |request: &Request| dump::respond(&dump, request)))
@@ -120,6 +128,7 @@ impl StatusPages {
             about: page.about,
             server: &self.sources.server_name,
             refresh_ms: page.refresh_ms,
+            has_page: &|path| self.has_page(path),
         };
         frame.page(&(page.content)(self, request))
     }

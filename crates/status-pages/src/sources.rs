@@ -3,9 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use evenkeel_block_cache::CacheConfig;
-use evenkeel_common::Configuration;
 use evenkeel_common::clock::Clock;
-use evenkeel_master::Master;
+use evenkeel_common::{Configuration, Result, TableDescriptor, TableName};
 use evenkeel_metrics::Registry;
 use evenkeel_region::region::RegionEnv;
 use evenkeel_regionserver::RegionServer;
@@ -43,12 +42,48 @@ pub struct NamedWal {
     pub log: Arc<Wal>,
 }
 
+/// The master of this process.
+pub trait MasterView: Send + Sync {
+    /// When it became active, in milliseconds since 1970.
+    fn started_ms(&self) -> i64;
+    /// The tables, those of the system included.
+    fn tables(&self) -> Vec<MasterTable>;
+    /// The procedures that wait, run, or ended in the last minutes, with their ids.
+    fn procedures(&self) -> Vec<(u64, MasterProcedure)>;
+}
+
+/// A table as the master knows it.
+#[derive(Clone, Debug)]
+pub struct MasterTable {
+    /// Its descriptor.
+    pub descriptor: Arc<TableDescriptor>,
+    /// HBase's name of its state.
+    pub state: String,
+}
+
+/// A procedure of the master.
+#[derive(Clone, Debug)]
+pub struct MasterProcedure {
+    /// HBase's name of its kind.
+    pub kind: &'static str,
+    /// The table that it changes.
+    pub table: Option<TableName>,
+    /// When a client requested it, in milliseconds since 1970.
+    pub submitted_ms: i64,
+    /// When its state changed last.
+    pub updated_ms: i64,
+    /// True if it has its table and a thread.
+    pub has_begun: bool,
+    /// The outcome if it has ended.
+    pub outcome: Option<Result<()>>,
+}
+
 /// See the module's documentation.
 pub struct Sources {
     /// The RegionServer; the pages do not keep it alive.
     pub regionserver: Weak<RegionServer>,
-    /// The master of this process, if it has one; the pages do not keep it alive.
-    pub master: Weak<Master>,
+    /// The master of this process, if it has one.
+    pub master: Option<Arc<dyn MasterView>>,
     /// The RegionServer's name: `host,port,startcode`.
     pub server_name: String,
     /// The cluster's id.

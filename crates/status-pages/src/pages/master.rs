@@ -1,14 +1,12 @@
 //! `/master-status`: tables, servers and the activities of the cluster.
 
-use std::sync::Arc;
-
 use evenkeel_info_server::Request;
-use evenkeel_master::Master;
 use maud::{Markup, html};
 
 use super::{Description, StatusPages};
 use crate::format;
 use crate::layout::{card, refreshed_part, tile};
+use crate::sources::MasterView;
 
 pub(super) const PAGE: Description = Description {
     path: "/master-status",
@@ -19,14 +17,14 @@ pub(super) const PAGE: Description = Description {
 };
 
 fn content(pages: &StatusPages, _: &Request) -> Markup {
-    let Some(master) = pages.sources.master.upgrade() else {
+    let Some(master) = &pages.sources.master else {
         return html! { p.empty { "This process has no master." } };
     };
     let now_ms = pages.sources.now_ms();
     html! {
-        (refreshed_part("now", &tiles(pages, &master)))
+        (refreshed_part("now", &tiles(pages, &**master)))
         (card("Servers", "", &refreshed_part("servers", &servers(pages))))
-        (card("Tables", "those of users", &refreshed_part("tables", &tables(pages, &master))))
+        (card("Tables", "those of users", &refreshed_part("tables", &tables(pages, &**master))))
         (card("This master", "", &html! {
             dl.facts {
                 dt { "Version" } dd { "Evenkeel " (env!("CARGO_PKG_VERSION")) ", as HBase " (evenkeel_regionserver::HBASE_VERSION) }
@@ -38,7 +36,7 @@ fn content(pages: &StatusPages, _: &Request) -> Markup {
     }
 }
 
-fn tiles(pages: &StatusPages, master: &Arc<Master>) -> Markup {
+fn tiles(pages: &StatusPages, master: &dyn MasterView) -> Markup {
     let tables = master.tables();
     let users = tables.iter().filter(|table| !table.descriptor.name().is_system()).count();
     let regions = pages.sources.server().map_or(0, |server| server.regions().len());
@@ -72,7 +70,7 @@ fn servers(pages: &StatusPages) -> Markup {
     }
 }
 
-fn tables(pages: &StatusPages, master: &Arc<Master>) -> Markup {
+fn tables(pages: &StatusPages, master: &dyn MasterView) -> Markup {
     let tables = master.tables();
     let users: Vec<_> = tables.iter().filter(|table| !table.descriptor.name().is_system()).collect();
     let shown = 100;
@@ -86,7 +84,7 @@ fn tables(pages: &StatusPages, master: &Arc<Master>) -> Markup {
                         @let name = table.descriptor.name();
                         tr {
                             td { a href={ "/regions?q=" (crate::layout::encoded(&name.to_string())) } { (name) } }
-                            td { (format!("{:?}", table.state)) }
+                            td { (table.state) }
                             td.num { (format::count(pages.sources.server().map_or(0, |server| server.regions().of_table(name).len() as u64), "regions").show("regionCount", "regions that are served")) }
                             td { @for family in table.descriptor.families() { code { (family.name_text()) } " " } }
                         }

@@ -1,12 +1,12 @@
 //! `/procedures`: the master's procedures that run, wait, or have ended.
 
 use evenkeel_info_server::Request;
-use evenkeel_master::procedures::ProcedureState;
 use maud::{Markup, html};
 
 use super::{Description, StatusPages};
 use crate::format;
 use crate::layout::{Column, TableView, card};
+use crate::sources::MasterProcedure;
 
 pub(super) const PAGE: Description = Description {
     path: "/procedures",
@@ -25,16 +25,16 @@ const COLUMNS: [Column; 6] = [
     Column::number("took", "Took", "From its submission until it ended, or until now"),
 ];
 
-type Row = (u64, ProcedureState);
+type Row = (u64, MasterProcedure);
 
 fn content(pages: &StatusPages, request: &Request) -> Markup {
-    let Some(master) = pages.sources.master.upgrade() else {
+    let Some(master) = &pages.sources.master else {
         return html! { p.empty { "This process has no master." } };
     };
     let now_ms = pages.sources.now_ms();
     let view = TableView::of(request, PAGE.path, &COLUMNS);
-    let table = |state: &ProcedureState| state.table.as_ref().map_or_else(String::new, ToString::to_string);
-    let mut rows = master.procedures().all();
+    let table = |state: &MasterProcedure| state.table.as_ref().map_or_else(String::new, ToString::to_string);
+    let mut rows = master.procedures();
     rows.retain(|(_, procedure)| view.matches(&[procedure.kind, &table(procedure), state(procedure).1]));
     let all = match view.sort.as_str() {
         "kind" => view.sort_and_paginate(&mut rows, |(_, procedure)| procedure.kind),
@@ -57,13 +57,13 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     card("", "", &html! { (view.search_form("Kind, table or state")) div #rows data-live { (body) } })
 }
 
-fn took_ms(procedure: &ProcedureState, now_ms: i64) -> i64 {
+fn took_ms(procedure: &MasterProcedure, now_ms: i64) -> i64 {
     let end_ms = if procedure.outcome.is_some() { procedure.updated_ms } else { now_ms };
     end_ms.saturating_sub(procedure.submitted_ms)
 }
 
 /// Returns the class of a procedure's state, and its name.
-fn state(procedure: &ProcedureState) -> (&'static str, &'static str) {
+fn state(procedure: &MasterProcedure) -> (&'static str, &'static str) {
     match (&procedure.outcome, procedure.has_begun) {
         (Some(Ok(_)), _) => ("tag dim", "done"),
         (Some(Err(_)), _) => ("tag bad", "failed"),
