@@ -159,7 +159,11 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     fs::copy(from, to).map(drop).map_err(|e| format!("cannot copy {}: {e}", from.display()))
 }
 
-fn free_port() -> Result<u16, String> {
+/// A port that is free on loopback.
+///
+/// # Errors
+/// If none is.
+pub fn free_port() -> Result<u16, String> {
     free_ports().next().ok_or_else(|| "no free port".to_owned())
 }
 
@@ -182,6 +186,9 @@ fn settings(folder: &Path, zookeeper_port: u16) -> BTreeMap<String, String> {
         ("hbase.regionserver.msginterval", "1000".to_owned()),
         // How long a master waits for an answer of a server that is stopped and has hbase:meta.
         ("hbase.rpc.timeout", "10000".to_owned()),
+        ("hbase.regionserver.slowlog.buffer.enabled", "true".to_owned()),
+        ("hbase.regionserver.slowlog.systable.enabled", "true".to_owned()),
+        ("hbase.slowlog.systable.chore.duration", "1000".to_owned()),
         // The test places the regions.
         ("hbase.balancer.period", "3600000".to_owned()),
     ];

@@ -14,6 +14,8 @@
 //! 4. The tested server is stopped past its session timeout, and exits when it continues.
 //!
 //! 5. A DataNode is killed. Then, as often as `EVENKEEL_CLUSTER_KILLS` says, the tested server.
+//!    Every call of the tested server is slow by its settings: hbase:slowlog has rows of it. The
+//!    pages of its info port answer.
 //!
 //! After each step, a stock client reads every cell. A native client writes to another table during
 //! all steps; at the end it reads every row that was acknowledged.
@@ -26,8 +28,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use evenkeel_client::{Admin, ClientConfig, Connection, Get, Put, RegionInfo, ServerName, TableName};
-use interop::cluster::{Cluster, ClusterStorage, ServerKind, TIMEOUT};
+use evenkeel_client::{
+    Admin, ClientConfig, Connection, Get, Put, RegionInfo, RowResult, Scan, ServerName, TableName,
+};
+use interop::cluster::{Cluster, ClusterStorage, ServerKind, TIMEOUT, free_port};
 use interop::{Server, java};
 use tokio::runtime::Runtime;
 
@@ -178,6 +182,26 @@ impl Scene {
         }
     }
 
+    /// Returns true if hbase:slowlog has a call to a region of this table.
+    fn has_slow_calls_of(&self, table: &str) -> bool {
+        let connection = connect(&self.cluster, &self.runtime);
+        let slow_log = connection.table("hbase:slowlog".parse().expect("legal"));
+        let column = Scan::new().column("info", "region_name");
+        let region = format!("{table},");
+        let is_of_table = |row: &RowResult| {
+            row.value("info", "region_name").is_some_and(|name| name.starts_with(region.as_bytes()))
+        };
+        self.runtime.block_on(async {
+            let mut rows = slow_log.scan(column);
+            while let Ok(Some(row)) = rows.next().await {
+                if is_of_table(&row) {
+                    return true;
+                }
+            }
+            false
+        })
+    }
+
     /// Moves each region until it is there: a master that has just registered a server may put a
     /// region back where it was.
     fn move_table(&self, table: &str, to: &ServerName) {
@@ -271,10 +295,16 @@ fn regions_move_and_servers_die_and_no_cell_is_lost() {
 
 /// A DataNode dies while the tested server writes its log and store files. Returns the server.
 fn datanode_dies(scene: &mut Scene, load: &Load) -> Server {
+    let info_port = free_port().expect("a free port").to_string();
+    let own = [("hbase.regionserver.info.port", &*info_port), ("hbase.ipc.warn.response.time", "0")];
     let ours =
-        scene.cluster.start_regionserver(tested(), "ours-3", &[]).unwrap_or_else(|why| panic!("{why}"));
+        scene.cluster.start_regionserver(tested(), "ours-3", &own).unwrap_or_else(|why| panic!("{why}"));
     let our_name = scene.name_of(&ours);
     scene.move_table(LOAD, &our_name);
+    scene.wait_for("the pages of the tested server", || ours.page("/rs-status").ok());
+    if tested() == ServerKind::Evenkeel {
+        check_pages(&ours, &our_name);
+    }
     load.take_slowest();
     sleep(Duration::from_secs(2));
     let calm = load.take_slowest();
@@ -285,7 +315,25 @@ fn datanode_dies(scene: &mut Scene, load: &Load) -> Server {
     let stall = load.take_slowest();
     println!("the slowest write took {calm:?}, and {stall:?} at the death of a DataNode");
     assert!(stall < STALL_MAX, "{stall:?}");
+    scene.wait_for("a slow call in hbase:slowlog", || scene.has_slow_calls_of(LOAD).then_some(()));
     ours
+}
+
+/// The pages of a RegionServer of a cluster. It has no master, so it has no pages of one.
+fn check_pages(ours: &Server, name: &ServerName) {
+    for path in ["/rs-status", "/regions", "/memory", "/wal", "/slow", "/settings", "/dump"] {
+        let page = ours.page(path).unwrap_or_else(|why| panic!("{path}: {why}"));
+        assert!(page.contains(&name.to_string()), "{path} is of another server:\n{page}");
+        assert!(!page.contains("/master-status"), "{path} links to a master:\n{page}");
+    }
+    let regions = ours.page("/regions").expect("answers");
+    assert!(regions.contains(LOAD), "{regions}");
+    for path in ["/master-status", "/procedures"] {
+        assert!(ours.page(path).is_err(), "{path} answers");
+    }
+    let parts =
+        ours.page("/jmx?qry=Hadoop:service=HBase,name=RegionServer,sub=MemoryParts").expect("answers");
+    assert!(parts.contains("chunksBytesMax"), "{parts}");
 }
 
 /// The longer form: the tested server dies again and again. Returns the last one.

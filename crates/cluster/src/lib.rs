@@ -34,6 +34,7 @@
 //! | [`procedures`] | executes the requests of ExecuteProcedures |
 //! | [`session`] | the ZooKeeper session and the state read from ZooKeeper |
 //! | [`settings`] | settings of a cluster |
+//! | `slow_log_table` | writes slow calls to hbase:slowlog |
 //! | [`snapshot`] | a region's part of a snapshot |
 //! | [`split_wal`] | splits logs of dead servers |
 //! | [`start`] | the start, in eight steps |
@@ -53,6 +54,7 @@ pub mod pools;
 pub mod procedures;
 pub mod session;
 pub mod settings;
+mod slow_log_table;
 pub mod snapshot;
 pub mod split_wal;
 pub mod start;

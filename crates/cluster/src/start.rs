@@ -53,6 +53,7 @@ use crate::master::ClusterConnection;
 use crate::procedures::Procedures;
 use crate::session::Session;
 use crate::settings::ClusterSettings;
+use crate::slow_log_table;
 use crate::transitions::{TransitionParts, Transitions};
 
 /// The first pause between attempts to register; each pause doubles the previous one.
@@ -116,6 +117,7 @@ pub(crate) fn start(
     process.readiness.set_serving(&storage.wals, Vec::new);
     master.send_reports(&abort);
     regionserver.announce()?;
+    slow_log_table::start(&connections.runtime, &regionserver, &process.conf, &process.clock)?;
     tracing::info!(server = %name, "joined the cluster");
     Ok(ClusterServer {
         process,

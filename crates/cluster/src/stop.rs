@@ -38,6 +38,7 @@ impl ClusterServer {
             return Err(self.end_at_once(&reason));
         }
         tracing::info!("stopping");
+        self.process.readiness.set_stopping(progress);
         progress.begin("moving regions to other servers");
         self.move_regions();
         self.transitions.stop_repeating();

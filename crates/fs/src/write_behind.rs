@@ -21,7 +21,7 @@
 //!   (`SYNC_FILE_RANGE_WAIT_BEFORE`). This limits a fast writer to the disk's rate, and bounds the
 //!   bytes of a file that are not on the disk to the chunks in flight, the incomplete chunk and one
 //!   append. With more chunks in flight even a `write(2)` of a log waits occasionally
-//!   (`docs/benchmarks.md`), most likely because the file system submits a chunk within a journal
+//!   (`docs/benchmarks/journal/2026-11-22.md`), most likely because the file system submits a chunk within a journal
 //!   transaction, which stays open while the disk's queue is full.
 //! * This makes nothing durable: neither metadata nor the disk's cache is written. The sync at the
 //!   end is still needed and has less to do.
@@ -38,7 +38,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The default bytes of a chunk; `docs/benchmarks.md` compares other sizes.
+/// The default bytes of a chunk; `docs/benchmarks/journal/2026-11-22.md` compares others.
 pub const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
 /// The most chunks in flight before the writer waits for the first of them.

@@ -16,9 +16,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use evenkeel_common::Result;
 use evenkeel_common::clock;
 use evenkeel_common::thread::{catch_and_log, spawn_essential};
+use evenkeel_regionserver::slow_log_table;
 
 use super::Master;
-use super::tables::slow_log_table;
 
 /// How often compacted files are checked (`hbase.hfile.compaction.discharger.interval`).
 const DISCHARGE_PERIOD: Duration = Duration::from_secs(120);

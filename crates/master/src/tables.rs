@@ -2,7 +2,7 @@
 
 mod alter;
 pub(crate) mod checks;
-pub(crate) mod slow_log_table;
+mod slow_log_table;
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ mod tests;
 
 use evenkeel_common::Configuration;
 
-use table::{IGNORED, IGNORED_IN_CLUSTER};
+use table::IGNORED;
 
 /// Keys without an effect that share a reason.
 struct Ignored {
@@ -54,12 +54,8 @@ impl Ignored {
 
 /// Returns the settings whose values have no effect: key, value, and what the server does instead.
 pub fn lines(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
-    lines_of(IGNORED, conf)
-}
-
-fn lines_of(ignored: &'static [Ignored], conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let lines = |one: &'static Ignored| one.set_in(conf).map(|(key, value)| (key, value, one.instead));
-    ignored.iter().flat_map(lines).collect()
+    IGNORED.iter().flat_map(lines).collect()
 }
 
 /// Logs them for a standalone server.
@@ -79,7 +75,6 @@ const IN_CLUSTER: [&str; 2] = ["hbase.cluster.distributed", "hbase.wal.dir"];
 pub fn lines_in_cluster(conf: &Configuration) -> Vec<(&'static str, String, &'static str)> {
     let mut lines = lines(conf);
     lines.retain(|(key, ..)| !IN_CLUSTER.contains(key));
-    lines.extend(lines_of(IGNORED_IN_CLUSTER, conf));
     lines
 }
 

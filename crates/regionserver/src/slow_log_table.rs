@@ -5,13 +5,20 @@
 //! calls of the same time apart, together one number of eight bytes, so that rows are in the order
 //! of time. Its columns, of family `info`, are texts. Rows are in no log, as in HBase: they survive
 //! a stop, and those since the last flush do not survive a kill.
+//!
+//! A standalone server writes the rows to its regions ([`write`]); a RegionServer of a cluster is a
+//! client of the table, whose regions may be elsewhere ([`take_rows`]).
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_common::{ColumnFamilyDescriptor, Durability, KeyValue, Result, TableDescriptor, TableName};
+use evenkeel_common::config::Configuration;
+use evenkeel_common::{
+    ColumnFamilyDescriptor, Durability, HBaseError, KeyValue, Result, TableDescriptor, TableName,
+};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind};
 use evenkeel_region::region::Region;
@@ -22,9 +29,30 @@ use crate::services::admin::logs::payload;
 
 /// The setting that makes the table and has calls written to it.
 pub const ENABLED: &str = "hbase.regionserver.slowlog.systable.enabled";
+/// How often calls are written: the shorter of both.
+const PERIODS: [&str; 2] =
+    ["hbase.slowlog.systable.chore.duration", "hbase.regionserver.named.queue.chore.duration"];
+/// HBase's default of both, in milliseconds.
+const PERIOD_MS: i64 = 600_000;
 /// Calls that are written together.
 const BATCH: usize = 100;
 const FAMILY: &[u8] = b"info";
+
+/// How often calls are written; `None` if they are not.
+///
+/// # Errors
+/// `IOException` about a setting that is no number.
+pub fn period(conf: &Configuration) -> Result<Option<Duration>> {
+    let bad = |error: evenkeel_common::config::ConfigError| HBaseError::io(error.to_string());
+    if !conf.get_bool_or(ENABLED, false).map_err(bad)? {
+        return Ok(None);
+    }
+    let mut shortest = PERIOD_MS;
+    for key in PERIODS {
+        shortest = shortest.min(conf.get_i64_or(key, PERIOD_MS).map_err(bad)?);
+    }
+    Ok(Some(Duration::from_millis(shortest.max(1).unsigned_abs())))
+}
 
 /// hbase:slowlog.
 ///
@@ -53,13 +81,10 @@ pub fn write(server: &Arc<RegionServer>, now_ms: i64) -> Result<usize> {
     loop {
         let regions = server.regions().of_table(&name()?);
         // Calls wait until the table is there.
-        let calls =
-            if regions.is_empty() { Vec::new() } else { server.rpc_metrics().slow_log.take_for_table(BATCH) };
-        if calls.is_empty() {
+        let mut rows = if regions.is_empty() { Vec::new() } else { take_rows(server, now_ms) };
+        if rows.is_empty() {
             return Ok(written);
         }
-        let rows = calls.iter().map(|(call, excess)| row(&payload(call, *excess), now_ms));
-        let mut rows: Vec<Mutation> = rows.collect();
         written += rows.len();
         for region in regions {
             let (here, elsewhere) = rows.into_iter().partition(|row| is_in(&region, &row.row));
@@ -67,6 +92,13 @@ pub fn write(server: &Arc<RegionServer>, now_ms: i64) -> Result<usize> {
             region.batch_mutate_wait(here).into_iter().try_for_each(|outcome| outcome.map(drop))?;
         }
     }
+}
+
+/// Takes some of the calls that wait for the table, as Puts that skip the log. Empty if there are
+/// none.
+pub fn take_rows(server: &RegionServer, now_ms: i64) -> Vec<Mutation> {
+    let calls = server.rpc_metrics().slow_log.take_for_table(BATCH);
+    calls.iter().map(|(call, excess)| row(&payload(call, *excess), now_ms)).collect()
 }
 
 fn is_in(region: &Region, row: &[u8]) -> bool {

@@ -12,8 +12,8 @@
 //!
 //! Invariants: `inserts` is ordered by `at`, each `at` lies in `head..=copied.len()`, no insert is
 //! empty, `head` is the number of copied bytes that were consumed. Memory: buffers come from a
-//! per-thread pool bounded by [`POOL_BYTES_MAX`]; large ones go to the [pages] that all threads
-//! share.
+//! per-thread pool bounded by [`POOL_BYTES_MAX`]; large ones go to the
+//! [`buffer_pool`] that all threads share.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

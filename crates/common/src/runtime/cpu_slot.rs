@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 /// The CPU slot of a thread.
 pub trait CpuSlot {
-    /// If the time slice is over, yields to waiting threads and reslot with a new slot. The caller
+    /// If the time slice is over, yields to waiting threads and returns with a new slot. The caller
     /// holds no lock, except those that others wait for without a slot.
     fn yield_if_due(&self);
     /// The work begins to wait: another thread may have its slot.

@@ -18,7 +18,6 @@ const ONE_LINE: &str = "general calls, those of priority, scans and writes that 
 const THREADS: &str = "these calls have no separate threads; hbase.regionserver.handler.count and \
     hbase.regionserver.metahandler.count are the numbers of handlers";
 const SLOW_IS_A_SECOND: &str = "operations count as slow from one second on";
-const NO_SLOW_TABLE: &str = "slow calls are not written to hbase:slowlog";
 const NO_RESERVOIR: &str = "requests and replies have a part of the memory instead of a reservoir; evenkeel.memory.size is the total";
 const FIXED_PARTS: &str = "the parts of the memory are set at start and are not tuned";
 const MINUTES: &str =
@@ -37,10 +36,6 @@ const DISCHARGE: &str =
     "compacted files that readers still used are archived every two minutes, by one thread";
 const SPLIT_HERE: &str =
     "WALs of earlier runs are split at start, in turn, with at most 128 MiB of edits in memory";
-
-/// Settings that only a RegionServer of a cluster ignores.
-pub(super) const IGNORED_IN_CLUSTER: &[Ignored] =
-    &[Ignored::new(&["hbase.regionserver.slowlog.systable.enabled"], &["false"], NO_SLOW_TABLE)];
 
 /// Every setting without an effect.
 pub(super) const IGNORED: &[Ignored] = &[
