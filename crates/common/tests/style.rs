@@ -1,4 +1,5 @@
-//! Rules of style that can be checked by machine, on the sources of the whole workspace.
+//! Rules of style that can be checked by machine, on the sources of the whole workspace and on its
+//! Markdown pages.
 //!
 //! * Comment lines are at most [`WIDTH_MAX`] columns wide.
 //! * Comments avoid [`PHRASES`], and sentences that begin with [`BEGINNINGS`].
@@ -7,6 +8,8 @@
 //! * Below `src`, modules are `foo.rs` beside `foo/`, not `foo/mod.rs`.
 //! * Below `src`, no type has one of [`VAGUE_NAMES`].
 //! * Each crate's root has the lints of [`LINTS`], except the crates that are named there.
+//! * Pages name files, functions of files (`file.rs::function`) and headings that exist, except
+//!   [`PAST_PAGES`].
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -32,6 +35,12 @@ const LINTS: [(&str, &[&str]); 5] = [
     ("clippy::print_stdout", &[]),
 ];
 
+/// A back-quoted word of a page is a path if it ends or begins with one of these.
+const PATH_ENDINGS: [&str; 5] = [".rs", ".md", ".proto", ".toml", ".sh"];
+const PATH_BEGINNINGS: [&str; 5] = ["crates/", "bench/", "docs/", "interop/", "packaging/"];
+/// Pages of a day. They name files as they were on that day.
+const PAST_PAGES: &str = "docs/benchmarks/journal/2";
+
 struct Source {
     /// Relative to the workspace.
     path: String,
@@ -44,29 +53,52 @@ impl Source {
     }
 }
 
+/// The workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace")
+}
+
 /// The Rust sources of all packages.
 fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace");
+    let root = root();
     let mut found = Vec::new();
     for dir in ["bench", "crates", "fuzz", "interop"] {
-        collect(&root, &root.join(dir), &mut found);
+        collect(&root, &root.join(dir), ".rs", &mut found);
     }
     assert!(found.len() > 50, "only {} sources below {}", found.len(), root.display());
     found
 }
 
-fn collect(root: &Path, dir: &Path, found: &mut Vec<Source>) {
+/// The Markdown pages.
+fn pages() -> Vec<Source> {
+    let root = root();
+    let mut found = Vec::new();
+    for dir in ["bench", "crates", "docs", "fuzz", "interop", "packaging"] {
+        collect(&root, &root.join(dir), ".md", &mut found);
+    }
+    for name in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
+        let text = fs::read_to_string(root.join(name)).expect("readable");
+        found.push(Source { path: name.to_owned(), text });
+    }
+    found.retain(|page| !page.path.starts_with(PAST_PAGES));
+    assert!(found.len() > 20, "only {} pages below {}", found.len(), root.display());
+    found
+}
+
+/// Adds the files below `dir` whose names end with `ending`.
+fn collect(root: &Path, dir: &Path, ending: &str, found: &mut Vec<Source>) {
     let mut entries: Vec<PathBuf> =
         fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path()).collect();
     entries.sort();
     for path in entries {
         let name = path.strip_prefix(root).expect("below").to_str().expect("UTF-8").to_owned();
-        if name.ends_with("/target") {
+        // `interop/work` holds what tests download.
+        if name.ends_with("/target") || name == "interop/work" {
             continue;
         }
         if path.is_dir() {
-            collect(root, &path, found);
-        } else if name.ends_with(".rs") {
+            collect(root, &path, ending, found);
+        } else if name.ends_with(ending) {
             found.push(Source { path: name, text: fs::read_to_string(&path).expect("readable") });
         }
     }
@@ -240,6 +272,89 @@ fn no_type_has_a_vague_name() {
     assert_none("types with vague names", &found);
 }
 
+/// The paragraphs of a page, each joined into one line, with the number of the first line. Code
+/// blocks are left out.
+fn paragraphs(text: &str) -> Vec<(usize, String)> {
+    let as_comments: String = text.lines().map(|line| format!("// {line}\n")).collect();
+    comments(&as_comments)
+}
+
+/// Returns the path that back-quoted text begins with, and the function after `::`, if there is
+/// one. A pattern is not a path.
+fn named_path(code: &str) -> Option<(&str, Option<&str>)> {
+    let word = code.split_whitespace().next()?;
+    let (path, function) = match word.split_once("::") {
+        Some((path, names)) => (path, names.rsplit("::").next()),
+        None => (word, None),
+    };
+    let is_path = path.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+    let is_ours = PATH_ENDINGS.iter().any(|ending| path.ends_with(ending))
+        || PATH_BEGINNINGS.iter().any(|beginning| path.starts_with(beginning));
+    (is_path && is_ours).then_some((path, function))
+}
+
+/// Returns true if a path exists in the workspace, beside the page or below `crates`, and its file
+/// declares the function.
+fn exists(page: &Source, path: &str, function: Option<&str>) -> bool {
+    let beside = Path::new(&page.path).parent().unwrap_or(Path::new(""));
+    let bases = [Path::new(""), beside, Path::new("crates")];
+    let file = bases.iter().map(|base| root().join(base).join(path)).find(|file| file.exists());
+    let declares = |file: &Path, name: &str| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.contains(&format!("fn {name}(")) || text.contains(&format!("fn {name}<"))
+    };
+    file.is_some_and(|file| function.is_none_or(|name| declares(&file, name)))
+}
+
+/// The targets of the links in a text.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+}
+
+/// The anchor of a heading, as GitHub makes it.
+fn anchor_of(heading: &str) -> String {
+    let words = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = words.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// Returns true if the file of a link exists, and has a heading for the link's anchor.
+fn leads_somewhere(page: &Source, target: &str) -> bool {
+    if target.contains("://") {
+        return true;
+    }
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let mut file = root().join(&page.path);
+    if !path.is_empty() {
+        file = file.parent().expect("a folder").join(path);
+    }
+    let has_heading = |text: String| {
+        text.lines().filter(|line| line.starts_with('#')).any(|heading| anchor_of(heading) == anchor)
+    };
+    file.exists() && (anchor.is_empty() || fs::read_to_string(file).is_ok_and(has_heading))
+}
+
+/// What a page names although it does not exist.
+fn missing(page: &Source) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, text) in paragraphs(&page.text) {
+        for (at, part) in text.split('`').enumerate() {
+            let is_code = at % 2 == 1;
+            let path = named_path(part).filter(|&(path, function)| is_code && !exists(page, path, function));
+            found.extend(path.map(|_| format!("{}:{number}: `{part}`", page.path)));
+            let broken = links(part).filter(|target| !is_code && !leads_somewhere(page, target));
+            found.extend(broken.map(|target| format!("{}:{number}: ({target})", page.path)));
+        }
+    }
+    found
+}
+
+#[test]
+fn pages_name_what_exists() {
+    let missing: Vec<String> = pages().iter().flat_map(missing).collect();
+    assert_none("files, functions and headings that do not exist", &missing);
+}
+
 #[test]
 fn the_rules_find_what_violates_them() {
     assert!(has_words("made anew.", "anew") && !has_words("renewal", "new"));
@@ -252,6 +367,18 @@ fn the_rules_find_what_violates_them() {
     assert_eq!(declared_modules(text), BTreeSet::from(["a", "b"]));
     let joined = comments("/// One is\n/// to be\n///\n/// two\nfn f() {}\n// ```\n// is to be\n// ```\n");
     assert_eq!(joined, [(1, "One is to be".to_owned()), (4, "two".to_owned())]);
+    let text = "Lost: `crates/none.rs`, `common/tests/style.rs::no_fn`, [a](none.md),\n[b](design.md#none).\n\n\
+                There: `crates/<name>.rs`, `style`, `common/tests/style.rs::missing`, [`c`](../README.md#two-commands).\n";
+    let page = Source { path: "docs/page.md".to_owned(), text: text.to_owned() };
+    assert_eq!(
+        missing(&page),
+        [
+            "docs/page.md:1: `crates/none.rs`",
+            "docs/page.md:1: `common/tests/style.rs::no_fn`",
+            "docs/page.md:1: (none.md)",
+            "docs/page.md:1: (design.md#none)"
+        ]
+    );
 }
 
 #[test]
