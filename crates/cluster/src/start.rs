@@ -3,7 +3,7 @@
 //! - 1: `Connections::start`: starts the thread of all connections that this server opens
 //! - 2: [`Session::open`], [`Session::wait_for_cluster`]: opens the session with its lease, and
 //!   waits for an active master and the cluster's id
-//! - 3: `take_ports`: the RPC port listens, and the info port answers with the progress of the start
+//! - 3: `take_ports`: the RPC port listens; the info port answers and shows the progress
 //! - 4: `register`: registers the server with the master, which returns the root directory;
 //!   `open_file_systems` opens its file system
 //! - 5: `open_storage`: creates `WALs/<server>`, which must not exist before; caches, background

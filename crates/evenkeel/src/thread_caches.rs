@@ -1,9 +1,9 @@
 //! The size of glibc's caches of freed blocks, of which each thread has one (*tcache*).
 //!
-//! By default a cache holds seven freed blocks of each of 64 sizes up to 1 KiB: up to 230 KiB, which
-//! no other thread can use and trimming does not release. A server has about 180 threads, so up to
-//! 40 MiB remain allocated after a peak, beyond the memory plan. [`BLOCKS`] blocks of each size take
-//! a third of that.
+//! By default a cache holds seven freed blocks of each of 64 sizes up to 1 KiB: up to 230 KiB,
+//! which no other thread can use and trimming does not release. A server has about 180 threads, so
+//! up to 40 MiB remain allocated after a peak, beyond the memory plan. [`BLOCKS`] blocks of each
+//! size take a third of that.
 //!
 //! glibc reads this tunable from the environment when a process starts, and `mallopt(3)` cannot
 //! change it. So a server executes itself again with the variable, once, before it starts threads

@@ -21,8 +21,8 @@
 //!   (`SYNC_FILE_RANGE_WAIT_BEFORE`). This limits a fast writer to the disk's rate, and bounds the
 //!   bytes of a file that are not on the disk to the chunks in flight, the incomplete chunk and one
 //!   append. With more chunks in flight even a `write(2)` of a log waits occasionally
-//!   (`docs/benchmarks/journal/2026-11-22.md`), most likely because the file system submits a chunk within a journal
-//!   transaction, which stays open while the disk's queue is full.
+//!   (`docs/benchmarks/journal/2026-11-22.md`), most likely because the file system submits a chunk
+//!   within a journal transaction, which stays open while the disk's queue is full.
 //! * This makes nothing durable: neither metadata nor the disk's cache is written. The sync at the
 //!   end is still needed and has less to do.
 //!

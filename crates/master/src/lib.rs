@@ -19,7 +19,7 @@
 //! |---|---|
 //! | [`meta`] | hbase:meta's rows |
 //! | `change_intent` | intent records: what a change in progress creates and removes |
-//! | [`reconcile`] | reconciles directories with hbase:meta at start; regions that hbase:meta does not list |
+//! | [`reconcile`] | reconciles directories with hbase:meta at start |
 //! | [`recovery`] | splits the WALs of earlier processes |
 //! | [`regions`] | opens the regions that hbase:meta lists; splits and merges |
 //! | [`namespaces`] | hbase:namespace |

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Between *begun* and *ended* the region owns the write, with its own states: logged, durable,
-//! visible (see `region/write/pending_write.rs`). The hold is computed when the write begins, because it
-//! depends on what the write adds to the MemStores. The refusal of a write to a busy server is held
-//! too: otherwise its client would retry immediately.
+//! visible (see `region/write/pending_write.rs`). The hold is computed when the write begins,
+//! because it depends on what the write adds to the MemStores. The refusal of a write to a busy
+//! server is held too: otherwise its client would retry immediately.
 
 use std::sync::Arc;
 use std::time::Duration;

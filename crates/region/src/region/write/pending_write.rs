@@ -9,9 +9,9 @@
 //!                                   (cells hidden, number complete)
 //! ```
 //! No thread waits for a write in any of these states. The write itself is the callback of both
-//! waits: the log owns it while it is *logged* ([`OnSynced`]), and [`Mvcc`](crate::region::mvcc::Mvcc) owns
-//! it while it is *durable* ([`OnVisible`]). It stays in one allocation until it is answered. A
-//! write that is not logged (`SKIP_WAL`) is durable at once.
+//! waits: the log owns it while it is *logged* ([`OnSynced`]), and
+//! [`Mvcc`](crate::region::mvcc::Mvcc) owns it while it is *durable* ([`OnVisible`]). It stays in
+//! one allocation until it is answered. A write that is not logged (`SKIP_WAL`) is durable at once.
 //!
 //! The answer goes to the region's caller ([`WriteResponder`]), on the thread that made the write
 //! visible, usually the log's. The caller decides what to do with it (the server may delay it to
