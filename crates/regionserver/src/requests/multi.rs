@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::error::QUOTED_BYTES_MAX;
-use evenkeel_common::{Binary, CellBuffer, HBaseError, Result, Wait, clock, cpu_slot, quoted};
+use evenkeel_common::{Binary, CellBuffer, HBaseError, Result, TryError, Wait, clock, cpu_slot, quoted};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_protocol::pb;
@@ -52,6 +52,7 @@ use evenkeel_rpc::CellBlockReader;
 
 use self::outcomes::{Outcome, OutcomeCollector};
 pub use self::read::read;
+use self::read::{RowRead, append_row};
 use self::reply_limits::ReplyLimits;
 use crate::convert::multi::{Action, ActionKind, MultiRequest, MultiResponse, RegionAction};
 use crate::convert::service::ServiceCall;
@@ -449,25 +450,14 @@ impl MultiRun<'_> {
             count: 0,
             cells: self.server.cells_for(caller),
         });
-        let (cells_before, bytes_before) = (gets.cells.len(), gets.cells.encoded_len());
-        let cells = (&mut gets.cells, &mut self.context);
+        let to = (&mut gets.cells, &mut self.context, &mut self.limits);
         let began_at = clock::monotonic();
-        let read = reader.read(kind, get, row, upcoming, cells);
+        let read = append_row(reader, (get, kind), row, upcoming, to);
         region.operation_times().record(Operation::Get, began_at.elapsed());
-        let count = gets.cells.len() - cells_before;
-        let bytes = gets.cells.encoded_len() - bytes_before;
-        if read.is_err() || get.existence_only() {
-            gets.cells.truncate(cells_before);
-        }
-        let context = &mut self.context;
-        read.map_err(|error| self.limits.row_error(error).into_failure())?;
-        if get.existence_only() {
-            return Ok(Outcome::Exists(count > 0));
-        }
-        if let Err(error) = self.limits.add_cells(bytes as u64, context) {
-            gets.cells.truncate(cells_before);
-            return Err(self.limits.row_error(error.into()).into_failure());
-        }
+        let count = match read.map_err(TryError::into_failure)? {
+            RowRead::Exists(exists) => return Ok(Outcome::Exists(exists)),
+            RowRead::Cells(count) => count,
+        };
         if gets.count == 0 {
             gets.first = (at, slot);
             if caller.codec.is_some() {

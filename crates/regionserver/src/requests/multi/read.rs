@@ -137,26 +137,16 @@ impl Rows<'_> {
     fn row<'r>(
         &mut self,
         reader: &mut GetReader<'_>,
-        (get, kind): (&pb::Get, usize),
+        get: (&pb::Get, usize),
         row: &Bytes,
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
     ) -> TryResult<Outcome> {
-        let (cells_before, bytes_before) = (self.cells.len(), self.cells.encoded_len());
-        let read = reader.read(kind, get, row, upcoming, (&mut self.cells, &mut self.context));
-        let count = self.cells.len() - cells_before;
-        let bytes = self.cells.encoded_len() - bytes_before;
-        if read.is_err() || get.existence_only() {
-            self.cells.truncate(cells_before);
-        }
-        read.map_err(|error| self.limits.row_error(error))?;
-        if get.existence_only() {
-            return Ok(Outcome::Exists(count > 0));
-        }
-        if let Err(error) = self.limits.add_cells(bytes as u64, &mut self.context) {
-            self.cells.truncate(cells_before);
-            return Err(self.limits.row_error(error.into()));
-        }
-        let is_first = cells_before == 0 && self.actions_left > 1;
+        let is_first = self.cells.is_empty() && self.actions_left > 1;
+        let to = (&mut self.cells, &mut self.context, &mut self.limits);
+        let count = match append_row(reader, get, row, upcoming, to)? {
+            RowRead::Exists(exists) => return Ok(Outcome::Exists(exists)),
+            RowRead::Cells(count) => count,
+        };
         match self.block {
             // The cells travel in the cell block, with those of all other rows.
             Some(_) => {
@@ -168,4 +158,43 @@ impl Rows<'_> {
             None => Ok(Outcome::Rows { count, cells: std::mem::take(&mut self.cells) }),
         }
     }
+}
+
+/// What a Get of a Multi has found.
+pub(super) enum RowRead {
+    /// For a Get that only checks existence: true if the row has cells.
+    Exists(bool),
+    /// The number of cells that were appended.
+    Cells(usize),
+}
+
+/// Reads the row of a Get of a Multi, and appends its cells to those before, which stay as they are
+/// after an error. `get` comes with its kind.
+///
+/// # Errors
+/// As [`GetReader::read`] and [`ReplyLimits::add_cells`], by [`ReplyLimits::row_error`].
+#[inline]
+pub(super) fn append_row<'r>(
+    reader: &mut GetReader<'_>,
+    (get, kind): (&pb::Get, usize),
+    row: &Bytes,
+    upcoming: impl Iterator<Item = &'r [u8]> + Clone,
+    (cells, context, limits): (&mut CellBuffer, &mut ScannerContext, &mut ReplyLimits),
+) -> TryResult<RowRead> {
+    let (cells_before, bytes_before) = (cells.len(), cells.encoded_len());
+    let read = reader.read(kind, get, row, upcoming, (&mut *cells, &mut *context));
+    let count = cells.len() - cells_before;
+    let bytes = cells.encoded_len() - bytes_before;
+    if read.is_err() || get.existence_only() {
+        cells.truncate(cells_before);
+    }
+    read.map_err(|error| limits.row_error(error))?;
+    if get.existence_only() {
+        return Ok(RowRead::Exists(count > 0));
+    }
+    if let Err(error) = limits.add_cells(bytes as u64, context) {
+        cells.truncate(cells_before);
+        return Err(limits.row_error(error.into()));
+    }
+    Ok(RowRead::Cells(count))
 }
