@@ -29,7 +29,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
-#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
 
 pub mod pages;
 pub mod platform;

@@ -51,13 +51,13 @@ const THREADS: usize = 3;
 const TOLD_MAX: usize = 12;
 
 /// An executed scenario.
-struct Run {
+struct RecordedScenario {
     recording: Recording,
     /// The state before the first step and after each, and the number of disk steps at its answer.
     worlds: Vec<(usize, World)>,
 }
 
-impl Run {
+impl RecordedScenario {
     fn of(scenario: &Scenario, root: &Path) -> Result<Self, String> {
         let fs = PowerCutFileSystem::new();
         let life = Life::start(&fs, root)?;
@@ -96,7 +96,7 @@ struct Cut {
 }
 
 /// Starts on the disk after a cut; returns the number of the scenario's step that was found.
-fn check(run: &Run, cut: Cut, root: &Path) -> Result<usize, String> {
+fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String> {
     let fs = run.recording.disk_after(cut.at, cut.choice);
     fs.start_recording();
     let life = Life::start(&fs, root)?;
@@ -125,7 +125,7 @@ fn compare(life: &Life, expected: &[(usize, &World)]) -> Result<usize, String> {
 }
 
 /// The cuts of a run: all, or a sample of this size.
-fn cuts(run: &Run, count: Option<usize>, random: &mut StdRng) -> Vec<Cut> {
+fn cuts(run: &RecordedScenario, count: Option<usize>, random: &mut StdRng) -> Vec<Cut> {
     let len = run.recording.len();
     match count {
         None => (0..=len)
@@ -161,7 +161,7 @@ fn go_through(scenario: &Scenario, count: Option<usize>, seed: u64) -> Outcome {
     std::fs::create_dir(&root).expect("made");
     let mut random = StdRng::seed_from_u64(seed);
     let mut outcome = Outcome::default();
-    let run = match Run::of(scenario, &root) {
+    let run = match RecordedScenario::of(scenario, &root) {
         Ok(run) => run,
         Err(what) => {
             outcome.failures.push(format!("{}: it does not even run: {what}", scenario.name));

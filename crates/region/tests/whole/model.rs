@@ -65,10 +65,10 @@ impl Model {
     }
 }
 
-type Place<'a> = (&'a str, &'a str, &'a str, i64);
+type CellKey<'a> = (&'a str, &'a str, &'a str, i64);
 
 /// Returns the puts that no marker hides; with equal place and time, the last one.
-fn visible(cells: &[Written]) -> BTreeMap<Place<'_>, &Written> {
+fn visible(cells: &[Written]) -> BTreeMap<CellKey<'_>, &Written> {
     let mut found = BTreeMap::new();
     for cell in cells.iter().filter(|cell| cell.kind == CellType::Put) {
         if !cells.iter().any(|marker| hides(marker, cell)) {

@@ -42,7 +42,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::harness::{Cluster, IN_MEMORY_COMPACTIONS, increment, put, values};
-use crate::watched::{Call, Place};
+use crate::watched::{Call, Directory};
 
 const SEEDS: u64 = 1500;
 const LIVES: usize = 4;
@@ -372,28 +372,28 @@ fn setting(name: &str, default: u64) -> u64 {
 /// Calls in which the power must have been cut.
 const STEPS: [Call; 18] = [
     // Writes.
-    ("append", Place::Logs, None),
-    ("flush", Place::Logs, None),
-    ("sync", Place::Logs, None),
+    ("append", Directory::Logs, None),
+    ("flush", Directory::Logs, None),
+    ("sync", Directory::Logs, None),
     // A log is rolled and archived, or split and archived.
-    ("create", Place::Logs, None),
-    ("rename", Place::Logs, Some(Place::OldLogs)),
-    ("delete", Place::Logs, None),
+    ("create", Directory::Logs, None),
+    ("rename", Directory::Logs, Some(Directory::OldLogs)),
+    ("delete", Directory::Logs, None),
     // Flushes and compactions.
-    ("create", Place::Tmp, None),
-    ("append", Place::Tmp, None),
-    ("sync", Place::Tmp, None),
-    ("rename", Place::Tmp, Some(Place::Region)),
-    ("delete", Place::Tmp, None),
+    ("create", Directory::Tmp, None),
+    ("append", Directory::Tmp, None),
+    ("sync", Directory::Tmp, None),
+    ("rename", Directory::Tmp, Some(Directory::Region)),
+    ("delete", Directory::Tmp, None),
     // Files that were replaced.
-    ("mkdirs", Place::Archive, None),
-    ("touch", Place::Region, None),
-    ("rename", Place::Region, Some(Place::Archive)),
+    ("mkdirs", Directory::Archive, None),
+    ("touch", Directory::Region, None),
+    ("rename", Directory::Region, Some(Directory::Archive)),
     // A region is opened after a death.
-    ("create", Place::RecoveredEdits, None),
-    ("append", Place::RecoveredEdits, None),
-    ("sync", Place::RecoveredEdits, None),
-    ("rename", Place::RecoveredEdits, Some(Place::RecoveredEdits)),
+    ("create", Directory::RecoveredEdits, None),
+    ("append", Directory::RecoveredEdits, None),
+    ("sync", Directory::RecoveredEdits, None),
+    ("rename", Directory::RecoveredEdits, Some(Directory::RecoveredEdits)),
 ];
 
 #[test]

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 /// The purpose of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Directory {
     /// Live logs.
     Logs,
     /// Logs that are no longer needed.
@@ -30,21 +30,21 @@ pub enum Place {
     Archive,
 }
 
-fn place_of(path: &Path) -> Place {
+fn directory_of(path: &Path) -> Directory {
     let path = path.to_string_lossy();
     let has = |part: &str| path.contains(part);
     match () {
-        () if has("/oldWALs") => Place::OldLogs,
-        () if has("/WALs") => Place::Logs,
-        () if has("/recovered.edits") => Place::RecoveredEdits,
-        () if has("/.tmp") => Place::Tmp,
-        () if has("/archive") => Place::Archive,
-        () => Place::Region,
+        () if has("/oldWALs") => Directory::OldLogs,
+        () if has("/WALs") => Directory::Logs,
+        () if has("/recovered.edits") => Directory::RecoveredEdits,
+        () if has("/.tmp") => Directory::Tmp,
+        () if has("/archive") => Directory::Archive,
+        () => Directory::Region,
     }
 }
 
 /// A call: the operation, its place, and the target of a rename.
-pub type Call = (&'static str, Place, Option<Place>);
+pub type Call = (&'static str, Directory, Option<Directory>);
 
 /// Runs once, on the thread that writes the file.
 type Meanwhile = Box<dyn FnOnce() + Send>;
@@ -93,7 +93,7 @@ impl Watch {
     /// Takes the work of this call, if there is any.
     fn due(&self, call: Call) -> Option<Meanwhile> {
         let mut meanwhile = self.0.meanwhile.lock();
-        let (calls, _) = meanwhile.as_mut().filter(|_| call.1 == Place::Tmp && call.2.is_none())?;
+        let (calls, _) = meanwhile.as_mut().filter(|_| call.1 == Directory::Tmp && call.2.is_none())?;
         *calls = calls.saturating_sub(1);
         if *calls > 0 {
             return None;
@@ -142,7 +142,7 @@ impl Watched {
         path: &Path,
         change: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        self.watch.change(&self.fs, (op, place_of(path), None), change)
+        self.watch.change(&self.fs, (op, directory_of(path), None), change)
     }
 }
 
@@ -154,11 +154,11 @@ impl FileSystem for Watched {
     fn create(&self, path: &Path, options: CreateOptions) -> io::Result<Box<dyn AppendFile>> {
         let inner = self.change("create", path, || self.fs.create(path, options))?;
         let (fs, watch) = (self.fs.clone(), self.watch.clone());
-        Ok(Box::new(WatchedFile { inner, place: place_of(path), fs, watch }))
+        Ok(Box::new(WatchedFile { inner, place: directory_of(path), fs, watch }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let call = ("rename", place_of(from), Some(place_of(to)));
+        let call = ("rename", directory_of(from), Some(directory_of(to)));
         self.watch.change(&self.fs, call, || self.fs.rename(from, to))
     }
 
@@ -194,7 +194,7 @@ impl FileSystem for Watched {
 #[derive(Debug)]
 struct WatchedFile {
     inner: Box<dyn AppendFile>,
-    place: Place,
+    place: Directory,
     fs: FaultyFileSystem,
     watch: Watch,
 }
