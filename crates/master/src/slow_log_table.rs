@@ -1,7 +1,7 @@
-//! hbase:slowlog, if `hbase.regionserver.slowlog.systable.enabled` says so: made at start, and
+//! hbase:slowlog, enabled by `hbase.regionserver.slowlog.systable.enabled`: created at start, and
 //! written every `hbase.slowlog.systable.chore.duration` or
-//! `hbase.regionserver.named.queue.chore.duration`, whichever is shorter (10 minutes). What is in a
-//! row is in [`evenkeel_regionserver::slow_log_table`].
+//! `hbase.regionserver.named.queue.chore.duration`, whichever is shorter (default 10 minutes).
+//! [`evenkeel_regionserver::slow_log_table`] defines its rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use super::Master;
 
 const PERIODS: [&str; 2] =
     ["hbase.slowlog.systable.chore.duration", "hbase.regionserver.named.queue.chore.duration"];
-/// HBase's default of both, in milliseconds.
+/// HBase's default of both periods, in milliseconds.
 const PERIOD_MS: i64 = 600_000;
 
 fn bad(error: impl std::fmt::Display) -> HBaseError {
     HBaseError::io(error.to_string())
 }
 
-/// How often calls are written; `None` if they are not.
+/// Returns the period of the writes; `None` if the table is disabled.
 ///
 /// # Errors
-/// `IOException` about a setting that is no number.
+/// `IOException` if a setting is not a number.
 pub(super) fn period(conf: &Configuration) -> Result<Option<Duration>> {
     if !conf.get_bool_or(slow_log_table::ENABLED, false).map_err(bad)? {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(super) fn period(conf: &Configuration) -> Result<Option<Duration>> {
 }
 
 impl Master {
-    /// Makes hbase:slowlog if it should be there and is not.
+    /// Creates hbase:slowlog if it is enabled and does not exist.
     ///
     /// # Errors
     /// As [`create_table`](Self::create_table).
@@ -48,7 +48,7 @@ impl Master {
         self.create_table(slow_log_table::descriptor()?, Vec::new(), (0, 0)).map(drop)
     }
 
-    /// Writes the slow calls that wait to hbase:slowlog.
+    /// Writes the queued slow calls to hbase:slowlog.
     pub(super) fn write_slow_calls(&self) {
         if let Err(error) = slow_log_table::write(&self.parts.regionserver, self.clock().now_ms()) {
             tracing::warn!(%error, "slow calls could not be written to hbase:slowlog");
