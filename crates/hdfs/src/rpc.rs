@@ -11,7 +11,7 @@
 //!
 //! | outcome | reaction |
 //! |---|---|
-//! | `StandbyException`; no or a broken connection; no answer in time | failover to the next NameNode |
+//! | `StandbyException`; no or a broken connection; a timeout | failover to the next NameNode |
 //! | `RetriableException`; `SafeModeException`, as during startup | retry there, after a pause |
 //! | an idle connection that turns out to be closed | retry there, on a new connection, at once |
 //! | any other exception | returned to the caller |
