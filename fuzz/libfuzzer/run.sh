@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Fuzzes with libFuzzer: run.sh SECONDS [TARGET...], all targets by default, one after the other, each for that long.
-# Needs a C++ compiler, for libFuzzer itself. What it finds is left in artifacts/ and makes it fail.
+# Fuzzes with libFuzzer: run.sh SECONDS [TARGET...], all targets by default, in sequence, each for
+# that time. Needs a C++ compiler, for libFuzzer itself. Inputs that fail are written to artifacts/,
+# and the exit status is then not 0.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${1:?run.sh SECONDS [TARGET...]}
 shift
 [ $# -gt 0 ] || set -- ../seeds/*
 
-# What cargo-fuzz sets, without the sanitizers, which a stable compiler does not have.
+# The flags that cargo-fuzz sets, without the sanitizers, which a stable compiler does not have.
 export RUSTFLAGS="--cfg fuzzing -C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4
     -C llvm-args=-sanitizer-coverage-inline-8bit-counters -C llvm-args=-sanitizer-coverage-pc-table
     -C llvm-args=-sanitizer-coverage-trace-compares"
-# With a target named, RUSTFLAGS are not those of build scripts.
+# With an explicit target, RUSTFLAGS do not apply to build scripts.
 host=$(rustc -vV | sed -n 's/^host: //p')
 cargo build --release --target "$host"
 

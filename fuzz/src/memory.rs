@@ -1,6 +1,6 @@
-//! An allocator that counts: how many bytes a thread holds, and held at most.
+//! An allocator that counts the bytes in use of each thread, and their maximum.
 //!
-//! Memory given back by another thread is counted there; the targets run on one.
+//! Memory freed by another thread is counted there; a target runs on one thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,7 +16,7 @@ thread_local! {
 static ALLOCATOR: Counting = Counting;
 
 fn count(bytes: isize) {
-    // A thread that ends may allocate when its counters are gone.
+    // An ending thread may allocate after its counters are destroyed.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `work`; how many bytes this thread held at most, above what it held before.
+/// Runs `work`; returns the maximum bytes in use of this thread, above those before.
 pub fn peak_of(work: impl FnOnce()) -> usize {
     let before = HELD.get();
     PEAK.set(before);

@@ -1,11 +1,11 @@
-//! Inputs from seeds: the same ones for the same number.
+//! Inputs generated from seeds, deterministically by a number.
 
 /// A small generator of random numbers (xorshift64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// One that starts anywhere.
+    /// Creates a generator from any seed.
     pub fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
@@ -24,10 +24,11 @@ impl Random {
     }
 }
 
-/// Numbers that lengths and counts go wrong at.
+/// Edge values of lengths and counts.
 const EDGES: [u32; 8] = [0, 1, 0x7f, 0x80, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff];
 
-/// A seed with a few bytes changed, doubled, taken out or cut off, or with a piece of another.
+/// Returns a seed with a few mutations: bytes changed, duplicated, removed or truncated, or a part
+/// of another seed.
 pub fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = seeds[random.below(seeds.len())].clone();
     for _ in 0..=random.below(4) {
@@ -55,8 +56,8 @@ fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
     bytes.iter_mut().skip(at).zip(with).for_each(|(byte, new)| *byte = *new);
 }
 
-/// Damage to a known file: `input` is a number that chooses the file, then up to four times u16
-/// offset, u8 to exclude-or. The first offset that changes, if any does, and the damaged file.
+/// Damages a known file: `input` is up to four edits, each a u16 offset and a u8 to XOR. Returns
+/// the first changed offset (the file's length if none) and the damaged file.
 pub fn damaged(file: &[u8], input: &[u8]) -> (usize, Vec<u8>) {
     let mut bytes = file.to_vec();
     for edit in input.chunks_exact(3).take(4) {

@@ -7,10 +7,10 @@ use evenkeel_hfile::{Half, ReferenceRange};
 use evenkeel_protocol::{PB_MAGIC, from_magic, pb, with_magic};
 use prost::Message;
 
-/// A body that promises more is refused before it is read, as an HFile's block is.
+/// A body with a larger declared length is rejected before it is decoded, like an HFile's block.
 const BODY_BYTES_MAX: usize = 8 << 20;
 
-/// `input` is u32 promised length | body.
+/// `input` is u32 declared length | body.
 fn body(kind: Compression, input: &[u8]) {
     let Some((wanted, body)) = input.split_first_chunk::<4>() else { return };
     let wanted = u32::from_be_bytes(*wanted) as usize;
@@ -55,7 +55,7 @@ codecs! {
     Bzip2: bzip2, bzip2_seeds;
 }
 
-/// `.regioninfo`: what is read is written and read again as the same.
+/// `.regioninfo`: writing the parsed content and parsing it again must give the same.
 pub(crate) fn region_info(input: &[u8]) {
     let Some((magic, message)) = input.split_first_chunk::<4>() else { return };
     if magic != PB_MAGIC {
@@ -82,7 +82,7 @@ pub(crate) fn region_info_seeds() -> Vec<Vec<u8>> {
     vec![of(&region), of(&RegionInfo::meta())]
 }
 
-/// `.tabledesc`: what is read is written and read again as the same.
+/// `.tabledesc`: writing the parsed content and parsing it again must give the same.
 pub(crate) fn table_descriptor(input: &[u8]) {
     let Ok(schema) = from_magic::<pb::TableSchema>(input) else { return };
     if let Ok(table) = TableDescriptor::try_from(&schema) {

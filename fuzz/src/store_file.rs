@@ -1,5 +1,5 @@
 //! Store files: any bytes; any encoding and codec without checksums, so that mutations reach the
-//! decoders; and damage to files with checksums, which must be told or do nothing.
+//! decoders; and damage to files with checksums, which must be detected or have no effect.
 
 use std::io;
 use std::path::Path;
@@ -16,9 +16,9 @@ use evenkeel_hfile::{
 
 use crate::mutation::damaged;
 
-/// A block that is longer is taken for damage.
+/// A longer block counts as damage.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Cells read of one input at most: a few bytes of a block may stand for many.
+/// The maximum of cells read from one input: a few bytes of a block may decode to many.
 const CELLS_MAX: usize = 100_000;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl RandomAccessFile for Bytes {
     }
 }
 
-/// Any bytes as a file: scanned, sought in, asked for keys.
+/// Any bytes as a file: scans, seeks and bloom filter lookups.
 pub(crate) fn read(input: &[u8]) {
     drop(read_all(input.to_vec(), |_| ()));
 }
@@ -63,7 +63,7 @@ fn read_all(bytes: Vec<u8>, mut each: impl FnMut(KeyValue)) -> Result<()> {
     reader.mid_key().map(drop)
 }
 
-/// The first byte of `input` chooses a file with checksums, the rest damages it.
+/// The first byte of `input` selects a file with checksums, the rest damages it.
 pub(crate) fn damage(input: &[u8]) {
     static FILES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     let files = FILES.get_or_init(|| checked_contexts().iter().map(write).collect());

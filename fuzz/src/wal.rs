@@ -27,7 +27,7 @@ pub(crate) fn read_recovered_edits(input: &[u8]) {
     read_all("/region/recovered.edits/0000000000000000001", input);
 }
 
-/// The entries, each with the offset of its end. Goes on behind damage.
+/// Returns the entries, each with the offset of its end. Continues after damage.
 fn read_all(path: &str, input: &[u8]) -> Vec<(u64, WalEntry)> {
     let fs = MemoryFileSystem::new();
     fs.write_atomically(path.as_ref(), input).unwrap_or_else(|e| panic!("{e}"));
@@ -52,8 +52,8 @@ fn read_all(path: &str, input: &[u8]) -> Vec<(u64, WalEntry)> {
         assert!(entry.cells.iter().all(|cell| cell.seq_id() == entry.seq_id));
         let end = reader.position();
         assert!(end <= input.len() as u64 && entries.last().is_none_or(|(before, _)| *before < end));
-        // What is kept is bounded by the input; only the reading of each entry is measured with its
-        // expansion.
+        // Only some entries are kept, so memory is bounded by the input; the expansion is measured
+        // per entry.
         entries.push((end, entry));
         if entries.len() > ENTRIES_KEPT {
             entries.remove(0);
@@ -63,11 +63,11 @@ fn read_all(path: &str, input: &[u8]) -> Vec<(u64, WalEntry)> {
     entries
 }
 
-/// How many entries are kept to be compared.
+/// The number of entries that are kept for comparison.
 const ENTRIES_KEPT: usize = 16;
 
-/// The first byte of `input` chooses a log, the rest damages it: entries before the damage are
-/// there as they were.
+/// The first byte of `input` selects a log, the rest damages it: entries before the damage must be
+/// unchanged.
 pub(crate) fn damage(input: &[u8]) {
     static FILES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     let files = FILES.get_or_init(|| forms().into_iter().map(write).collect());
@@ -76,7 +76,7 @@ pub(crate) fn damage(input: &[u8]) {
     let (first, bytes) = damaged(file, edits);
     let (good, read) = (read_all("/wal", file), read_all("/wal", &bytes));
     let header_ends = good.first().map_or(0, |(end, _)| *end as usize / 2);
-    // A header says how to read the rest, and a trailer where it ends.
+    // Damage to the header changes how the rest is read, and damage to the trailer its end.
     if first > header_ends && first < file.len() - 8 {
         let before = good.iter().filter(|(end, _)| *end <= first as u64);
         assert!(before.eq(read.iter().filter(|(end, _)| *end <= first as u64)), "an entry before the damage");
@@ -157,7 +157,8 @@ mod tests {
 
     #[test]
     fn committed_seeds_hold_the_known_entries() {
-        // A reader gives cells the sequence id of their entry: those of a log written now have it.
+        // A reader assigns to cells the sequence id of their entry, so the written cells have it
+        // too.
         let known: Vec<_> = read_all("/wal", &write(None)).into_iter().map(|(_, entry)| entry).collect();
         assert_eq!(known.len(), 4);
         for target in TARGETS.iter().filter(|t| ["wal", "wal_dictionary", "wal_values"].contains(&t.name)) {

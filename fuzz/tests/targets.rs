@@ -1,8 +1,8 @@
-//! The targets in `cargo test`: the committed seeds, what the interop tests left in the corpus, and
-//! mutations of both.
+//! The targets in `cargo test`: the committed seeds, the corpus of the interop tests, and mutations
+//! of both.
 //!
-//! `EVENKEEL_FUZZ_SECONDS` says how long all targets together run, 8 by default;
-//! `EVENKEEL_FUZZ_SEED` starts elsewhere.
+//! `EVENKEEL_FUZZ_SECONDS` is the run time of all targets together, 8 by default;
+//! `EVENKEEL_FUZZ_SEED` sets another random seed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use evenkeel_fuzz::mutation::{Random, mutated};
 use evenkeel_fuzz::{TARGETS, Target};
 
-/// A store file has a trailer of 4 KiB; a seed that is longer than this makes for slow mutations.
+/// A store file has a trailer of 4 KiB; longer seeds make mutations slow.
 const SEED_BYTES_MAX: usize = 16 << 10;
 const SECONDS: u64 = 8;
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -20,7 +20,7 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// The files of a folder, by name; none when there is no folder.
+/// Returns the files of a folder, ordered by name; none if the folder does not exist.
 fn files(folder: &Path) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<_> = entries.map(|file| file.path()).collect();
@@ -37,7 +37,7 @@ fn seeds_of(target: &Target) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Runs one input; a panic is told with what makes it happen again.
+/// Runs one input; after a panic, prints how to reproduce it.
 fn run(target: &Target, input: &[u8], seed: u64) {
     let outcome = std::panic::catch_unwind(|| target.run(input));
     if outcome.is_err() {
@@ -65,7 +65,7 @@ fn mutated_seeds() {
     }
 }
 
-/// Nothing is input too, and so is what the writers make today.
+/// The empty input, and inputs from the current writers.
 #[test]
 fn nothing_and_what_is_written_today() {
     for target in TARGETS {

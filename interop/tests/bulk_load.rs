@@ -1,7 +1,7 @@
 //! Bulk load by stock HBase's tool: BulkLoadHFilesTool loads files of HFileOutputFormat2 that span
-//! regions over existing cells and deletes. Every cell read is compared with the expectation of
-//! `evenkeel.interop.BulkLoadTable`. Then the servers take turns on the directory, and each is
-//! killed in its turn.
+//! regions over existing cells and deletes. Every cell that is read is compared with the
+//! expectation of `evenkeel.interop.BulkLoadTable`. Then the servers take turns on the directory;
+//! each is killed at the end of its turn.
 
 #![forbid(unsafe_code)]
 

@@ -13,9 +13,9 @@
 //!    regions, hbase:meta too, and splits the Java server's log.
 //! 4. The tested server is stopped past its session timeout, and exits when it continues.
 //!
-//! 5. A DataNode is killed. Then, as often as `EVENKEEL_CLUSTER_KILLS` says, the tested server.
-//!    Every call of the tested server is slow by its settings: hbase:slowlog has rows of it. The
-//!    pages of its info port answer.
+//! 5. A DataNode is killed. Then the tested server is killed `EVENKEEL_CLUSTER_KILLS` times. By the
+//!    settings of the tested server every call is slow, so hbase:slowlog has rows of it. The pages of
+//!    its info port answer.
 //!
 //! After each step, a stock client reads every cell. A native client writes to another table during
 //! all steps; at the end it reads every row that was acknowledged.
@@ -36,11 +36,11 @@ use interop::{Server, java};
 use tokio::runtime::Runtime;
 
 const TABLE: &str = "story";
-/// The table that is written to all the while.
+/// The table that is written to during the whole test.
 const LOAD: &str = "load";
 /// The pause of a writer between two rows.
 const LOAD_PAUSE: Duration = Duration::from_millis(5);
-/// The longest that writers may wait when a DataNode dies.
+/// The maximum time that writers may wait when a DataNode dies.
 const STALL_MAX: Duration = Duration::from_secs(15);
 
 /// A cluster, and a native client that administers it.
@@ -69,10 +69,10 @@ fn connect(cluster: &Cluster, runtime: &Runtime) -> Connection {
     runtime.block_on(Connection::connect(config)).expect("a connection")
 }
 
-/// A thread that writes rows one after the other, and repeats each until it is acknowledged.
+/// A thread that writes rows in sequence, and retries each until it is acknowledged.
 struct Load {
     stop: Arc<AtomicBool>,
-    /// Milliseconds that the slowest write took, since it was last taken.
+    /// Milliseconds of the slowest write since this was last read.
     slowest_ms: Arc<AtomicU64>,
     thread: JoinHandle<u64>,
 }
@@ -106,7 +106,7 @@ impl Load {
         Duration::from_millis(self.slowest_ms.swap(0, Ordering::Relaxed))
     }
 
-    /// Ends the load and reads every row of it.
+    /// Ends the load and reads every written row.
     fn end(self, scene: &Scene) {
         self.stop.store(true, Ordering::Relaxed);
         let rows = self.thread.join().expect("the load went on");
@@ -120,7 +120,7 @@ impl Load {
     }
 }
 
-/// Rows are spread over all regions, as those of `ClusterRows`.
+/// Returns a row; rows are spread over all regions, like those of `ClusterRows`.
 fn load_row(number: u64) -> String {
     format!("row-{}-{number:06}", number % 4)
 }
@@ -157,7 +157,7 @@ impl Scene {
         self.runtime.block_on(self.admin.live_servers()).unwrap_or_default()
     }
 
-    /// The name of a server that this process started, once the master lists it.
+    /// Waits until the master lists a server that this process started; returns its name.
     fn name_of(&self, server: &Server) -> ServerName {
         let port: u16 = server.setting("hbase.regionserver.port").and_then(|p| p.parse().ok()).expect("set");
         self.wait_for("the server to be live", || {
@@ -202,8 +202,8 @@ impl Scene {
         })
     }
 
-    /// Moves each region until it is there: a master that has just registered a server may put a
-    /// region back where it was.
+    /// Moves each region until it is at its target: a master that has just registered a server may
+    /// move a region back.
     fn move_table(&self, table: &str, to: &ServerName) {
         self.wait_for("the regions to be there", || {
             let regions = self.regions(table);
@@ -336,7 +336,7 @@ fn check_pages(ours: &Server, name: &ServerName) {
     assert!(parts.contains("chunksBytesMax"), "{parts}");
 }
 
-/// The longer form: the tested server dies again and again. Returns the last one.
+/// The longer form: the tested server is killed repeatedly. Returns the last one.
 fn kills_under_load(scene: &mut Scene, load: &Load, mut ours: Server) -> Server {
     let kills = std::env::var("EVENKEEL_CLUSTER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     for kill in 0..kills {

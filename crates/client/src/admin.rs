@@ -112,8 +112,8 @@ impl Admin {
         Self { connection }
     }
 
-    /// Waits until a procedure has finished. A procedure that the master no longer knows counts as
-    /// finished.
+    /// Waits until a procedure has finished. A procedure of which the master has no record counts
+    /// as finished.
     ///
     /// # Errors
     /// The procedure's exception; [`Error::Timeout`] after the operation timeout.

@@ -60,14 +60,15 @@ pub struct ClientConfig {
     /// Time of one call of a scan (`hbase.client.scanner.timeout.period`).
     pub scanner_timeout: Duration,
     /// How long a Get with [`crate::Consistency::Timeline`] waits for the primary replica before it
-    /// also asks the others (`hbase.client.primaryCallTimeout.get`, in microseconds there).
+    /// also sends the Get to the others (`hbase.client.primaryCallTimeout.get`, in microseconds
+    /// there).
     pub primary_get_timeout: Duration,
     /// The same for a scan, in each region (`hbase.client.replicaCallTimeout.scan`, in microseconds
     /// there).
     pub primary_scan_timeout: Duration,
     /// The first pause between tries (`hbase.client.pause`).
     pub pause: Duration,
-    /// The first pause when a server says that it is overloaded
+    /// The first pause when a server reports that it is overloaded
     /// (`hbase.client.pause.server.overloaded`).
     pub pause_overloaded: Duration,
     /// Tries after the first (`hbase.client.retries.number`).

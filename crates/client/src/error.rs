@@ -68,7 +68,7 @@ impl RemoteException {
         }
     }
 
-    /// The class, if Evenkeel knows it.
+    /// The class, if it is known to Evenkeel.
     pub fn kind(&self) -> Option<ErrorKind> {
         kind_of(&self.class)
     }
@@ -101,7 +101,7 @@ impl Error {
         }
     }
 
-    /// The class of the server's exception, if Evenkeel knows it.
+    /// Returns the class of the server's exception, if it is known to Evenkeel.
     pub fn kind(&self) -> Option<ErrorKind> {
         self.remote().and_then(RemoteException::kind)
     }
@@ -115,7 +115,7 @@ impl Error {
         }
     }
 
-    /// Returns true if no answer came. Such a failure says nothing about the row, and other calls
+    /// Returns true if no answer came. Such a failure does not depend on the row, and other calls
     /// to the same server would fail now too.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Connection(_) | Self::Timeout(_))

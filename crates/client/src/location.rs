@@ -103,9 +103,9 @@ pub(crate) fn region_specifier(region: &RegionInfo) -> pb::RegionSpecifier {
 /// Which region to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seek<'a> {
-    /// The one that holds the row.
+    /// The region that holds the row.
     At(&'a [u8]),
-    /// The one that holds the row before this one; the last one when this is empty.
+    /// The region that holds the row before this row; the last region if this row is empty.
     Before(&'a [u8]),
 }
 

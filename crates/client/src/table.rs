@@ -154,8 +154,8 @@ impl Table {
         Ok(self.mutate_atomically(mutations, None).await?.result)
     }
 
-    /// Reads many rows. Outcome `i` belongs to Get `i`. Reads go to the primary replicas, whatever
-    /// a Get's [`crate::Consistency`].
+    /// Reads many rows. Outcome `i` belongs to Get `i`. Reads go to the primary replicas,
+    /// regardless of a Get's [`crate::Consistency`].
     pub async fn get_all(&self, gets: impl IntoIterator<Item = Get>) -> Vec<Result<RowResult>> {
         self.batch(gets.into_iter().map(Action::from).collect()).await
     }

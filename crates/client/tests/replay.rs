@@ -61,7 +61,7 @@ fn increments_are_made_once_wherever_the_reply_breaks() {
                 fake.break_after(at, fault);
                 want += 1;
                 // HBase's replies carry no checksum, so garbage within a cell's bytes cannot be
-                // told from a cell; everything else is an error or a retry.
+                // distinguished from a cell; everything else is an error or a retry.
                 match add().await {
                     Ok(_) => assert_eq!(fake.counter("r"), want, "{fault:?} at {at}"),
                     // A final error may occur before the increment, from a corrupted row of

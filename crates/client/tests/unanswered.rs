@@ -1,4 +1,4 @@
-//! Servers that do not answer or send malformed bytes: the client asks another one, and a shared
+//! Servers that do not answer or send malformed bytes: the client calls another one, and a shared
 //! wait is no longer than a lone one.
 
 mod fake;

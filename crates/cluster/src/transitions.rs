@@ -7,8 +7,8 @@
 //! ```
 //! The master locates a region by the last report. So a region is online here only between its
 //! OPENED and its CLOSED, and a report is retried until the master accepts it. A report that the
-//! master rejects aborts the server, and so does a close that fails: then no other process knows
-//! which edits of the region are where.
+//! master rejects aborts the server, and so does a close that fails: then no other process has a
+//! record of which edits of the region are where.
 //!
 //! A region has one transition at a time here: an open waits for a close in progress to end, and a
 //! close for an open.

@@ -8,7 +8,7 @@
 //! | other clients' Gets and Puts (`attack/witness.rs`) | P99 below 50 ms, more on a busy machine |
 //! | a new client | is admitted, and can write 1 MiB, while the attack lasts |
 //! | the log | rolls |
-//! | memory and descriptors | are given back when the clients are gone |
+//! | memory and descriptors | are released when the clients are gone |
 //!
 //! All attacks use one server, so leftovers of one count for the next. A failed attack is repeated
 //! up to two times: other processes on the machine may use memory and time once, but a fault of the

@@ -105,7 +105,7 @@ const DRIVEN: [(&str, f64); 11] = [
     ("heapBlocks", 0.5),
 ];
 
-/// What a part of the server's memory takes and may take.
+/// The usage and the limit of a part of the server's memory.
 #[derive(Clone, Copy, Default, Debug)]
 struct Part {
     bytes: u64,

@@ -21,7 +21,7 @@ use prost::Message;
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// What a collector has received.
+/// The requests that a collector has received.
 #[derive(Default)]
 struct Collected {
     spans: Vec<Span>,
@@ -57,7 +57,7 @@ impl Collector {
         Self { address, collected }
     }
 
-    /// The spans of a trace, once one of them has this name.
+    /// Waits until a trace has a span of this name, and returns its spans.
     fn trace_with(&self, trace: &str, name: &str) -> Vec<Span> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -74,7 +74,7 @@ impl Collector {
     }
 }
 
-/// The body of a request, which is answered.
+/// Answers a request and returns its body.
 fn received(stream: TcpStream) -> Bytes {
     let mut reader = BufReader::new(stream);
     let mut length = 0;
@@ -118,7 +118,7 @@ fn attribute(span: &Span, key: &str) -> String {
     text(found.and_then(|attribute| attribute.value.as_ref()).and_then(|value| value.value.as_ref()))
 }
 
-/// A request of a client that traces it.
+/// Sends a traced request.
 fn traced(id: u32, method: &str, param: &impl Message, flags: &str, trace: &str) -> Vec<u8> {
     let headers = [("traceparent".to_owned(), format!("00-{trace}-{PARENT}-{flags}"))];
     let header = pb::RequestHeader {
@@ -213,7 +213,8 @@ fn a_collector_gets_the_spans_of_calls_below_those_of_clients() {
         Some("HBase")
     );
 
-    // A client that does not sample its trace, one that samples, and one whose region is not there.
+    // A client that does not sample its trace, one that samples, and one whose region does not
+    // exist.
     let (unsampled, read, failed) = ("1".repeat(32), "2".repeat(32), "3".repeat(32));
     make(traced(2, "Get", &get(&region), "00", &unsampled));
     make(traced(3, "Get", &get(&region), "01", &read));

@@ -9,8 +9,8 @@
 //! | `recover` | revokes the lease of a writer that did not close, and ends its file |
 //!
 //! Differences from a local file system:
-//! * The status of an open file has the length 0, whatever was flushed. `open` sees what was
-//!   flushed up to that moment, and its reader does not grow.
+//! * The status of an open file has the length 0, even after flushes. `open` sees the bytes flushed
+//!   up to that moment, and its reader does not grow.
 //! * A file cannot be truncated.
 //! * A reader of a file that was deleted or replaced fails some seconds later.
 //! * A closed file that this client did not sync cannot be synced afterwards: `sync_file` only
@@ -32,7 +32,7 @@ use crate::{AppendFile, CreateOptions, FileKind, FileStatus, FileSystem, RandomA
 /// Bytes of a bulk file that are buffered before they are passed to its writer.
 const BULK_BUFFER_BYTES: usize = 64 << 10;
 
-/// Appended bytes of a log that are sent before a flush asks for them.
+/// The number of appended bytes of a log after which they are sent without a flush.
 const LOG_BUFFER_BYTES: u64 = 4 << 20;
 
 /// The files of a name service.

@@ -162,8 +162,8 @@ pub trait RandomAccessFile: Send + Sync + Debug {
     }
 
     /// As [`RandomAccessFile::read_exact_at`], without shortcuts, and compared with the storage's
-    /// checksums. `buf` is filled whatever the result: the caller has better checksums and reads
-    /// again because they did not match.
+    /// checksums. `buf` is filled even if they differ: the caller reads again because its own,
+    /// stronger checksums did not match.
     ///
     /// # Errors
     /// As [`RandomAccessFile::read_exact_at`].
@@ -323,8 +323,8 @@ pub trait FileSystem: Send + Sync + Debug {
     }
 
     /// Returns true if files are on other machines, as on HDFS. A flush then waits for the network,
-    /// and what was flushed to a file survives the failure of a later flush. The directory has no
-    /// [`DirLock`]: whoever takes it over ends the files of others by [`FileSystem::recover`].
+    /// and flushed bytes survive the failure of a later flush. The directory has no [`DirLock`]: a
+    /// process that takes it over ends the files of others by [`FileSystem::recover`].
     fn is_remote(&self) -> bool {
         false
     }

@@ -109,7 +109,7 @@ impl Location {
         }
     }
 
-    /// What names the name service in the URI; empty for a local path.
+    /// Returns the authority of the URI, which names the name service; empty for a local path.
     pub fn authority(&self) -> &str {
         match self {
             Self::Local(_) => "",

@@ -2,10 +2,10 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `located` | a block and its DataNodes, as the NameNode gives them |
-//! | `output` | a block that is written: to each of its DataNodes, or through a chain of them |
+//! | `located` | addresses of a block's DataNodes, and block names |
+//! | `output` | a block being written: to each of its DataNodes, or through a chain of them |
 //! | `packet` | packets and their checksums |
-//! | `peer` | the connection to one DataNode of a block that is written |
+//! | `peer` | the connection to one DataNode of a block being written |
 //! | `reader` | ranges of a block, into the caller's memory |
 
 pub(crate) mod located;
@@ -26,7 +26,7 @@ pub(crate) mod op {
     pub(crate) const READ_BLOCK: u8 = 81;
 }
 
-/// The bytes of an operation.
+/// Encodes an operation: version, code and message.
 pub(crate) fn operation(code: u8, message: &impl prost::Message) -> Vec<u8> {
     let mut out = VERSION.to_vec();
     out.push(code);
@@ -34,7 +34,7 @@ pub(crate) fn operation(code: u8, message: &impl prost::Message) -> Vec<u8> {
     out
 }
 
-/// The header of every operation of a client.
+/// Returns the header that every client operation starts with.
 pub(crate) fn client_header(
     block: &ExtendedBlockProto,
     token: &crate::hadoop::common::TokenProto,

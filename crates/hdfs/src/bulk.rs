@@ -1,12 +1,12 @@
-//! [`BulkWriter`]: a file of any length, through a chain of DataNodes.
+//! [`BulkWriter`]: a file of any length, written through a chain of DataNodes.
 //!
-//! Packets of [`PACKET_DATA_BYTES`] go to the first DataNode of a block, which passes them on, so
-//! that the writer's network carries each byte once. The next block is allocated when one is full;
-//! its creation avoids DataNodes that fail, like that of a log. A failure within a block fails the
-//! file: a flush or a compaction is done again, and the file is given up.
+//! Packets of [`PACKET_DATA_BYTES`] go to the first DataNode of a block, which forwards them, so
+//! the writer's network carries each byte once. When a block is full the next one is allocated; its
+//! creation avoids failing DataNodes, as for a log. A failure within a block fails the file: the
+//! file is abandoned, and the flush or compaction must be repeated.
 //!
-//! A file that is dropped without [`BulkWriter::close`] is given up as well. Until it is closed the
-//! NameNode shows at most the length of its finished blocks.
+//! A file that is dropped without [`BulkWriter::close`] is abandoned too. Until it is closed, the
+//! NameNode reports at most the length of its finished blocks.
 
 use std::io;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::lease::{OpenFile, SharedOutput};
 use crate::log::{Target, complete, open_block};
 use crate::namenode::NewFile;
 
-/// Data of one packet: 126 chunks, as Hadoop's client has them in packets of 64 KiB.
+/// Data bytes of one packet: 126 chunks, as in the 64 KiB packets of Hadoop's client.
 pub(crate) const PACKET_DATA_BYTES: usize = 126 * 512;
 
-/// A bulk file that is written: see the module documentation.
+/// A bulk file being written: see the module documentation.
 #[derive(Debug)]
 pub struct BulkWriter {
     shared: Arc<Shared>,
@@ -57,15 +57,16 @@ impl BulkWriter {
         })
     }
 
-    /// Bytes appended.
+    /// Returns the number of bytes appended.
     pub fn position(&self) -> u64 {
         self.finished_bytes + self.output.as_ref().map_or(0, |output| output.lock().position())
     }
 
-    /// Appends bytes and sends complete packets; waits while too many are unacknowledged.
+    /// Appends bytes and sends complete packets; blocks while too many bytes are unacknowledged.
     ///
     /// # Errors
-    /// The block broke, or no DataNode takes the next one; the file is then given up.
+    /// An I/O error if the block broke or no DataNode accepts the next one; the file is then
+    /// abandoned.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.check()?;
         let appended = self.append_blocks(bytes);
@@ -91,7 +92,8 @@ impl BulkWriter {
         Ok(())
     }
 
-    /// Makes all appended bytes as durable as asked. Full blocks were finished with a sync.
+    /// Makes all appended bytes durable as `durability` requires. Full blocks were finished with a
+    /// sync.
     ///
     /// # Errors
     /// As [`BulkWriter::append`].
@@ -107,7 +109,7 @@ impl BulkWriter {
     /// Finishes the last block and closes the file. Returns its length.
     ///
     /// # Errors
-    /// As [`BulkWriter::append`], or an error of the NameNode; the file is then given up.
+    /// As [`BulkWriter::append`], or an error of the NameNode; the file is then abandoned.
     pub fn close(mut self, durability: Durability) -> io::Result<u64> {
         self.check()?;
         let finished = self.finish_block(durability);
@@ -140,7 +142,7 @@ impl BulkWriter {
     }
 
     /// # Errors
-    /// The file was given up.
+    /// `BrokenPipe` if the file was abandoned.
     fn check(&self) -> io::Result<()> {
         if !self.is_ended {
             return Ok(());

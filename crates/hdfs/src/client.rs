@@ -1,8 +1,7 @@
 //! [`HdfsClient`]: the file operations of one name service.
 //!
-//! Two threads stand behind a client, and end with it: one sends heartbeats to the DataNodes of
-//! files that are open and idle, the other renews the lease and recovers files that broke
-//! (see `lease`).
+//! A client has two background threads, which end with it: one sends heartbeats to the DataNodes of
+//! open idle files, the other renews the lease and recovers broken files (see `lease`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,13 +18,13 @@ use crate::log::LogWriter;
 use crate::namenode::{NameNode, NewFile};
 use crate::{Settings, lease, recovery};
 
-/// A client of one name service. Clones share it.
+/// A client of one name service. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct HdfsClient {
     shared: Arc<Shared>,
 }
 
-/// What the files of a client share.
+/// The state shared by the files of a client.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -33,15 +32,15 @@ pub(crate) struct Shared {
     pub(crate) excluded: Excluded,
     pub(crate) leases: Leases,
     pub(crate) pool: DataNodePool,
-    /// When the cluster's defaults were checked.
+    /// The time of the last check of the cluster's defaults.
     checked: Mutex<Option<Instant>>,
 }
 
 impl HdfsClient {
-    /// Starts the client's threads; connects to nothing yet.
+    /// Starts the client's threads; opens no connection yet.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// An I/O error if a thread cannot be started.
     pub fn new(settings: Settings) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             namenode: NameNode::new(&settings),
@@ -58,18 +57,19 @@ impl HdfsClient {
         Ok(Self { shared })
     }
 
-    /// The calls of the NameNode.
+    /// Returns the typed calls of the NameNode.
     pub fn namenode(&self) -> &NameNode {
         &self.shared.namenode
     }
 
-    /// The settings that it was made with.
+    /// Returns the client's settings.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
-    /// Opens a file for reading. The length of a file that is being written is what a DataNode of
-    /// its last block shows: bytes that the others lack are not durable.
+    /// Opens a file for reading. The length of a file that is being written includes the visible
+    /// length of its last block on one DataNode: bytes that the other DataNodes lack are not
+    /// durable.
     ///
     /// # Errors
     /// `NotFound`, also for a directory.
@@ -78,17 +78,18 @@ impl HdfsClient {
         FileReader::open(Arc::clone(&self.shared), path)
     }
 
-    /// Creates a log: one block, to all DataNodes at once, flushed or synced as asked.
+    /// Creates a log: one block, written to all DataNodes in parallel, with flushes of either
+    /// [`Durability`](crate::Durability).
     ///
     /// # Errors
-    /// `NotFound` if the parent is missing: the log's directory was fenced. `AlreadyExists`.
-    /// `StorageFull` if no DataNode takes the block.
+    /// `NotFound` if the parent is missing, because the log's directory was fenced;
+    /// `AlreadyExists`; `StorageFull` if no DataNode accepts the block.
     pub fn create_log(&self, path: &str, file: NewFile) -> Result<LogWriter> {
         self.check_cluster()?;
         LogWriter::create(Arc::clone(&self.shared), path, file)
     }
 
-    /// Creates a file of any length, through a chain of DataNodes.
+    /// Creates a file of any length, written through a chain of DataNodes.
     ///
     /// # Errors
     /// As [`HdfsClient::create_log`]; blocks are allocated as the file is written.
@@ -97,7 +98,7 @@ impl HdfsClient {
         BulkWriter::create(Arc::clone(&self.shared), path, file)
     }
 
-    /// A new file by the client's settings.
+    /// Returns the parameters of a new file from the client's settings.
     pub fn new_file(&self) -> NewFile {
         NewFile {
             overwrite: false,
@@ -107,7 +108,7 @@ impl HdfsClient {
         }
     }
 
-    /// A new log by the client's settings.
+    /// Returns the parameters of a new log from the client's settings.
     pub fn new_log(&self) -> NewFile {
         NewFile {
             replication: self.shared.settings.log_replication,
@@ -125,12 +126,13 @@ impl HdfsClient {
         recovery::recover(&self.shared.namenode, path, deadline, go_on)
     }
 
-    /// The files that broke and wait for their recovery.
+    /// Returns the paths of broken files whose recovery is pending.
     pub fn broken_files(&self) -> Vec<String> {
         self.shared.leases.broken_paths()
     }
 
-    /// The hosts that have bytes of a file, each with how many: the DataNodes' host names.
+    /// Returns the host names of the DataNodes that hold bytes of a file, each with the number of
+    /// bytes.
     ///
     /// # Errors
     /// `NotFound`.
@@ -145,7 +147,7 @@ impl HdfsClient {
         Ok(hosts.into_iter().collect())
     }
 
-    /// Refuses a cluster that demands what this client does not do, once an hour.
+    /// Rejects a cluster that requires encrypted data transfer; checks at most once an hour.
     fn check_cluster(&self) -> Result<()> {
         const CHECKED_FOR: std::time::Duration = std::time::Duration::from_secs(3600);
         if self.shared.checked.lock().is_some_and(|at| at.elapsed() < CHECKED_FOR) {
@@ -162,7 +164,7 @@ impl HdfsClient {
 }
 
 impl Shared {
-    /// Hands a file that broke to the lease thread, which closes it by recovery.
+    /// Queues a broken file for the lease thread, which closes it by lease recovery.
     pub(crate) fn give_up(&self, path: String, file_id: u64) {
         let due = clock::monotonic() + self.settings.recovery_delay;
         self.leases.add_broken(Broken::new(path, file_id, due));

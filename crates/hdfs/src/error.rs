@@ -1,8 +1,8 @@
-//! Errors, and what the exception classes of a NameNode mean.
+//! Errors, and the meaning of a NameNode's exception classes.
 //!
-//! A [`RemoteException`] is an answer: the NameNode has decided. [`HdfsError::Transport`] says that
-//! no answer came within the retries. Both convert to [`std::io::Error`] with the kind that callers
-//! of a file system expect, and the original stays inside as the source.
+//! A [`RemoteException`] is an answer: the outcome is final. [`HdfsError::Transport`] means that no
+//! answer arrived within the retries. Both convert to [`std::io::Error`] with the kind that callers
+//! of a file system expect; a remote exception stays inside as the source.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -17,16 +17,16 @@ pub enum HdfsError {
     Remote(RemoteException),
     /// No server answered in time; the outcome of a change is unknown.
     Transport(io::Error),
-    /// The other side sent something that the protocol does not allow.
+    /// The server violated the protocol.
     Protocol(String),
 }
 
-/// An exception that a server answered with.
+/// An exception returned by a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteException {
     /// The Java class, such as `java.io.FileNotFoundException`.
     pub class: String,
-    /// The first line of the message; the stack trace that follows it is dropped.
+    /// The first line of the message; the stack trace after it is dropped.
     pub message: String,
 }
 
@@ -35,7 +35,7 @@ const NAMENODE: &str = "org.apache.hadoop.hdfs.server.namenode.";
 const PROTOCOL: &str = "org.apache.hadoop.hdfs.protocol.";
 
 impl RemoteException {
-    /// The class without its package.
+    /// Returns the class name without its package.
     pub fn short_class(&self) -> &str {
         self.class.rsplit('.').next().unwrap_or(&self.class)
     }
@@ -44,38 +44,38 @@ impl RemoteException {
         self.class.strip_prefix(package) == Some(name)
     }
 
-    /// The NameNode is not the active one of its pair: the other one should be asked.
+    /// Returns true if the NameNode is not the active one of its pair: the caller should fail over.
     pub fn is_standby(&self) -> bool {
         self.is(HA, "StandbyException") || self.is(HA, "ObserverRetryOnActiveException")
     }
 
-    /// The same NameNode should be asked again.
+    /// Returns true if the call should be retried on the same NameNode.
     pub fn is_retriable(&self) -> bool {
         self.is(HA, "RetriableException")
     }
 
-    /// Another client has taken the file over, closed it or replaced it: its writer is fenced and
-    /// must not write on.
+    /// Returns true if another client has taken over, closed or replaced the file: its writer is
+    /// fenced and must stop.
     pub fn is_lease_lost(&self) -> bool {
         self.is(NAMENODE, "LeaseExpiredException")
     }
 
-    /// The block before the one that was asked for is not yet replicated: ask again.
+    /// Returns true if the previous block is not yet replicated: the caller should retry.
     pub fn is_not_replicated_yet(&self) -> bool {
         self.is(NAMENODE, "NotReplicatedYetException")
     }
 
-    /// The NameNode is in safe mode and takes no changes.
+    /// Returns true if the NameNode is in safe mode and rejects changes.
     pub fn is_safe_mode(&self) -> bool {
         self.is(NAMENODE, "SafeModeException")
     }
 
-    /// No DataNode could be chosen for a block: all are excluded, full or dead.
+    /// Returns true if no DataNode could be chosen for a block: all are excluded, full or dead.
     pub fn is_without_target(&self) -> bool {
         self.class == "java.io.IOException" && self.message.contains("could only be written to")
     }
 
-    /// The kind of [`io::Error`] that callers of a file system expect.
+    /// Returns the kind of [`io::Error`] that callers of a file system expect.
     pub fn kind(&self) -> io::ErrorKind {
         match self.short_class() {
             "FileNotFoundException" => io::ErrorKind::NotFound,
@@ -84,7 +84,8 @@ impl RemoteException {
             }
             "ParentNotDirectoryException" => io::ErrorKind::NotADirectory,
             "PathIsNotEmptyDirectoryException" => io::ErrorKind::DirectoryNotEmpty,
-            // With permissions, a path below a file is refused in this way.
+            // With permissions enabled, the NameNode rejects a path below a file with this
+            // exception.
             "AccessControlException" if self.message.contains("is not a directory") => {
                 io::ErrorKind::NotADirectory
             }
@@ -110,7 +111,7 @@ impl Display for RemoteException {
 }
 
 impl HdfsError {
-    /// The exception, if the server answered with one.
+    /// Returns the exception, if the server answered with one.
     pub fn remote(&self) -> Option<&RemoteException> {
         match self {
             Self::Remote(exception) => Some(exception),
@@ -118,18 +119,18 @@ impl HdfsError {
         }
     }
 
-    /// True if the writer of the file has been fenced by another client: see
+    /// Returns true if the writer of the file has been fenced by another client: see
     /// [`RemoteException::is_lease_lost`].
     pub fn is_fenced(&self) -> bool {
         self.remote().is_some_and(RemoteException::is_lease_lost)
     }
 
-    /// True if the server said that a file is not there.
+    /// Returns true if the server reported that a file does not exist.
     pub fn is_not_found(&self) -> bool {
         self.remote().is_some_and(|exception| exception.kind() == io::ErrorKind::NotFound)
     }
 
-    /// The kind of [`io::Error`] that it converts to.
+    /// Returns the kind of [`io::Error`] that this error converts to.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             Self::Remote(exception) => exception.kind(),
@@ -138,7 +139,7 @@ impl HdfsError {
         }
     }
 
-    /// Bytes from a socket that the protocol does not allow.
+    /// Creates a [`HdfsError::Protocol`].
     pub fn protocol(what: impl Into<String>) -> Self {
         Self::Protocol(what.into())
     }
@@ -171,7 +172,7 @@ impl From<HdfsError> for io::Error {
     }
 }
 
-/// True if an [`io::Error`] comes from a writer that another client has fenced.
+/// Returns true if an [`io::Error`] comes from a writer that another client has fenced.
 pub fn is_fenced(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<HdfsError>());
     inner.is_some_and(HdfsError::is_fenced)

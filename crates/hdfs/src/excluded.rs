@@ -1,10 +1,10 @@
-//! DataNodes that new blocks avoid.
+//! DataNodes excluded from new blocks.
 //!
-//! After its death a DataNode is offered by the NameNode for minutes, until its heartbeats are
-//! missed. One that refused a connection or broke a block is therefore excluded for
-//! [`EXCLUSION`]; one that acknowledged [`SLOW_ACKS`] packets slowly within [`SLOW_WINDOW`] as
-//! well. At most [`EXCLUDED_MAX`] are excluded at a time, and none when the NameNode finds no
-//! other.
+//! The NameNode keeps choosing a dead DataNode for minutes, until it notices the missing
+//! heartbeats. Therefore a DataNode that refused a connection or broke a block is excluded for
+//! [`EXCLUSION`], and so is one that acknowledged [`SLOW_ACKS`] packets slowly within
+//! [`SLOW_WINDOW`]. At most [`EXCLUDED_MAX`] are excluded at a time; the list is cleared when the
+//! NameNode finds no other DataNode.
 
 use std::time::{Duration, Instant};
 
@@ -14,28 +14,29 @@ use parking_lot::Mutex;
 use crate::block::output::SlowAck;
 use crate::hadoop::hdfs::DatanodeInfoProto;
 
-/// How long a DataNode is avoided. A NameNode declares one dead after 10.5 minutes.
+/// How long a DataNode stays excluded. A NameNode declares one dead after 10.5 minutes.
 pub(crate) const EXCLUSION: Duration = Duration::from_secs(300);
 
-/// DataNodes avoided at a time; the oldest is forgotten first.
+/// The maximum of excluded DataNodes; the oldest entry is evicted first.
 pub(crate) const EXCLUDED_MAX: usize = 3;
 
-/// Slow acknowledgements until a DataNode is avoided.
+/// The number of slow acknowledgements after which a DataNode is excluded.
 const SLOW_ACKS: usize = 3;
 
-/// The time within which they count.
+/// The window in which slow acknowledgements count.
 const SLOW_WINDOW: Duration = Duration::from_secs(600);
 
-/// Smaller packets are judged by their time, larger ones by their speed.
+/// Smaller packets are slow by time ([`SLOW_TIME`]), larger ones by throughput
+/// ([`SLOW_BYTES_PER_SECOND`]).
 const SPEED_BYTES_MIN: usize = 64 << 10;
 
-/// A small packet that takes longer is slow.
+/// A small packet is slow if it takes longer than this.
 const SLOW_TIME: Duration = Duration::from_secs(6);
 
-/// A large packet below this speed is slow, in bytes per second.
+/// A large packet is slow below this throughput, in bytes per second.
 const SLOW_BYTES_PER_SECOND: f64 = 20.0 * 1024.0;
 
-/// The DataNodes that a client avoids.
+/// The DataNodes that a client excludes.
 #[derive(Debug, Default)]
 pub(crate) struct Excluded {
     inner: Mutex<Inner>,
@@ -43,14 +44,14 @@ pub(crate) struct Excluded {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// With the end of their exclusion, the oldest first.
+    /// Excluded DataNodes with the end of their exclusion, oldest first.
     nodes: Vec<(DatanodeInfoProto, Instant)>,
-    /// Slow acknowledgements by the id of the DataNode, the oldest first.
+    /// Slow acknowledgements with the id of the DataNode, oldest first.
     slow: Vec<(String, Instant)>,
 }
 
 impl Excluded {
-    /// Avoids a DataNode from now on.
+    /// Excludes a DataNode for [`EXCLUSION`] from now.
     pub(crate) fn add(&self, node: &DatanodeInfoProto, why: &str) {
         let mut inner = self.inner.lock();
         inner.nodes.retain(|(known, _)| known.id.datanode_uuid != node.id.datanode_uuid);
@@ -79,7 +80,7 @@ impl Excluded {
         slow.iter().filter(|(other, _)| other == id).count()
     }
 
-    /// The DataNodes to avoid now.
+    /// Returns the DataNodes excluded at present.
     pub(crate) fn list(&self) -> Vec<DatanodeInfoProto> {
         let now = clock::monotonic();
         let mut inner = self.inner.lock();
@@ -87,7 +88,7 @@ impl Excluded {
         inner.nodes.iter().map(|(node, _)| node.clone()).collect()
     }
 
-    /// Avoids none, since there are no others.
+    /// Clears the list, because the NameNode found no other DataNode.
     pub(crate) fn clear(&self) {
         self.inner.lock().nodes.clear();
     }

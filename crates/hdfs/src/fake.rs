@@ -1,9 +1,9 @@
-//! Scripted peers for tests: servers of this process that answer as a test tells them.
+//! Scripted peers for tests: servers in this process that answer as a test specifies.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `cluster` | [`FakeCluster`]: a NameNode with one file, and DataNodes |
-//! | `datanode` | [`FakeDataNode`]: stores packets, and acknowledges as it is told |
+//! | `datanode` | [`FakeDataNode`]: stores packets, and acknowledges as scripted |
 //! | `namenode` | [`FakeNameNode`]: a closure answers each call |
 
 mod cluster;

@@ -1,16 +1,16 @@
-//! Leases of open files, heartbeats to their DataNodes, and the recovery of files that broke.
+//! Leases of open files, heartbeats to their DataNodes, and the recovery of broken files.
 //!
-//! The NameNode has one lease for a client name, over all its open files. After 60 s without a
-//! renewal another client may take the files over; so it is renewed every [`RENEWAL`] while a file
+//! The NameNode has one lease per client name, for all its open files. After 60 s without a renewal
+//! another client may take the files over, so the lease is renewed every [`RENEWAL`] while a file
 //! is open.
 //!
-//! A DataNode gives up a writer that is silent for 60 s: after [`HEARTBEAT`] without a packet it
-//! gets a heartbeat.
+//! A DataNode drops a writer that is silent for 60 s, so it gets a heartbeat after [`HEARTBEAT`]
+//! without a packet.
 //!
-//! A file that broke stays open on the NameNode until its lease is recovered. The recovery begins
-//! `Settings::recovery_delay` after the failure: a DataNode that has just died would be chosen to
-//! carry it out, and nobody needs the file sooner. It is asked for again every
-//! [`recovery::RECOVER_AGAIN`] until the file is closed, however long that takes.
+//! A broken file stays open on the NameNode until its lease is recovered. The recovery begins
+//! `Settings::recovery_delay` after the failure, because the NameNode could choose the DataNode
+//! that has just died to carry it out, and no reader needs the file sooner. It is requested again
+//! every [`recovery::RECOVER_AGAIN`] until the file is closed, without a time limit.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -25,16 +25,16 @@ use crate::recovery;
 /// The time between renewals of the lease.
 pub(crate) const RENEWAL: Duration = Duration::from_secs(20);
 
-/// The silence after which a DataNode gets a heartbeat.
+/// The idle time after which a DataNode gets a heartbeat.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(20);
 
 /// The period of both threads.
 const TICK: Duration = Duration::from_millis(500);
 
-/// An output that its writer and the heartbeat thread share.
+/// An output shared by its writer and the heartbeat thread.
 pub(crate) type SharedOutput = Arc<Mutex<BlockOutput>>;
 
-/// The open files of a client and the broken ones.
+/// The open and the broken files of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     inner: Mutex<Inner>,
@@ -48,7 +48,7 @@ struct Inner {
     renewed: Option<Instant>,
 }
 
-/// A file that broke.
+/// A broken file.
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
     path: String,
@@ -73,7 +73,7 @@ impl OpenFile {
         let mut inner = shared.leases.inner.lock();
         inner.open_files += 1;
         if inner.open_files == 1 {
-            // Its creation has just begun the lease.
+            // The creation of the file starts the lease.
             inner.renewed = Some(clock::monotonic());
         }
         drop(inner);
@@ -88,7 +88,7 @@ impl Drop for OpenFile {
 }
 
 impl Leases {
-    /// Sends heartbeats for an output while it exists.
+    /// Registers an output for heartbeats while it exists.
     pub(crate) fn add_output(&self, output: &SharedOutput) {
         let mut inner = self.inner.lock();
         inner.outputs.retain(|known| known.strong_count() > 0);
@@ -107,7 +107,7 @@ impl Leases {
         self.inner.lock().outputs.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// True if the lease must be renewed now; it then counts as renewed.
+    /// Returns true if the lease must be renewed now, and then records it as renewed.
     fn take_renewal(&self) -> bool {
         let mut inner = self.inner.lock();
         let is_due = inner.open_files > 0 && inner.renewed.is_none_or(|at| at.elapsed() >= RENEWAL);
@@ -117,7 +117,7 @@ impl Leases {
         is_due
     }
 
-    /// The files whose recovery is due; they are asked for again later.
+    /// Returns the files whose recovery is due, and schedules their next attempt.
     fn take_due(&self) -> Vec<Broken> {
         let now = clock::monotonic();
         let mut due = Vec::new();
@@ -133,13 +133,13 @@ impl Leases {
     }
 }
 
-/// The heartbeat thread: ends with the client.
+/// The loop of the heartbeat thread; ends when the client is dropped.
 pub(crate) fn heartbeats(client: &Weak<Shared>) {
     while let Some(shared) = client.upgrade() {
         for output in shared.leases.outputs() {
-            // A writer that has the lock sends packets itself.
+            // A writer that holds the lock is sending packets itself.
             if let Some(mut output) = output.try_lock() {
-                // A broken output tells its writer.
+                // The writer of a broken output sees the error at its next call.
                 let _ = output.tick(HEARTBEAT);
             }
         }
@@ -148,7 +148,7 @@ pub(crate) fn heartbeats(client: &Weak<Shared>) {
     }
 }
 
-/// The lease thread: ends with the client.
+/// The loop of the lease thread; ends when the client is dropped.
 pub(crate) fn renewals(client: &Weak<Shared>) {
     while let Some(shared) = client.upgrade() {
         if shared.leases.take_renewal()

@@ -1,36 +1,36 @@
-//! A client of HDFS 3: what a store's data path and its log need, and nothing else.
+//! A client of HDFS 3: the operations that a store's data path and its log need.
 //!
-//! The crate knows no HBase. It speaks Hadoop RPC to NameNodes and the data transfer protocol to
-//! DataNodes, over blocking sockets with timeouts: reads and NameNode calls happen on threads that
-//! may wait, and the log has a thread of its own.
+//! The crate is independent of HBase. It speaks Hadoop RPC to NameNodes and the data transfer
+//! protocol to DataNodes, over blocking sockets with timeouts: reads and NameNode calls run on
+//! threads that may block, and the log has a separate thread.
 //!
-//! # What it promises
-//! * **Bytes told durable are on every DataNode of the block.** A log goes to all DataNodes at
-//!   once, and a flush ends when each of them has acknowledged it. After the first failure of any
-//!   of them the file is broken: every later call on it fails, and lease recovery ends it in the
-//!   background. It never goes on with fewer DataNodes, because recovery cuts a block to its
-//!   shortest replica.
-//! * **A change of names happens once.** A call that is repeated, on another connection or on the
-//!   other NameNode of a pair, carries the same client id and call id, so that the NameNode's retry
-//!   cache gives the first outcome.
-//! * **Every byte that is read was compared with its checksum.** A replica that differs is left for
-//!   another one.
+//! # Guarantees
+//! * **Bytes reported durable are on every DataNode of the block.** A log is sent to all DataNodes
+//!   in parallel (fan-out), and a flush ends when each of them has acknowledged it. After the first
+//!   failure of any DataNode the file is broken: every later call on it fails, and lease recovery
+//!   closes it in the background. The writer never continues with fewer DataNodes, because recovery
+//!   truncates a block to its shortest replica.
+//! * **A namespace change is applied once.** A call that is retried, on another connection or on
+//!   the other NameNode of a pair, carries the same client id and call id, so the NameNode's retry
+//!   cache returns the first outcome.
+//! * **Every byte that is read is verified against its checksum.** After a mismatch the reader
+//!   tries another replica.
 //! * **Every wait ends.** Connects, calls, reads and acknowledgements have deadlines.
 //!
-//! # What is not there
-//! Kerberos, delegation tokens, encryption of the wire or at rest, erasure coding, append, truncate
-//! and the repair of a pipeline while a block is written. A cluster that demands one of these
-//! refuses the connection or the call, and the error says so.
+//! # Not supported
+//! Kerberos, delegation tokens, encryption on the wire or at rest, erasure coding, append,
+//! truncate, and pipeline recovery while a block is written. A cluster that requires one of these
+//! rejects the connection or the call, and the error names the reason.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `block` | the data transfer protocol: packets, outputs, reads |
 //! | [`bulk`] | [`BulkWriter`]: files of any length |
-//! | [`client`] | [`HdfsClient`]: the file operations, and the threads behind them |
-//! | [`error`] | [`HdfsError`], and what each exception class of Hadoop means |
+//! | [`client`] | [`HdfsClient`]: the file operations, and its background threads |
+//! | [`error`] | [`HdfsError`], and the meaning of each exception class of Hadoop |
 //! | `excluded` | DataNodes that new blocks avoid |
-//! | `lease` | renewals, heartbeats, recovery of files that broke |
-//! | [`log`] | [`LogWriter`]: a log on all DataNodes at once |
+//! | `lease` | renewals, heartbeats, recovery of broken files |
+//! | [`log`] | [`LogWriter`]: a log written to all DataNodes in parallel |
 //! | [`namenode`] | the typed calls of ClientProtocol |
 //! | [`recovery`] | lease recovery |
 //! | [`rpc`] | connections, call ids, retries, failover |

@@ -1,24 +1,25 @@
-//! [`LogWriter`]: a log of one block, on all DataNodes at once.
+//! [`LogWriter`]: a log of one block, written to all DataNodes in parallel.
 //!
-//! Bytes are appended to a buffer. A flush sends them to every DataNode in one packet and ends when
-//! each has acknowledged it: after [`Durability::Flushed`] they are in the kernel of every
-//! DataNode, after [`Durability::Synced`] on every disk. Flushes are pipelined:
-//! [`LogWriter::start_flush`] sends, [`LogWriter::wait`] waits, and any number may be under way.
+//! Bytes are appended to a buffer. A flush sends them to every DataNode, in one packet if they fit,
+//! and ends when each DataNode has acknowledged it: after [`Durability::Flushed`] the bytes are in
+//! the kernel of every DataNode, after [`Durability::Synced`] on the disk of every DataNode.
+//! Flushes are pipelined: [`LogWriter::start_flush`] sends, [`LogWriter::wait`] waits, and any
+//! number may be in flight.
 //!
 //! **Failure.** A bad status, a closed connection, or a packet without an acknowledgement for
-//! `Settings::ack_timeout` breaks the log: every flush that is not acknowledged fails, the
-//! DataNode at fault is avoided by the next log, and the lease of the file is recovered in the
-//! background. The log is never continued on the other DataNodes: lease recovery cuts a block to
-//! its shortest replica, which would be that of the one left behind. The caller writes what was not
-//! acknowledged to a new log.
+//! `Settings::ack_timeout` breaks the log: every unacknowledged flush fails, the next log excludes
+//! the failed DataNode, and the lease of the file is recovered in the background. The log never
+//! continues on the other DataNodes, because lease recovery truncates a block to its shortest
+//! replica, which would be the failed DataNode's. The caller writes the unacknowledged bytes to a
+//! new log.
 //!
-//! **Creation.** A DataNode that cannot be reached is avoided, the block is given back and another
-//! one allocated for the same file, at most `Settings::create_attempts_max` times. A block may have
-//! fewer DataNodes than the file has replicas: [`LogWriter::replicas`].
+//! **Creation.** A DataNode that cannot be reached is excluded, the block is abandoned and another
+//! one is allocated for the same file, in at most `Settings::create_attempts_max` attempts. A block
+//! may have fewer DataNodes than the file has replicas: [`LogWriter::replicas`].
 //!
-//! **End.** [`LogWriter::close`] finishes the block and closes the file, whose length is known from
-//! then on. A log that is dropped without it is given up like a broken one. Until a file is closed
-//! the NameNode shows the length 0.
+//! **End.** [`LogWriter::close`] finishes the block and closes the file, which gives it its final
+//! length. A log that is dropped without `close` is abandoned like a broken one. Until a file is
+//! closed, the NameNode reports the length 0.
 
 use std::io;
 use std::sync::Arc;
@@ -35,30 +36,31 @@ use crate::namenode::NewFile;
 
 pub use crate::block::output::Durability;
 
-/// Questions until the NameNode has the reports of enough replicas of the last block.
+/// The maximum of `complete` calls until enough replicas of the last block are reported to the
+/// NameNode.
 const COMPLETE_ATTEMPTS: u32 = 12;
 
-/// The pause after the first of them, doubled each time up to [`COMPLETE_PAUSE_MAX`].
+/// The pause after the first `complete` call, doubled each time up to [`COMPLETE_PAUSE_MAX`].
 const COMPLETE_PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest pause between questions.
+/// The longest pause between `complete` calls.
 const COMPLETE_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The pause after a failed creation of a block, times the number of failures.
 const CREATE_PAUSE: Duration = Duration::from_millis(100);
 
-/// A flush that was sent.
+/// Identifies a flush that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlushId(i64);
 
-/// A log that is written: see the module documentation.
+/// A log being written: see the module documentation.
 #[derive(Debug)]
 pub struct LogWriter {
     shared: Arc<Shared>,
     path: String,
     file_id: u64,
     output: SharedOutput,
-    /// The file is closed or given up.
+    /// True if the file is closed or abandoned.
     is_ended: bool,
     _lease: OpenFile,
 }
@@ -89,17 +91,18 @@ impl LogWriter {
         Ok(Self { shared, path: path.to_owned(), file_id, output, is_ended: false, _lease: lease })
     }
 
-    /// The NameNode's id of the file: the same after a rename.
+    /// Returns the NameNode's id of the file, which a rename keeps.
     pub fn file_id(&self) -> u64 {
         self.file_id
     }
 
-    /// The DataNodes that have the log. The log should be rolled when they are fewer than wanted.
+    /// Returns the number of DataNodes that have the log. The caller should roll the log if it is
+    /// lower than the replication factor.
     pub fn replicas(&self) -> usize {
         self.output.lock().locations().len()
     }
 
-    /// `host:port` of those DataNodes.
+    /// Returns `host:port` of the DataNodes that have the log.
     pub fn datanodes(&self) -> Vec<String> {
         let output = self.output.lock();
         let address = |node: &crate::hadoop::hdfs::DatanodeInfoProto| {
@@ -108,25 +111,25 @@ impl LogWriter {
         output.locations().iter().map(address).collect()
     }
 
-    /// Bytes appended.
+    /// Returns the number of bytes appended.
     pub fn position(&self) -> u64 {
         self.output.lock().position()
     }
 
-    /// Bytes that every DataNode has acknowledged.
+    /// Returns the number of bytes that every DataNode has acknowledged.
     pub fn acked(&self) -> u64 {
         self.output.lock().acked()
     }
 
-    /// Appends bytes, which stay in a buffer until the next flush.
+    /// Appends bytes to the buffer; the next flush sends them.
     ///
     /// # Errors
-    /// `BrokenPipe` with the reason after the log broke.
+    /// `BrokenPipe` with the reason if the log is broken.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.output.lock().append(bytes)
     }
 
-    /// Sends all appended bytes; [`LogWriter::wait`] says when they are durable.
+    /// Sends all appended bytes; [`LogWriter::wait`] waits until they are durable.
     ///
     /// # Errors
     /// As [`LogWriter::append`].
@@ -135,10 +138,10 @@ impl LogWriter {
         self.checked(sent).map(FlushId)
     }
 
-    /// Waits until a flush, and so all before it, is acknowledged by every DataNode.
+    /// Waits until every DataNode has acknowledged a flush, and thereby all flushes before it.
     ///
     /// # Errors
-    /// The log broke before that; see the module documentation.
+    /// An I/O error if the log broke first; see the module documentation.
     pub fn wait(&mut self, flush: FlushId) -> io::Result<()> {
         let waited = self.output.lock().wait(flush.0);
         self.note_slow();
@@ -157,7 +160,7 @@ impl LogWriter {
     /// Makes all bytes durable and closes the file. Returns its length.
     ///
     /// # Errors
-    /// As [`LogWriter::wait`], or an error of the NameNode; the file is then given up.
+    /// As [`LogWriter::wait`], or an error of the NameNode; the file is then abandoned.
     pub fn close(mut self, durability: Durability) -> io::Result<u64> {
         let finished = self.output.lock().finish(durability);
         self.checked(finished)?;
@@ -170,8 +173,9 @@ impl LogWriter {
         Ok(len)
     }
 
-    /// Gives the file up: its connections are closed, and its lease is recovered in the background.
-    /// Returns the bytes that are certain to be in it; bytes sent after them may be as well.
+    /// Abandons the file: closes its connections and has its lease recovered in the background.
+    /// Returns the number of bytes that are certainly in the file; later bytes that were sent may
+    /// be in it too.
     pub fn abandon(mut self) -> u64 {
         self.give_up();
         self.acked()
@@ -185,7 +189,7 @@ impl LogWriter {
         }
     }
 
-    /// Has the DataNodes avoided that broke the log.
+    /// Abandons the file after a failure, which excludes the DataNodes that broke the log.
     fn checked<T>(&mut self, outcome: io::Result<T>) -> io::Result<T> {
         if outcome.is_err() {
             self.give_up();
@@ -220,14 +224,15 @@ impl Drop for LogWriter {
 pub(crate) struct Target<'a> {
     pub(crate) path: &'a str,
     pub(crate) file_id: u64,
-    /// The block before it, with its final length.
+    /// The previous block with its final length.
     pub(crate) previous: Option<&'a ExtendedBlockProto>,
 }
 
-/// Allocates a block and opens it on its DataNodes, avoiding those that fail.
+/// Allocates a block and opens it on its DataNodes; retries with other DataNodes if some fail.
 ///
 /// # Errors
-/// An exception of the NameNode; the last failure of a DataNode after too many attempts.
+/// An exception of the NameNode, or the last failure of a DataNode after `create_attempts_max`
+/// attempts.
 pub(crate) fn open_block(shared: &Shared, target: Target<'_>, layout: Layout) -> Result<BlockOutput> {
     let mut failures = 0;
     loop {
@@ -283,7 +288,7 @@ fn try_block(shared: &Shared, block: &LocatedBlockProto, layout: Layout) -> Resu
     })
 }
 
-/// Closes a file on the NameNode: asks until enough replicas of the last block are reported.
+/// Closes a file on the NameNode: retries until enough replicas of the last block are reported.
 ///
 /// # Errors
 /// An exception of the NameNode; `TimedOut` when the replicas are not reported in time.

@@ -1,8 +1,9 @@
 //! The typed calls of ClientProtocol that this client needs.
 //!
-//! One [`NameNode`] stands for all NameNodes of a name service and has one *client name*, the
-//! holder of its leases. The name is unique to the process: two holders of one name would be one
-//! holder. Each mutation that has returned is in the edit log and survives the NameNode's death.
+//! One [`NameNode`] represents all NameNodes of a name service and has one *client name*, the
+//! holder of its leases. The name is unique, because the NameNode treats clients of the same name
+//! as one lease holder. When a mutation returns, it is in the edit log and survives the death of
+//! the NameNode.
 
 use std::io;
 
@@ -36,19 +37,19 @@ const DIRECTORY_PERMISSION: u32 = 0o755;
 mod create_flag {
     pub(super) const CREATE: u32 = 0x01;
     pub(super) const OVERWRITE: u32 = 0x02;
-    /// Forces a replicated file below a directory with erasure coding, where blocks cannot be
-    /// flushed.
+    /// Forces a replicated file below a directory with erasure coding, because erasure-coded files
+    /// cannot be flushed.
     pub(super) const SHOULD_REPLICATE: u32 = 0x80;
 }
 
-/// The version of the protocol of encryption zones that this client claims: without it, a create in
-/// a zone fails instead of writing plain text.
+/// The supported crypto protocol versions: none. A create in an encryption zone therefore fails
+/// instead of writing plain text.
 const NO_CRYPTO: Vec<u32> = Vec::new();
 
-/// `setTimes` leaves a time unchanged if it is this value, which is -1.
+/// The value (-1) for which `setTimes` leaves a time unchanged.
 const TIME_UNCHANGED: u64 = u64::MAX;
 
-/// How a file is created.
+/// The parameters of a file creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewFile {
     /// Replaces an existing file, in the same transaction.
@@ -69,13 +70,13 @@ pub struct NameNode {
 }
 
 impl NameNode {
-    /// Opens no connection yet.
+    /// Creates the client; opens no connection yet.
     pub fn new(settings: &Settings) -> Self {
         let client_name = format!("evenkeel_{}_{:016x}", std::process::id(), crate::rpc::random_u64());
         Self { rpc: RpcClient::of_namenodes(settings), client_name }
     }
 
-    /// The holder of this client's leases.
+    /// Returns the client name, the holder of this client's leases.
     pub fn client_name(&self) -> &str {
         &self.client_name
     }
@@ -84,10 +85,11 @@ impl NameNode {
         self.rpc.call(method, request)
     }
 
-    /// The defaults of the cluster.
+    /// Returns the server defaults of the cluster.
     ///
     /// # Errors
-    /// As every call here: an exception of the NameNode, or no answer within the repetitions.
+    /// As every call of this type: an exception of the NameNode, or a transport error if no
+    /// NameNode answered within the retries.
     pub fn server_defaults(&self) -> Result<FsServerDefaultsProto> {
         let answer: GetServerDefaultsResponseProto =
             self.call("getServerDefaults", &GetServerDefaultsRequestProto {})?;
@@ -97,7 +99,7 @@ impl NameNode {
     /// Creates a file and takes its lease. Returns its status, with its file id.
     ///
     /// # Errors
-    /// `AlreadyExists`; `NotFound` if the parent is missing and must not be created.
+    /// `AlreadyExists`; `NotFound` if the parent is missing and `parents` is not set.
     pub fn create(&self, path: &str, file: NewFile) -> Result<HdfsFileStatusProto> {
         let flags = create_flag::CREATE | create_flag::SHOULD_REPLICATE;
         let permission = FsPermissionProto { perm: FILE_PERMISSION };
@@ -121,7 +123,8 @@ impl NameNode {
     /// length. The block may have fewer locations than the file has replicas.
     ///
     /// # Errors
-    /// A lost lease; no DataNode to choose ([`crate::RemoteException::is_without_target`]).
+    /// `PermissionDenied` if the lease is lost; `StorageFull` if no DataNode can be chosen
+    /// ([`crate::RemoteException::is_without_target`]).
     pub fn add_block(
         &self,
         path: &str,
@@ -142,10 +145,10 @@ impl NameNode {
         Ok(answer.block)
     }
 
-    /// Gives back the last block of an open file, into which nothing was written.
+    /// Abandons the last block of an open file, which must be empty.
     ///
     /// # Errors
-    /// A lost lease.
+    /// `PermissionDenied` if the lease is lost.
     pub fn abandon_block(&self, path: &str, file_id: u64, block: &ExtendedBlockProto) -> Result<()> {
         let request = AbandonBlockRequestProto {
             b: block.clone(),
@@ -156,11 +159,11 @@ impl NameNode {
         self.call("abandonBlock", &request).map(|_: AbandonBlockResponseProto| ())
     }
 
-    /// Closes a file whose last block is `last`. False: not enough replicas have been reported yet,
-    /// ask again.
+    /// Closes a file whose last block is `last`. Returns false if not enough replicas have been
+    /// reported yet: the caller should retry.
     ///
     /// # Errors
-    /// A lost lease.
+    /// `PermissionDenied` if the lease is lost.
     pub fn complete(&self, path: &str, file_id: u64, last: Option<&ExtendedBlockProto>) -> Result<bool> {
         let request = CompleteRequestProto {
             src: path.to_owned(),
@@ -182,8 +185,8 @@ impl NameNode {
         self.call("renewLease", &request).map(|_: RenewLeaseResponseProto| ())
     }
 
-    /// Takes the lease of a file away from its writer and begins the recovery of its last block.
-    /// True: the file is closed.
+    /// Revokes the lease of a file from its writer and starts the recovery of its last block.
+    /// Returns true if the file is closed.
     ///
     /// # Errors
     /// `NotFound`.
@@ -194,7 +197,7 @@ impl NameNode {
         Ok(answer.result)
     }
 
-    /// True if the file is not being written.
+    /// Returns true if the file is not being written.
     ///
     /// # Errors
     /// `NotFound`.
@@ -204,7 +207,7 @@ impl NameNode {
         Ok(answer.result)
     }
 
-    /// The blocks of a file that overlap a range of its bytes.
+    /// Returns the blocks of a file that overlap a byte range.
     ///
     /// # Errors
     /// `NotFound`, also for a directory.
@@ -214,7 +217,8 @@ impl NameNode {
         answer.locations.ok_or_else(|| HdfsError::protocol("getBlockLocations without locations"))
     }
 
-    /// The status of a file or directory; none if it is not there, nor can be, below a file.
+    /// Returns the status of a file or directory; `None` if it does not exist, including paths
+    /// below a file.
     ///
     /// # Errors
     /// See [`NameNode::server_defaults`].
@@ -227,9 +231,9 @@ impl NameNode {
         }
     }
 
-    /// The entries of a directory, ordered by the bytes of their names; none if it is not there. A
-    /// file has one entry, with an empty name. Long directories come in pages, which are no
-    /// snapshot: an entry that is renamed meanwhile may be missed.
+    /// Returns the entries of a directory, ordered by the bytes of their names; `None` if it does
+    /// not exist. For a file it returns one entry with an empty name. Long directories are listed
+    /// in pages, which are not a snapshot: an entry that is renamed concurrently may be missed.
     ///
     /// # Errors
     /// See [`NameNode::server_defaults`].
@@ -248,8 +252,8 @@ impl NameNode {
         }
     }
 
-    /// Renames a file or directory, atomically; an existing file at `to`, or an empty directory, is
-    /// replaced. The leases of open files go along.
+    /// Renames a file or directory atomically; replaces an existing file or empty directory at
+    /// `to`. Open files keep their leases.
     ///
     /// # Errors
     /// `NotFound` if `from` or the parent of `to` is missing; `AlreadyExists` if both are the same.
@@ -263,7 +267,7 @@ impl NameNode {
         self.call("rename2", &request).map(|_: Rename2ResponseProto| ())
     }
 
-    /// Removes a file or directory. False if it was not there.
+    /// Deletes a file or directory. Returns false if it did not exist.
     ///
     /// # Errors
     /// `DirectoryNotEmpty` if it has entries and `recursive` is not set.
@@ -300,13 +304,13 @@ impl NameNode {
     /// Sets the storage policy of a file or directory, such as `ONE_SSD`.
     ///
     /// # Errors
-    /// `NotFound`, or an unknown policy.
+    /// `NotFound`, or an exception for an unknown policy.
     pub fn set_storage_policy(&self, path: &str, policy: &str) -> Result<()> {
         let request = SetStoragePolicyRequestProto { src: path.to_owned(), policy_name: policy.to_owned() };
         self.call("setStoragePolicy", &request).map(|_: SetStoragePolicyResponseProto| ())
     }
 
-    /// Whether the NameNode is in safe mode, and takes no changes.
+    /// Returns true if the NameNode is in safe mode, in which it rejects changes.
     ///
     /// # Errors
     /// See [`NameNode::server_defaults`].

@@ -1,17 +1,17 @@
-//! Lease recovery: the end of a file that its writer did not close.
+//! Lease recovery: closes a file that its writer did not close.
 //!
-//! `recoverLease` takes the lease from the writer, whose calls fail from then on, and has one of
-//! the DataNodes bring all replicas of the last block to one length: the shortest among those that
-//! still had a writer. Every byte that **all** DataNodes of the block had acknowledged is within
-//! it.
+//! `recoverLease` revokes the lease of the writer, whose calls fail from then on, and has one of
+//! the DataNodes bring all replicas of the last block to the same length: the shortest among the
+//! replicas that still had a writer. Every byte that **all** DataNodes of the block had
+//! acknowledged is within that length.
 //!
-//! Renaming a directory stops no writer of a file in it. Whoever takes over such a directory must
-//! recover each of its files before it trusts their lengths.
+//! Renaming a directory does not stop the writers of its files. A process that takes over a renamed
+//! directory must recover each of its files before it relies on their lengths.
 //!
 //! A healthy recovery takes 0.3 to 3 s, since it begins at a DataNode's next heartbeat. If the
-//! NameNode chose a DataNode that has just died, the attempt is lost, and for 90 s no other one is
-//! started; so `recoverLease` is called again every [`RECOVER_AGAIN`], which costs nothing and does
-//! not miss the end of that time.
+//! NameNode chose a DataNode that has just died, the attempt is lost, and the NameNode starts no
+//! other one for 90 s. So `recoverLease` is called again every [`RECOVER_AGAIN`], which is cheap
+//! and starts the next attempt soon after those 90 s.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -21,22 +21,22 @@ use evenkeel_common::clock;
 use crate::error::{HdfsError, Result};
 use crate::namenode::NameNode;
 
-/// The time between calls of `recoverLease`.
+/// The interval between calls of `recoverLease`.
 pub const RECOVER_AGAIN: Duration = Duration::from_secs(5);
 
-/// The time between questions whether the file is closed.
+/// The interval between checks whether the file is closed.
 pub const CLOSED_AGAIN: Duration = Duration::from_millis(200);
 
-/// A path that names a file by its id, whatever it is called.
+/// Returns a path that names a file by its id, regardless of renames.
 pub(crate) fn path_of_file(file_id: u64) -> String {
     format!("/.reserved/.inodes/{file_id}")
 }
 
-/// Takes the lease of a file from its writer and waits until the file is closed.
+/// Revokes the lease of a file from its writer and waits until the file is closed.
 ///
 /// # Errors
 /// `NotFound`; `TimedOut` when `deadline` passes; `Interrupted` when `go_on` returns false. Other
-/// errors of calls are logged, and the call is repeated.
+/// errors of calls are logged, and the call is retried.
 pub(crate) fn recover(
     namenode: &NameNode,
     path: &str,
@@ -68,7 +68,7 @@ pub(crate) fn recover(
     }
 }
 
-/// The file is not there: the NameNode says so in two ways.
+/// Returns true if the file does not exist, which the NameNode reports in two ways.
 fn is_gone(error: &HdfsError) -> bool {
     error.is_not_found() || (error.is_fenced() && error.to_string().contains("does not exist"))
 }

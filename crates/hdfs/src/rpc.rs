@@ -1,21 +1,20 @@
 //! Hadoop RPC, IPC version 9, with simple authentication.
 //!
-//! A [`RpcClient`] has one identity: 16 random bytes and a counter of calls. A call keeps both when
-//! it is repeated on another connection or on another NameNode, so that the server's retry cache
-//! answers with the first outcome. Thus every call may be repeated here: those that are not
-//! idempotent by themselves (`create`, `rename2`, `delete`) are in that cache.
+//! An [`RpcClient`] has a client id of 16 random bytes and a counter of call ids. A call keeps both
+//! ids when it is retried on another connection or on another NameNode, so the server's retry cache
+//! returns the first outcome. Thus every call may be retried: the calls that are not idempotent
+//! (`create`, `rename2`, `delete`) are covered by that cache.
 //!
 //! A connection carries one call at a time. Idle connections are kept for the next call, at most
-//! [`IDLE_CONNECTIONS_MAX`] of them for [`IDLE_MAX`]; threads that call at the same time use one
-//! each. So no thread has to read for others, and a call that has timed out takes its connection
-//! with it.
+//! [`IDLE_CONNECTIONS_MAX`] of them for [`IDLE_MAX`]; threads that call concurrently use one each.
+//! So no thread has to dispatch answers to others, and a timed-out call closes its connection.
 //!
 //! | outcome | reaction |
 //! |---|---|
-//! | `StandbyException`; no connection, or a broken one; no answer in time | the next NameNode |
-//! | `RetriableException`; `SafeModeException`, as while it starts | the same one, after a pause |
-//! | a kept connection that turns out to be closed | the same NameNode, a new connection, at once |
-//! | any other exception | the caller gets it |
+//! | `StandbyException`; no or a broken connection; a timeout | failover to the next NameNode |
+//! | `RetriableException`; `SafeModeException`, as during startup | retry there, after a pause |
+//! | an idle connection that turns out to be closed | retry there, on a new connection, at once |
+//! | any other exception | returned to the caller |
 //!
 //! | module | contents |
 //! |---|---|
@@ -44,10 +43,11 @@ pub const CLIENT_PROTOCOL: &str = "org.apache.hadoop.hdfs.protocol.ClientProtoco
 /// The protocol of DataNodes for clients.
 pub const DATANODE_PROTOCOL: &str = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol";
 
-/// Idle connections kept for each server.
+/// The maximum of idle connections kept for each server.
 pub const IDLE_CONNECTIONS_MAX: usize = 8;
 
-/// How long an idle connection is kept. A server closes them after about twice that.
+/// How long an idle connection is kept. A server closes idle connections after about twice that
+/// time.
 pub const IDLE_MAX: Duration = Duration::from_secs(8);
 
 /// A client of one protocol on one server, or on the servers of a pair.
@@ -58,12 +58,12 @@ pub struct RpcClient {
     client_id: [u8; 16],
     next_call: AtomicU32,
     servers: Vec<RpcServer>,
-    /// The server that answered last.
+    /// The index of the server to call first: the last one that was not failed over.
     active: AtomicUsize,
     limits: Limits,
 }
 
-/// The deadlines and repetitions of a client.
+/// The deadlines and retry limits of a client.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     connect: Duration,
@@ -119,11 +119,11 @@ impl RpcClient {
         }
     }
 
-    /// Calls `method`, again and on other servers where the outcome allows it.
+    /// Calls `method`; retries it, on other servers too, if the failure allows it.
     ///
     /// # Errors
-    /// The exception that the server answered with, or [`HdfsError::Transport`] when no server
-    /// answered within the repetitions: the outcome of a change is then unknown.
+    /// The exception that the server returned, or [`HdfsError::Transport`] if no server answered
+    /// within the retries: the outcome of a change is then unknown.
     pub fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A> {
         let call = self.next_call.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
         let mut pauses = Pauses::new(self.limits.pause, self.limits.pause_max);
@@ -150,7 +150,7 @@ impl RpcClient {
         }
     }
 
-    /// Makes the server after `at` the one to ask, unless another thread has done so.
+    /// Fails over from server `at` to the next one, unless another thread has done so.
     fn leave(&self, at: usize) {
         let next = (at + 1) % self.servers.len().max(1);
         let _ = self.active.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -226,7 +226,7 @@ fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock)
 }
 
-/// Pauses between repetitions: doubled each time up to a limit, times 0.5 to 1.5 at random.
+/// Pauses between retries: exponential backoff up to a limit, times a random factor of 0.5 to 1.5.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     next: Duration,
@@ -239,7 +239,7 @@ impl Pauses {
         Self { next: first, max, count: 0 }
     }
 
-    /// Waits, but not for the first failover: the other server may be asked at once.
+    /// Sleeps, except before the first failover: the other server may be called immediately.
     pub(crate) fn pause(&mut self, is_failover: bool) {
         self.count += 1;
         if is_failover && self.count == 1 {
@@ -252,8 +252,8 @@ impl Pauses {
     }
 }
 
-/// A number that no other process has: the standard library takes the keys of its hash maps from
-/// the system's random numbers.
+/// Returns a random number: the standard library takes the keys of its hash maps from the system's
+/// random number generator.
 pub(crate) fn random_u64() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,20 +1,20 @@
-//! [`Settings`]: what `core-site.xml` and `hdfs-site.xml` say, under Hadoop's names.
+//! [`Settings`]: read from `core-site.xml` and `hdfs-site.xml`, under Hadoop's names.
 //!
 //! | key | default | |
 //! |---|---|---|
 //! | `fs.defaultFS` | | a URI: `hdfs://host:port`, or `hdfs://nameservice` |
 //! | `dfs.nameservices`, `dfs.ha.namenodes.<ns>` | | names of the NameNodes of a name service |
 //! | `dfs.namenode.rpc-address.<ns>.<nn>` | | their addresses |
-//! | `dfs.client.failover.max.attempts` | 15 | repetitions of one call |
+//! | `dfs.client.failover.max.attempts` | 15 | retries of one call |
 //! | `dfs.client.failover.sleep.base.millis` | 500 | the pause between them, doubled each time |
 //! | `dfs.client.failover.sleep.max.millis` | 15000 | the longest pause |
 //! | `ipc.client.connect.timeout` | 2000 | milliseconds; Hadoop's 20 s are too long for a log |
-//! | `ipc.client.rpc-timeout.ms` | 15000 | of one call on one NameNode; Hadoop has 120 s |
+//! | `ipc.client.rpc-timeout.ms` | 15000 | timeout of one call on one NameNode; Hadoop has 120 s |
 //! | `dfs.replication`, `dfs.blocksize` | 3, 128 MiB | of new files; a log has twice that |
-//! | `dfs.client.socket-timeout` | 60000 | of a read of a DataNode, in milliseconds |
+//! | `dfs.client.socket-timeout` | 60000 | timeout of a read from a DataNode, in milliseconds |
 //! | `dfs.client.use.datanode.hostname` | false | connects to DataNodes by name |
-//! | `dfs.client.hedged.read.threadpool.size` | 0 | hedged reads at a time; 0: none |
-//! | `dfs.client.hedged.read.threshold.millis` | 500 | until a second replica is asked |
+//! | `dfs.client.hedged.read.threadpool.size` | 0 | concurrent hedged reads; 0 disables them |
+//! | `dfs.client.hedged.read.threshold.millis` | 500 | wait before a second replica is read too |
 //!
 //! Durations of `ipc.client.*` and `dfs.client.*` may have Hadoop's unit suffixes.
 
@@ -30,15 +30,15 @@ pub const NAMENODE_PORT: u16 = 8020;
 /// The settings of one client, for one name service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `host:port` of the NameNodes of the name service, in the order in which they are asked.
+    /// `host:port` of the NameNodes of the name service, in the order in which they are tried.
     pub namenodes: Vec<String>,
-    /// The user whose files these are.
+    /// The user as which the client acts.
     pub user: String,
-    /// How often one call is repeated.
+    /// The maximum of retries of one call.
     pub attempts_max: u32,
-    /// The pause before the second repetition; doubled from then on.
+    /// The base of the pause between retries; doubled each time.
     pub retry_pause: Duration,
-    /// The longest pause between repetitions.
+    /// The longest pause between retries.
     pub retry_pause_max: Duration,
     /// The timeout of a connect, to NameNodes and DataNodes.
     pub connect_timeout: Duration,
@@ -54,24 +54,24 @@ pub struct Settings {
     pub log_replication: u16,
     /// Bytes of the one block of a log, which should be rolled well before it is full.
     pub log_block_bytes: u64,
-    /// Whether DataNodes are reached by their host name instead of their address.
+    /// True if DataNodes are addressed by host name instead of IP address.
     pub use_datanode_hostname: bool,
-    /// How many hedged reads may be under way at a time; 0 switches them off.
+    /// The maximum of concurrent hedged reads; 0 disables them.
     pub hedged_reads_max: usize,
-    /// How long the first replica may take to answer before a second one is asked.
+    /// How long the first replica may take to answer before a second one is read too.
     pub hedged_threshold: Duration,
     /// How long a packet of a log may stay without an acknowledgement.
     pub ack_timeout: Duration,
-    /// How often the creation of a block is tried.
+    /// The maximum of attempts to create a block.
     pub create_attempts_max: u32,
-    /// How long after a file broke its lease is recovered.
+    /// The delay between the failure of a file and the recovery of its lease.
     pub recovery_delay: Duration,
     /// How long the recovery of another client's file may take.
     pub recovery_timeout: Duration,
 }
 
 impl Settings {
-    /// The defaults, for NameNodes at these `host:port`s.
+    /// Returns the defaults for NameNodes at these `host:port`s.
     pub fn of_namenodes(namenodes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             namenodes: namenodes.into_iter().map(Into::into).collect(),
@@ -96,11 +96,12 @@ impl Settings {
         }
     }
 
-    /// The settings for the name service of `uri`, such as `hdfs://ns/hbase`; `fs.defaultFS` stands
-    /// in for a URI without an authority.
+    /// Reads the settings for the name service of `uri`, such as `hdfs://ns/hbase`; a URI without
+    /// an authority means `fs.defaultFS`.
     ///
     /// # Errors
-    /// If the URI is not one of HDFS, its name service has no NameNodes, or a value is malformed.
+    /// `InvalidInput` if the URI is not an HDFS URI, its name service has no NameNodes, or a value
+    /// is malformed.
     pub fn for_uri(conf: &Configuration, uri: &str) -> Result<Self> {
         let authority = match authority_of(uri)? {
             Some(authority) => authority,
@@ -151,13 +152,13 @@ fn invalid(what: impl Into<String>) -> HdfsError {
     HdfsError::Transport(std::io::Error::new(std::io::ErrorKind::InvalidInput, what.into()))
 }
 
-/// The user that Hadoop's simple authentication would find.
+/// Returns the user that Hadoop's simple authentication would use.
 fn user() -> String {
     let of = |variable: &str| std::env::var(variable).ok().filter(|name| !name.is_empty());
     of("HADOOP_USER_NAME").or_else(|| of("USER")).or_else(|| of("LOGNAME")).unwrap_or_else(|| "hbase".into())
 }
 
-/// A size with an optional suffix of Hadoop: `k`, `m`, `g`, `t`, `p`, `e`, powers of 1024.
+/// Parses a size with an optional Hadoop suffix: `k`, `m`, `g`, `t`, `p`, `e`, powers of 1024.
 fn bytes_of(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let (digits, shift) = match lower.strip_suffix(['k', 'm', 'g', 't', 'p', 'e']) {
@@ -172,7 +173,7 @@ fn bytes_of(text: &str) -> Option<u64> {
     u64::try_from(bytes).ok().filter(|&bytes| bytes > 0)
 }
 
-/// The authority of a URI of HDFS; none for a bare path or `hdfs:///path`.
+/// Returns the authority of an HDFS URI; `None` for a bare path or `hdfs:///path`.
 fn authority_of(uri: &str) -> Result<Option<String>> {
     if uri.starts_with('/') {
         return Ok(None);
@@ -189,13 +190,13 @@ fn default_authority(conf: &Configuration) -> Result<String> {
     authority_of(&uri)?.ok_or_else(|| invalid(format!("{key} {uri} names no NameNode")))
 }
 
-/// The path of a URI: what follows scheme and authority, `/` if nothing does.
+/// Returns the path of a URI: the part after scheme and authority, or `/` if it is empty.
 pub fn path_of(uri: &str) -> &str {
     let rest = uri.strip_prefix("hdfs://").unwrap_or(uri);
     rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/")
 }
 
-/// The `host:port`s of a name service, or of the one NameNode that the authority names.
+/// Returns the `host:port`s of a name service, or of the one NameNode that the authority names.
 fn namenodes(conf: &Configuration, authority: &str) -> Result<Vec<String>> {
     let text = |key: String| conf.get_trimmed(&key).map_err(|e| invalid(e.to_string()));
     let with_port = |address: String| match address.rsplit_once(':') {

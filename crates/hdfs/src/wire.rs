@@ -4,25 +4,25 @@ use std::io::{self, Read};
 
 use prost::Message;
 
-/// The largest delimited message of a DataNode that is accepted, in bytes. Answers have tens of
-/// bytes; error messages may have more.
+/// The largest accepted delimited message of a DataNode, in bytes. Answers have tens of bytes;
+/// error messages may be longer.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 fn invalid(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Appends `message` with its length before it.
+/// Appends the length of `message` and `message`.
 pub(crate) fn put_delimited(out: &mut Vec<u8>, message: &impl Message) {
     evenkeel_common::varint::write_varint(out, message.encoded_len() as u64);
-    // A `Vec` has room for every message.
+    // Encoding into a `Vec` cannot fail: it grows.
     let _ = message.encode(out);
 }
 
 /// Reads a delimited message of a DataNode.
 ///
 /// # Errors
-/// `InvalidData` if it is malformed or too long; `UnexpectedEof`; an error of the socket.
+/// `InvalidData` if it is malformed or too long; `UnexpectedEof`; I/O errors of the socket.
 pub(crate) fn read_delimited<M: Message + Default>(from: &mut impl Read) -> io::Result<M> {
     let len = read_length(from)?;
     if len > MESSAGE_BYTES_MAX {
@@ -47,10 +47,10 @@ fn read_length(from: &mut impl Read) -> io::Result<usize> {
     Err(invalid("a length of more than 5 bytes"))
 }
 
-/// Takes one delimited message off the front of `bytes`.
+/// Decodes and removes one delimited message from the front of `bytes`.
 ///
 /// # Errors
-/// `InvalidData` if it is malformed or reaches beyond the end.
+/// `InvalidData` if it is malformed or extends beyond the end.
 pub(crate) fn take_delimited<M: Message + Default>(bytes: &mut &[u8]) -> io::Result<M> {
     match try_take_delimited(bytes)? {
         Some(message) => Ok(message),
@@ -58,7 +58,7 @@ pub(crate) fn take_delimited<M: Message + Default>(bytes: &mut &[u8]) -> io::Res
     }
 }
 
-/// Takes one delimited message off the front of `bytes`, if it is there as a whole.
+/// As [`take_delimited`], but returns `None` if the message is incomplete.
 ///
 /// # Errors
 /// `InvalidData` if it is malformed or too long.

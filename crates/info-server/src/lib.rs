@@ -20,8 +20,8 @@
 //!
 //! # Bounds
 //! [`Limits`] has the limits of a connection, and [`server`] describes how they are enforced:
-//! whatever a peer sends or does not read, it holds one of a limited number of connections for a
-//! limited time, and a limited part of the memory.
+//! regardless of what a peer sends or does not read, it holds one of a limited number of
+//! connections for a limited time, and a limited part of the memory.
 //!
 //! # Security
 //! Everyone who reaches the port can read the pages, as in HBase without authentication of its UI.

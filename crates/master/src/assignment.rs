@@ -141,8 +141,7 @@ impl Master {
     /// Takes a table's lock and runs the deferred steps of earlier changes.
     ///
     /// # Errors
-    /// Returns the error of the first step that still fails; nothing of the new change is done
-    /// then.
+    /// Returns the error of the first step that still fails; the new change must then not start.
     pub(super) fn lock_table(&self, table: &TableName) -> Result<super::procedures::TableLock> {
         let guard = self.locks.lock(table);
         self.run_deferred(table)

@@ -8,11 +8,11 @@
 //!   end
 //! ```
 //! An intent record is durable before the first directory of a change is created and before its
-//! commit point. It is removed when nothing of the change is left to do. So at a start it explains
-//! directories that hbase:meta does not list: a region that an intent record names was prepared or
-//! not yet removed by an interrupted change, and goes to the archive. A region that no intent
-//! record names is user data ([`super::reconcile`]). An intent record that names only what
-//! hbase:meta lists has no effect. HBase ignores files of that name.
+//! commit point. It is removed when the change is complete. So at a start it explains directories
+//! that hbase:meta does not list: a region that an intent record names was prepared or not yet
+//! removed by an interrupted change, and goes to the archive. A region that no intent record names
+//! is user data ([`super::reconcile`]). An intent record that names only what hbase:meta lists has
+//! no effect. HBase ignores files of that name.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ impl ChangeIntent {
     }
 
     /// Removes the record of a finished change. A record that cannot be removed has no effect:
-    /// hbase:meta lists what it names, or nothing of that is left on disk.
+    /// hbase:meta lists the regions that it names, or they no longer exist on disk.
     pub fn remove(self, fs: &dyn FileSystem) {
         if let Err(error) = fs.delete(&self.0) {
             tracing::warn!(intent = %self.0.display(), %error, "the intent record of a change that is over stays until the next start");

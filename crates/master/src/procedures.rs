@@ -160,8 +160,8 @@ impl ProcedureExecutor {
     }
 
     /// Returns the procedure that was submitted earlier with this nonce. Callers look here before
-    /// they check anything, so that a retry gets its response whatever the first request has
-    /// changed.
+    /// they check anything, so that a retry gets its response regardless of what the first request
+    /// has changed.
     pub fn find(&self, nonce: (u64, u64)) -> Option<u64> {
         self.shared.inner.lock().nonces.get(&nonce).copied().filter(|_| nonce.1 != 0)
     }

@@ -114,7 +114,7 @@ pub struct OverlappingActivity {
     pub error: String,
 }
 
-/// What else the server did during a request.
+/// The concurrent activity of the server during a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerContext {
     /// Background work, the longest overlap first.
@@ -150,7 +150,7 @@ pub struct SlowRequest {
     pub detail: RequestDetail,
     /// The causes of its time; the sum is `queue_time + processing_time`.
     pub waits: Waits,
-    /// What else the server did.
+    /// The concurrent activity of the server.
     pub surroundings: ServerContext,
 }
 

@@ -58,7 +58,7 @@ const HBASE_BEANS: &str = "Hadoop:service=HBase,";
 /// The metrics of a source; see the module's documentation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// What shows it in a Java server.
+    /// The part of a Java server that shows it.
     pub origin: Origin,
     /// The name that prefixes its metrics in `/prometheus`: `Server`.
     pub name: Cow<'static, str>,
@@ -191,7 +191,7 @@ impl Record {
 
     /// Adds the metrics that HBase makes of a histogram: the count of all values, and the
     /// distribution of the values of an interval. As in HBase (MutableHistogram), names begin with
-    /// an upper case letter whatever the case of `name` (`queueCallTime` becomes
+    /// an upper case letter regardless of the case of `name` (`queueCallTime` becomes
     /// `QueueCallTime_num_ops`), and descriptions with a lower case one.
     pub fn histogram(&mut self, name: &str, description: &str, ranges: Ranges, of: &Interval) -> &mut Self {
         let unit = match ranges {

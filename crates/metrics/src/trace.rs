@@ -1,9 +1,10 @@
-//! Calls that are traced: a sink takes each with the context that its client sent, its times and
-//! what it waited for. Spans are the sink's business; without one, nothing is done.
+//! Traced calls: a sink receives each with its client's trace context, its times and its waits, and
+//! makes the spans. Without a sink, tracing is off.
 //!
-//! A call asks once whether it is traced ([`is_on`], a load of a flag that nobody writes), when its
-//! header is read. One that is carries its context to its end, where [`report`] has the sink make
-//! all its spans at once, from times that are measured anyway. So no room below knows of spans.
+//! When the header of a call is read, the flag [`is_on`] is checked once; it is constant after the
+//! start, so its cache line stays shared. A traced call carries its context to its end, where
+//! [`report`] makes the sink build all spans at once, from times that are measured anyway. So the
+//! code that runs the call contains no tracing.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -13,57 +14,58 @@ use std::time::{Duration, SystemTime};
 use crate::ledger::RequestDetail;
 use crate::waits::Waits;
 
-/// The context of a call: the headers by which the client passed it on, such as `traceparent`; none
-/// if it passed none.
+/// The trace context of a call: the headers that the client sent, such as `traceparent`; empty
+/// without a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceContext(pub Vec<(String, String)>);
 
-/// A call that has its reply.
+/// A traced call that has its reply.
 #[derive(Debug)]
 pub struct TracedCall<'a> {
-    /// What its client sent.
+    /// The trace context from its client.
     pub context: &'a TraceContext,
     /// The service without its package: `ClientService`.
     pub service: &'static str,
-    /// The method: `Get`. Empty if there is none of the name.
+    /// The method: `Get`. Empty if the method is unknown.
     pub method: &'static str,
-    /// When its last byte had been read.
+    /// The time at which its last byte was read.
     pub received: SystemTime,
-    /// From then until a thread began it.
+    /// The time from then until a thread began the call.
     pub queue_time: Duration,
-    /// From then until its reply was ready.
+    /// The time from then until the reply was ready.
     pub processing_time: Duration,
-    /// What it was.
+    /// The operation and its region.
     pub detail: &'a RequestDetail,
-    /// What its time went to.
+    /// Its waits.
     pub waits: Waits,
-    /// The class of the exception that is its reply, or "".
+    /// The class of the exception in its reply, or "".
     pub error: &'static str,
 }
 
-/// Makes spans of calls. It is called on the call's thread, so it must not wait.
+/// Makes spans of calls. It runs on the call's thread, so it must not block.
 pub trait SpanSink: Send + Sync {
-    /// Takes a call.
+    /// Makes the spans of a call.
     fn take(&self, call: &TracedCall<'_>);
 }
 
 static SINK: OnceLock<Box<dyn SpanSink>> = OnceLock::new();
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
-/// Has calls traced from now on. Returns false if there is a sink already, which stays.
+/// Installs the sink and enables tracing. Returns false, and keeps the first sink, if there is one
+/// already.
 pub fn install(sink: Box<dyn SpanSink>) -> bool {
     let is_first = SINK.set(sink).is_ok();
     IS_ON.store(true, Relaxed);
     is_first
 }
 
-/// Whether calls are traced.
+/// Returns true if calls are traced.
 #[inline]
 pub fn is_on() -> bool {
     IS_ON.load(Relaxed)
 }
 
-/// Has the sink make the spans of a call.
+/// Passes a call to the sink.
 pub fn report(call: &TracedCall<'_>) {
     if let Some(sink) = SINK.get() {
         sink.take(call);

@@ -26,7 +26,7 @@ impl Address {
     /// Parses `host`, `host:port`, `[v6]:port` or `http://host:port/...`.
     ///
     /// # Errors
-    /// One line that says what was expected.
+    /// One line with the expected form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix("http://").unwrap_or(text);
         let authority = rest.split('/').next().unwrap_or_default();

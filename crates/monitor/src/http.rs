@@ -50,7 +50,7 @@ impl Client {
         &self.address
     }
 
-    /// Fetches a page, whatever its status.
+    /// Fetches a page, regardless of its status.
     ///
     /// # Errors
     /// One line with the address: no process listens there, or the response is late, not HTTP, or

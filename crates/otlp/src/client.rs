@@ -1,4 +1,4 @@
-//! [`Client`]: the POST of a message to a collector, over HTTP/1.1, a connection each.
+//! [`Client`]: sends messages to a collector by POST, over HTTP/1.1, each on a new connection.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// The limit for a message, from the connection to the answer's last byte.
+/// The time limit of a message, from the connect to the last byte of the answer.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// The most bytes of an answer, which says what was refused.
+/// The maximum length of an answer, which describes rejected spans.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// See the module's documentation. The SDK calls it on its own thread, which may wait.
 #[derive(Debug)]
 pub(crate) struct Client {
     runtime: Runtime,
-    /// Whether the last message failed: an outage has one line in the log, and its end another.
+    /// True if the last message failed: the start and the end of an outage are one log line each.
     is_failing: Mutex<bool>,
 }
 
 impl Client {
     /// # Errors
-    /// If the system gives it no events.
+    /// I/O errors of the creation of the runtime.
     pub(crate) fn new() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, is_failing: Mutex::default() })
@@ -79,7 +79,7 @@ async fn post(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
         Ok(Response::from_parts(head, body))
     };
-    // The connection ends with the exchange, whose sender it serves.
+    // The exchange drops its sender at its end, which ends the connection.
     let (answer, _ended) = tokio::join!(exchange, connection);
     answer
 }

@@ -1,15 +1,15 @@
-//! What the `OTEL_*` variables ask for, beyond what the SDK reads by itself.
+//! The `OTEL_*` variables that the SDK does not read itself.
 
-/// The variables by which an endpoint is named.
+/// The variables that name an endpoint.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-/// The variables by which the protocol is named; the first counts.
+/// The variables that name the protocol; the first one that is set takes precedence.
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
 
-/// Whether calls are traced: `OTEL_TRACES_EXPORTER` is `otlp`, or is not set and an endpoint is.
-/// `OTEL_SDK_DISABLED=true` turns all off.
+/// Returns true if calls are traced: `OTEL_TRACES_EXPORTER` is `otlp`, or it is not set and an
+/// endpoint is. `OTEL_SDK_DISABLED=true` disables tracing.
 ///
 /// # Errors
-/// One line about another exporter or protocol, or about TLS, which are not here.
+/// One line about an unsupported exporter or protocol, or about TLS.
 pub(crate) fn asks_for_traces(variable: impl Fn(&str) -> Option<String>) -> Result<bool, String> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if set("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {

@@ -3,15 +3,15 @@
 //! | module | contents |
 //! |---|---|
 //! | `client` | POST of a message to a collector, over HTTP/1.1 |
-//! | `environment` | what the `OTEL_*` variables ask for |
+//! | `environment` | the `OTEL_*` variables that enable tracing |
 //! | `spans` | the spans of a call, by HBase's names |
 //!
-//! HBase leaves the configuration to OpenTelemetry's Java agent, which reads `OTEL_*`. The SDK used
-//! here reads them as well: sampler, service name, resource, batches, endpoint, headers. A call
-//! that the sampler leaves out costs a span that records nothing.
+//! HBase is configured by OpenTelemetry's Java agent, which reads `OTEL_*`. The SDK used here reads
+//! the same variables: sampler, service name, resource, batches, endpoint, headers. A call that the
+//! sampler excludes costs one span that records nothing.
 //!
-//! The SDK's own thread sends batches. Its queue is bounded (`OTEL_BSP_MAX_QUEUE_SIZE`, 2048
-//! spans); what does not fit is dropped, so a collector that is slow or dead holds up no call.
+//! A thread of the SDK sends batches. Its queue is bounded (`OTEL_BSP_MAX_QUEUE_SIZE`, 2048 spans);
+//! further spans are dropped, so a slow or unavailable collector delays no call.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::indexing_slicing))]
@@ -32,12 +32,12 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use crate::client::Client;
 use crate::spans::Spans;
 
-/// The name of the instrumentation, as HBase has it.
+/// The name of the instrumentation, which is HBase's.
 const SCOPE: &str = "org.apache.hbase";
-/// The service's name unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` has another.
+/// The default service name; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override it.
 const SERVICE: &str = "HBase";
 
-/// Sends the spans that still wait when it is dropped.
+/// Sends the queued spans when it is dropped.
 #[derive(Debug)]
 pub struct Tracing(Option<SdkTracerProvider>);
 
@@ -51,10 +51,10 @@ impl Drop for Tracing {
     }
 }
 
-/// Has calls traced if the environment says so; otherwise does nothing.
+/// Enables tracing if the environment requests it; otherwise does nothing.
 ///
 /// # Errors
-/// One line about a variable that cannot be used.
+/// One line about a variable with an unsupported value.
 pub fn from_environment() -> Result<Tracing, String> {
     if !environment::asks_for_traces(|name| env::var(name).ok())? {
         return Ok(Tracing(None));

@@ -11,10 +11,10 @@
 //!       WAL.sync                     ... until the write was durable and visible
 //! ```
 //!
-//! Spans are made when the call has its reply, from the times that are measured for metrics. So the
-//! times of the inner ones are put together: locks are taken at the beginning of the region's part,
-//! and a sync is its end, before replies are held back. HBase's spans of reads within files
-//! (`HFileReaderImpl.readBlock`) are not here.
+//! Spans are built when the call has its reply, from the times measured for metrics. So the
+//! position of the inner spans is approximate: a lock is placed at the beginning of the region's
+//! span, and a sync at its end, before replies are held back. HBase's spans of reads within files
+//! (`HFileReaderImpl.readBlock`) are not supported.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ pub(crate) struct Spans {
     pub(crate) tracer: SdkTracer,
 }
 
-/// The time of a span.
+/// The start and end of a span.
 #[derive(Clone, Copy)]
 struct Times {
     from: SystemTime,
@@ -70,7 +70,7 @@ impl SpanSink for Spans {
 }
 
 impl Spans {
-    /// Begins a span below another.
+    /// Begins a child span.
     fn span(
         &self,
         name: Cow<'static, str>,
@@ -84,7 +84,7 @@ impl Spans {
         parent.with_span(span)
     }
 
-    /// A span that begins and ends within another.
+    /// Records a complete child span.
     fn inner(&self, name: &'static str, times: Times, parent: &Context, attributes: Vec<KeyValue>) {
         let span = self.span(name.into(), SpanKind::Internal, times, parent, attributes);
         end(&span, "", times.to);
@@ -139,7 +139,7 @@ fn end(context: &Context, error: &'static str, at: SystemTime) {
     span.end_with_timestamp(at);
 }
 
-/// The context that a client sent: W3C's `traceparent` and `tracestate`.
+/// Returns the context that a client sent: W3C's `traceparent` and `tracestate`.
 fn remote(context: &TraceContext) -> Context {
     if context.0.is_empty() {
         return Context::new();

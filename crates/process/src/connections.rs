@@ -104,7 +104,7 @@ pub fn timeouts(conf: &Configuration) -> Result<(Duration, Duration)> {
     Ok((time(HANDSHAKE, 20_000)?, time(RECEIVE, 30_000)?))
 }
 
-/// Applies the settings of connections that idle or are slow.
+/// Applies the settings for idle and slow connections.
 ///
 /// # Errors
 /// One line that names the key, its value and what was expected.

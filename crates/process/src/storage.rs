@@ -1,13 +1,13 @@
-//! The file systems of a server: `hbase.rootdir` says which.
+//! The file systems of a server, selected by `hbase.rootdir`.
 //!
 //! | setting | effect on HDFS |
 //! |---|---|
 //! | `hbase.rootdir` | an `hdfs:` URI, or a path when `fs.defaultFS` is one |
-//! | `hbase.regionserver.hlog.blocksize`, `.replication` | the block and the replicas of a log |
-//! | `hbase.regionserver.wal.roll.on.sync.ms` | a log without acknowledgements for so long breaks |
-//! | `hbase.lease.recovery.timeout` | the longest recovery of a dead server's file |
+//! | `hbase.regionserver.hlog.blocksize`, `.replication` | block size and replication of a log |
+//! | `hbase.regionserver.wal.roll.on.sync.ms` | a log unacknowledged for this time breaks |
+//! | `hbase.lease.recovery.timeout` | time limit for the recovery of a dead server's file |
 //!
-//! Hadoop's own settings are those of `evenkeel_hdfs::settings`.
+//! `evenkeel_hdfs::settings` lists Hadoop's settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use evenkeel_fs::{FileSystem, HdfsClient, HdfsFileSystem, HdfsSettings, LocalFil
 
 use crate::{io_error, settings};
 
-/// The least block of a file that a NameNode takes (`dfs.namenode.fs-limits.min-block-size`).
+/// The smallest block size that a NameNode accepts (`dfs.namenode.fs-limits.min-block-size`).
 const BLOCK_BYTES_MIN: u64 = 1 << 20;
-/// Blocks are multiples of a checksum's chunk.
+/// Block sizes must be multiples of a checksum chunk.
 const CHUNK_BYTES: u64 = 512;
 
-/// The file system of `hbase.rootdir`.
+/// Returns the file system of `hbase.rootdir`.
 ///
 /// # Errors
-/// One line about a setting that cannot be used.
+/// One line about an invalid setting.
 pub fn root_file_system(conf: &Configuration) -> Result<Arc<dyn FileSystem>> {
     file_system(conf, &settings::root_location(conf)?)
 }
 
-/// The file system of a location, with the settings of servers.
+/// Returns the file system of a location, with the settings for servers.
 ///
 /// # Errors
 /// As [`root_file_system`].

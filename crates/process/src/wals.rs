@@ -58,7 +58,7 @@ impl Wals {
         let (plan, names) =
             (&settings.memory, (evenkeel_wal::names::prefix(name), evenkeel_wal::names::meta_prefix(name)));
         let user = open(names.0, "", plan.log_buffer, false)?;
-        // Writes to hbase:meta are synced to the disk whatever their durability, because
+        // Writes to hbase:meta are synced to the disk regardless of their durability, because
         // directories of regions are created and deleted according to them.
         let meta = open(names.1, evenkeel_wal::names::META_SUFFIX, plan.meta_log_buffer, true)?;
         Ok(Self { user, meta, dir })

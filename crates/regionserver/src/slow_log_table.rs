@@ -1,10 +1,10 @@
 //! hbase:slowlog: slow and large calls as rows of a table, as HBase's `SlowLogTableAccessor` writes
 //! them.
 //!
-//! A row is a call. Its key is the time of the write in milliseconds and five digits that tell
-//! calls of the same time apart, together one number of eight bytes, so that rows are in the order
-//! of time. Its columns, of family `info`, are texts. Rows are in no log, as in HBase: they survive
-//! a stop, and those since the last flush do not survive a kill.
+//! Each row is one call. Its key is one number of eight bytes: the time of the write in
+//! milliseconds, followed by five digits that distinguish calls of the same time. So rows are
+//! ordered by time. The columns, of family `info`, contain text. As in HBase the rows skip the WAL:
+//! they survive a stop, but rows written after the last flush do not survive a kill.
 //!
 //! A standalone server writes the rows to its regions ([`write`]); a RegionServer of a cluster is a
 //! client of the table, whose regions may be elsewhere ([`take_rows`]).
@@ -27,14 +27,14 @@ use prost::Message;
 use crate::RegionServer;
 use crate::services::admin::logs::payload;
 
-/// The setting that makes the table and has calls written to it.
+/// The setting that enables the table and the writes to it.
 pub const ENABLED: &str = "hbase.regionserver.slowlog.systable.enabled";
 /// How often calls are written: the shorter of both.
 const PERIODS: [&str; 2] =
     ["hbase.slowlog.systable.chore.duration", "hbase.regionserver.named.queue.chore.duration"];
 /// HBase's default of both, in milliseconds.
 const PERIOD_MS: i64 = 600_000;
-/// Calls that are written together.
+/// The number of calls in one batch.
 const BATCH: usize = 100;
 const FAMILY: &[u8] = b"info";
 
@@ -62,7 +62,7 @@ pub fn name() -> Result<TableName> {
     "hbase:slowlog".parse()
 }
 
-/// The table as HBase's master makes it.
+/// Returns the descriptor that HBase's master uses for the table.
 ///
 /// # Errors
 /// None: the names are legal.
@@ -71,16 +71,16 @@ pub fn descriptor() -> Result<TableDescriptor> {
     Ok(TableDescriptor::new(name()?).with_family(family))
 }
 
-/// Writes the calls that wait for it, and returns their number. The calls of a batch that fails are
+/// Writes the queued calls to the table, and returns their number. If a batch fails its calls are
 /// lost, as in HBase.
 ///
 /// # Errors
-/// What the table's region says of a batch.
+/// Errors of the table's region for a batch.
 pub fn write(server: &Arc<RegionServer>, now_ms: i64) -> Result<usize> {
     let mut written = 0;
     loop {
         let regions = server.regions().of_table(&name()?);
-        // Calls wait until the table is there.
+        // Calls stay queued until the table is open.
         let mut rows = if regions.is_empty() { Vec::new() } else { take_rows(server, now_ms) };
         if rows.is_empty() {
             return Ok(written);
@@ -116,7 +116,7 @@ fn row(call: &pb::SlowLogPayload, now_ms: i64) -> Mutation {
     Mutation { durability: Durability::SkipWal, ..Mutation::new(MutationKind::Put, key.clone(), cells) }
 }
 
-/// HBase takes the last five digits of the message's hash code, which in Java is another number.
+/// HBase uses the last five digits of the message's Java hash code, which is a different number.
 fn row_key(call: &pb::SlowLogPayload, now_ms: i64) -> i64 {
     let mut hasher = DefaultHasher::new();
     call.encode_to_vec().hash(&mut hasher);
@@ -124,7 +124,7 @@ fn row_key(call: &pb::SlowLogPayload, now_ms: i64) -> i64 {
     now_ms.saturating_mul(100_000).saturating_add(digits)
 }
 
-/// Qualifiers and values, in the order of qualifiers.
+/// Returns qualifiers and values, ordered by qualifier.
 fn columns(call: &pb::SlowLogPayload) -> [(&'static str, String); 14] {
     [
         ("block_bytes_scanned", call.block_bytes_scanned().to_string()),

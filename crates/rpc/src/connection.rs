@@ -121,7 +121,7 @@ impl DetachedReplies {
     }
 }
 
-/// What the monitor requests of a connection; each value includes the ones before.
+/// A request of the monitor to a connection; each value includes the ones before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MonitorRequest {
     Nothing,
@@ -149,7 +149,7 @@ pub(crate) struct ConnectionShared {
     blocked_at: Cell<Option<Instant>>,
     /// The method of the last large reply.
     large_reply: Cell<&'static str>,
-    /// What the monitor requests of the connection's task.
+    /// The pending request of the monitor to the connection's task.
     requested: Cell<MonitorRequest>,
     /// When bytes last arrived.
     read_at: Cell<Instant>,

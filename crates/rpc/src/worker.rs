@@ -28,7 +28,7 @@ const STALL_CHECK_MAX: Duration = Duration::from_secs(1);
 /// Minimum interval between log lines about refused clients.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Log lines about refused clients, at most one a second whatever the clients do.
+/// Log lines about refused clients, at most one a second regardless of the number of refusals.
 #[derive(Default)]
 pub(crate) struct RateLimitedLog {
     count: u64,

@@ -45,8 +45,8 @@
 //! and [`WalListener::abort`] is called.
 //!
 //! On HDFS a flush goes to all DataNodes of a file, and a file breaks as soon as one of them fails.
-//! What was flushed before is on the others, so no store is asked to flush: the batch is written to
-//! a new file, without that DataNode, and the broken file is closed by lease recovery in the
+//! Bytes flushed before are on the other DataNodes, so no store needs a flush: the batch is written
+//! to a new file, without that DataNode, and the broken file is closed by lease recovery in the
 //! background. A thread in [`Wal::sync`] never commits itself there.
 //!
 //! A failed batch leaves a range of transaction ids that can never be synced; a later sync for one
@@ -259,7 +259,7 @@ struct Shared {
     watchdog: SyncWatchdog,
 }
 
-/// What an append does if the queue is full.
+/// The behaviour of an append if the queue is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhenFull {
     /// It waits for free capacity.

@@ -110,8 +110,8 @@ fn invalid(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// A connection with a session. On drop, for whatever reason, its watches are removed and the
-/// session waits for another connection.
+/// A connection with a session. On drop, for any reason, its watches are removed and the session
+/// waits for another connection.
 struct Connection<'a> {
     server: &'a Server,
     wire: Wire,

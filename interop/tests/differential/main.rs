@@ -1,13 +1,13 @@
-//! The same work on a stock server and on the tested one: answers compared, and metrics.
+//! The same work on a stock server and on the tested one: compares answers and metrics.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`server_metrics`] | names, types and values of `/jmx` and `/prometheus` after a known load |
 //!
-//! Random operations (`evenkeel.interop.Differential`) are here; their name comes first, since
-//! stock shows some metrics of a region only after 45 s. `EVENKEEL_INTEROP_OPS` and
-//! `EVENKEEL_INTEROP_SEED` change their length and seed. With `EVENKEEL_INTEROP_TARGET=stock` both
-//! sides are the one stock server, which must agree with itself.
+//! Random operations (`evenkeel.interop.Differential`) are in this file. Their test sorts first by
+//! name, since stock HBase shows some metrics of a region only after 45 s. `EVENKEEL_INTEROP_OPS`
+//! and `EVENKEEL_INTEROP_SEED` change their length and seed. With `EVENKEEL_INTEROP_TARGET=stock`
+//! both sides are the one stock server, which must agree with itself.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +32,7 @@ fn tested() -> &'static Server {
     }
 }
 
-/// Tests take turns: what one asks of the servers would be in the other's metrics.
+/// Tests take turns, because the requests of one would appear in the metrics of the other.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

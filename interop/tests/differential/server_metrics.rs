@@ -1,14 +1,14 @@
-//! `/jmx` and `/prometheus` beside stock HBase's after the same load
+//! Compares `/jmx` and `/prometheus` with stock HBase's after the same load
 //! (`evenkeel.interop.MetricsLoad`).
 //!
-//! Every bean and attribute that stock shows is there with the same type, except those that the
-//! tables of `docs/operating/metrics-and-hbase.md` list, each with a reason; what is there and not
-//! in stock is listed, too. An entry of the tables that nothing needs fails the test. Values that a
-//! load decides agree.
+//! Every bean and attribute of stock HBase must exist with the same type, except those that the
+//! tables of `docs/operating/metrics-and-hbase.md` list, each with a reason. Those that only
+//! Evenkeel has must be listed too. An unused entry of the tables fails the test. Values that the
+//! load determines must agree.
 //!
-//! Left out of the comparison of names, since they come and go with the time: counts of ranges
-//! (`_TimeRangeCount_`, shown while not 0), whose bounds are checked instead, and what other tests
-//! leave behind of their tables.
+//! The comparison of names excludes names that change over time: counts of ranges
+//! (`_TimeRangeCount_`, shown while not 0), whose bounds are checked instead, and metrics of other
+//! tests' tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,10 +28,10 @@ const TABLE: &str = "seen";
 /// Stock counts regions every 5 s.
 const SETTLING: Duration = Duration::from_secs(60);
 
-/// The attributes of each bean, by names that are the same for both servers.
+/// The attributes of each bean, under names normalized to be the same for both servers.
 type Beans = BTreeMap<String, BTreeMap<String, Value>>;
 
-/// The load, on both servers, once.
+/// Runs the load on both servers, once.
 fn load() {
     static LOADED: OnceLock<()> = OnceLock::new();
     LOADED.get_or_init(|| {
@@ -54,8 +54,8 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern")
 }
 
-/// A name without what differs from server to server. `None` if it is of another test's table, or a
-/// count of a range.
+/// Normalizes a name by removing server-specific parts. `None` for a name of another test's table,
+/// or a count of a range.
 fn common_name(name: &str) -> Option<String> {
     static PATTERNS: OnceLock<[Regex; 4]> = OnceLock::new();
     let [id, of_table, range, appends] = PATTERNS.get_or_init(|| {
@@ -103,7 +103,7 @@ fn beans(server: &Server) -> Beans {
     beans
 }
 
-/// What JSON shows of a Java type. `NaN` is a text, since JSON has no number for it.
+/// The Java type as visible in JSON. `NaN` is a string, since JSON has no number for it.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Number(number) if number.is_f64() => "double",
@@ -163,13 +163,13 @@ impl Listed {
     }
 }
 
-/// `*` stands for any text.
+/// Matches a pattern, in which `*` stands for any text.
 fn matches_glob(glob: &str, text: &str) -> bool {
     let parts: Vec<_> = glob.split('*').map(regex::escape).collect();
     pattern(&format!("^{}$", parts.join(".*"))).is_match(text)
 }
 
-/// The attributes of `of` that `others` do not have, and that the list does not name.
+/// Returns the attributes of `of` that `others` lack and that the list does not contain.
 fn unlisted(of: &Beans, others: &Beans, listed: &mut Listed) -> Vec<String> {
     let mut missing = Vec::new();
     for (bean, attributes) in of {
@@ -195,8 +195,9 @@ fn types_that_differ(stock: &Beans, ours: &Beans) -> Vec<String> {
     different
 }
 
-/// Both servers' beans, once stock shows what it has of the load: some seconds after regions came
-/// or went it takes beans away for a moment, and it counts some values of regions late.
+/// Waits until stock HBase shows the whole load, and returns both servers' beans: some seconds
+/// after regions were opened or closed it removes beans for a moment, and it updates some region
+/// values late.
 fn settled() -> (Beans, Beans) {
     load();
     let start = Instant::now();
@@ -204,7 +205,7 @@ fn settled() -> (Beans, Beans) {
         let (stock, ours) = (beans(reference()), beans(tested()));
         let different = values_that_differ(&stock, &ours);
         let regions = stock.get("Hadoop:service=HBase,name=RegionServer,sub=Regions");
-        // Where rows of a region were found is shown from its 45th second on.
+        // The counts of where a region's rows were found are shown from its 45th second on.
         let is_of_meta = |name: &String| name.contains("_region_1588230740_store_info_metric_memstoreOnly");
         let is_whole = regions.is_some_and(|regions| regions.keys().any(is_of_meta));
         if different.is_empty() && is_whole {
@@ -232,7 +233,7 @@ fn names_and_types_are_stock_s() {
     assert_eq!(strange_ranges(tested()), [""; 0]);
 }
 
-/// Counts of ranges whose bounds are not among HBase's.
+/// Returns counts of ranges whose bounds are not among HBase's.
 fn strange_ranges(server: &Server) -> Vec<String> {
     let shown = pattern("_(Time|Size)RangeCount_([0-9]+)-([0-9]+|inf)$");
     let time = "0 1 3 10 30 100 300 1000 3000 10000 30000 60000 120000 300000 600000 inf";
@@ -254,7 +255,7 @@ fn families(server: &Server) -> BTreeMap<String, String> {
     types.filter_map(|(name, kind)| Some((common_name(name)?, kind.to_owned()))).collect()
 }
 
-/// Stock's names that the list leaves out, as Prometheus has them.
+/// Stock HBase's names that the list excludes, in Prometheus's form.
 fn left_out_of_prometheus(stock: &Beans, ours: &Beans) -> BTreeSet<String> {
     let mut left_out = BTreeSet::new();
     for (bean, attributes) in stock {
@@ -273,7 +274,7 @@ fn prometheus_has_stock_s_names_and_types() {
     let _turn = turn();
     settled();
     let (theirs, shown) = (families(reference()), families(tested()));
-    // Asked for after it, so that a metric that comes in between is among them.
+    // Fetched afterwards, so that it includes a metric that appears meanwhile.
     let left_out = left_out_of_prometheus(&beans(reference()), &beans(tested()));
     assert!(theirs.len() > 2000, "{} families", theirs.len());
     let absent = theirs.keys().filter(|name| !shown.contains_key(*name) && !left_out.contains(*name));
@@ -283,17 +284,17 @@ fn prometheus_has_stock_s_names_and_types() {
     assert_eq!(of_other_types.collect::<Vec<_>>(), []);
 }
 
-/// A value of a bean of the region server; 0 if it is not there.
+/// Returns a value of a bean of the region server; 0 if it is missing.
 fn value(beans: &Beans, sub: &str, name: &str) -> f64 {
     let bean = beans.get(&format!("Hadoop:service=HBase,name=RegionServer,sub={sub}"));
     bean.and_then(|bean| bean.get(name)).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// A value that a load decides, and by how much the servers may differ.
+/// A value that the load determines, and the allowed difference between the servers.
 struct Agreement {
     sub: String,
     name: String,
-    /// A part of stock's value.
+    /// A fraction of stock HBase's value.
     tolerance: f64,
 }
 
@@ -313,7 +314,8 @@ fn agreements() -> Vec<Agreement> {
         majorCompactionTime_num_ops flushedMemstoreBytes numReferenceFiles";
     all.extend(counts.split_whitespace().map(|name| exact("Tables", of_table(name))));
     all.push(exact("WAL", format!("{TABLE}.appendCount")));
-    // Files have another writer's bytes; stock's figure of an append is of its cells alone.
+    // Files of different writers differ in bytes; stock HBase's size of an append counts only its
+    // cells.
     let near = [
         ("Tables", of_table("flushedOutputBytes"), 0.05),
         ("Tables", of_table("compactedInputBytes"), 0.05),
@@ -336,7 +338,7 @@ fn values_that_differ(stock: &Beans, ours: &Beans) -> Vec<String> {
     different
 }
 
-/// The sum over the regions of the table.
+/// Returns the sum over the regions of the table.
 fn sum_of_regions(server: &Server, metric: &str) -> f64 {
     let of_region = pattern(&format!("^Namespace_default_table_{TABLE}_region_[0-9a-f]+_metric_{metric}$"));
     let beans = all_beans(server);
@@ -345,7 +347,8 @@ fn sum_of_regions(server: &Server, metric: &str) -> f64 {
     values.filter_map(|(_, value)| value.as_f64()).sum()
 }
 
-/// Calls of the server, without those for hbase:meta that its own parts make.
+/// The minimum counts of the server's calls: those of the load, without the server's internal calls
+/// for hbase:meta.
 const CALLS: [(&str, f64); 4] = [
     ("rpcGetRequestCount", 101.0),
     ("rpcMultiRequestCount", 12.0),
@@ -356,7 +359,7 @@ const CALLS: [(&str, f64); 4] = [
 #[test]
 fn values_that_a_load_decides_agree() {
     let _turn = turn();
-    // Agreements are waited for there.
+    // `settled` waits until the compared values agree.
     let (stock, ours) = settled();
     let requests = format!("TableRequests_Namespace_default_table_{TABLE}");
     for name in ["GetTime_num_ops", "PutTime_num_ops", "DeleteTime_num_ops", "IncrementTime_num_ops"] {

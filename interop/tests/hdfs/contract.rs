@@ -1,4 +1,4 @@
-//! The contract of the file system seam, on stock HDFS.
+//! The contract of the `FileSystem` trait, on stock HDFS.
 
 use evenkeel_fs::{FileSystem, HdfsFileSystem};
 

@@ -51,7 +51,7 @@ impl Roller {
         Ok(())
     }
 
-    /// Closes the last log, waits for the recovery of the others, and compares all.
+    /// Closes the last log, waits for the recovery of the others, and compares all logs.
     fn finish(self) {
         self.writer.close(Durability::Flushed).expect("closed");
         let deadline = Instant::now() + Duration::from_secs(150);

@@ -4,7 +4,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `contract` | the contract of the file system seam |
+//! | `contract` | the contract of the `FileSystem` trait |
 //! | `faults` | servers that are killed, frozen and restarted |
 //! | `files` | names, writers and readers on a healthy cluster |
 //! | `standalone` | a standalone server on HDFS, and the offline tools |

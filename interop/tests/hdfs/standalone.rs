@@ -25,7 +25,7 @@ impl Scene {
         let settings = [
             ("hbase.rootdir", root),
             ("evenkeel.memory.size", "256m"),
-            // DataNodes answer late while other tests have the processors.
+            // DataNodes answer late while other tests use the CPUs.
             ("hbase.regionserver.wal.roll.on.sync.ms", "60000"),
         ];
         let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -48,7 +48,7 @@ impl Scene {
         self.runtime.block_on(self.connection.admin().create_table(&table, &[])).expect("created");
     }
 
-    /// Writes rows, each alone. Returns the time of the slowest.
+    /// Writes rows one at a time. Returns the time of the slowest.
     fn write(&mut self, rows: usize) -> Duration {
         let (table, mut slowest) = (self.table(), Duration::ZERO);
         for _ in 0..rows {
@@ -93,7 +93,7 @@ fn value(number: usize) -> String {
     format!("value {number} {}", "x".repeat(number % 300))
 }
 
-/// The files of a directory: of one with data, the store files of the family.
+/// Returns the files of a directory, or for the data directory the store files of the family.
 fn files(turn: &mut Turn, dir: &str) -> Vec<String> {
     let listed = turn.cluster().shell(&["-ls", "-R", "-C", dir]).expect("listed");
     let listed = String::from_utf8(listed).expect("names");
@@ -101,7 +101,7 @@ fn files(turn: &mut Turn, dir: &str) -> Vec<String> {
     listed.lines().filter(is_wanted).map(str::to_owned).collect()
 }
 
-/// What a tool prints.
+/// Runs a tool and returns its output.
 fn tool(args: &[&str]) -> String {
     let binary = evenkeel_binary().unwrap_or_else(|why| panic!("{why}"));
     let output = Command::new(binary).args(args).output().expect("runs");
@@ -129,7 +129,7 @@ fn a_standalone_server_lives_on_hdfs() {
     scene.load(&format!("hdfs://{}{path}", turn.cluster().address()));
     scene.check();
 
-    // Its death: what is in no store file is in its log, which nobody closed.
+    // The server is killed: rows that are in no store file are in its log, which is not closed.
     let Scene { server, rows, .. } = scene;
     server.kill();
     let began = Instant::now();
@@ -137,7 +137,7 @@ fn a_standalone_server_lives_on_hdfs() {
     println!("started in {:?} after kill -9", began.elapsed());
     scene.check();
 
-    // The death of a DataNode that has the log: the next file is begun without it.
+    // A DataNode that stores the log is killed: the next log is created without it.
     let calm = scene.write(100);
     turn.cluster().kill_datanode(0);
     let stall = scene.write(200);
@@ -148,7 +148,7 @@ fn a_standalone_server_lives_on_hdfs() {
     scene.check();
     turn.cluster().start_datanode(0).unwrap_or_else(|why| panic!("{why}"));
 
-    // An orderly stop leaves nothing in logs, and files that the tools can read.
+    // An orderly stop leaves empty logs, and files that the tools can read.
     drop(scene);
     let summary = tool(&["verify", &root]);
     assert!(summary.contains(" 0 faults"), "{summary}");

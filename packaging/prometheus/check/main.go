@@ -1,6 +1,6 @@
-// Checks what is packaged with Prometheus's own parsers: the text of a scrape, on standard input;
+// Checks the packaged files with Prometheus's parsers: the text of a scrape, on standard input;
 // alert rules, whose names end in .yml; the expressions of Grafana dashboards, which end in .json.
-// It prints what it read, and ends with status 1 at the first error.
+// It prints the number of items read, and exits with status 1 at the first error.
 //
 //	curl -s 'http://127.0.0.1:16030/prometheus?description=true' | go run . ../alerts.yml ../../grafana/evenkeel.json
 package main
@@ -41,8 +41,8 @@ func must(err error) {
 	}
 }
 
-// scrape reads a text as a scrape does. No two samples may have the same name and labels: the
-// parser takes them, and the scrape would then drop one.
+// scrape parses a text as a scrape does. No two samples may have the same name and labels: the
+// parser accepts duplicates, but a scrape would drop one of them.
 func scrape(from io.Reader) error {
 	text, err := io.ReadAll(from)
 	if err != nil {
@@ -108,7 +108,7 @@ func dashboard(file string, text []byte) error {
 	}
 	promql := parser.NewParser(parser.Options{})
 	number := 0
-	// What Grafana puts in place of its own variables.
+	// The values that replace Grafana's variables.
 	variables := strings.NewReplacer("$__rate_interval", "1m", "$__interval", "1m", "$__range", "1h")
 	for _, panel := range board.Panels {
 		for _, target := range panel.Targets {

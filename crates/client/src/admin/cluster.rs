@@ -73,9 +73,9 @@ pub struct ClusterMetrics {
     pub server_names: Vec<ServerName>,
     /// Regions of each table by state.
     pub tables: BTreeMap<TableName, TableRegionCounts>,
-    /// What the master is doing: description and status.
+    /// The tasks of the master: description and status.
     pub master_tasks: Vec<(String, String)>,
-    /// Servers that hbase:meta knows and the master does not.
+    /// Servers that are in hbase:meta but unknown to the master.
     pub unknown_servers: Vec<ServerName>,
 }
 
@@ -111,7 +111,7 @@ pub struct ServerMetrics {
     pub regions: Vec<RegionMetrics>,
     /// Its coprocessors.
     pub coprocessors: Vec<String>,
-    /// The begin of the reported period: ms since 1970.
+    /// The start of the reported period: ms since 1970.
     pub report_start_ms: u64,
     /// Its end.
     pub report_end_ms: u64,

@@ -32,7 +32,7 @@ pub struct SnapshotDescription {
     pub owner: Option<String>,
     /// When it was taken, in ms since 1970; 0 before.
     pub creation_ms: i64,
-    /// Seconds to live; 0 for ever.
+    /// Seconds to live; 0 means no limit.
     pub ttl_seconds: i64,
     /// `MAX_FILESIZE` of tables that are cloned from it; 0 for the snapshot's value.
     pub max_file_bytes: i64,

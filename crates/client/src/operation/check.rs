@@ -69,8 +69,8 @@ impl CheckAndMutate {
     }
 
     /// The condition: the column exists and its newest value compares as given with a comparator.
-    /// Servers treat a check's comparator as plain bytes, whatever its class, so other comparators
-    /// are sent as a filter.
+    /// Servers treat a check's comparator as plain bytes, regardless of its class, so other
+    /// comparators are sent as a filter.
     pub fn matching(
         row: impl AsRef<[u8]>,
         family: impl AsRef<[u8]>,

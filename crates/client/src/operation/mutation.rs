@@ -311,7 +311,7 @@ impl Increment {
         self.attribute("_rr_", Bytes::from_static(&[0]))
     }
 
-    /// Adds to a counter; one that is absent starts at 0.
+    /// Adds to a counter; an absent counter starts at 0.
     pub fn column(mut self, family: impl AsRef<[u8]>, qualifier: impl AsRef<[u8]>, amount: i64) -> Self {
         let amount = amount.to_be_bytes();
         self.0.cell(family.as_ref(), qualifier.as_ref(), LATEST_TIMESTAMP, CellType::Put, &amount);
@@ -331,7 +331,7 @@ impl Append {
         self.attribute("_rr_", Bytes::from_static(&[0]))
     }
 
-    /// Appends to a value; one that is absent starts empty.
+    /// Appends to a value; an absent value starts empty.
     pub fn column(
         mut self,
         family: impl AsRef<[u8]>,

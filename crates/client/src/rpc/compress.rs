@@ -38,7 +38,7 @@ impl Compressor {
         }
     }
 
-    /// The codec of a Java class, whatever its package.
+    /// Returns the codec of a Java class, ignoring its package.
     pub fn by_class_name(class: &str) -> Option<Self> {
         match class.rsplit('.').next().unwrap_or_default() {
             "GzipCodec" | "ReusableStreamGzipCodec" => Some(Self::Gzip),

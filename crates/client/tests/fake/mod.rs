@@ -19,7 +19,7 @@ pub const ROWS: usize = 20;
 /// Rows of one reply of a scan.
 const BATCH: usize = 3;
 
-/// What a server does to its replies.
+/// Faults of a server's replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The socket ends after the byte.
@@ -295,7 +295,7 @@ pub fn row(number: usize) -> String {
     format!("{number:04}")
 }
 
-/// The number of the first row that a scan asks for.
+/// Returns the number of the first row of a scan.
 fn start_of(request: &pb::ScanRequest) -> usize {
     let scan = request.scan.as_ref().expect("a scan to open");
     let start = String::from_utf8_lossy(scan.start_row()).into_owned();

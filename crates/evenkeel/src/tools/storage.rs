@@ -1,4 +1,4 @@
-//! The files that a tool is told to read: local ones, or those of an `hdfs:` URI.
+//! The files that a tool reads: local ones, or those of an `hdfs:` URI.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -14,7 +14,7 @@ pub(crate) fn rpc_address(id: &DatanodeIdProto, by_name: bool) -> String {
     format!("{host}:{}", id.ipc_port)
 }
 
-/// The name of a block in log lines, and the user of an RPC to a DataNode about it.
+/// Returns the name of a block: in log lines, and as the user of an RPC to a DataNode about it.
 pub(crate) fn block_name(block: &ExtendedBlockProto) -> String {
     format!("blk_{}_{}", block.block_id.cast_signed(), block.generation_stamp)
 }

@@ -1,22 +1,22 @@
-//! A block that is written.
+//! A block being written.
 //!
-//! In the *fan-out* form each DataNode of the block is the only one of its own pipeline, and the
-//! same packets go to all at once: an acknowledgement means that a DataNode has written the bytes
-//! to its kernel, or has fsynced them. In the *chain* form they go through the first DataNode,
-//! which costs the writer's network a third.
+//! In the *fan-out* layout each DataNode of the block has its own pipeline of length one, and the
+//! same packets go to all of them in parallel: an acknowledgement means that the DataNode has
+//! written the bytes to its kernel, or has fsynced them. In the *chain* layout packets go to the
+//! first DataNode, which forwards them: with three replicas the writer sends a third of the bytes.
 //!
-//! Packets are sent without waiting for those before. [`BlockOutput::acked`] moves when **every**
-//! DataNode has acknowledged a packet.
+//! Packets are pipelined: a packet is sent without waiting for the previous ones.
+//! [`BlockOutput::acked`] advances when **every** DataNode has acknowledged a packet.
 //!
 //! # Invariants
-//! * Sequence numbers are dense; acknowledgements come in their order, from each DataNode.
-//! * A packet begins on a chunk boundary: the bytes of an incomplete chunk are sent again with
-//!   those that follow.
-//! * A sync of bytes that were sent before is an *empty* packet: a DataNode does not fsync for a
-//!   packet that repeats bytes.
+//! * Sequence numbers are dense; each DataNode acknowledges them in order.
+//! * A packet begins on a chunk boundary: the bytes of an incomplete chunk are sent again with the
+//!   bytes that follow.
+//! * To sync bytes that were already sent, the writer sends an *empty* packet: a DataNode does not
+//!   fsync for a packet that repeats bytes.
 //! * After the first failure of any DataNode the output is broken: its connections are closed, and
-//!   every later call fails. It never goes on with the others.
-//! * Memory: unacknowledged bytes are at most [`IN_FLIGHT_BYTES_MAX`] and one append.
+//!   every later call fails. It never continues on the other DataNodes.
+//! * Memory: unacknowledged bytes are at most [`IN_FLIGHT_BYTES_MAX`] plus one append.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,10 +31,10 @@ use crate::block::packet::{self, CHUNK_BYTES, put_packet};
 use crate::block::peer::{Peer, PeerError};
 use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockProto};
 
-/// Unacknowledged bytes beyond which a writer waits.
+/// The limit of unacknowledged bytes; a writer blocks beyond it.
 pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 64 << 20;
 
-/// Packets beyond which a writer waits.
+/// The limit of unacknowledged packets; a writer blocks beyond it.
 const IN_FLIGHT_PACKETS_MAX: usize = 4096;
 
 /// How the DataNodes of a block are connected.
@@ -42,16 +42,16 @@ const IN_FLIGHT_PACKETS_MAX: usize = 4096;
 pub(crate) enum Layout {
     /// One connection to each.
     FanOut,
-    /// One connection to the first, which passes the packets on.
+    /// One connection to the first, which forwards the packets.
     Chain,
 }
 
 /// How durable flushed bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Each DataNode has given the bytes to its kernel: they survive the death of processes.
+    /// Each DataNode has written the bytes to its kernel: they survive process crashes.
     Flushed,
-    /// Each DataNode has fsynced them: they survive a loss of power.
+    /// Each DataNode has fsynced the bytes: they survive a power loss.
     Synced,
 }
 
@@ -73,25 +73,26 @@ pub(crate) struct SlowAck {
     pub(crate) bytes: usize,
 }
 
-/// A block that is written: see the module documentation.
+/// A block being written: see the module documentation.
 #[derive(Debug)]
 pub(crate) struct BlockOutput {
     block: LocatedBlockProto,
     peers: Vec<Peer>,
-    /// Bytes from the last chunk boundary that was sent, or all after it.
+    /// The bytes from the last sent chunk boundary on.
     buffer: Vec<u8>,
     /// The offset of `buffer` in the block.
     buffer_start: u64,
-    /// The end of the bytes that were put into packets.
+    /// The end of the bytes already put into packets.
     sent: u64,
     acked: u64,
     next_seqno: i64,
-    /// The packets from the oldest unacknowledged one.
+    /// Unacknowledged packets, oldest first.
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
     last_sent: Instant,
     ack_timeout: Duration,
-    /// The last packet was sent: a DataNode that has acknowledged it closes its connection.
+    /// True after the last packet was sent: a DataNode that has acknowledged it closes its
+    /// connection.
     is_finishing: bool,
     failure: Option<String>,
     failed: Vec<usize>,
@@ -102,7 +103,7 @@ impl BlockOutput {
     /// Creates the block on all its locations.
     ///
     /// # Errors
-    /// The locations that failed.
+    /// Returns the locations that failed, each with its error.
     pub(crate) fn open(
         block: LocatedBlockProto,
         layout: Layout,
@@ -135,7 +136,7 @@ impl BlockOutput {
         })
     }
 
-    /// The block with the length that all DataNodes have acknowledged.
+    /// Returns the block with the length that all DataNodes have acknowledged.
     pub(crate) fn block(&self) -> ExtendedBlockProto {
         ExtendedBlockProto { num_bytes: Some(self.acked), ..self.block.b.clone() }
     }
@@ -155,12 +156,12 @@ impl BlockOutput {
         &self.block.locs
     }
 
-    /// The DataNodes that broke the output.
+    /// Returns the DataNodes whose failures broke the output.
     pub(crate) fn failed(&self) -> Vec<DatanodeInfoProto> {
         self.failed.iter().filter_map(|&location| self.block.locs.get(location).cloned()).collect()
     }
 
-    /// Slow acknowledgements since the last call.
+    /// Returns and clears the slow acknowledgements since the last call.
     pub(crate) fn take_slow(&mut self) -> Vec<SlowAck> {
         std::mem::take(&mut self.slow)
     }
@@ -172,8 +173,8 @@ impl BlockOutput {
         Ok(())
     }
 
-    /// Sends whole packets of `data_bytes`, a multiple of the chunk size, as long as there are
-    /// enough unsent bytes; waits while too many are unacknowledged.
+    /// Sends full packets of `data_bytes` (a multiple of the chunk size) while the buffer holds
+    /// enough bytes; blocks while too many bytes are unacknowledged.
     pub(crate) fn send_full(&mut self, data_bytes: usize) -> io::Result<()> {
         while self.buffer.len() >= data_bytes {
             self.send_data(data_bytes, false)?;
@@ -181,8 +182,8 @@ impl BlockOutput {
         Ok(())
     }
 
-    /// Sends all appended bytes. Returns the sequence number after the last packet: when it is
-    /// acknowledged, all bytes are durable as asked.
+    /// Sends all appended bytes. Returns the sequence number after the last packet: once all
+    /// packets before it are acknowledged, the bytes have the requested durability.
     pub(crate) fn send(&mut self, durability: Durability) -> io::Result<i64> {
         self.check()?;
         let sync = durability == Durability::Synced;
@@ -203,11 +204,12 @@ impl BlockOutput {
             self.check()?;
             self.pump(self.ack_timeout)?;
         }
-        // What was acknowledged before a failure is durable.
+        // Bytes that were acknowledged before a failure are durable.
         Ok(())
     }
 
-    /// Sends the rest and the last packet, and waits until every DataNode has finished the block.
+    /// Sends the remaining bytes and the last packet, and waits until every DataNode has finished
+    /// the block.
     pub(crate) fn finish(&mut self, durability: Durability) -> io::Result<()> {
         self.send(Durability::Flushed)?;
         let sync = durability == Durability::Synced;
@@ -218,8 +220,8 @@ impl BlockOutput {
         Ok(())
     }
 
-    /// Takes what has arrived and sends what waits, without waiting; sends a heartbeat if nothing
-    /// was sent for `idle`.
+    /// Handles arrived acknowledgements and sends queued bytes without blocking; sends a heartbeat
+    /// if nothing was sent for `idle`.
     pub(crate) fn tick(&mut self, idle: Duration) -> io::Result<()> {
         self.check()?;
         self.pump(Duration::ZERO)?;
@@ -299,8 +301,8 @@ impl BlockOutput {
         self.fail_with(failures)
     }
 
-    /// Waits until a socket is ready, at most `wait` and until the oldest packet's deadline, and
-    /// handles what is ready.
+    /// Waits until a socket is ready, at most `wait` and at most until the oldest packet's
+    /// deadline, and handles the ready sockets.
     fn pump(&mut self, wait: Duration) -> io::Result<()> {
         let wait = match self.in_flight.front() {
             Some(oldest) => wait.min(self.ack_timeout.saturating_sub(oldest.since.elapsed())),
@@ -336,7 +338,7 @@ impl BlockOutput {
         Ok(ready.filter(|(_, flags)| !flags.is_empty()).collect())
     }
 
-    /// True if the DataNode has acknowledged the last packet of the block.
+    /// Returns true if the DataNode has acknowledged the last packet of the block.
     fn is_done(&self, peer: &Peer) -> bool {
         self.is_finishing && peer.next_ack == self.next_seqno
     }
@@ -364,7 +366,7 @@ impl BlockOutput {
         Ok(())
     }
 
-    /// Notes the times of the acknowledgements of packets `first..next` by one DataNode.
+    /// Records the times at which one DataNode acknowledged packets `first..next`.
     fn note_acks(&mut self, location: usize, first: i64, next: i64) {
         let (now, oldest) = (clock::monotonic(), self.acked_seqno());
         for seqno in first..next {
@@ -373,8 +375,8 @@ impl BlockOutput {
             let took = now.duration_since(packet.since);
             match packet.first_ack {
                 None => packet.first_ack = Some(now),
-                // A DataNode is slow only beside one that was much faster: otherwise the pause was
-                // ours.
+                // A DataNode is slow only if another one was much faster: otherwise the delay was
+                // on our side.
                 Some(first) if now.duration_since(first) > took / 2 => {
                     self.slow.push(SlowAck { location, took, bytes: packet.bytes });
                 }
@@ -407,7 +409,7 @@ impl BlockOutput {
         self.fail_with(late)
     }
 
-    /// Breaks the output if there are failures.
+    /// Marks the output as broken if there are failures.
     fn fail_with(&mut self, failures: Vec<PeerError>) -> io::Result<()> {
         if failures.is_empty() {
             return Ok(());
@@ -427,7 +429,7 @@ impl BlockOutput {
     }
 }
 
-/// Opens a connection to each location, all at once.
+/// Opens a connection to each location, in parallel.
 fn open_all(
     block: &LocatedBlockProto,
     client_name: &str,

@@ -1,12 +1,12 @@
-//! Packets, the same in both directions.
+//! Packets: the format is the same in both directions.
 //!
 //! ```text
 //! int32 plen | int16 hlen | PacketHeaderProto | checksums | data
 //! ```
 //!
-//! `plen` counts itself, the checksums and the data, not the header. There is one CRC32C,
-//! big-endian, for each chunk of [`CHUNK_BYTES`] that the packet's data begins, chunks being
-//! counted from the start of the data; so data must begin on a chunk boundary of the block.
+//! `plen` counts itself, the checksums and the data, not the header. There is one big-endian CRC32C
+//! for each chunk of [`CHUNK_BYTES`] of the packet's data, the last one possibly shorter. Chunks
+//! are counted from the start of the data, so the data must begin on a chunk boundary of the block.
 
 use std::io;
 
@@ -15,20 +15,20 @@ use prost::Message;
 
 use crate::hadoop::hdfs::{ChecksumProto, PacketHeaderProto};
 
-/// Bytes under one checksum in blocks that this client writes: `dfs.bytes-per-checksum`'s default.
+/// Bytes per checksum in blocks that this client writes: the default of `dfs.bytes-per-checksum`.
 pub(crate) const CHUNK_BYTES: usize = 512;
 
-/// The most data that this client puts into one packet, a multiple of [`CHUNK_BYTES`]. DataNodes
-/// take packets of 16 MiB.
+/// The maximum of data bytes in one packet of this client, a multiple of [`CHUNK_BYTES`]. DataNodes
+/// accept packets of up to 16 MiB.
 pub(crate) const DATA_BYTES_MAX: usize = 12 << 20;
 
-/// The sequence number of a heartbeat.
+/// The sequence number of a heartbeat packet.
 pub(crate) const HEARTBEAT: i64 = -1;
 
 /// `plen` and `hlen`.
 pub(crate) const PREFIX_BYTES: usize = 6;
 
-/// The largest packet that is read, in bytes, header included: Hadoop's own limit.
+/// The largest packet accepted from a DataNode, in bytes, header included: Hadoop's limit.
 pub(crate) const PACKET_BYTES_MAX: usize = 16 << 20;
 
 /// CRC32C, as `requestedChecksum` names it.
@@ -51,7 +51,7 @@ pub(crate) fn put_packet(out: &mut Vec<u8>, offset: u64, seqno: i64, data: &[u8]
     out.reserve(PREFIX_BYTES + header.encoded_len() + sums + data.len());
     out.extend_from_slice(&evenkeel_common::length::must_i32(4 + sums + data.len()).to_be_bytes());
     out.extend_from_slice(&evenkeel_common::length::must_u16(header.encoded_len()).to_be_bytes());
-    // A `Vec` has room for every message.
+    // Encoding into a `Vec` cannot fail: it grows.
     let _ = header.encode(out);
     for chunk in data.chunks(CHUNK_BYTES) {
         out.extend_from_slice(&crc32_iscsi(chunk).to_be_bytes());
@@ -76,7 +76,7 @@ fn invalid(what: impl Into<String>) -> io::Error {
 
 impl Checksum {
     /// # Errors
-    /// `InvalidData` for a type that does not exist, or a chunk size that is not usable.
+    /// `InvalidData` for an unknown checksum type or an invalid chunk size.
     pub(crate) fn of(proto: &ChecksumProto) -> io::Result<Self> {
         let chunk = usize::try_from(proto.bytes_per_checksum).unwrap_or(0);
         match proto.r#type {
@@ -90,7 +90,7 @@ impl Checksum {
         }
     }
 
-    /// Bytes of checksums for so much data.
+    /// Returns the number of checksum bytes for `data_len` bytes of data.
     pub(crate) fn sums_len(self, data_len: usize) -> usize {
         match self {
             Self::Null => 0,
@@ -98,7 +98,7 @@ impl Checksum {
         }
     }
 
-    /// Compares data with its checksums, which have [`Checksum::sums_len`] bytes.
+    /// Returns true if the data matches its checksums, which have [`Checksum::sums_len`] bytes.
     pub(crate) fn matches(self, data: &[u8], sums: &[u8]) -> bool {
         let (chunk, crc): (usize, fn(&[u8]) -> u32) = match self {
             Self::Null => return true,
@@ -109,10 +109,10 @@ impl Checksum {
     }
 }
 
-/// The lengths in a packet's prefix: of the header, and of checksums and data together.
+/// Decodes a packet's prefix into two lengths: of the header, and of checksums plus data.
 ///
 /// # Errors
-/// `InvalidData` if they are not possible.
+/// `InvalidData` if they are out of range.
 pub(crate) fn lengths(prefix: [u8; PREFIX_BYTES]) -> io::Result<(usize, usize)> {
     let [a, b, c, d, e, f] = prefix;
     let payload = usize::try_from(i32::from_be_bytes([a, b, c, d])).ok().and_then(|len| len.checked_sub(4));
@@ -123,7 +123,7 @@ pub(crate) fn lengths(prefix: [u8; PREFIX_BYTES]) -> io::Result<(usize, usize)> 
     }
 }
 
-/// A packet's header, checked.
+/// A packet's header, validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) offset: u64,
@@ -135,7 +135,7 @@ pub(crate) struct Header {
 
 impl Header {
     /// # Errors
-    /// `InvalidData` if it is malformed or has negative lengths.
+    /// `InvalidData` if it is malformed or has a negative offset or length.
     pub(crate) fn decode(bytes: &[u8]) -> io::Result<Self> {
         let header = PacketHeaderProto::decode(bytes).map_err(|e| invalid(e.to_string()))?;
         Ok(Self {
@@ -158,7 +158,7 @@ mod tests {
         out.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Recorded from Hadoop's own client.
+    /// Recorded from Hadoop's client.
     #[test]
     fn packets_are_hadoops_to_the_byte() {
         let heartbeat = "0000000400190900000000000000 0011ffffffffffffffff18002500000000".replace(' ', "");

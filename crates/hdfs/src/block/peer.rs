@@ -1,8 +1,8 @@
-//! The connection to one DataNode of a block that is written.
+//! The connection to one DataNode of a block being written.
 //!
-//! The socket does not block: unsent bytes wait in a queue, received bytes until an acknowledgement
-//! is complete. Acknowledgements must come in the order of the packets, one for each, with one
-//! status for each DataNode behind the connection.
+//! The socket is non-blocking: unsent bytes wait in a queue, and received bytes are buffered until
+//! an acknowledgement is complete. Acknowledgements must arrive in packet order, one per packet,
+//! with one status for each DataNode of the chain.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ const PIPELINE_SETUP_CREATE: u32 = 6;
 /// The largest acknowledgement, in bytes: a sequence number and a few statuses.
 const ACK_BYTES_MAX: usize = 4096;
 
-/// The bits of a flag that are a status; the others say how busy a DataNode is.
+/// The status bits of an acknowledgement's flag; the other bits describe the DataNode's load.
 const STATUS_MASK: u32 = 0xf;
 
 /// A failure of one DataNode.
@@ -37,28 +37,29 @@ pub(crate) struct PeerError {
     pub(crate) error: io::Error,
 }
 
-/// A connection to a DataNode: the last of a chain of its own, or the first of a longer one.
+/// A connection to a DataNode: the only one of its chain, or the first of a longer chain.
 #[derive(Debug)]
 pub(crate) struct Peer {
     socket: TcpStream,
     /// The index of its DataNode among the block's locations.
     pub(crate) location: usize,
-    /// DataNodes of the chain that begins here.
+    /// The number of DataNodes in the chain that begins here.
     chain: usize,
     unsent: VecDeque<Bytes>,
     received: Vec<u8>,
     /// The sequence number of the next acknowledgement.
     pub(crate) next_ack: i64,
-    /// The DataNode has closed the connection, or it broke; there is nothing more to receive.
+    /// True if the DataNode has closed the connection or it broke; no more bytes can be received.
     is_closed: bool,
 }
 
 impl Peer {
-    /// Connects to the DataNode at index `location` and creates the block on it, and on the
-    /// `chain - 1` locations that follow it.
+    /// Connects to the DataNode at index `location` and creates the block on it and on the `chain -
+    /// 1` locations after it.
     ///
     /// # Errors
-    /// The location that failed, and how: with a chain, the DataNode says which one it was.
+    /// Returns the failed location with its error. In a chain the first DataNode reports which one
+    /// failed.
     pub(crate) fn open(
         block: &LocatedBlockProto,
         location: usize,
@@ -91,13 +92,13 @@ impl Peer {
         !self.unsent.is_empty()
     }
 
-    /// Queues bytes and sends what the socket takes.
+    /// Queues bytes and sends as many as the socket accepts.
     pub(crate) fn send(&mut self, bytes: Bytes) -> Result<(), PeerError> {
         self.unsent.push_back(bytes);
         self.send_queued()
     }
 
-    /// Sends what the socket takes.
+    /// Sends as many queued bytes as the socket accepts.
     pub(crate) fn send_queued(&mut self) -> Result<(), PeerError> {
         let location = self.location;
         while let Some(front) = self.unsent.front_mut() {
@@ -113,12 +114,13 @@ impl Peer {
         Ok(())
     }
 
-    /// True if the connection has ended.
+    /// Returns true if the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Takes the acknowledgements that have arrived, also those before the end of the connection.
+    /// Processes the acknowledgements that have arrived, including those before the end of the
+    /// connection.
     pub(crate) fn receive(&mut self) -> Result<(), PeerError> {
         let mut buffer = [0; 1024];
         while self.received.len() < ACK_BYTES_MAX {
@@ -151,7 +153,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Checks one acknowledgement, and counts that of the next packet.
+    /// Checks one acknowledgement; advances `next_ack` unless it is a heartbeat's.
     fn accept(&mut self, ack: &PipelineAckProto) -> Result<(), PeerError> {
         let fail = |index: usize, what: String| PeerError {
             location: self.location + index,
@@ -175,7 +177,7 @@ impl Peer {
     }
 }
 
-/// The status of each DataNode of the chain: from the flags if there are any.
+/// Returns the status of each DataNode of the chain, from the flags if there are any.
 fn statuses_of(ack: &PipelineAckProto) -> Vec<i32> {
     if ack.flag.is_empty() {
         return ack.reply.clone();
@@ -221,7 +223,7 @@ fn write_request(
     }
 }
 
-/// The location that `firstBadLink` names.
+/// Returns the index of the location that `firstBadLink` names.
 fn location_of(block: &LocatedBlockProto, link: &str) -> Option<usize> {
     let is_it = |info: &DatanodeInfoProto| {
         [false, true].into_iter().any(|by_name| transfer_address(&info.id, by_name) == link)

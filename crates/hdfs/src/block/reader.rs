@@ -1,18 +1,19 @@
-//! Reading: ranges of a file, into the caller's memory.
+//! Positional reads of a file into the caller's buffer.
 //!
-//! A read goes to the first DataNode of the block, which the NameNode puts nearest; DataNodes that
-//! failed within [`DEAD_FOR`] come last. Data is compared with the DataNode's checksums. If all
-//! DataNodes fail, the locations are asked for again, by the file's id, so that a rename does not
-//! matter, and so that replicas that moved are found; [`ROUNDS_MAX`] times. Before each the reader
-//! pauses: the NameNode of a file that was just closed knows at first only the DataNode that
-//! reported its replica first, and hears of the others within seconds.
+//! A read goes to the first DataNode of the block, because the NameNode sorts the nearest one
+//! first; DataNodes that failed within [`DEAD_FOR`] come last. Data is verified against the
+//! DataNode's checksums. If all DataNodes fail, the reader fetches the locations again and retries,
+//! in at most [`ROUNDS_MAX`] rounds. It uses the file's id, so a rename does not matter, and
+//! replicas that moved are found. It pauses before each further round (except after a checksum
+//! mismatch): for a file that was just closed, the NameNode at first has only the DataNode that
+//! reported its replica first, and receives the other reports within seconds.
 //!
 //! **Hedged reads** (`dfs.client.hedged.read.threadpool.size`): if a DataNode has not begun to
-//! answer after the threshold, the next one is asked as well, and the first answer is read. No
-//! thread is needed for it: the reader polls both sockets.
+//! answer after the threshold, the reader sends the request to the next one too, and reads the
+//! first answer. This needs no further thread: the reader polls both sockets.
 //!
-//! Connections that ended a read well are reused within [`REUSE`]; a DataNode closes them after 4
-//! s.
+//! Connections whose read succeeded are reused within [`REUSE`]; a DataNode closes idle connections
+//! after 4 s.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -40,38 +41,38 @@ use crate::recovery::path_of_file;
 use crate::rpc::{RpcClient, connect};
 use crate::wire::{put_delimited, read_delimited};
 
-/// How long a DataNode that failed is asked last.
+/// How long a failed DataNode is sorted last.
 const DEAD_FOR: Duration = Duration::from_secs(30);
 
-/// How often the locations are asked for before a read fails.
+/// The number of rounds over a block's replicas before a read fails.
 const ROUNDS_MAX: u32 = 3;
 
-/// The pause before the second round; before the third it is twice as long. HDFS's own client
-/// pauses for a random time of up to `dfs.client.retry.window.base` (3 s), and up to three times
-/// that later.
+/// The pause before the second round; before the third it is twice as long. HDFS's client pauses
+/// for a random time of up to `dfs.client.retry.window.base` (3 s), and up to three times that
+/// later.
 const ROUND_PAUSE: Duration = Duration::from_millis(1500);
 
 /// How long an idle connection is reused.
 const REUSE: Duration = Duration::from_secs(3);
 
-/// Idle connections kept to one DataNode.
+/// The maximum of idle connections kept to one DataNode.
 const IDLE_MAX: usize = 16;
 
-/// How often the length of a block that is being written is asked for.
+/// The number of attempts to get the length of a block that is being written.
 const LENGTH_ATTEMPTS: usize = 4;
 
-/// The pause between those questions: a DataNode that restarts needs seconds.
+/// The pause between those attempts: a restarting DataNode needs seconds.
 const LENGTH_PAUSE: Duration = Duration::from_secs(1);
 
-/// The visible length of a replica that cannot be read: -1.
+/// The visible length that a DataNode returns for a replica that cannot be read: -1.
 const LENGTH_UNREADABLE: u64 = u64::MAX;
 
-/// Idle connections to DataNodes, and those that failed.
+/// Idle connections to DataNodes, and the DataNodes that failed.
 #[derive(Debug)]
 pub(crate) struct DataNodePool {
     idle: Mutex<HashMap<String, Vec<(TcpStream, Instant)>>>,
     dead: Mutex<HashMap<String, Instant>>,
-    /// Hedged reads that may still begin.
+    /// The remaining permits for hedged reads.
     hedges: AtomicUsize,
 }
 
@@ -120,28 +121,28 @@ impl DataNodePool {
     }
 }
 
-/// A file that can be read at any offset, from any thread.
+/// A file open for positional reads, from any thread.
 #[derive(Debug)]
 pub struct FileReader {
     shared: Arc<Shared>,
-    /// Names the file by its id.
+    /// Identifies the file by its id, if the NameNode gave one.
     path: String,
     located: RwLock<Arc<Located>>,
 }
 
-/// The blocks of a file in their order.
+/// The blocks of a file, ordered by offset.
 #[derive(Debug)]
 struct Located {
     blocks: Vec<LocatedBlockProto>,
     len: u64,
 }
 
-/// The result of comparing bytes with checksums of the DataNodes.
+/// The result of comparing bytes with the checksums of the DataNodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verified {
     /// They match.
     Matches,
-    /// No replica matches; the bytes are those of one of them.
+    /// No replica matches; the bytes come from one of them.
     Differs,
 }
 
@@ -158,21 +159,21 @@ impl FileReader {
         Ok(Self { shared, path, located })
     }
 
-    /// The length when the file was opened, or last refreshed.
+    /// Returns the length of the file when it was opened or last refreshed.
     pub fn len(&self) -> u64 {
         self.located.read().len
     }
 
-    /// Whether the file had no bytes.
+    /// Returns true if that length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Asks for the length and the locations again, and returns the length: a file that is being
+    /// Fetches the length and the locations again, and returns the length: a file that is being
     /// written grows.
     ///
     /// # Errors
-    /// `NotFound` if the file is gone.
+    /// `NotFound` if the file no longer exists.
     pub fn refresh(&self) -> Result<u64> {
         let located = Arc::new(locate(&self.shared, &self.path)?);
         let len = located.len;
@@ -183,13 +184,12 @@ impl FileReader {
     /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
     ///
     /// # Errors
-    /// No replica could be read; `NotFound` if the file is gone.
+    /// The last I/O error if no replica could be read; `NotFound` if the file no longer exists.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_range(offset, buf, true)
     }
 
-    /// As [`FileReader::read_at`], where bytes that do not match their checksums on any replica are
-    /// returned all the same.
+    /// As [`FileReader::read_at`], but also returns bytes that match their checksums on no replica.
     ///
     /// # Errors
     /// As [`FileReader::read_at`].
@@ -214,12 +214,12 @@ impl FileReader {
         Ok(wanted)
     }
 
-    /// Reads from one block; returns the bytes read, at least one.
+    /// Reads from one block; returns the number of bytes read, at least one.
     fn read_in_block(&self, offset: u64, buf: &mut [u8], verify: bool) -> Result<usize> {
         let mut last: Option<io::Error> = None;
         for round in 0..ROUNDS_MAX {
             if let Some(error) = &last {
-                // Other locations seldom help against replicas that are there and damaged.
+                // After a mismatch a pause is useless: waiting does not repair damaged replicas.
                 if !is_mismatch(error) {
                     std::thread::sleep(ROUND_PAUSE * round);
                 }
@@ -285,7 +285,7 @@ fn missing(path: &str, offset: u64) -> HdfsError {
     HdfsError::Transport(io::Error::new(io::ErrorKind::UnexpectedEof, what))
 }
 
-/// The blocks of a file, with the visible length of one that is being written.
+/// Returns the blocks of a file, with the visible length of the last one if it is being written.
 fn locate(shared: &Shared, path: &str) -> Result<Located> {
     let mut attempts = 0;
     loop {
@@ -311,7 +311,8 @@ fn locate(shared: &Shared, path: &str) -> Result<Located> {
     }
 }
 
-/// The length that a replica of an unfinished block shows; none if that cannot be said now.
+/// Returns the visible length of a replica of an unfinished block; `None` if no DataNode returns
+/// one at present.
 fn visible_length(shared: &Shared, block: &LocatedBlockProto) -> Result<Option<u64>> {
     if block.locs.is_empty() {
         let is_empty = block.b.num_bytes.unwrap_or(0) == 0;
@@ -348,14 +349,14 @@ struct Request<'a> {
     verify: bool,
 }
 
-/// A connection on which the request was sent.
+/// A connection on which the read request was sent.
 struct Asked {
     socket: TcpStream,
     was_idle: bool,
 }
 
 impl Request<'_> {
-    /// Reads from `address`, or from `hedge` if that answers first after the threshold.
+    /// Reads from `address`, or from `hedge` if it answers first after the threshold.
     fn read(&self, address: &str, hedge: Option<&String>, buf: &mut [u8]) -> io::Result<()> {
         let asked = self.ask(address, buf.len(), true)?;
         let was_idle = asked.was_idle;
@@ -364,7 +365,7 @@ impl Request<'_> {
             None => self.receive_from(address, asked.socket, buf),
         };
         match outcome {
-            // The DataNode closed the kept connection before the request.
+            // The DataNode had closed the idle connection before the request.
             Err(e) if was_idle && is_closed(&e) => {
                 let asked = self.ask(address, buf.len(), false)?;
                 self.receive_from(address, asked.socket, buf)
@@ -425,7 +426,7 @@ impl Request<'_> {
         self.receive_from(winner, socket, buf)
     }
 
-    /// Reads the answer into `buf`, and keeps the connection if it may be reused.
+    /// Reads the answer into `buf`, and returns the connection to the pool if it may be reused.
     fn receive_from(&self, address: &str, mut socket: TcpStream, buf: &mut [u8]) -> io::Result<()> {
         let checksum = receive(&mut socket, self.offset, buf)?;
         let verified = self.verify && checksum != Checksum::Null;
@@ -444,7 +445,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
-/// The first of the sockets that can be read, or none in time.
+/// Returns the index of the first readable socket, or `None` after `wait`.
 fn is_readable(sockets: &[&TcpStream], wait: Duration) -> io::Result<Option<usize>> {
     let deadline = clock::monotonic() + wait;
     loop {
@@ -501,13 +502,13 @@ fn receive(from: &mut impl Read, offset: u64, buf: &mut [u8]) -> io::Result<Chec
     }
 }
 
-/// The range that is read, as packets fill it.
+/// The range being read; packets fill it in order.
 struct Range<'a> {
     start: u64,
     buf: &'a mut [u8],
     /// The offset of the next packet.
     next: u64,
-    /// A packet that reaches beyond the range.
+    /// The data of a packet that is not entirely within the range.
     scratch: Vec<u8>,
 }
 
@@ -516,7 +517,7 @@ impl Range<'_> {
         self.start + self.buf.len() as u64
     }
 
-    /// Reads one packet; false if it was the last.
+    /// Reads one packet; returns false if it was the last.
     fn receive_packet(&mut self, from: &mut impl Read, checksum: Checksum) -> io::Result<bool> {
         let mut prefix = [0; PREFIX_BYTES];
         from.read_exact(&mut prefix)?;
@@ -535,7 +536,7 @@ impl Range<'_> {
         Ok(!header.is_last)
     }
 
-    /// Reads a packet's data: directly into the caller's memory if all of it is wanted.
+    /// Reads a packet's data, directly into the caller's buffer if all of it is within the range.
     fn receive_data(
         &mut self,
         from: &mut impl Read,
@@ -561,7 +562,7 @@ impl Range<'_> {
         Ok(())
     }
 
-    /// Copies what the scratch packet at `offset..packet_end` has of the range.
+    /// Copies the part of the scratch packet at `offset..packet_end` that is within the range.
     fn copy_overlap(&mut self, offset: u64, packet_end: u64) {
         let (from, to) = (offset.max(self.start), packet_end.min(self.end()));
         let Some(len) = to.checked_sub(from) else { return };

@@ -18,7 +18,7 @@ use crate::{HdfsClient, LogWriter, Settings};
 /// The file of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
-    /// Blocks by their ids, with their final lengths as far as they are known.
+    /// Blocks by id, with their final lengths if known.
     pub(crate) blocks: Vec<LocatedBlockProto>,
     pub(crate) is_closed: bool,
     /// How often `complete` answers false before it answers true.
@@ -29,7 +29,7 @@ pub(crate) struct FileState {
     pub(crate) unrecovered: usize,
 }
 
-/// A NameNode and DataNodes of this process, and a client of them with short times.
+/// A NameNode and DataNodes in this process, and a client of them with short timeouts.
 pub(crate) struct FakeCluster {
     pub(crate) namenode: FakeNameNode,
     pub(crate) datanodes: Arc<Vec<FakeDataNode>>,
@@ -46,7 +46,7 @@ impl FakeCluster {
         Self { namenode, datanodes, file }
     }
 
-    /// With this many DataNodes that do all right.
+    /// Starts a cluster with this many well-behaved DataNodes.
     pub(crate) fn healthy(datanodes: usize) -> Self {
         Self::start((0..datanodes).map(|_| Behavior::default()).collect())
     }
@@ -64,7 +64,7 @@ impl FakeCluster {
         self.log_by(self.client())
     }
 
-    /// A log whose DataNodes must acknowledge soon.
+    /// Creates a log with a short acknowledgement timeout.
     pub(crate) fn impatient_log(&self) -> LogWriter {
         let ack_timeout = std::time::Duration::from_secs(2);
         self.log_by(HdfsClient::new(Settings { ack_timeout, ..self.settings() }).expect("threads"))
@@ -85,7 +85,7 @@ impl FakeCluster {
     }
 }
 
-/// A log and its bytes: what is appended is remembered.
+/// A log and a copy of all bytes appended to it.
 pub(crate) struct Written {
     pub(crate) log: LogWriter,
     pub(crate) bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A DataNode that stores what it is sent, and acknowledges as a closure says.
+//! A DataNode that stores received packets, and acknowledges as a closure decides.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -29,7 +29,7 @@ pub(crate) struct Packet {
 pub(crate) enum Ack {
     /// Acknowledges it.
     Success,
-    /// Acknowledges it one byte after the other.
+    /// Acknowledges it, sending one byte at a time.
     InPieces,
     /// Answers with this status.
     Fail(Status),
@@ -37,7 +37,7 @@ pub(crate) enum Ack {
     Seqno(i64),
     /// Sends the first bytes of an acknowledgement, then nothing.
     Half,
-    /// Sends bytes that are no acknowledgement.
+    /// Sends bytes that are not an acknowledgement.
     Garbage,
     /// Acknowledges it and closes the connection.
     ThenClose,
@@ -49,13 +49,13 @@ pub(crate) enum Ack {
 
 /// How the server behaves.
 pub(crate) struct Behavior {
-    /// The answer to the request of a block; none: closes the connection.
+    /// The answer to a block request; `None` closes the connection.
     pub(crate) answer: Option<BlockOpResponseProto>,
     /// For each packet.
     pub(crate) ack: Box<dyn Fn(&Packet) -> Ack + Send + Sync>,
     /// How long it waits before it answers a read.
     pub(crate) read_delay: Duration,
-    /// Damages what it sends to readers.
+    /// Corrupts the data sent to readers.
     pub(crate) is_corrupt: bool,
 }
 
@@ -246,7 +246,7 @@ fn read_packet(socket: &mut TcpStream) -> io::Result<Packet> {
     Ok(Packet { header, data: data.to_vec() })
 }
 
-/// Takes a packet as a DataNode does: it may repeat bytes, and begins on a chunk boundary.
+/// Stores a packet as a DataNode does: it may repeat bytes, and begins on a chunk boundary.
 fn store_packet(state: &State, block_id: u64, packet: &Packet) {
     let mut blocks = state.blocks.lock();
     let block = blocks.entry(block_id).or_default();

@@ -1,4 +1,4 @@
-//! A NameNode whose answers a closure gives.
+//! A NameNode whose answers come from a closure.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ impl Call {
 pub(crate) enum Answer {
     /// Answers with this message.
     Ok(Vec<u8>),
-    /// Answers with an exception; the connection lives.
+    /// Answers with an exception; the connection stays open.
     Exception(&'static str, &'static str),
     /// Answers with an exception and closes the connection.
     Fatal(&'static str),
@@ -101,13 +101,13 @@ impl FakeNameNode {
         self.calls().into_iter().map(|call| call.method).collect()
     }
 
-    /// Settings with short times for this server.
+    /// Returns settings with short timeouts for this server.
     pub(crate) fn settings(&self) -> Settings {
         quick(Settings::of_namenodes([self.address.clone()]))
     }
 }
 
-/// With short times.
+/// Shortens the timeouts of settings.
 pub(crate) fn quick(settings: Settings) -> Settings {
     use std::time::Duration;
     Settings {

@@ -139,7 +139,7 @@ fn what_was_acknowledged_before_the_end_of_a_connection_counts() {
     let cluster = FakeCluster::start(vec![on_packet(0, Ack::ThenClose)]);
     let mut written = written(&cluster);
     let first = written.flush(100);
-    // The end may be seen with the acknowledgement or after it.
+    // The end of the connection may be seen together with the acknowledgement or after it.
     assert!(first.is_ok() || written.log.acked() == 100, "{first:?}");
     assert!(written.flush(100).is_err());
     assert_eq!(written.log.acked(), 100);

@@ -1,4 +1,4 @@
-//! One connection: the preamble, the context and frames.
+//! One connection: the preamble, the connection context and frames.
 //!
 //! ```text
 //! "hrpc" 09 00 00            version 9, service class 0, no SASL
@@ -6,8 +6,8 @@
 //! int32 length | RpcRequestHeaderProto | RequestHeaderProto | parameters       for each call
 //! ```
 //!
-//! Messages inside a frame are delimited; the length counts all that follows it. The server does
-//! not answer the first two, which travel with the first call in one write.
+//! Messages inside a frame are delimited; the length counts all bytes after it. The server does not
+//! answer the preamble and the context, which are sent with the first call in one write.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -24,7 +24,7 @@ use crate::hadoop::common::{
 };
 use crate::wire::{put_delimited, take_delimited};
 
-/// The largest answer that is accepted, in bytes: `ipc.maximum.response.length`.
+/// The largest accepted answer, in bytes: the default of `ipc.maximum.response.length`.
 const ANSWER_BYTES_MAX: usize = 128 << 20;
 
 /// The magic bytes, version 9, service class 0, no SASL.
@@ -36,7 +36,7 @@ const CONTEXT_CALL: i32 = -3;
 /// The kind of RPC: protocol buffers.
 const PROTOBUF: u32 = 2;
 
-/// What identifies a call to the retry cache of a NameNode, and how often it was repeated.
+/// Identifies a call in the retry cache of a NameNode, and counts its retries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallId {
     pub(super) client: [u8; 16],
@@ -48,14 +48,14 @@ pub(super) struct CallId {
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: TcpStream,
-    /// The context was sent.
+    /// True if the connection context was sent.
     is_greeted: bool,
-    /// No answer is outstanding, and the server has not closed it.
+    /// True if no answer is outstanding and the server has not closed the connection.
     is_usable: bool,
 }
 
 impl Connection {
-    /// Connects to `host:port`: to each of its addresses in turn.
+    /// Connects to `host:port`; tries each of its addresses in turn.
     pub(super) fn open(address: &str, timeout: Duration) -> io::Result<Self> {
         let socket = connect(address, timeout)?;
         Ok(Self { socket, is_greeted: false, is_usable: true })
@@ -118,7 +118,7 @@ impl Connection {
     }
 }
 
-/// Connects to `host:port`, with `TCP_NODELAY` and keep-alive: to each of its addresses in turn.
+/// Connects to `host:port` with `TCP_NODELAY` and keep-alive; tries each of its addresses in turn.
 pub(crate) fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
     for target in address.to_socket_addrs()? {
@@ -147,7 +147,7 @@ fn remaining(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Fills `buf`; every read of the socket ends at `deadline`.
+/// Fills `buf`; reads of the socket time out at `deadline`.
 fn read_full(socket: &mut TcpStream, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !buf.is_empty() {
         socket.set_read_timeout(Some(remaining(deadline)?))?;
@@ -223,7 +223,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Recorded from Hadoop's own client.
+    /// Recorded from Hadoop's client.
     #[test]
     fn frames_are_hadoops_to_the_byte() {
         let client = "000102030405060708090a0b0c0d0e0f";

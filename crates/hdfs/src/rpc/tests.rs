@@ -14,7 +14,7 @@ fn deleted() -> Answer {
     Answer::of(&DeleteResponseProto { result: true })
 }
 
-/// A server that gives each of these answers once, and then says that the file was deleted.
+/// A server that gives each of these answers once, and then answers that the file was deleted.
 fn scripted(answers: Vec<fn() -> Answer>) -> FakeNameNode {
     let next = AtomicUsize::new(0);
     FakeNameNode::start(move |_| {

@@ -148,7 +148,7 @@ impl Master {
                 restore_error(format!("restore snapshot={snapshot} failed in on-disk restore: {error}"))
             })?;
         self.parts.meta.commit(replacement_changes(name, &before, &layout)?)?;
-        // From here on the table is restored, whatever else fails.
+        // From here on the table counts as restored, even if a later step fails.
         let intent = whole.commit();
         self.store_table(restored, TableState::Disabled);
         self.run_or_defer(name, "the restored descriptor is put in place", move |master| {

@@ -24,7 +24,7 @@ fn infos(cluster: &Cluster) -> Vec<RegionInfo> {
     cluster.regions().iter().map(|region| region.info().clone()).collect()
 }
 
-/// Empties the archive, whatever the age of its files.
+/// Empties the archive, regardless of the age of its files.
 fn empty_archive(cluster: &Cluster) {
     cluster.clock.advance_ms(1_000_000_000);
     cluster.master().run_cleaners().expect("cleaned");

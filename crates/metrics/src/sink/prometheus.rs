@@ -41,7 +41,8 @@ struct Named<'a> {
     labels: usize,
 }
 
-/// The samples of one name: the first, which says what the name is, and those of other records.
+/// The samples of one name: the first, which defines the type of the name, and those of other
+/// records.
 struct Family<'a> {
     first: Named<'a>,
     others: Vec<(usize, Value)>,
@@ -234,7 +235,7 @@ impl Words {
         let rest = new.skip(alike - self.record_bytes);
         self.bytes.truncate(alike);
         self.bytes.extend(rest);
-        // What is made of a byte depends on the next one, too.
+        // The encoding of a byte depends on the next one, too.
         self.divide(alike.saturating_sub(1).min(self.lengths.len()));
     }
 

@@ -375,8 +375,8 @@ pub(super) const IGNORED: &[Ignored] = &[
     ),
 ];
 
-/// Known keys that are neither read nor listed above, by reason: setting them requests nothing of a
-/// standalone server.
+/// Known keys that are neither read nor listed above, by reason: they do not apply to a standalone
+/// server.
 #[cfg(test)]
 pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
     (

@@ -1,4 +1,4 @@
-//! What an in-memory flush does with the segments behind the active one (HBase's
+//! The treatment of the segments behind the active one by an in-memory flush (HBase's
 //! CompactingMemStore).
 //!
 //! | `IN_MEMORY_COMPACTION` | the new segment | the pipeline |

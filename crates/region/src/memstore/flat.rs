@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! record = u64 seq_id | u32 key_value_len | KeyValue bytes
-//!          in chunks of the pool, one after the other, unaligned
+//!          in chunks of the pool, contiguous and unaligned
 //! entry  = u32: number of the chunk | offset in it, with as many bits as a chunk's offset needs
 //!          in an array, in the order of the cells
 //! ```

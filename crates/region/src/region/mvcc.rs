@@ -81,7 +81,7 @@ impl Mvcc {
     }
 
     /// Takes the next number and runs `ordered` with it before another number can be taken. The
-    /// number stays incomplete until [`Mvcc::complete`], whatever `ordered` returns.
+    /// number stays incomplete until [`Mvcc::complete`], regardless of what `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
         // The holder computes, or waits for space in the log's queue. Only the latter is long
         // enough to release the CPU slot.

@@ -1,5 +1,5 @@
-//! A region with a row cache answers every Get like one without, whatever is written, flushed,
-//! loaded, compacted or expired meanwhile, and with any concurrency.
+//! A region with a row cache answers every Get like one without, regardless of what is written,
+//! flushed, loaded, compacted or expired meanwhile, and with any concurrency.
 
 use std::io::ErrorKind as IoKind;
 use std::sync::Arc;

@@ -164,7 +164,7 @@ const LEDGER_TICK_MS: i64 = 5_000;
 /// ([`SAMPLE_PERIOD`](evenkeel_metrics::conditions::SAMPLE_PERIOD)).
 const CONDITIONS_MS: i64 = 1_000;
 
-/// The maximum age of unflushed edits of system tables, whatever the settings are
+/// The maximum age of unflushed edits of system tables, regardless of the settings
 /// (`HRegion.SYSTEM_CACHE_FLUSH_INTERVAL`).
 const SYSTEM_FLUSH_MS: i64 = 300_000;
 

@@ -136,7 +136,7 @@ fn region_name(name: &[u8]) -> String {
 }
 
 /// Starts all actions of a request. `reply` gets the outcome when the last action has ended.
-/// Operations that read before they write may block, whatever thread they run on.
+/// Operations that read before they write may block on any thread.
 pub fn multi(
     server: &Arc<RegionServer>,
     request: &MultiRequest,

@@ -43,7 +43,7 @@ pub fn reads_first(request: &pb::MutateRequest) -> bool {
 }
 
 /// Starts a write to the region that the request names. `reply` is sent when the write is durable.
-/// A write that [reads first](reads_first) may block, whatever thread it runs on.
+/// A write that [reads first](reads_first) may block on any thread.
 pub fn mutate(
     server: &RegionServer,
     Target { region, runs_on }: Target<'_>,

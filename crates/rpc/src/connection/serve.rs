@@ -270,8 +270,8 @@ impl Connection {
         }
     }
 
-    /// Does what the monitor requests, if that is still possible. Returns how the connection ends,
-    /// or `None` if it goes on.
+    /// Handles the monitor's request, if that is still possible. Returns how the connection ends,
+    /// or `None` if it continues.
     fn handle_monitor_request(&mut self) -> Option<Event> {
         let request = self.shared.requested.replace(MonitorRequest::Nothing);
         let is_unused = self.shared.idle_since(clock::monotonic()).is_some()

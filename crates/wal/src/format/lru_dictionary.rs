@@ -5,8 +5,8 @@
 //! until the dictionary is full. After that a new string replaces the one at the tail and takes its
 //! index. Empty strings are never added.
 //!
-//! A reader that skipped a corrupt entry knows less, and returns [`Lookup::Unknown`] instead of a
-//! guess:
+//! A reader that skipped a corrupt entry lacks strings, and returns [`Lookup::Unknown`] instead of
+//! a guess:
 //! * If the corrupt entry's parts could be parsed, the dictionary has as many strings as the
 //!   writer's, but those that this entry added may differ. Their indexes are unknown; all others
 //!   are unaffected.

@@ -8,9 +8,9 @@
 //! failed, the committing thread creates a file itself, and the spare one is deleted. After a crash
 //! it remains, as a log without entries.
 //!
-//! On HDFS a file may be created for minutes, while no NameNode answers, and the current one can
-//! be written further meanwhile. So there a file that is too long or too slow is rolled only once
-//! the next one is ready, whatever the reason.
+//! On HDFS a file may be created for minutes, while no NameNode answers, and the current one can be
+//! written further meanwhile. So on HDFS a file that is too long or too slow is rolled only once
+//! the next one is ready, regardless of the reason.
 
 use std::io;
 use std::path::{Path, PathBuf};

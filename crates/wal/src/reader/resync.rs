@@ -37,9 +37,9 @@
 //! that reaches past the end.
 //!
 //! # Bounds
-//! A search reads each byte a bounded number of times ([`WORK_PER_BYTE`]), whatever the bytes are:
-//! beyond that the rest of the file is the gap. Regions are remembered with their last sequence id,
-//! about a hundred bytes each; for a compressed file, also a copy of the dictionaries.
+//! A search reads each byte a bounded number of times ([`WORK_PER_BYTE`]), regardless of their
+//! content: beyond that the rest of the file is the gap. Regions are remembered with their last
+//! sequence id, about a hundred bytes each; for a compressed file, also a copy of the dictionaries.
 
 use evenkeel_common::length;
 use std::collections::HashMap;

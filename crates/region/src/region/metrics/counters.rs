@@ -5,7 +5,7 @@
 
 use evenkeel_metrics::Counters;
 
-/// What is counted. A request counts once in each that applies.
+/// The counters. A request increments each counter that applies by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionCount {
     /// Gets, and results requested from scanners (`readRequestCount`).

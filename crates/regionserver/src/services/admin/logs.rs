@@ -101,7 +101,7 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// A call as HBase's tools are told of it, and as hbase:slowlog has it.
+/// Converts a call to the form for HBase's tools and for hbase:slowlog.
 pub(crate) fn payload(call: &SlowRequest, excess: ExceededLimits) -> pb::SlowLogPayload {
     let ms = |time: std::time::Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     let int = |time| i32::try_from(ms(time)).unwrap_or(i32::MAX);

@@ -32,7 +32,7 @@ import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 import org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** The asynchronous client: another implementation of the protocol than the blocking one of 2.x. */
+/** The asynchronous client, whose implementation of the protocol differs from that of the blocking client of 2.x. */
 final class AsyncChecks {
   private final Suite suite;
   private AsyncConnection connection;

@@ -174,7 +174,7 @@ final class AtomicChecks {
   private void checkOperators() throws IOException {
     try (Table table = suite.table("f")) {
       table.put(put("r", "f:q", 1, "m"));
-      // The comparison is "given value OP cell value": GREATER holds when the given value is the greater one.
+      // The comparison is "given value OP cell value": GREATER is true if the given value is greater.
       Object[][] cases = {{"EQUAL", "m", true}, {"EQUAL", "a", false}, {"NOT_EQUAL", "m", false}, {"NOT_EQUAL", "a", true},
           {"LESS", "a", true}, {"LESS", "m", false}, {"LESS", "z", false}, {"LESS_OR_EQUAL", "m", true},
           {"LESS_OR_EQUAL", "z", false}, {"GREATER", "z", true}, {"GREATER", "m", false}, {"GREATER", "a", false},

@@ -42,12 +42,12 @@ import org.apache.hadoop.mapreduce.lib.output.FileOutputFormat;
 import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl;
 
 /**
- * A table whose cells come in phases, some written and some bulk loaded, and what must be read after each: {@code
- * BulkLoadTable COMMAND [PHASE] [DIR] -Dkey=value...}.
+ * A table whose cells are added in phases, some written and some bulk loaded, and the expected content after each
+ * phase: {@code BulkLoadTable COMMAND [PHASE] [DIR] -Dkey=value...}.
  *
- * <p>Loads go through HFileOutputFormat2 and BulkLoadHFilesTool; one file a family, over all regions, which the tool has to
- * split. Among cells of one timestamp that of the later phase must win, whatever way the two came; a delete of an
- * earlier phase hides what a load brings.
+ * <p>Loads use HFileOutputFormat2 and BulkLoadHFilesTool: one file per family, over all regions, which the tool must
+ * split. Among cells of equal timestamp the one of the later phase must win, regardless of how either was added. A
+ * delete of an earlier phase hides loaded cells.
  */
 public final class BulkLoadTable {
   private static final TableName NAME = TableName.valueOf("bulk");
@@ -102,7 +102,7 @@ public final class BulkLoadTable {
   private void create() throws IOException {
     TableDescriptorBuilder table = TableDescriptorBuilder.newBuilder(NAME);
     for (byte[] family : List.of(A, B)) {
-      // A compaction between phases would drop delete markers, and what they hide depends on that.
+      // A compaction between phases would drop delete markers and thereby change which cells are hidden.
       table.setColumnFamily(ColumnFamilyDescriptorBuilder.newBuilder(family)
           .setMaxVersions(family == A ? VERSIONS : 1)
           .setConfiguration("hbase.hstore.compaction.min", "100").build());
@@ -111,12 +111,12 @@ public final class BulkLoadTable {
     connection.getAdmin().createTable(table.build(), splits);
   }
 
-  /** The cells that one phase brings, in their order. */
+  /** Returns the cells that one phase adds, sorted. */
   private static TreeSet<Cell> phase(int phase) {
     TreeSet<Cell> cells = new TreeSet<>(org.apache.hadoop.hbase.CellComparator.getInstance());
     for (int i = 0; i < ROWS; i++) {
       String row = String.format("r%04d", i);
-      // What phase 1 deletes is written by no phase after 2: that a delete hides it is a matter of compactions.
+      // No phase after 2 writes what phase 1 deletes: whether the delete hides such cells depends on compactions.
       boolean again = i % 5 != 0;
       switch (phase) {
         case 0 -> {
@@ -250,7 +250,7 @@ public final class BulkLoadTable {
     return most;
   }
 
-  /** What must be read once all phases up to {@code last} are in: one line a cell. */
+  /** Returns the expected content after all phases up to {@code last}: one line per cell. */
   private static List<String> expected(int last) {
     List<Cell> deletes = new ArrayList<>();
     Map<String, TreeMap<Long, String>> columns = new TreeMap<>();

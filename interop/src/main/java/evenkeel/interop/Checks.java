@@ -12,9 +12,10 @@ import org.apache.hadoop.conf.Configuration;
  *
  * <pre>java evenkeel.interop.Checks [--registry zk|rpc|master] [--only TEXT] [-Dkey=value ...] GROUP...</pre>
  *
- * One line a check, {@code ok NAME} or {@code FAILED NAME: why}, then a closing line {@code N passed, M failed}.
- * The exit code is 0 when at least one check ran and none failed, 1 otherwise, 2 for wrong arguments. {@code --only} keeps
- * the checks whose name contains TEXT. Each check makes tables of its own names, dropped at the end of its group.
+ * Prints one line per check, {@code ok NAME} or {@code FAILED NAME: why}, then a closing line {@code N passed, M
+ * failed}. The exit code is 0 if at least one check ran and none failed, 1 otherwise, 2 for wrong arguments. {@code
+ * --only} selects the checks whose name contains TEXT. Each check creates tables with unique names, which are dropped
+ * at the end of its group.
  */
 public final class Checks {
   private static final Map<String, Group> GROUPS = new LinkedHashMap<>();

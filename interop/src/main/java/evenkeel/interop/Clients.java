@@ -27,9 +27,9 @@ final class Clients {
       case "master" -> conf.set("hbase.client.registry.impl", REGISTRY + "MasterRegistry");
       default -> throw new IllegalArgumentException("no registry " + registry);
     }
-    // Short enough that a server which never answers fails a check, not the time limit of the whole run.
+    // Short enough that a server that never answers fails a check and not the whole run.
     conf.setInt(HConstants.HBASE_CLIENT_RETRIES_NUMBER, 10);
-    // DDL calls poll their procedure at multiples of this pause; the default of 100 ms is most of what they take.
+    // DDL calls poll their procedure at multiples of this pause; the default of 100 ms would be most of their time.
     conf.setInt(HConstants.HBASE_CLIENT_PAUSE, 20);
     conf.setInt(HConstants.HBASE_CLIENT_OPERATION_TIMEOUT, 40_000);
     conf.setInt(HConstants.HBASE_RPC_TIMEOUT_KEY, 20_000);

@@ -22,8 +22,8 @@ import org.apache.hadoop.hbase.util.Bytes;
 
 /**
  * A table of a cluster whose regions move and whose servers die: {@code create NAME}, {@code put NAME FROM TO}, {@code
- * flush NAME}, {@code digest NAME}, several after each other with {@code +} between. The digest is a line with the number
- * of cells and a checksum over all of them, timestamps included.
+ * flush NAME}, {@code digest NAME}, several in sequence, separated by {@code +}. The digest is a line with the number
+ * of cells and a checksum of all cells, timestamps included.
  */
 public final class ClusterRows {
   private static final byte[] FAMILY = Bytes.toBytes("f");

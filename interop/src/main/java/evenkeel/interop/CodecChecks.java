@@ -20,7 +20,7 @@ import org.apache.hadoop.hbase.client.RowMutations;
 import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
 
-/** The same small workload through each cell codec and compressor a stock client can name. */
+/** The same small workload through each cell codec and compressor that a stock client supports. */
 final class CodecChecks {
   private static final String CODEC = "org.apache.hadoop.hbase.codec.";
   private static final String COMPRESS = "org.apache.hadoop.io.compress.";

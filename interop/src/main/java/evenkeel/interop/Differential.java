@@ -22,19 +22,19 @@ import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
 
 /**
- * Does the same random operations to two servers and compares every answer.
+ * Applies the same random operations to two servers and compares every answer.
  *
  * <pre>java evenkeel.interop.Differential --ops N --seed S -Akey=value ... [-Bkey=value ...]</pre>
  *
- * {@code -A} and {@code -B} are the settings of the two clients; without {@code -B} both tables are on one server, which must
- * never differ from itself. {@code --ops 0} goes on until a difference or a kill. The exit code is 1 on a difference,
- * after the seed, the number of the operation, the operation, both answers and the raw cells of both tables where they
- * differ have been printed. The same seed does the same operations.
+ * {@code -A} and {@code -B} are the settings of the two clients; without {@code -B} both tables are on one server,
+ * which must agree with itself. {@code --ops 0} runs until a difference or a kill. At a difference it prints the seed,
+ * the number of the operation, the operation, both answers and the differing raw cells of both tables, and exits with
+ * 1. The same seed makes the same operations.
  */
 public final class Differential {
   private static final int FLUSH_EVERY = 150;
   private static final int COMPACT_EVERY = 6;
-  /** An operation slower than this is shown: a server that loops holds a scanner open, and flushes keep what it may read. */
+  /** Slower operations are printed: a server that loops holds a scanner open, and flushes keep the cells that it may read. */
   private static final long SLOW_MS = 3000;
 
   /** One of the two servers and its table. */
@@ -55,7 +55,7 @@ public final class Differential {
       table = connection.getTable(tableName);
     }
 
-    /** Compacts all to one file a store, and returns when that is so. */
+    /** Compacts each store to one file; returns when it is done. */
     void majorCompact() throws Exception {
       for (int file = 0; file < 2; file++) {
         for (byte[] row : new byte[][] {b("a"), b("r5"), b("zz")}) {
@@ -169,7 +169,7 @@ public final class Differential {
     }
   }
 
-  /** A stock server leaves the scanner of a read that crashed open, and flushes then keep more than without it. */
+  /** A stock server does not close the scanner of a crashed read, so its later flushes keep more cells. */
   private static void reopen(Side one, Side two) throws IOException {
     for (Side side : Arrays.asList(one, two)) {
       side.admin.disableTable(side.table.getName());
@@ -188,7 +188,7 @@ public final class Differential {
     return true;
   }
 
-  /** All that ordinary reads see at the end; raw cells are the servers' own affair. */
+  /** Returns all cells that ordinary reads see at the end; raw cells may differ between servers. */
   private static boolean compareAll(Side one, Side two) throws IOException {
     Scan all = new Scan().readAllVersions();
     String want = String.join("\n", Rows.scan(one.table, all));
@@ -211,7 +211,7 @@ public final class Differential {
     return out.toString();
   }
 
-  /** The cells that only one side has, row by row; a few rows are enough to see what is wrong. */
+  /** Prints the cells that only one side has, row by row, for a few rows. */
   private static String differing(String want, String got) {
     StringBuilder out = new StringBuilder();
     want.lines().filter(line -> !got.contains(line)).limit(5).forEach(line -> out.append(onlyIn("  A ", line, got)));

@@ -11,16 +11,16 @@ import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * The few rows, columns, timestamps and values that the differential test draws from: few, so that operations meet.
+ * The rows, columns, timestamps and values that the differential test draws from: few, so that operations overlap.
  *
- * Families: f keeps 3 versions, g one, k five and its deleted cells, t is past its TTL for every explicit timestamp and keeps
- * MIN_VERSIONS 2 of them. No family compacts by itself: when a minor compaction runs is seen in raw scans and in what a
- * late put finds, so compactions happen only where an operation asks for one.
+ * Families: f keeps 3 versions, g one, k five and its deleted cells; in t every explicit timestamp is past the TTL, and
+ * MIN_VERSIONS keeps 2 of them. Automatic compactions are disabled, because the time of a minor compaction is visible
+ * in raw scans and in the effect of late Puts: only operations request compactions.
  */
 final class Domain {
   static final byte[][] SPLITS = {b("r4"), b("r8")};
   private static final String[] FAMILIES = {"f", "g", "k", "t"};
-  /** Not the empty one: over delete markers in it a stock server's compaction may loop for ever. */
+  /** Without the empty qualifier: over delete markers in it, a stock server's compaction may loop forever. */
   private static final String[] QUALIFIERS = {"0", "a", "ab", "b", "c", "n"};
 
   byte[] row(Random random) {

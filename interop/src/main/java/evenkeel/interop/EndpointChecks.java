@@ -22,7 +22,7 @@ import org.apache.hadoop.hbase.protobuf.generated.MultiRowMutationProtos.MultiRo
 import org.apache.hadoop.hbase.protobuf.generated.MultiRowMutationProtos.MutateRowsRequest;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** The two endpoints that applications ask for by naming HBase's own classes in a table's descriptor. */
+/** The two endpoints that applications enable by naming HBase's classes in a table's descriptor. */
 final class EndpointChecks {
   private static final String AGGREGATE = "org.apache.hadoop.hbase.coprocessor.AggregateImplementation";
   private static final String MULTI_ROW = "org.apache.hadoop.hbase.coprocessor.MultiRowMutationEndpoint";

@@ -9,7 +9,7 @@ import org.apache.hadoop.hbase.client.RetriesExhaustedException;
 import org.apache.hadoop.hbase.client.RetriesExhaustedWithDetailsException;
 import org.apache.hadoop.ipc.RemoteException;
 
-/** What a check asserts; a wrong value throws {@link Mismatch} with both sides in its message. */
+/** The assertions of checks; a wrong value throws {@link Mismatch} with both values in its message. */
 final class Expect {
   /** The server answered, and the answer is wrong. */
   static final class Mismatch extends RuntimeException {
@@ -42,7 +42,7 @@ final class Expect {
     that(low <= got && got <= high, what + " " + got + " is in " + low + ".." + high);
   }
 
-  /** The call fails, and the error the server meant is of exactly this class. */
+  /** The call must fail with a server error of exactly this class. */
   static Throwable fails(Class<? extends Throwable> want, Suite.Body call) {
     return fails(want.getName(), call);
   }
@@ -62,13 +62,13 @@ final class Expect {
     throw new Mismatch("want " + want + ", got no error");
   }
 
-  /** The class and the start of the message. */
+  /** Returns the class and the start of the message. */
   private static String line(Throwable t) {
     String text = t.toString().lines().findFirst().orElse("");
     return text.length() > 300 ? text.substring(0, 300) + "..." : text;
   }
 
-  /** The error behind the wrappers of futures, batches, retries and remote calls. */
+  /** Unwraps the error from the exceptions of futures, batches, retries and remote calls. */
   static Throwable root(Throwable t) {
     if (t instanceof RetriesExhaustedWithDetailsException many && many.getNumExceptions() > 0) {
       return root(many.getCause(0));

@@ -15,9 +15,8 @@ import org.apache.hadoop.hbase.KeyValue;
 import org.apache.hadoop.hbase.PrivateCellUtil;
 
 /**
- * Cells as text, one a line, for both sides to read and write:
- * {@code row family qualifier timestamp typeCode sequenceId value tags}, separated by one space, byte strings in
- * hexadecimal, {@code -} for an empty one.
+ * Cells as text, one per line, which both sides read and write: {@code row family qualifier timestamp typeCode
+ * sequenceId value tags}, separated by one space, byte strings in hexadecimal, {@code -} for an empty one.
  */
 final class FilesCellText {
   private static final HexFormat HEX = HexFormat.of();
@@ -56,7 +55,7 @@ final class FilesCellText {
       hex(CellUtil.cloneValue(cell)), hex(tags));
   }
 
-  /** The line of a cell as a file keeps it: without what the settings leave out. */
+  /** Returns the line of a cell as stored in a file: without the parts that the settings omit. */
   static String formatStored(KeyValue cell, FilesSetting setting) {
     String[] part = format(cell).split(" ");
     if (!setting.flag("mvcc")) {

@@ -16,14 +16,14 @@ import org.apache.hadoop.io.compress.bzip2.BZip2DummyCompressor;
 import org.apache.hadoop.io.compress.bzip2.BZip2DummyDecompressor;
 
 /**
- * The two codecs that stock HBase only runs with Hadoop's native library, without it.
+ * The two codecs for which stock HBase needs Hadoop's native library, here without it.
  *
- * <p>BZIP2: Hadoop's streams have a pure Java form, which needs no compressor object and so gives a dummy for one. HBase
- * asks that dummy whether it has finished, and it throws UnsupportedOperationException. {@link Bzip2} is Hadoop's codec, its
- * streams unchanged, with dummies that answer.
+ * <p>BZIP2: Hadoop's pure Java streams need no compressor object, so the codec returns a dummy. HBase calls the dummy's
+ * {@code finished}, which throws UnsupportedOperationException. {@link Bzip2} is Hadoop's codec with unchanged streams
+ * and with dummies that answer.
  *
- * <p>ZSTD as Hadoop's ZStandardCodec writes it, one plain frame without its size: that codec is native only. {@link
- * ZstdStreams} makes and reads such frames with zstd-jni's streams, which wrap the same C functions.
+ * <p>ZSTD as Hadoop's ZStandardCodec writes it, one plain frame without its size: that codec has only a native form.
+ * {@link ZstdStreams} writes and reads such frames with zstd-jni's streams, which wrap the same C functions.
  */
 public final class FilesCodecs {
   private FilesCodecs() {
@@ -53,7 +53,7 @@ public final class FilesCodecs {
     }
   }
 
-  /** Hadoop's bzip2, with dummies that can be asked. */
+  /** Hadoop's bzip2, with dummies that do not throw. */
   public static class Bzip2 extends BZip2Codec {
     @Override
     public Class<? extends Compressor> getCompressorType() {
@@ -130,7 +130,7 @@ public final class FilesCodecs {
     }
   }
 
-  /** Closing it flushes, and closes nothing. */
+  /** Its close flushes the underlying stream and does not close it. */
   private static final class Unclosed extends FilterOutputStream {
     Unclosed(OutputStream out) {
       super(out);
@@ -167,7 +167,7 @@ public final class FilesCodecs {
 
     @Override
     public void resetState() {
-      // Each block has a stream of its own.
+      // Each block has a separate stream.
     }
   }
 }

@@ -26,8 +26,8 @@ import org.apache.hadoop.hbase.client.TableDescriptor;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * What a server serves, as lines that compare: namespaces, descriptors, states, regions, and of every way to read a table
- * the number of cells and a hash of all of them. Disabled tables are enabled for as long as they are read.
+ * The content of a server as comparable lines: namespaces, descriptors, states, regions, and for every way to read a
+ * table the number of cells and a hash of them. Disabled tables are enabled while they are read.
  */
 final class FilesDigest {
   private final Connection connection;
@@ -80,7 +80,7 @@ final class FilesDigest {
     }
   }
 
-  /** Prints count and hash; gives the row that came first. */
+  /** Prints count and hash; returns the first row. */
   private Result scan(Table table, String what, Scan scan) throws Exception {
     MessageDigest hash = MessageDigest.getInstance("SHA-256");
     long cells = 0;
@@ -98,7 +98,7 @@ final class FilesDigest {
     return first;
   }
 
-  /** The same rows read by themselves, which asks the bloom filters. */
+  /** Reads the same rows by single Gets, which use the bloom filters. */
   private void gets(Table table, Result first, Result last) throws Exception {
     MessageDigest hash = MessageDigest.getInstance("SHA-256");
     long cells = 0;

@@ -29,10 +29,10 @@ import org.apache.hadoop.hbase.io.compress.Compression;
 import org.apache.hadoop.hbase.io.encoding.DataBlockEncoding;
 import org.apache.hadoop.hbase.regionserver.BloomType;
 
-/** The tables of {@link FilesTables}: each for one thing that files can be or that a crash can leave. */
+/** The tables of {@link FilesTables}: each covers one property of files or one state that a crash can leave. */
 final class FilesFill {
   private static final long TIME = 1_700_000_000_000L;
-  /** Stock has no BZIP2 of its own, and refuses tables of it where the native library is missing. */
+  /** Stock HBase has no BZIP2 codec of its own, and refuses BZIP2 tables if the native library is missing. */
   private static final String[] COMPRESSIONS = {"NONE", "GZ", "SNAPPY", "LZ4", "ZSTD"};
 
   private final Connection connection;
@@ -61,7 +61,7 @@ final class FilesFill {
     create(table("empty").setColumnFamily(family("f").build()));
   }
 
-  /** Rows of a later round, which stay in the log: one to each region's beginning of every table that is enabled. */
+  /** Writes the rows of a later round, which stay in the log: one at the start of each region of every enabled table. */
   static void more(Connection connection, String round) throws IOException {
     try (Admin admin = connection.getAdmin()) {
       for (TableDescriptor descriptor : admin.listTableDescriptors()) {
@@ -82,7 +82,7 @@ final class FilesFill {
     }
   }
 
-  /** A family for each encoding: flushed twice and made one file, but for rows in a later file and in the log. */
+  /** A family for each encoding: flushed twice and compacted to one file; later rows are in another file and in the log. */
   private void compressed(String compression) throws Exception {
     TableDescriptorBuilder builder = table("codec_" + compression.toLowerCase());
     for (DataBlockEncoding encoding : DataBlockEncoding.values()) {
@@ -162,7 +162,7 @@ final class FilesFill {
     write(made, "dd", 40);
   }
 
-  /** Nothing of it was ever flushed: all kinds of changes, a large value, tags. */
+  /** A table that was never flushed: all kinds of changes, a large value, tags. */
   private void walOnly() throws Exception {
     TableDescriptor made = create(
       TableDescriptorBuilder.newBuilder(TableName.valueOf(namespace + "_log")).setColumnFamily(family("f").build())
@@ -184,7 +184,7 @@ final class FilesFill {
     }
   }
 
-  /** A region split while it has a file and rows in memory; both daughters written to. */
+  /** A region that is split while it has a file and rows in memory; both daughters are written to. */
   private void split() throws Exception {
     TableDescriptor made = create(table("split").setColumnFamily(family("f").build()));
     write(made, "s", 200);
@@ -207,7 +207,7 @@ final class FilesFill {
     write(made, "h", 10);
   }
 
-  /** A table whose descriptor was written more than once, with a family gone and one that came later. */
+  /** A table with an altered descriptor: one family deleted and one added. */
   private void altered() throws IOException {
     TableDescriptor made = create(table("altered").setColumnFamily(family("a").build()).setColumnFamily(family("b").build()));
     write(made, "r", 40);
@@ -232,7 +232,7 @@ final class FilesFill {
     admin.disableTable(made.getTableName());
   }
 
-  /** {@code count} rows after {@code prefix}, a few columns in every family. */
+  /** Writes {@code count} rows with this prefix, with a few columns in every family. */
   private void write(TableDescriptor made, String prefix, int count) throws IOException {
     Random random = new Random(prefix.hashCode());
     List<Put> puts = new ArrayList<>();
@@ -274,7 +274,7 @@ final class FilesFill {
     return wanted;
   }
 
-  /** Until every store has one file. */
+  /** Waits until every store has one file. */
   private void waitForFiles(TableDescriptor made) throws Exception {
     for (int tries = 0; tries < 600; tries++) {
       int files = 0;

@@ -22,15 +22,15 @@ import org.apache.hadoop.hbase.util.BloomFilterFactory;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * Reads store files with the stock reader and compares:
- * {@code FilesRead <settings> <cells dir> <files dir> <stock files dir>}. Each file is scanned whole, every cell is sought,
- * sought before, and asked of the bloom filters; of each bloom filter it prints which keys that were not added pass. Exits
- * with 1 when a file is not there, or not what its setting and cells say, or not what the stock tool for store files takes,
- * or that tool does not print the same for the file of the same name that stock wrote.
+ * Reads store files with the stock reader and compares: {@code FilesRead <settings> <cells dir> <files dir> <stock
+ * files dir>}. Each file is scanned completely; every cell is looked up by {@code seekTo}, {@code seekBefore} and the
+ * bloom filters. For each bloom filter it prints the absent keys that pass. Exits with 1 if a file is missing, does not
+ * match its setting and cells, is rejected by the stock tool for store files, or if that tool prints something else for
+ * the file of the same name that stock HBase wrote.
  */
 public final class FilesRead {
   private static final int ABSENT_KEYS = 1000;
-  /** Cells of larger files are not printed; they were compared one by one before. */
+  /** Cells of larger files are not printed; they are already compared one by one. */
   private static final long LARGE_FILE_BYTES = 1 << 20;
 
   private FilesRead() {
@@ -72,16 +72,16 @@ public final class FilesRead {
     }
   }
 
-  /** {@code hbase hfile}: reads everything again, says what is wrong with the order, and prints what stock's file holds. */
+  /** {@code hbase hfile}: reads the whole file, reports a wrong order, and must print the same as for stock's file. */
   private static void prettyPrint(FilesSetting setting, Path file, Path stock) throws Exception {
     String text = printed(setting, file, "-m", "-s", "-v", "-k");
     expect(true, text.startsWith("exit code 0\n"), "success of hbase hfile");
     expect(true, text.contains("Scanned kv count -> "), "a count from hbase hfile");
-    // The tool compares rows as if no table were hbase:meta.
+    // The tool compares rows without hbase:meta's order.
     if (!setting.text("order").equals("meta")) {
       expect(List.of(), text.lines().filter(line -> line.contains("WARNING")).toList(), "warnings from hbase hfile");
     }
-    // Sizes are those of the compressor, so what is compressed is printed without them. (-s samples at random.)
+    // Sizes depend on the compressor, so they are removed from the output for compressed files. (-s samples at random.)
     boolean plain = setting.text("compression").equals("NONE");
     boolean large = java.nio.file.Files.size(stock) > LARGE_FILE_BYTES;
     String[] options = plain ? new String[] {"-m", "-b", "-h", "-v", large ? "-k" : "-p"} : new String[] {"-v", large ? "-k" : "-p"};
@@ -115,7 +115,7 @@ public final class FilesRead {
     expect(false, more, "more cells");
   }
 
-  /** Stock seeks look at keys alone, so of cells with one key only the first is asked for. */
+  /** Stock seeks use only keys, so of several cells with the same key only the first is sought. */
   private static void seek(HFileScanner scanner, List<KeyValue> cells, List<String> lines, FilesSetting setting)
     throws Exception {
     int step = Math.max(1, cells.size() / 2000);
@@ -136,8 +136,8 @@ public final class FilesRead {
   }
 
   /**
-   * Stock itself only seeks before the first key of a row, and only that works in all its encodings: before a later
-   * cell, ROW_INDEX_V1 misses cells, and compressed tags of the cell before are mixed up.
+   * Stock HBase only seeks before the first key of a row, and only that works in all its encodings: before a later
+   * cell, ROW_INDEX_V1 misses cells, and compressed tags of the previous cell are wrong.
    */
   private static void seekBeforeRow(HFileScanner scanner, KeyValue cell, int i, List<String> lines) throws Exception {
     Cell key = PrivateCellUtil.createFirstOnRow(CellUtil.cloneRow(cell));

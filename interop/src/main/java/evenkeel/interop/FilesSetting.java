@@ -24,7 +24,7 @@ import org.apache.hadoop.hbase.util.ChecksumType;
  * {@link #DEFAULTS}.
  */
 final class FilesSetting {
-  /** The cells' file, and HBase's defaults where there is one. */
+  /** The file of the cells, and defaults, which are HBase's where HBase has one. */
   private static final Map<String, String> DEFAULTS = Map.ofEntries(Map.entry("cells", "cells.txt"),
     Map.entry("encoding", "NONE"), Map.entry("compression", "NONE"), Map.entry("zstd", "hadoop"),
     Map.entry("block", "65536"), Map.entry("checksum", "CRC32C"), Map.entry("bpc", "16384"),

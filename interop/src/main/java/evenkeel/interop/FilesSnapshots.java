@@ -17,10 +17,10 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 
 /**
- * Snapshots in a directory that one server writes and another one takes over: {@code FilesSnapshots take WORD} makes table
- * WORD and snapshot WORD_snap of its first 200 rows, then writes on; {@code use WORD} clones it to WORD_clone, clones a
- * snapshot of that clone to WORD_third, restores WORD, and drops what the clones came from; {@code look WORD} counts rows.
- * Each prints the tables' rows, one line a table.
+ * Snapshots in a directory that one server writes and another one takes over. {@code FilesSnapshots take WORD} creates
+ * table WORD and snapshot WORD_snap of its first 200 rows, then writes more rows. {@code use WORD} clones the snapshot
+ * to WORD_clone, clones a snapshot of that clone to WORD_third, restores WORD, and drops the sources of the clones.
+ * {@code look WORD} counts rows. Each prints the tables' rows, one line per table.
  */
 public final class FilesSnapshots {
   private final Connection connection;

@@ -42,10 +42,10 @@ import org.apache.hadoop.hbase.util.FSTableDescriptors;
 import org.apache.hadoop.util.DataChecksum;
 
 /**
- * What stock HBase's own classes take to write, read, seek in and compact store files. One JVM lives through a whole report,
- * so that what is measured is compiled code: it reads a command a line and answers with
- * {@code done ITEMS BYTES WALL_NS CPU_NS KIB KIB}, CPU being that of the whole process, compiler and collector included.
- * The commands, and the cells they are about, are those of {@code bench/src/hfile_report}.
+ * The cost of writing, reading, seeking in and compacting store files with stock HBase's classes. One JVM runs for the
+ * whole report, so that compiled code is measured: it reads one command per line and answers with {@code done ITEMS
+ * BYTES WALL_NS CPU_NS KIB KIB}, where CPU is that of the whole process, compiler and collector included. The commands
+ * and their cells are those of {@code bench/src/hfile_report}.
  */
 public final class FilesSpeed {
   private static final byte[] FAMILY = Bytes.toBytes("f");
@@ -99,7 +99,7 @@ public final class FilesSpeed {
     };
   }
 
-  /** A stretch of work, from its making on. */
+  /** Measures work since its creation. */
   private static final class Meter {
     private final long wall = System.nanoTime();
     private final long cpu = MACHINE.getProcessCpuTime();
@@ -114,7 +114,7 @@ public final class FilesSpeed {
     }
   }
 
-  /** Kept between commands: cell {@code i} is the same on both sides. */
+  /** The cells, kept between commands: cell {@code i} is the same on both sides. */
   private KeyValue[] cells(int count) {
     if (cells.length != count) {
       Stream stream = new Stream();
@@ -126,7 +126,7 @@ public final class FilesSpeed {
     return cells;
   }
 
-  /** Cells one after the other, three columns a row, half of each value random. */
+  /** A sequence of cells: three columns per row, half of each value random. */
   private static final class Stream {
     private long state = 88172645463325252L;
 
@@ -197,7 +197,7 @@ public final class FilesSpeed {
     return meter.done(count, bytes);
   }
 
-  /** Seeks to the first cell of random rows, every block in the cache. */
+  /** Seeks to the first cell of random rows, with every block in the cache. */
   private String seek(Path path, int seeks) throws IOException {
     CacheConfig cache = new CacheConfig(conf, null, new LruBlockCache(CACHE_BYTES, 64 << 10), ByteBuffAllocator.HEAP);
     try (HFile.Reader reader = HFile.createReader(fs, path, cache, true, conf)) {
@@ -231,7 +231,7 @@ public final class FilesSpeed {
     return meter.done(times, fs.getFileStatus(path).getLen());
   }
 
-  /** Writes one file, and looks at the resident memory at two of its lengths. */
+  /** Writes one file, and samples the resident memory at two lengths. */
   private String grow(Path path, long first, long second) throws IOException {
     Meter meter = new Meter();
     StoreFileWriter writer = writer(path, "FAST_DIFF", "NONE");
@@ -253,7 +253,7 @@ public final class FilesSpeed {
     return meter.done(count, bytes, residentAtFirst, resident);
   }
 
-  /** As blocks are summed when they are written. */
+  /** Computes checksums as for blocks that are written. */
   private static String checksum(long bytes) {
     DataChecksum sums = DataChecksum.newDataChecksum(DataChecksum.Type.CRC32C, 16 << 10);
     byte[] block = new byte[64 << 10];
@@ -284,7 +284,7 @@ public final class FilesSpeed {
     return rooted;
   }
 
-  /** A root directory with one table of one region, for files to be put in. */
+  /** Creates a root directory with one table of one region, for the files to compact. */
   private String layout(String root, String checksum) throws IOException {
     Configuration rooted = rooted(root);
     Meter meter = new Meter();
@@ -303,7 +303,7 @@ public final class FilesSpeed {
   /** A major compaction by the stock tool. */
   private String compact(String root) throws Exception {
     Configuration rooted = rooted(root);
-    // As in a server, which leaves the local file system without checksums of its own.
+    // As in a server, which disables the checksums of the local file system.
     FileSystem.get(rooted).setWriteChecksum(false);
     FileSystem.get(rooted).setVerifyChecksum(false);
     CompactionTool tool = new CompactionTool();

@@ -9,8 +9,8 @@ import org.apache.hadoop.hbase.wal.WALFactory;
 import org.apache.hadoop.hbase.wal.WALSplitter;
 
 /**
- * Stock's log split to store files: {@code FilesSplit ROOT LOG...} makes {@code recovered.hfiles} of every log, as a server
- * with {@code hbase.wal.split.to.hfile} does, and prints their paths. The logs stay.
+ * Stock's log split to store files: {@code FilesSplit ROOT LOG...} writes {@code recovered.hfiles} from every log, as a
+ * server with {@code hbase.wal.split.to.hfile} does, and prints their paths. The logs are kept.
  */
 public final class FilesSplit {
   private FilesSplit() {
@@ -24,7 +24,7 @@ public final class FilesSplit {
     conf.setBoolean(WALSplitter.WAL_SPLIT_TO_HFILE, true);
     Path root = new Path("file://" + args[0]);
     FileSystem fs = root.getFileSystem(conf);
-    // As in a server, whose store files have checksums of their own.
+    // As in a server, because store files contain checksums.
     fs.setWriteChecksum(false);
     WALFactory factory = new WALFactory(conf, "files-split");
     try {

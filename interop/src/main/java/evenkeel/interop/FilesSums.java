@@ -12,10 +12,10 @@ import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.io.IOUtils;
 
 /**
- * The checksums that Hadoop's local file system keeps beside files ({@code .NAME.crc}). {@code write DIR} writes every file
- * below a directory again, through that file system with checksums on, as Hadoop's own tools copy files; {@code check DIR}
- * reads every file through it, which fails when a checksum beside a file is not of its bytes. Both print how many files
- * there were, and how many had checksums.
+ * The checksums that Hadoop's local file system stores beside files ({@code .NAME.crc}). {@code write DIR} rewrites
+ * every file below a directory through that file system with checksums enabled, as Hadoop's tools copy files; {@code
+ * check DIR} reads every file through it, which fails if a checksum does not match its file. Both print the number of
+ * files, and the number of files with checksums.
  */
 public final class FilesSums {
   private FilesSums() {

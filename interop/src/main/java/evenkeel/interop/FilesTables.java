@@ -5,9 +5,10 @@ import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
 
 /**
- * Tables for a directory that one server writes and another one reads: {@code FilesTables fill NAMESPACE -Dkey=value...}
- * makes and fills them, {@code more ROUND} writes some rows to every table there is, {@code digest} prints what there is,
- * one line a fact. Nothing depends on the server, its clock or its random numbers, so servers that agree print the same.
+ * Tables for a directory that one server writes and another one reads: {@code FilesTables fill NAMESPACE
+ * -Dkey=value...} creates and fills them, {@code more ROUND} writes some rows to every table, {@code digest} prints the
+ * content, one line per fact. Nothing depends on the server, its clock or its random numbers, so servers with the same
+ * content print the same.
  */
 public final class FilesTables {
   private FilesTables() {
@@ -24,7 +25,7 @@ public final class FilesTables {
         argument = args[i];
       }
     }
-    // The first call may come before a server has taken over every region of a dead one.
+    // At the first call a server may not have taken over every region of a dead server yet.
     settings.setProperty("hbase.client.retries.number", "30");
     settings.setProperty("hbase.client.operation.timeout", "120000");
     settings.setProperty("hbase.client.meta.operation.timeout", "120000");

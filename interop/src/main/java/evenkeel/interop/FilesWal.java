@@ -35,8 +35,9 @@ import org.apache.hadoop.hbase.wal.WALStreamReader;
 
 /**
  * WALs through the stock reader and writer. {@code write DIR ENTRIES MODE...} writes {@code DIR/MODE}, and beside it
- * {@code MODE.txt}, a line for each entry; {@code print FILE...} prints such lines for each file, and
- * fails unless {@code hbase wal} prints as many. A mode is {@code plain}, {@code dict}, {@code dicttags} (dictionaries for tags too), or the codec of values on top of that.
+ * {@code MODE.txt}, a line for each entry; {@code print FILE...} prints such lines for each file, and fails unless
+ * {@code hbase wal} prints the same number of entries. A mode is {@code plain}, {@code dict}, {@code dicttags}
+ * (dictionaries for tags too), or one of these with a codec for values.
  */
 public final class FilesWal {
   private static final List<String> WITHOUT_VALUES = List.of("plain", "dict", "dicttags");
@@ -77,7 +78,7 @@ public final class FilesWal {
     return lines;
   }
 
-  /** The number of entries that the stock tool prints, with values. */
+  /** Returns the number of entries that the stock tool prints, with values. */
   private static int prettyPrinted(Path file) throws Exception {
     ByteArrayOutputStream printed = new ByteArrayOutputStream();
     PrintStream out = new PrintStream(printed, true);

@@ -63,17 +63,17 @@ import org.apache.hadoop.hbase.util.Pair;
 /**
  * Every filter and every comparator of org.apache.hadoop.hbase.filter, by name, over the table of {@link FilterChecks}.
  *
- * Each case makes a new filter on every call: a filter keeps state and FuzzyRowFilter changes the arrays it is given.
+ * Each case creates a new filter on every call: filters have state, and FuzzyRowFilter modifies its argument arrays.
  */
 final class FilterCases {
-  /** Makes the filter of one case. */
+  /** Creates the filter of one case. */
   interface Maker {
     Filter make() throws Exception;
   }
 
   /**
-   * Not asked in reverse: the first two make a stock 2.6.4 server loop for ever; with the others its seek hints jump over
-   * rows that match.
+   * Excluded from reversed scans: the first two make a stock 2.6.4 server loop forever; with the others its seek hints
+   * skip rows that match.
    */
   static final Set<String> NEVER_REVERSED =
       Set.of("fuzzy-literal", "one-of-fuzzy", "ranges-open-end", "one-row-or-column", "one-of-hints");
@@ -130,7 +130,7 @@ final class FilterCases {
     return new Pair<>(b(row), bytes);
   }
 
-  /** A list that the filter may sort. */
+  /** Returns a list that the filter may sort. */
   private static List<MultiRowRangeFilter.RowRange> ranges(MultiRowRangeFilter.RowRange... ranges) {
     return new ArrayList<>(List.of(ranges));
   }
@@ -177,7 +177,7 @@ final class FilterCases {
   private void values() {
     for (CompareOperator op : CompareOperator.values()) {
       cases.put("value-" + op, () -> new ValueFilter(op, is("even")));
-      if (op != NO_OP) { // stock answers a bare IOException, which the client retries to the end
+      if (op != NO_OP) { // stock HBase answers with a bare IOException, which the client retries until it gives up
         cases.put("single-" + op, () -> new SingleColumnValueFilter(b("f"), b("a"), op, b("v3")));
       }
       cases.put("column-value-" + op, () -> new ColumnValueFilter(b("f"), b("a"), op, b("v3")));

@@ -24,8 +24,8 @@ import org.apache.hadoop.hbase.filter.RandomRowFilter;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * Runs every case of {@link FilterCases} in several kinds of read over one small table and compares with what stock HBase
- * answered ({@code expected/filters.txt}, see {@link Recording}).
+ * Runs every case of {@link FilterCases} in several kinds of read over one small table and compares the results with
+ * stock HBase's ({@code expected/filters.txt}, see {@link Recording}).
  *
  * The table has rows r0..r7, s1 and s2-2024 in two regions, half of it flushed; columns f:a (two versions), f:ab (even rows),
  * f:b (longs), g:c (decimals), g:prefix-x (every third row).
@@ -81,7 +81,7 @@ final class FilterChecks {
     return row;
   }
 
-  /** What each kind of read says, one line each. */
+  /** Returns the result of each kind of read, one line each. */
   private List<String> outcomes(String name, FilterCases.Maker maker) {
     List<String> lines = new ArrayList<>();
     lines.add("scan: " + outcome(() -> scan(new Scan().setFilter(maker.make()))));
@@ -118,7 +118,7 @@ final class FilterChecks {
     return rows.isEmpty() ? "-" : String.join(" ", rows);
   }
 
-  /** A filter with essential families, reversed, and families on demand as the server has it by default: stock refuses. */
+  /** A reversed scan with essential families and the server's default of loading families on demand: stock HBase refuses it. */
   private void reversedOnDemand() {
     Filter oneFamily = new ColumnValueFilter(b("f"), b("a"), CompareOperator.EQUAL, b("v3"));
     Expect.fails(DoNotRetryIOException.class, () -> scan(new Scan().setReversed(true).setFilter(oneFamily)));

@@ -21,9 +21,9 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.metrics.ScanMetrics;
 import org.apache.hadoop.hbase.filter.PageFilter;
 
-/** Limits of a scan: batch, result size, cells a family, partial rows, cursors. */
+/** Limits of a scan: batch, result size, cells per family, partial rows, cursors. */
 final class LimitChecks {
-  /** The server's own subclass of the client's. */
+  /** The server's subclass of the client's exception. */
   private static final String ROW_TOO_BIG = "org.apache.hadoop.hbase.regionserver.RowTooBigException";
 
   private final Suite suite;
@@ -208,7 +208,7 @@ final class LimitChecks {
     }
   }
 
-  /** Bytes of the blocks a scan looked into: none in memory; each block once, however many of its rows are read. */
+  /** Bytes of the blocks that a scan read: none in memory; each block counts once, regardless of how many of its rows are read. */
   private void blockBytes() throws IOException {
     ColumnFamilyDescriptor family = ColumnFamilyDescriptorBuilder.newBuilder(b("f")).setBlocksize(4096).build();
     try (Table table = suite.table(family)) {

@@ -21,7 +21,7 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.TableDescriptor;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** hbase:meta byte by byte: other programs than the Java client read it. */
+/** hbase:meta byte by byte, because programs other than the Java client read it. */
 final class MetaChecks {
   private final Suite suite;
 
@@ -46,7 +46,7 @@ final class MetaChecks {
     return suite.connection.getTable(TableName.META_TABLE_NAME);
   }
 
-  /** The rows of meta that belong to a table, by region name. */
+  /** Returns the rows of hbase:meta that belong to a table, by region name. */
   private List<Result> rowsOf(TableName table) throws IOException {
     Scan scan = new Scan().withStartRow(b(table + ",,")).withStopRow(b(table + "-")).addFamily(b("info"));
     try (Table meta = meta(); ResultScanner scanner = meta.getScanner(scan)) {

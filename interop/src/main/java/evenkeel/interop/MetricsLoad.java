@@ -27,10 +27,10 @@ import org.apache.hadoop.hbase.filter.SubstringComparator;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * A load whose numbers are known, for a comparison of two servers' metrics: {@code MetricsLoad TABLE -Dkey=value...}.
+ * A load with known counts, for a comparison of two servers' metrics: {@code MetricsLoad TABLE -Dkey=value...}.
  *
- * <p>Each kind of request is made another number of times, so that a count in the wrong place differs. In the end every
- * region has one store file, and a MemStore that is not empty.
+ * <p>Each kind of request is made a different number of times, so that a count in the wrong metric is detected. At the
+ * end every region has one store file and a non-empty MemStore.
  */
 public final class MetricsLoad {
   private static final byte[] FAMILY = Bytes.toBytes("f");
@@ -156,7 +156,7 @@ public final class MetricsLoad {
     }
   }
 
-  /** The number of store files, by what the server reports of its regions. */
+  /** Returns the number of store files from the server's region metrics. */
   private static long files(Admin admin, TableName name) throws Exception {
     long files = 0;
     for (var server : admin.getRegionServers()) {

@@ -185,7 +185,8 @@ final class MutationChecks {
       byte[] qualifier = new byte[20_000];
       byte[] value = new byte[5 << 20];
       new Random(7).nextBytes(value);
-      // The client looks a region up by a meta key longer than the row, so the longest row must find it in its cache.
+      // The client locates a region by a meta key longer than the row, which would be too long for the longest row:
+      // this Get fills its location cache.
       table.get(get("r"));
       table.put(new Put(row).addColumn(b("f"), qualifier, value));
       byte[] got = table.get(new org.apache.hadoop.hbase.client.Get(row)).getValue(b("f"), qualifier);

@@ -14,7 +14,7 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 import org.apache.hadoop.hbase.constraint.ConstraintException;
 
-/** Namespaces: life, properties, tables in them, errors. */
+/** Namespaces: life cycle, properties, tables in them, errors. */
 final class NamespaceChecks {
   private final Suite suite;
 

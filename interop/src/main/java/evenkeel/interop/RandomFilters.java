@@ -42,11 +42,11 @@ import org.apache.hadoop.hbase.filter.WhileMatchFilter;
 import org.apache.hadoop.hbase.util.Pair;
 
 /**
- * Filters made of the same few rows, columns and values that {@link RandomOperation} writes, so that they often match.
+ * Filters over the same few rows, columns and values that {@link RandomOperation} writes, so that they often match.
  *
- * Not made, because a stock 2.6.4 server does not answer them: a reversed FuzzyRowFilter (loops for ever) and NO_OP in a
- * SingleColumnValueFilter (an IOException retried to the end). Nor BinaryComponentComparator: past the end of a short value
- * stock compares whatever bytes lie behind it.
+ * Excluded, because a stock 2.6.4 server does not answer them: a reversed FuzzyRowFilter (loops forever) and NO_OP in a
+ * SingleColumnValueFilter (an IOException, retried until the client gives up). Also excluded is
+ * BinaryComponentComparator: for a short value, stock HBase compares whatever bytes follow it in the buffer.
  */
 final class RandomFilters {
   private static final CompareOperator[] OPS = {CompareOperator.LESS, CompareOperator.LESS_OR_EQUAL, CompareOperator.EQUAL,
@@ -61,7 +61,7 @@ final class RandomFilters {
     this.reversed = reversed;
   }
 
-  /** A filter, or a list of filters nested at most this deep. */
+  /** Returns a filter, or a list of filters with at most this nesting depth. */
   Filter next(int depth) {
     if (depth > 0 && random.nextInt(4) == 0) {
       return list(depth - 1);
@@ -82,7 +82,7 @@ final class RandomFilters {
     for (int i = random.nextInt(3); i >= 0; i--) {
       filters.add(next(depth));
     }
-    // Reversed, an OR list of column filters jumps over rows that match.
+    // In a reversed scan, an OR list of column filters skips rows that match.
     return new FilterList(reversed || random.nextBoolean() ? FilterList.Operator.MUST_PASS_ALL : FilterList.Operator.MUST_PASS_ONE, filters);
   }
 

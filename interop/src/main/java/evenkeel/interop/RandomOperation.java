@@ -28,13 +28,13 @@ import org.apache.hadoop.hbase.io.TimeRange;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * One operation of the differential test, wholly made by its seed: made twice, it does the same to two tables.
+ * One operation of the differential test, derived entirely from its seed: two instances do the same to two tables.
  *
- * Where the server sets a timestamp the operation first waits until the clock has moved on, so that the order of such
- * timestamps is the order of operations on either side; they are shown as {@code now}.
+ * If the server sets the timestamp, the operation first waits until the clock advances, so that on either side the
+ * order of such timestamps is the order of operations. They are shown as {@code now}.
  */
 final class RandomOperation {
-  /** A stock server's PrefixFilter reads past the end of a row's bytes now and then: then there is nothing to compare with. */
+  /** A stock server's PrefixFilter sometimes reads past the end of a row's bytes; such reads are not compared. */
   static final String CRASHED = "? the server ran into an index out of bounds";
 
   private final Random random;
@@ -45,12 +45,12 @@ final class RandomOperation {
     this.random = new Random(seed);
   }
 
-  /** What was done, in the words of the client's own objects. */
+  /** Describes the operation, by the client objects' {@code toString}. */
   String text() {
     return text.toString();
   }
 
-  /** Does it and returns all that the client could see of the answer. */
+  /** Runs the operation and returns everything that the client sees of the answer. */
   String apply(Table table) throws Exception {
     int kind = random.nextInt(100);
     try {
@@ -81,7 +81,7 @@ final class RandomOperation {
   private static boolean crashed(Throwable failure) {
     Throwable root = Expect.root(failure);
     String message = String.valueOf(root.getMessage());
-    // Once the server's compiler has seen it often enough, the exception has no message of its own.
+    // After many occurrences, the server's JIT compiler omits the exception's message.
     return root instanceof IndexOutOfBoundsException || message.contains("out of bounds for length")
         || message.contains("IndexOutOfBoundsException");
   }
@@ -236,7 +236,7 @@ final class RandomOperation {
     return result.isSuccess() + " " + Show.row(result.getResult());
   }
 
-  /** Actions on rows of which each is touched once, since a batch may be done in any order. */
+  /** Actions on distinct rows, since a batch may be applied in any order. */
   private String batch(Table table) throws Exception {
     TreeMap<byte[], Row> actions = new TreeMap<>(Bytes.BYTES_COMPARATOR);
     for (int i = 1 + random.nextInt(6); i >= 0; i--) {
@@ -303,8 +303,8 @@ final class RandomOperation {
   }
 
   /**
-   * The newest cells of a row, asked for twice: a server that keeps rows answers the second time from what it kept, if not the
-   * first. Evenkeel keeps none of the family with a time to live and least versions.
+   * Reads the newest cells of a row twice: a server with a row cache answers at least the second read from it.
+   * Evenkeel's row cache excludes the family with a TTL and MIN_VERSIONS.
    */
   private static String newest(Table table, byte[] row) throws IOException {
     Get get = new Get(row).addFamily(b("f")).addFamily(b("g")).addFamily(b("k"));
@@ -364,7 +364,7 @@ final class RandomOperation {
     if (chance(10)) {
       scan.setAllowPartialResults(true);
     }
-    // A raw scan with a time range makes a stock 2.6.4 server loop for ever.
+    // A raw scan with a time range makes a stock 2.6.4 server loop forever.
     if (chance(12) && !scan.hasFilter() && scan.getTimeRange().isAllTime()) {
       scan.setRaw(true).readAllVersions();
     }
@@ -380,7 +380,7 @@ final class RandomOperation {
     Scan scan = makeScan();
     log(scan.toString(20));
     log(scan.getFilter());
-    // Where a row is cut into results by size is the server's affair: the pieces are joined.
+    // Servers may split a row into results of different sizes, so the parts are joined.
     boolean joined = scan.getAllowPartialResults() || scan.getMaxResultSize() > 0 && scan.getBatch() > 0;
     StringBuilder out = new StringBuilder();
     String last = "";

@@ -13,11 +13,11 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Answers of the stock server, kept in {@code src/main/resources/expected/NAME.txt}.
+ * Answers of the stock server, stored in {@code src/main/resources/expected/NAME.txt}.
  *
- * A file is a list of paragraphs: the name of a case on a line of its own, then its lines, each with two spaces in front. With
- * {@code -Devenkeel.record=FOLDER} the answers seen in this run are written to FOLDER/NAME.txt instead of being compared; do that
- * only against a stock server.
+ * A file is a list of paragraphs: the name of a case on a separate line, then its lines, each indented by two spaces.
+ * With {@code -Devenkeel.record=FOLDER} the answers of this run are written to FOLDER/NAME.txt instead of being
+ * compared; use it only against a stock server.
  */
 final class Recording {
   private static final Path RECORD = System.getProperty("evenkeel.record") == null ? null : Path.of(System.getProperty("evenkeel.record"));
@@ -53,7 +53,7 @@ final class Recording {
     return answers;
   }
 
-  /** Compares the lines of one case with the stock server's, or keeps them when recording. */
+  /** Compares the lines of one case with the stock server's, or records them. */
   void compare(String name, List<String> got) {
     if (RECORD != null) {
       answers.put(name, got);

@@ -24,7 +24,7 @@ import org.apache.hadoop.hbase.client.ServerType;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** Regions as the Admin moves them: flush, compaction, split, merge, unassign and assign. */
+/** Region operations of the Admin: flush, compaction, split, merge, unassign and assign. */
 final class RegionAdminChecks {
   private final Suite suite;
 
@@ -55,7 +55,7 @@ final class RegionAdminChecks {
     return table;
   }
 
-  /** The servers run with hbase.ipc.warn.response.size=200000, and keep what is larger. */
+  /** The servers run with hbase.ipc.warn.response.size=200000, and record calls with larger responses. */
   private void slowLog() throws Exception {
     Table table = suite.presplit();
     String name = table.getName().getNameAsString();

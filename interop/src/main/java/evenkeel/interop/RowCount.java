@@ -10,7 +10,7 @@ import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.filter.FirstKeyOnlyFilter;
 
-/** Prints the number of rows of a table: {@code RowCount TABLE}, the cluster being that of hbase-site.xml. */
+/** Prints the number of rows of a table: {@code RowCount TABLE}, in the cluster of hbase-site.xml. */
 public final class RowCount {
   private RowCount() {
   }

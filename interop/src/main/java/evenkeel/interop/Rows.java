@@ -11,7 +11,7 @@ import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** Short forms of the calls that checks make most. */
+/** Short forms of the calls that checks use most. */
 final class Rows {
   private Rows() {
   }
@@ -54,12 +54,12 @@ final class Rows {
     return b(column.substring(column.indexOf(':') + 1));
   }
 
-  /** What a plain Get of the row shows. */
+  /** Returns the text of a plain Get of the row. */
   static String read(Table table, String row) throws IOException {
     return Show.row(table.get(get(row)));
   }
 
-  /** What a Get of all versions of the row shows. */
+  /** Returns the text of a Get of all versions of the row. */
   static String readAll(Table table, String row) throws IOException {
     return Show.row(table.get(get(row).readAllVersions()));
   }
@@ -76,7 +76,7 @@ final class Rows {
     }
   }
 
-  /** What one Result of a server says for a Get that may find nothing. */
+  /** Returns the text of the Result of a Get that may find nothing. */
   static long number(Result result, String column) {
     return Bytes.toLong(result.getValue(family(column), qualifier(column)));
   }

@@ -161,7 +161,8 @@ final class ScanChecks {
       Expect.lines(scan(table, new Scan()));
       Expect.lines(scan(table, new Scan().setRaw(true).readAllVersions()),
           "r{f:@3!DeleteFamily f:@2!DeleteFamilyVersion f:q@2!Delete f:q@2=2 f:q@1!DeleteColumn f:q@1=1}");
-      // A flush drops what its own markers hide, and with a cell hidden by a family marker the rest of its column.
+      // A flush drops cells hidden by its markers, and with a cell hidden by a family marker the rest of the cell's
+      // column.
       suite.admin.flush(table.getName());
       Expect.lines(scan(table, new Scan().setRaw(true).readAllVersions()),
           "r{f:@3!DeleteFamily f:@2!DeleteFamilyVersion f:q@2!Delete}");

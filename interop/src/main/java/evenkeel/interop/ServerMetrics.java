@@ -13,8 +13,8 @@ import javax.management.remote.JMXConnectorFactory;
 import javax.management.remote.JMXServiceURL;
 
 /**
- * Prints metrics of a region server in another JVM of this machine, a {@code name=value} a line:
- * {@code ServerMetrics PID NAME...}. Its info server is not needed: the JVM is asked directly.
+ * Prints metrics of a region server in another JVM of this machine, one {@code name=value} per line: {@code
+ * ServerMetrics PID NAME...}. It reads them from the JVM directly, without the info server.
  */
 public final class ServerMetrics {
   private static final long WAIT_SECONDS = 20;
@@ -36,7 +36,7 @@ public final class ServerMetrics {
     }
   }
 
-  /** HBase takes its beans away for a moment some seconds after regions came or went; what they count goes on. */
+  /** HBase removes its beans for a moment some seconds after regions were opened or closed; their counters continue. */
   private static List<Attribute> attributes(MBeanServerConnection beans, ObjectName bean, String[] names) throws Exception {
     long start = System.nanoTime();
     while (true) {

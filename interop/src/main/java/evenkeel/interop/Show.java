@@ -9,13 +9,13 @@ import org.apache.hadoop.hbase.client.Result;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * Cells and results as short text, so that what a check expects can be read off the page.
+ * Cells and results as short text, so that the expectations of checks are readable.
  *
- * A put is {@code f:q@5=v}, a delete marker {@code f:q@5!DeleteColumn}, a row {@code key{cell cell}}, no cells {@code -}.
- * Timestamps above {@link #CLOCK} came from the server's clock and are shown as {@code now}.
+ * A put is {@code f:q@5=v}, a delete marker {@code f:q@5!DeleteColumn}, a row {@code key{cell cell}}, no cells {@code
+ * -}. Timestamps above {@link #CLOCK} are from the server's clock and are shown as {@code now}.
  */
 final class Show {
-  /** Checks use explicit timestamps far below this; whatever is above it is the time of day. */
+  /** Explicit timestamps of checks are far below this; larger ones are clock times. */
   static final long CLOCK = 1_000_000_000_000L;
   private static final int LONGEST = 48;
 
@@ -40,7 +40,7 @@ final class Show {
     return out.append('}').toString();
   }
 
-  /** As {@link #row}, with {@code now1}, {@code now2}... for the server's timestamps of the row, from the oldest on. */
+  /** As {@link #row}, with {@code now1}, {@code now2}... for the server's timestamps in the row, oldest first. */
   static String ranked(Result result) {
     TreeSet<Long> times = new TreeSet<>();
     for (Cell cell : result.rawCells()) {

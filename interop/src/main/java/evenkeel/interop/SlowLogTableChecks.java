@@ -79,7 +79,7 @@ final class SlowLogTableChecks {
     }
   }
 
-  /** The row of a call of the region, once it is there. */
+  /** Waits for the row of a call of the region, and returns it. */
   private Result rowOf(String region) throws Exception {
     long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
     while (true) {

@@ -28,7 +28,7 @@ import org.apache.hadoop.hbase.snapshot.SnapshotExistsException;
 import org.apache.hadoop.hbase.snapshot.UnknownSnapshotException;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** Snapshots as the Admin takes, lists, clones, restores and deletes them, and the switches of the cleaners. */
+/** Snapshot operations of the Admin: take, list, clone, restore and delete; and the switches of the cleaners. */
 final class SnapshotChecks {
   private final Suite suite;
 
@@ -193,7 +193,7 @@ final class SnapshotChecks {
       String snapshot = snapshot(table);
       drop(name);
       suite.admin.runCleanerChore();
-      // A table that is not there is restored by cloning.
+      // A table that does not exist is restored by cloning.
       suite.admin.restoreSnapshot(snapshot);
       Expect.same(25, rows(name));
       suite.admin.deleteSnapshot(snapshot);

@@ -22,13 +22,13 @@ import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
- * One run of one group: its connection, the tables its checks made, and the count of what passed and failed.
+ * One run of one group: its connection, the tables that its checks created, and the counts of passed and failed checks.
  *
- * Table names carry the start time of the run, so two runs against one server do not meet. Tables are dropped together when
- * the suite closes, because a drop costs several seconds of procedures on a stock master and nothing waits for it.
+ * Table names contain the start time of the run, so two runs against one server do not conflict. Tables are dropped
+ * together when the suite closes, because a drop takes several seconds on a stock master and no check waits for it.
  */
 final class Suite implements AutoCloseable {
-  /** The body of a check: returns when the behaviour is right, throws when it is not. */
+  /** The body of a check: returns if the behaviour is right, throws if it is not. */
   interface Body {
     void run() throws Exception;
   }
@@ -77,7 +77,7 @@ final class Suite implements AutoCloseable {
     }
   }
 
-  /** A table name that no other check and no other run uses. */
+  /** Returns a table name that no other check and no other run uses. */
   TableName name() {
     return name("default");
   }
@@ -89,12 +89,12 @@ final class Suite implements AutoCloseable {
     return name;
   }
 
-  /** A word for names of other things (namespaces) that no other run uses. */
+  /** Returns a word for other names (namespaces) that no other run uses. */
   String word(String prefix) {
     return prefix + "_" + stamp + "_" + tables++;
   }
 
-  /** A new table with these families, all of one version. */
+  /** Creates a table with these families, each with one version. */
   Table table(String... families) throws IOException {
     TableDescriptorBuilder table = TableDescriptorBuilder.newBuilder(name());
     for (String family : families) {
@@ -103,17 +103,17 @@ final class Suite implements AutoCloseable {
     return create(table);
   }
 
-  /** A new table of one family built by the caller. */
+  /** Creates a table with one family, built by the caller. */
   Table table(ColumnFamilyDescriptor family) throws IOException {
     return create(TableDescriptorBuilder.newBuilder(name()).setColumnFamily(family));
   }
 
-  /** A new table with family {@code f} of many versions. */
+  /** Creates a table with family {@code f}, which keeps many versions. */
   Table versioned() throws IOException {
     return table(ColumnFamilyDescriptorBuilder.newBuilder(Bytes.toBytes("f")).setMaxVersions(10).build());
   }
 
-  /** A new table with family {@code f}, split at these keys. */
+  /** Creates a table with family {@code f}, split at these keys. */
   Table presplit(String... keys) throws IOException {
     byte[][] splits = new byte[keys.length][];
     for (int i = 0; i < keys.length; i++) {
@@ -125,7 +125,7 @@ final class Suite implements AutoCloseable {
     return connection.getTable(table.getTableName());
   }
 
-  /** Creates and opens a table; its name must come from {@link #name()} for it to be dropped. */
+  /** Creates and opens a table; it is dropped only if its name is from {@link #name()}. */
   Table create(TableDescriptorBuilder table) throws IOException {
     TableDescriptor descriptor = table.build();
     admin.createTable(descriptor);

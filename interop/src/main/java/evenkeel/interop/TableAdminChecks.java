@@ -32,7 +32,7 @@ import org.apache.hadoop.hbase.regionserver.BloomType;
 import org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** Tables as the Admin sees them: life, schema, listing, errors. */
+/** Table operations of the Admin: life cycle, schema, listing, errors. */
 final class TableAdminChecks {
   private final Suite suite;
 

@@ -3,7 +3,7 @@ package evenkeel.interop;
 import org.apache.hadoop.hbase.Cell;
 import org.apache.hadoop.hbase.filter.FilterBase;
 
-/** A user's own filter, on the class path of the client and of no server. */
+/** A custom filter of a user, on the client's class path but not on a server's. */
 public final class UnknownFilter extends FilterBase {
   @Override
   public ReturnCode filterCell(Cell cell) {
