@@ -14,8 +14,7 @@
 //! 4. The tested server is stopped past its session timeout, and exits when it continues.
 //!
 //! 5. A DataNode is killed. Then the tested server is killed `EVENKEEL_CLUSTER_KILLS` times. By
-//!    its settings each of its calls is slow, so hbase:slowlog has rows of it. The pages of its info
-//!    port answer.
+//!    its settings each of its calls is slow, so hbase:slowlog has rows of it. Its pages answer.
 //!
 //! After each step, a stock client reads every cell. A native client writes to another table during
 //! all steps; at the end it reads every row that was acknowledged.
