@@ -24,7 +24,7 @@ use std::sync::Arc;
 use evenkeel_common::clock::{self, Clock, SystemClock};
 use evenkeel_hdfs::hadoop::hdfs::{HdfsFileStatusProto, hdfs_file_status_proto::FileType};
 use evenkeel_hdfs::{
-    BulkWriter, Durability, FileReader, HdfsClient, HdfsError, LogWriter, NewFile, Verified,
+    BulkWriter, ChecksumResult, Durability, FileReader, HdfsClient, HdfsError, LogWriter, NewFile,
 };
 
 use crate::{AppendFile, CreateOptions, FileKind, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
@@ -249,8 +249,8 @@ impl RandomAccessFile for HdfsReader {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
         }
         Ok(match verified {
-            Verified::Matches => StorageChecksum::Matches,
-            Verified::Differs => StorageChecksum::Differs,
+            ChecksumResult::Matches => StorageChecksum::Matches,
+            ChecksumResult::Differs => StorageChecksum::Differs,
         })
     }
 }

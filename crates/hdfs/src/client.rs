@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use crate::block::reader::{DataNodePool, FileReader};
 use crate::bulk::BulkWriter;
 use crate::error::{HdfsError, Result};
-use crate::excluded::Excluded;
-use crate::lease::{Broken, Leases};
+use crate::excluded::ExcludedDataNodes;
+use crate::lease::{BrokenFile, Leases};
 use crate::log::LogWriter;
 use crate::namenode::{NameNode, NewFile};
 use crate::{Settings, lease, recovery};
@@ -29,7 +29,7 @@ pub struct HdfsClient {
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) namenode: NameNode,
-    pub(crate) excluded: Excluded,
+    pub(crate) excluded: ExcludedDataNodes,
     pub(crate) leases: Leases,
     pub(crate) pool: DataNodePool,
     /// The time of the last check of the cluster's defaults.
@@ -44,7 +44,7 @@ impl HdfsClient {
     pub fn new(settings: Settings) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             namenode: NameNode::new(&settings),
-            excluded: Excluded::default(),
+            excluded: ExcludedDataNodes::default(),
             leases: Leases::default(),
             pool: DataNodePool::new(&settings),
             checked: Mutex::default(),
@@ -167,6 +167,6 @@ impl Shared {
     /// Queues a broken file for the lease thread, which closes it by lease recovery.
     pub(crate) fn give_up(&self, path: String, file_id: u64) {
         let due = clock::monotonic() + self.settings.recovery_delay;
-        self.leases.add_broken(Broken::new(path, file_id, due));
+        self.leases.add_broken(BrokenFile::new(path, file_id, due));
     }
 }

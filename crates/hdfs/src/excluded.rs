@@ -38,7 +38,7 @@ const SLOW_BYTES_PER_SECOND: f64 = 20.0 * 1024.0;
 
 /// The DataNodes that a client excludes.
 #[derive(Debug, Default)]
-pub(crate) struct Excluded {
+pub(crate) struct ExcludedDataNodes {
     inner: Mutex<Inner>,
 }
 
@@ -50,7 +50,7 @@ struct Inner {
     slow: Vec<(String, Instant)>,
 }
 
-impl Excluded {
+impl ExcludedDataNodes {
     /// Excludes a DataNode for [`EXCLUSION`] from now.
     pub(crate) fn add(&self, node: &DatanodeInfoProto, why: &str) {
         let mut inner = self.inner.lock();
@@ -63,7 +63,7 @@ impl Excluded {
     }
 
     /// Notes acknowledgements that came much later than those of other DataNodes.
-    pub(crate) fn note_slow(&self, locations: &[DatanodeInfoProto], acks: &[SlowAck]) {
+    pub(crate) fn record_slow_acks(&self, locations: &[DatanodeInfoProto], acks: &[SlowAck]) {
         for ack in acks.iter().filter(|ack| is_slow(ack)) {
             let Some(node) = locations.get(ack.location) else { continue };
             if self.count_slow(&node.id.datanode_uuid) >= SLOW_ACKS {
@@ -113,13 +113,13 @@ mod tests {
         DatanodeInfoProto { id, ..Default::default() }
     }
 
-    fn names(excluded: &Excluded) -> Vec<String> {
+    fn names(excluded: &ExcludedDataNodes) -> Vec<String> {
         excluded.list().into_iter().map(|node| node.id.datanode_uuid).collect()
     }
 
     #[test]
     fn the_oldest_exclusion_yields() {
-        let excluded = Excluded::default();
+        let excluded = ExcludedDataNodes::default();
         ["a", "b", "c", "a", "d"].iter().for_each(|name| excluded.add(&node(name), "test"));
         assert_eq!(names(&excluded), ["c", "a", "d"]);
         excluded.clear();
@@ -128,14 +128,15 @@ mod tests {
 
     #[test]
     fn three_slow_acknowledgements_exclude() {
-        let excluded = Excluded::default();
+        let excluded = ExcludedDataNodes::default();
         let locations = [node("a"), node("b")];
         let ack = |took, bytes| SlowAck { location: 1, took, bytes };
         let slow = ack(Duration::from_secs(7), 100);
-        excluded.note_slow(&locations, &[slow.clone(), slow.clone(), ack(Duration::from_secs(5), 100)]);
-        excluded.note_slow(&locations, &[ack(Duration::from_secs(1), 1 << 20)]);
+        excluded
+            .record_slow_acks(&locations, &[slow.clone(), slow.clone(), ack(Duration::from_secs(5), 100)]);
+        excluded.record_slow_acks(&locations, &[ack(Duration::from_secs(1), 1 << 20)]);
         assert!(names(&excluded).is_empty());
-        excluded.note_slow(&locations, &[ack(Duration::from_secs(60), 1 << 20)]);
+        excluded.record_slow_acks(&locations, &[ack(Duration::from_secs(60), 1 << 20)]);
         assert_eq!(names(&excluded), ["b"]);
     }
 }

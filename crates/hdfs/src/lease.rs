@@ -44,19 +44,19 @@ pub(crate) struct Leases {
 struct Inner {
     open_files: usize,
     outputs: Vec<Weak<Mutex<BlockOutput>>>,
-    broken: Vec<Broken>,
+    broken: Vec<BrokenFile>,
     renewed: Option<Instant>,
 }
 
 /// A broken file.
 #[derive(Clone, Debug)]
-pub(crate) struct Broken {
+pub(crate) struct BrokenFile {
     path: String,
     file_id: u64,
     due: Instant,
 }
 
-impl Broken {
+impl BrokenFile {
     pub(crate) fn new(path: String, file_id: u64, due: Instant) -> Self {
         Self { path, file_id, due }
     }
@@ -95,7 +95,7 @@ impl Leases {
         inner.outputs.push(Arc::downgrade(output));
     }
 
-    pub(crate) fn add_broken(&self, broken: Broken) {
+    pub(crate) fn add_broken(&self, broken: BrokenFile) {
         self.inner.lock().broken.push(broken);
     }
 
@@ -118,7 +118,7 @@ impl Leases {
     }
 
     /// Returns the files whose recovery is due, and schedules their next attempt.
-    fn take_due(&self) -> Vec<Broken> {
+    fn take_due(&self) -> Vec<BrokenFile> {
         let now = clock::monotonic();
         let mut due = Vec::new();
         for broken in self.inner.lock().broken.iter_mut().filter(|broken| broken.due <= now) {
@@ -164,7 +164,7 @@ pub(crate) fn renewals(client: &Weak<Shared>) {
     }
 }
 
-fn recover_once(shared: &Shared, broken: &Broken) {
+fn recover_once(shared: &Shared, broken: &BrokenFile) {
     let path = recovery::path_of_file(broken.file_id);
     match shared.namenode.recover_lease(&path) {
         Ok(true) => {

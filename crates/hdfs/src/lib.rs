@@ -59,7 +59,7 @@ mod wire;
 #[cfg(test)]
 mod fake;
 
-pub use block::reader::{FileReader, Verified};
+pub use block::reader::{ChecksumResult, FileReader};
 pub use bulk::BulkWriter;
 pub use client::HdfsClient;
 pub use error::{HdfsError, RemoteException, Result};

@@ -144,7 +144,7 @@ impl LogWriter {
     /// An I/O error if the log broke first; see the module documentation.
     pub fn wait(&mut self, flush: FlushId) -> io::Result<()> {
         let waited = self.output.lock().wait(flush.0);
-        self.note_slow();
+        self.record_slow_acks();
         self.checked(waited)
     }
 
@@ -181,11 +181,11 @@ impl LogWriter {
         self.acked()
     }
 
-    fn note_slow(&self) {
+    fn record_slow_acks(&self) {
         let mut output = self.output.lock();
         let slow = output.take_slow();
         if !slow.is_empty() {
-            self.shared.excluded.note_slow(output.locations(), &slow);
+            self.shared.excluded.record_slow_acks(output.locations(), &slow);
         }
     }
 

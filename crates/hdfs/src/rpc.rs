@@ -126,7 +126,7 @@ impl RpcClient {
     /// within the retries: the outcome of a change is then unknown.
     pub fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A> {
         let call = self.next_call.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
-        let mut pauses = Pauses::new(self.limits.pause, self.limits.pause_max);
+        let mut pauses = Backoff::new(self.limits.pause, self.limits.pause_max);
         let mut retry = 0;
         loop {
             let at = self.active.load(Ordering::Relaxed);
@@ -135,16 +135,16 @@ impl RpcClient {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let reaction = reaction_to(&failure);
-            if reaction == Reaction::Fail || retry >= self.limits.attempts {
+            let reaction = retry_action(&failure);
+            if reaction == RetryAction::Fail || retry >= self.limits.attempts {
                 return Err(failure.error);
             }
             tracing::debug!(method, retry, error = %failure.error, "a call is repeated");
-            if reaction == Reaction::NextServer {
+            if reaction == RetryAction::NextServer {
                 self.leave(at);
             }
-            if reaction != Reaction::SameServerAtOnce {
-                pauses.pause(reaction == Reaction::NextServer && self.servers.len() > 1);
+            if reaction != RetryAction::SameServerAtOnce {
+                pauses.pause(reaction == RetryAction::NextServer && self.servers.len() > 1);
             }
             retry += 1;
         }
@@ -202,23 +202,23 @@ fn no_server() -> HdfsError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reaction {
+enum RetryAction {
     Fail,
     SameServerAtOnce,
     SameServer,
     NextServer,
 }
 
-fn reaction_to(failure: &Failure) -> Reaction {
+fn retry_action(failure: &Failure) -> RetryAction {
     match &failure.error {
-        HdfsError::Remote(exception) if exception.is_standby() => Reaction::NextServer,
+        HdfsError::Remote(exception) if exception.is_standby() => RetryAction::NextServer,
         HdfsError::Remote(exception) if exception.is_retriable() || exception.is_safe_mode() => {
-            Reaction::SameServer
+            RetryAction::SameServer
         }
-        HdfsError::Remote(_) | HdfsError::Protocol(_) => Reaction::Fail,
-        HdfsError::Transport(e) if e.kind() == std::io::ErrorKind::InvalidInput => Reaction::Fail,
-        HdfsError::Transport(e) if failure.was_idle && !is_timeout(e) => Reaction::SameServerAtOnce,
-        HdfsError::Transport(_) => Reaction::NextServer,
+        HdfsError::Remote(_) | HdfsError::Protocol(_) => RetryAction::Fail,
+        HdfsError::Transport(e) if e.kind() == std::io::ErrorKind::InvalidInput => RetryAction::Fail,
+        HdfsError::Transport(e) if failure.was_idle && !is_timeout(e) => RetryAction::SameServerAtOnce,
+        HdfsError::Transport(_) => RetryAction::NextServer,
     }
 }
 
@@ -226,15 +226,15 @@ fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock)
 }
 
-/// Pauses between retries: exponential backoff up to a limit, times a random factor of 0.5 to 1.5.
+/// Backoff between retries: exponential backoff up to a limit, times a random factor of 0.5 to 1.5.
 #[derive(Debug)]
-pub(crate) struct Pauses {
+pub(crate) struct Backoff {
     next: Duration,
     max: Duration,
     count: u32,
 }
 
-impl Pauses {
+impl Backoff {
     pub(crate) fn new(first: Duration, max: Duration) -> Self {
         Self { next: first, max, count: 0 }
     }

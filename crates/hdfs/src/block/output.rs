@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Settings;
 use crate::block::packet::{self, CHUNK_BYTES, put_packet};
-use crate::block::peer::{Peer, PeerError};
+use crate::block::peer::{DataNodeConnection, DataNodeError};
 use crate::hadoop::hdfs::{DatanodeInfoProto, ExtendedBlockProto, LocatedBlockProto};
 
 /// The limit of unacknowledged bytes; a writer blocks beyond it.
@@ -77,7 +77,7 @@ pub(crate) struct SlowAck {
 #[derive(Debug)]
 pub(crate) struct BlockOutput {
     block: LocatedBlockProto,
-    peers: Vec<Peer>,
+    peers: Vec<DataNodeConnection>,
     /// The bytes from the last sent chunk boundary on.
     buffer: Vec<u8>,
     /// The offset of `buffer` in the block.
@@ -93,7 +93,7 @@ pub(crate) struct BlockOutput {
     ack_timeout: Duration,
     /// True after the last packet was sent: a DataNode that has acknowledged it closes its
     /// connection.
-    is_finishing: bool,
+    last_packet_sent: bool,
     failure: Option<String>,
     failed: Vec<usize>,
     slow: Vec<SlowAck>,
@@ -109,11 +109,11 @@ impl BlockOutput {
         layout: Layout,
         client_name: &str,
         settings: &Settings,
-    ) -> Result<Self, Vec<PeerError>> {
+    ) -> Result<Self, Vec<DataNodeError>> {
         let peers = match layout {
             Layout::FanOut => open_all(&block, client_name, settings)?,
             Layout::Chain => {
-                let peer = Peer::open(&block, 0, block.locs.len(), client_name, settings);
+                let peer = DataNodeConnection::open(&block, 0, block.locs.len(), client_name, settings);
                 vec![peer.map_err(|e| vec![e])?]
             }
         };
@@ -129,7 +129,7 @@ impl BlockOutput {
             in_flight_bytes: 0,
             last_sent: clock::monotonic(),
             ack_timeout: settings.ack_timeout,
-            is_finishing: false,
+            last_packet_sent: false,
             failure: None,
             failed: Vec::new(),
             slow: Vec::new(),
@@ -213,7 +213,7 @@ impl BlockOutput {
     pub(crate) fn finish(&mut self, durability: Durability) -> io::Result<()> {
         self.send(Durability::Flushed)?;
         let sync = durability == Durability::Synced;
-        self.is_finishing = true;
+        self.last_packet_sent = true;
         self.send_packet(self.sent, 0, true, sync)?;
         self.wait(self.next_seqno)?;
         self.peers.clear();
@@ -266,7 +266,7 @@ impl BlockOutput {
     }
 
     fn send_packet(&mut self, offset: u64, len: usize, is_last: bool, sync: bool) -> io::Result<()> {
-        self.wait_for_room()?;
+        self.wait_for_window()?;
         let mut bytes = Vec::new();
         let data = self.buffer.get(..len).unwrap_or_default();
         put_packet(&mut bytes, offset, self.next_seqno, data, is_last, sync);
@@ -282,7 +282,7 @@ impl BlockOutput {
         self.send_all(&Bytes::from(bytes))
     }
 
-    fn wait_for_room(&mut self) -> io::Result<()> {
+    fn wait_for_window(&mut self) -> io::Result<()> {
         loop {
             self.check()?;
             let is_full =
@@ -296,7 +296,7 @@ impl BlockOutput {
 
     fn send_all(&mut self, bytes: &Bytes) -> io::Result<()> {
         self.last_sent = clock::monotonic();
-        let failures: Vec<PeerError> =
+        let failures: Vec<DataNodeError> =
             self.peers.iter_mut().filter_map(|peer| peer.send(bytes.clone()).err()).collect();
         self.fail_with(failures)
     }
@@ -321,7 +321,7 @@ impl BlockOutput {
     }
 
     fn poll(&self, wait: Duration) -> io::Result<Vec<(usize, PollFlags)>> {
-        let interest = |peer: &Peer| match peer.has_unsent() {
+        let interest = |peer: &DataNodeConnection| match peer.has_unsent() {
             true => PollFlags::IN | PollFlags::OUT,
             false => PollFlags::IN,
         };
@@ -339,11 +339,11 @@ impl BlockOutput {
     }
 
     /// Returns true if the DataNode has acknowledged the last packet of the block.
-    fn is_done(&self, peer: &Peer) -> bool {
-        self.is_finishing && peer.next_ack == self.next_seqno
+    fn is_done(&self, peer: &DataNodeConnection) -> bool {
+        self.last_packet_sent && peer.next_ack == self.next_seqno
     }
 
-    fn handle(&mut self, index: usize, flags: PollFlags) -> Result<(), PeerError> {
+    fn handle(&mut self, index: usize, flags: PollFlags) -> Result<(), DataNodeError> {
         let Some(peer) = self.peers.get_mut(index) else { return Ok(()) };
         if flags.contains(PollFlags::OUT) {
             peer.send_queued()?;
@@ -354,20 +354,20 @@ impl BlockOutput {
         let first = peer.next_ack;
         let outcome = peer.receive();
         let (location, next, is_closed) = (peer.location, peer.next_ack, peer.is_closed());
-        let fail = |error: io::Error| Err(PeerError { location, error });
+        let fail = |error: io::Error| Err(DataNodeError { location, error });
         if next > self.next_seqno {
             return fail(io::Error::other(format!("ack {} of a packet that was not sent", next - 1)));
         }
-        self.note_acks(location, first, next);
+        self.record_acks(location, first, next);
         outcome?;
-        if is_closed && !(self.is_finishing && next == self.next_seqno) {
+        if is_closed && !(self.last_packet_sent && next == self.next_seqno) {
             return fail(io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection"));
         }
         Ok(())
     }
 
     /// Records the times at which one DataNode acknowledged packets `first..next`.
-    fn note_acks(&mut self, location: usize, first: i64, next: i64) {
+    fn record_acks(&mut self, location: usize, first: i64, next: i64) {
         let (now, oldest) = (clock::monotonic(), self.acked_seqno());
         for seqno in first..next {
             let index = usize::try_from(seqno - oldest).ok();
@@ -401,7 +401,7 @@ impl BlockOutput {
             return Ok(());
         }
         let acked = self.acked_seqno();
-        let late = self.peers.iter().filter(|peer| peer.next_ack <= acked).map(|peer| PeerError {
+        let late = self.peers.iter().filter(|peer| peer.next_ack <= acked).map(|peer| DataNodeError {
             location: peer.location,
             error: io::Error::new(io::ErrorKind::TimedOut, format!("packet {acked} was not acknowledged")),
         });
@@ -410,7 +410,7 @@ impl BlockOutput {
     }
 
     /// Marks the output as broken if there are failures.
-    fn fail_with(&mut self, failures: Vec<PeerError>) -> io::Result<()> {
+    fn fail_with(&mut self, failures: Vec<DataNodeError>) -> io::Result<()> {
         if failures.is_empty() {
             return Ok(());
         }
@@ -421,7 +421,7 @@ impl BlockOutput {
         self.check()
     }
 
-    fn describe(&self, failure: &PeerError) -> String {
+    fn describe(&self, failure: &DataNodeError) -> String {
         let node = self.block.locs.get(failure.location);
         let node =
             node.map_or_else(|| "?".into(), |info| format!("{}:{}", info.id.ip_addr, info.id.xfer_port));
@@ -434,17 +434,17 @@ fn open_all(
     block: &LocatedBlockProto,
     client_name: &str,
     settings: &Settings,
-) -> Result<Vec<Peer>, Vec<PeerError>> {
-    let open = |location: usize| Peer::open(block, location, 1, client_name, settings);
-    let opened: Vec<Result<Peer, PeerError>> = std::thread::scope(|scope| {
+) -> Result<Vec<DataNodeConnection>, Vec<DataNodeError>> {
+    let open = |location: usize| DataNodeConnection::open(block, location, 1, client_name, settings);
+    let opened: Vec<Result<DataNodeConnection, DataNodeError>> = std::thread::scope(|scope| {
         let others: Vec<_> = (1..block.locs.len())
             .map(|at| (at, thread::spawn_scoped(scope, "hdfs-connect", move || open(at))))
             .collect();
         let mut opened = vec![open(0)];
         for (location, handle) in others {
-            let joined = handle.map_err(|e| PeerError { location, error: e }).and_then(|handle| {
+            let joined = handle.map_err(|e| DataNodeError { location, error: e }).and_then(|handle| {
                 handle.join().unwrap_or_else(|_| {
-                    Err(PeerError { location, error: io::Error::other("connecting panicked") })
+                    Err(DataNodeError { location, error: io::Error::other("connecting panicked") })
                 })
             });
             opened.push(joined);

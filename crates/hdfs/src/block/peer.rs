@@ -31,7 +31,7 @@ const STATUS_MASK: u32 = 0xf;
 
 /// A failure of one DataNode.
 #[derive(Debug)]
-pub(crate) struct PeerError {
+pub(crate) struct DataNodeError {
     /// Its index among the block's locations.
     pub(crate) location: usize,
     pub(crate) error: io::Error,
@@ -39,7 +39,7 @@ pub(crate) struct PeerError {
 
 /// A connection to a DataNode: the only one of its chain, or the first of a longer chain.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct DataNodeConnection {
     socket: TcpStream,
     /// The index of its DataNode among the block's locations.
     pub(crate) location: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Peer {
     is_closed: bool,
 }
 
-impl Peer {
+impl DataNodeConnection {
     /// Connects to the DataNode at index `location` and creates the block on it and on the `chain -
     /// 1` locations after it.
     ///
@@ -66,8 +66,8 @@ impl Peer {
         chain: usize,
         client_name: &str,
         settings: &Settings,
-    ) -> Result<Self, PeerError> {
-        let at = |error: io::Error| PeerError { location, error };
+    ) -> Result<Self, DataNodeError> {
+        let at = |error: io::Error| DataNodeError { location, error };
         let first = block.locs.get(location).ok_or_else(|| at(io::ErrorKind::NotFound.into()))?;
         let address = transfer_address(&first.id, settings.use_datanode_hostname);
         let mut socket = connect(&address, settings.connect_timeout).map_err(at)?;
@@ -77,7 +77,7 @@ impl Peer {
             let bad = answer.first_bad_link().to_owned();
             let location = location_of(block, &bad).unwrap_or(location);
             let what = format!("{}: {}", answer.status().as_str_name(), answer.message());
-            return Err(PeerError { location, error: io::Error::other(what) });
+            return Err(DataNodeError { location, error: io::Error::other(what) });
         }
         socket.set_nonblocking(true).map_err(at)?;
         let (unsent, received) = (VecDeque::new(), Vec::new());
@@ -93,22 +93,22 @@ impl Peer {
     }
 
     /// Queues bytes and sends as many as the socket accepts.
-    pub(crate) fn send(&mut self, bytes: Bytes) -> Result<(), PeerError> {
+    pub(crate) fn send(&mut self, bytes: Bytes) -> Result<(), DataNodeError> {
         self.unsent.push_back(bytes);
         self.send_queued()
     }
 
     /// Sends as many queued bytes as the socket accepts.
-    pub(crate) fn send_queued(&mut self) -> Result<(), PeerError> {
+    pub(crate) fn send_queued(&mut self) -> Result<(), DataNodeError> {
         let location = self.location;
         while let Some(front) = self.unsent.front_mut() {
             match self.socket.write(front) {
                 Ok(n) if n == front.len() => drop(self.unsent.pop_front()),
-                Ok(0) => return Err(PeerError { location, error: io::ErrorKind::WriteZero.into() }),
+                Ok(0) => return Err(DataNodeError { location, error: io::ErrorKind::WriteZero.into() }),
                 Ok(n) => *front = front.slice(n..),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(PeerError { location, error }),
+                Err(error) => return Err(DataNodeError { location, error }),
             }
         }
         Ok(())
@@ -121,7 +121,7 @@ impl Peer {
 
     /// Processes the acknowledgements that have arrived, including those before the end of the
     /// connection.
-    pub(crate) fn receive(&mut self) -> Result<(), PeerError> {
+    pub(crate) fn receive(&mut self) -> Result<(), DataNodeError> {
         let mut buffer = [0; 1024];
         while self.received.len() < ACK_BYTES_MAX {
             match self.socket.read(&mut buffer) {
@@ -137,25 +137,26 @@ impl Peer {
         self.take_acks()
     }
 
-    fn take_acks(&mut self) -> Result<(), PeerError> {
+    fn take_acks(&mut self) -> Result<(), DataNodeError> {
         let received = std::mem::take(&mut self.received);
         let mut rest = &received[..];
         let location = self.location;
-        let next = |rest: &mut &[u8]| try_take_delimited(rest).map_err(|error| PeerError { location, error });
+        let next =
+            |rest: &mut &[u8]| try_take_delimited(rest).map_err(|error| DataNodeError { location, error });
         while let Some(ack) = next(&mut rest)? {
             self.accept(&ack)?;
         }
         if rest.len() >= ACK_BYTES_MAX {
             let what = format!("an acknowledgement of more than {ACK_BYTES_MAX} bytes");
-            return Err(PeerError { location, error: io::Error::new(io::ErrorKind::InvalidData, what) });
+            return Err(DataNodeError { location, error: io::Error::new(io::ErrorKind::InvalidData, what) });
         }
         self.received = rest.to_vec();
         Ok(())
     }
 
     /// Checks one acknowledgement; advances `next_ack` unless it is a heartbeat's.
-    fn accept(&mut self, ack: &PipelineAckProto) -> Result<(), PeerError> {
-        let fail = |index: usize, what: String| PeerError {
+    fn accept(&mut self, ack: &PipelineAckProto) -> Result<(), DataNodeError> {
+        let fail = |index: usize, what: String| DataNodeError {
             location: self.location + index,
             error: io::Error::other(what),
         };

@@ -101,7 +101,7 @@ impl DataNodePool {
         }
     }
 
-    fn mark_dead(&self, address: &str) {
+    fn mark_failed(&self, address: &str) {
         self.dead.lock().insert(address.to_owned(), clock::monotonic());
     }
 
@@ -111,12 +111,12 @@ impl DataNodePool {
         dead.contains_key(address)
     }
 
-    fn take_hedge(&self) -> bool {
+    fn acquire_hedge(&self) -> bool {
         let less = |count: usize| count.checked_sub(1);
         self.hedges.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    fn give_hedge(&self) {
+    fn release_hedge(&self) {
         self.hedges.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -127,19 +127,19 @@ pub struct FileReader {
     shared: Arc<Shared>,
     /// Identifies the file by its id, if the NameNode gave one.
     path: String,
-    located: RwLock<Arc<Located>>,
+    located: RwLock<Arc<BlockLocations>>,
 }
 
 /// The blocks of a file, ordered by offset.
 #[derive(Debug)]
-struct Located {
+struct BlockLocations {
     blocks: Vec<LocatedBlockProto>,
     len: u64,
 }
 
 /// The result of comparing bytes with the checksums of the DataNodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verified {
+pub enum ChecksumResult {
     /// They match.
     Matches,
     /// No replica matches; the bytes come from one of them.
@@ -193,11 +193,11 @@ impl FileReader {
     ///
     /// # Errors
     /// As [`FileReader::read_at`].
-    pub fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> Result<(usize, Verified)> {
+    pub fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> Result<(usize, ChecksumResult)> {
         match self.read_range(offset, buf, true) {
-            Ok(n) => Ok((n, Verified::Matches)),
+            Ok(n) => Ok((n, ChecksumResult::Matches)),
             Err(HdfsError::Transport(e)) if is_mismatch(&e) => {
-                self.read_range(offset, buf, false).map(|n| (n, Verified::Differs))
+                self.read_range(offset, buf, false).map(|n| (n, ChecksumResult::Differs))
             }
             Err(e) => Err(e),
         }
@@ -261,7 +261,7 @@ impl FileReader {
             let outcome = request.read(address, hedge, buf);
             let Err(e) = outcome else { return Ok(()) };
             tracing::info!(block = block_name(&block.b), address, error = %e, "a replica was not read");
-            pool.mark_dead(address);
+            pool.mark_failed(address);
             if is_mismatch(&e) {
                 mismatch = Some(e);
             } else {
@@ -272,7 +272,7 @@ impl FileReader {
     }
 }
 
-impl Located {
+impl BlockLocations {
     fn block_at(&self, offset: u64) -> Option<&LocatedBlockProto> {
         let after = self.blocks.partition_point(|block| block.offset <= offset);
         let block = self.blocks.get(after.checked_sub(1)?)?;
@@ -286,14 +286,14 @@ fn missing(path: &str, offset: u64) -> HdfsError {
 }
 
 /// Returns the blocks of a file, with the visible length of the last one if it is being written.
-fn locate(shared: &Shared, path: &str) -> Result<Located> {
+fn locate(shared: &Shared, path: &str) -> Result<BlockLocations> {
     let mut attempts = 0;
     loop {
         let LocatedBlocksProto { file_length, mut blocks, last_block, is_last_block_complete, .. } =
             shared.namenode.block_locations(path, 0, u64::MAX >> 1)?;
         blocks.sort_by_key(|block| block.offset);
         let unfinished = last_block.filter(|_| !is_last_block_complete);
-        let Some(mut last) = unfinished else { return Ok(Located { blocks, len: file_length }) };
+        let Some(mut last) = unfinished else { return Ok(BlockLocations { blocks, len: file_length }) };
         attempts += 1;
         let Some(visible) = visible_length(shared, &last)? else {
             if attempts >= LENGTH_ATTEMPTS {
@@ -307,7 +307,7 @@ fn locate(shared: &Shared, path: &str) -> Result<Located> {
         last.b.num_bytes = Some(visible);
         last.offset = file_length;
         blocks.push(last);
-        return Ok(Located { blocks, len: file_length + visible });
+        return Ok(BlockLocations { blocks, len: file_length + visible });
     }
 }
 
@@ -350,7 +350,7 @@ struct Request<'a> {
 }
 
 /// A connection on which the read request was sent.
-struct Asked {
+struct PendingRead {
     socket: TcpStream,
     was_idle: bool,
 }
@@ -374,7 +374,7 @@ impl Request<'_> {
         }
     }
 
-    fn ask(&self, address: &str, len: usize, reuse: bool) -> io::Result<Asked> {
+    fn ask(&self, address: &str, len: usize, reuse: bool) -> io::Result<PendingRead> {
         let settings = &self.shared.settings;
         let kept = if reuse { self.shared.pool.take(address) } else { None };
         let was_idle = kept.is_some();
@@ -385,7 +385,7 @@ impl Request<'_> {
         socket.set_read_timeout(Some(settings.socket_timeout))?;
         socket.set_write_timeout(Some(settings.socket_timeout))?;
         match socket.write_all(&operation(op::READ_BLOCK, &self.message(len))) {
-            Ok(()) => Ok(Asked { socket, was_idle }),
+            Ok(()) => Ok(PendingRead { socket, was_idle }),
             Err(_) if was_idle => self.ask(address, len, false),
             Err(e) => Err(e),
         }
@@ -402,18 +402,18 @@ impl Request<'_> {
         }
     }
 
-    fn read_hedged(&self, address: &str, first: Asked, other: &str, buf: &mut [u8]) -> io::Result<()> {
+    fn read_hedged(&self, address: &str, first: PendingRead, other: &str, buf: &mut [u8]) -> io::Result<()> {
         let threshold = self.shared.settings.hedged_threshold;
         let pool = &self.shared.pool;
-        if is_readable(&[&first.socket], threshold)?.is_some() || !pool.take_hedge() {
+        if is_readable(&[&first.socket], threshold)?.is_some() || !pool.acquire_hedge() {
             return self.receive_from(address, first.socket, buf);
         }
         let outcome = self.race(address, first, other, buf);
-        pool.give_hedge();
+        pool.release_hedge();
         outcome
     }
 
-    fn race(&self, address: &str, first: Asked, other: &str, buf: &mut [u8]) -> io::Result<()> {
+    fn race(&self, address: &str, first: PendingRead, other: &str, buf: &mut [u8]) -> io::Result<()> {
         let Ok(second) = self.ask(other, buf.len(), true) else {
             return self.receive_from(address, first.socket, buf);
         };

@@ -49,7 +49,7 @@ pub(super) struct CallId {
 pub(super) struct Connection {
     socket: TcpStream,
     /// True if the connection context was sent.
-    is_greeted: bool,
+    is_context_sent: bool,
     /// True if no answer is outstanding and the server has not closed the connection.
     is_usable: bool,
 }
@@ -58,7 +58,7 @@ impl Connection {
     /// Connects to `host:port`; tries each of its addresses in turn.
     pub(super) fn open(address: &str, timeout: Duration) -> io::Result<Self> {
         let socket = connect(address, timeout)?;
-        Ok(Self { socket, is_greeted: false, is_usable: true })
+        Ok(Self { socket, is_context_sent: false, is_usable: true })
     }
 
     pub(super) fn is_usable(&self) -> bool {
@@ -77,14 +77,14 @@ impl Connection {
     ) -> Result<A> {
         self.is_usable = false;
         let mut out = Vec::with_capacity(256);
-        if !self.is_greeted {
+        if !self.is_context_sent {
             out.extend_from_slice(&PREAMBLE);
             put_context(&mut out, protocol, user, id)?;
         }
         put_call(&mut out, protocol, id, method, request)?;
         self.socket.set_write_timeout(Some(remaining(deadline)?))?;
         self.socket.write_all(&out)?;
-        self.is_greeted = true;
+        self.is_context_sent = true;
         self.answer(id, deadline)
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::fake::{Behavior, FakeCluster};
-use crate::{HdfsClient, Settings, Verified};
+use crate::{ChecksumResult, HdfsClient, Settings};
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 % 251) as u8).collect()
@@ -63,7 +63,7 @@ fn a_corrupt_replica_is_left_for_another() {
     let file = cluster.client().open("/f").expect("opened");
     let mut buf = [0; 700];
     let read = file.read_verified_at(600, &mut buf).expect("read");
-    assert_eq!(read, (700, Verified::Matches));
+    assert_eq!(read, (700, ChecksumResult::Matches));
     assert_eq!(buf, stored[600..1300]);
     file.read_at(600, &mut buf).expect("read");
     assert_eq!(cluster.datanodes[0].reads().len(), 1, "it is asked last from then on");
