@@ -5,7 +5,7 @@
 use evenkeel_bench::hfile_report::{Sizes, run};
 
 #[test]
-fn both_sides_do_every_command_and_find_the_same() {
+fn both_implementations_agree_on_every_command() {
     let dir = tempfile::tempdir().expect("temp dir");
     let sizes = Sizes {
         cells: 2000,

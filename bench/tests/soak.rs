@@ -14,7 +14,7 @@ fn soak(options: &[&str], out: &Path) -> Output {
 }
 
 #[test]
-fn a_server_survives_everything() {
+fn a_soak_run_finds_no_violation() {
     let seconds = std::env::var("EVENKEEL_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
     let minutes = (seconds.unwrap_or(SECONDS) / 60.0).to_string();
     let mut options = vec!["--minutes", &minutes];

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_what_is_left() {
+    fn other_load_is_the_total_minus_own_load() {
         let at = |all, busy, own| Some(Ticks { all, busy, own });
         assert_eq!(share(at(100.0, 50.0, 20.0), at(300.0, 150.0, 110.0)), Some(0.05));
         assert_eq!(share(at(0.0, 0.0, 0.0), at(100.0, 10.0, 11.0)), Some(0.0), "ticks are rounded");
@@ -133,7 +133,7 @@ mod tests {
 
     /// A grandchild that used CPU and has exited, such as a server under its wrapper script.
     #[test]
-    fn a_descendants_cpu_is_the_reports_own() {
+    fn cpu_of_exited_descendants_counts_as_own() {
         let (start, before) = (Instant::now(), Ticks::now().expect("/proc"));
         let grown = || Ticks::now().expect("/proc").own - before.own;
         let burn = "sh -c 'i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done' & wait";

@@ -485,7 +485,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_says_what_memory_took_it() {
+    fn memory_column_shows_gc_or_allocator_time() {
         let none = ServerReport {
             pid: 1,
             jvm: false,

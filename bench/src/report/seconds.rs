@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_seconds_are_told_by_what_was_stolen() {
+    fn slow_seconds_are_classified_by_stolen_time() {
         // The median is 10: bad are 60 (stolen), 70 (after it), 80 and 51 (neither); 50 is not, nor
         // is the stolen 12.
         let all = seconds(&[
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_second_without_stolen_time_is_another_one() {
+    fn the_worst_second_without_stolen_time_is_reported() {
         let text = seconds(&[(90.0, 0.2), (8.0, 0.0), (5.0, 0.0), (6.0, 0.0)]).markdown("Evenkeel");
         assert!(
             text.contains("The worst second without either begins at 3 s (0.0 % stolen), its P99 is 6 µs"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_does_not_tell_is_named() {
+    fn unknown_stolen_time_is_reported() {
         let second = Second { at_s: 0.0, p99_us: 1.0, host: None };
         let text = Seconds::new(vec![second]).expect("one").markdown("Evenkeel");
         assert!(

@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_off_the_heap_is_in_the_memory() {
+    fn an_off_heap_cache_counts_in_the_memory_budget() {
         let own = [
             ("hbase.bucketcache.ioengine", "offheap"),
             ("hbase.bucketcache.size", "1024"),

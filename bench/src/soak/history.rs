@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_was_seen_and_goes_away_is_a_violation() {
+    fn a_seen_value_that_disappears_is_a_violation() {
         let history = [
             entry(1, 0, Operation::Put(7)),
             entry(2, 3, get(None)),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn appends_are_made_once_and_in_an_order() {
+    fn appends_apply_once_in_some_order() {
         let (a, b) = (append((0, 0), b"a"), append((0, 0), b"b"));
         let ab = append(a, b"b");
         let history = [
