@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_what_was_held_at_once() {
+    fn the_peak_is_the_most_held_at_once() {
         let peak = peak_of(|| {
             for _ in 0..10 {
                 drop(std::hint::black_box(vec![1u8; 100_000]));

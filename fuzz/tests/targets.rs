@@ -67,7 +67,7 @@ fn mutated_seeds() {
 
 /// The empty input, and inputs from the current writers.
 #[test]
-fn nothing_and_what_is_written_today() {
+fn targets_accept_empty_and_current_inputs() {
     for target in TARGETS {
         run(target, &[], 0);
         (target.made)().iter().for_each(|input| run(target, input, 0));
