@@ -92,7 +92,7 @@ fn the_tool_splits_and_loads() {
 }
 
 #[test]
-fn a_directory_with_loaded_files_changes_hands() {
+fn a_directory_with_loaded_files_exchanges_both_ways() {
     let run = folder("bulk-exchange");
     let root = run.join("hbase");
     let settings = [("hbase.rootdir".to_owned(), format!("file://{}", root.display()))];

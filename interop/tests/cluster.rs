@@ -232,7 +232,7 @@ fn is_running(pid: u32) -> bool {
 }
 
 #[test]
-fn regions_move_and_servers_die_and_no_cell_is_lost() {
+fn moves_and_server_crashes_lose_no_cell() {
     let cluster = Cluster::start(storage()).unwrap_or_else(|why| panic!("{why}"));
     let java =
         cluster.start_regionserver(ServerKind::Stock, "java", &[]).unwrap_or_else(|why| panic!("{why}"));

@@ -138,7 +138,7 @@ fn stripes(root: &Path) -> usize {
 }
 
 #[test]
-fn stripes_and_windows_go_from_evenkeel_to_stock_and_back() {
+fn stripes_and_windows_exchange_both_ways() {
     let root = work().join("run").join(format!("engines.{}", std::process::id())).join("hbase");
     fs::create_dir_all(&root).expect("made");
     let settings = [("hbase.rootdir".to_owned(), format!("file://{}", root.display()))];

@@ -158,7 +158,7 @@ fn a_stopped_evenkeel_then_stock() {
 }
 
 #[test]
-fn killed_servers_take_turns() {
+fn killed_servers_recover_each_others_logs() {
     let _turn = ONE_STOCK_SERVER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let root = Root::new("killed");
     let evenkeel = root.evenkeel();

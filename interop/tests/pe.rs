@@ -94,7 +94,7 @@ fn sequential_writes_leave_the_same_cells() {
 }
 
 #[test]
-fn batches_samples_and_cycles_count_alike() {
+fn batches_samples_and_cycles_have_equal_counts() {
     let options = ["--rows=500", "--autoFlush=true", "--multiPut=50", "--cycles=2", "--sampleRate=0.5"];
     writes_alike("Batched", &options, "--families=1", "sequentialWrite");
     let options = ["--table=StockBatched", "--rows=500", "--multiGet=20", "--measureAfter=100"];
@@ -105,7 +105,7 @@ fn batches_samples_and_cycles_count_alike() {
 }
 
 #[test]
-fn shared_rows_end_alike() {
+fn shared_rows_end_with_equal_contents() {
     writes_alike("Increment", &["--rows=60"], "--families=2", "increment");
     writes_alike("Append", &["--rows=60"], "--families=2", "append");
     writes_alike("Check", &["--rows=60"], "--families=1", "checkAndPut");
@@ -115,7 +115,7 @@ fn shared_rows_end_alike() {
 /// With one client: if two clients hit the same row, one deletes the newest version and leaves the
 /// other's.
 #[test]
-fn checked_deletes_leave_as_much() {
+fn checked_deletes_leave_equal_contents() {
     let options = |table| ["--rows=60", table];
     let [theirs, ours] = ["--table=StockUnchecked", "--table=NativeUnchecked"].map(options);
     for table in [theirs, ours] {
@@ -130,7 +130,7 @@ fn checked_deletes_leave_as_much() {
 
 /// Reads and scans over one table, by both tools: the same numbers of rows, requests and cells.
 #[test]
-fn reads_measure_alike() {
+fn reads_have_equal_counts() {
     native(&["--table=Read", "--rows=300", "--columns=2"], "sequentialWrite", "2");
     let alike = |command: &str, options: &[&str], cells: Option<u64>| {
         let options = [&["--table=Read", "--rows=300", "--columns=2"][..], options].concat();
@@ -151,7 +151,7 @@ fn reads_measure_alike() {
 }
 
 #[test]
-fn random_writes_measure_alike() {
+fn random_writes_have_equal_counts() {
     let options = ["--rows=300", "--autoFlush=true", "--valueRandom", "--writeToWAL=false"];
     let with = |table| [&[table][..], &options].concat();
     let (_, measures) = said(&stock(&with("--table=StockRandom"), "randomWrite", CLIENTS));

@@ -357,7 +357,7 @@ const CALLS: [(&str, f64); 4] = [
 ];
 
 #[test]
-fn values_that_a_load_decides_agree() {
+fn load_dependent_values_agree() {
     let _turn = turn();
     // `settled` waits until the compared values agree.
     let (stock, ours) = settled();

@@ -6,7 +6,7 @@ use crate::Turn;
 use crate::suite::{ALL, TestDir};
 
 #[test]
-fn the_seams_contract_holds_on_hdfs() {
+fn the_file_system_contract_holds_on_hdfs() {
     let mut turn = Turn::take();
     let fs = HdfsFileSystem::new(turn.client(), "nn");
     for (name, test) in ALL {

@@ -98,7 +98,7 @@ fn a_frozen_datanode_breaks_the_log_at_its_deadline() {
 }
 
 #[test]
-fn readers_go_on_when_a_datanode_dies() {
+fn readers_continue_when_a_datanode_dies() {
     let mut turn = Turn::take();
     let client = turn.client();
     let mut writer = log(&client, "/readers/f");
@@ -117,7 +117,7 @@ fn readers_go_on_when_a_datanode_dies() {
 }
 
 #[test]
-fn a_namenode_that_is_away_holds_up_no_flush() {
+fn an_absent_namenode_does_not_block_flushes() {
     let mut turn = Turn::take();
     let settings = Settings { call_timeout: Duration::from_secs(5), ..turn.settings() };
     let client = HdfsClient::new(settings).expect("threads");

@@ -97,7 +97,7 @@ fn a_sync_is_an_fsync_on_every_datanode() {
 }
 
 #[test]
-fn many_flushes_may_be_under_way() {
+fn many_flushes_can_be_in_flight() {
     let client = Turn::take().client();
     let mut writer = log(&client, "/log/pipelined");
     let (mut written, mut last) = (Vec::new(), None);

@@ -111,7 +111,7 @@ fn tool(args: &[&str]) -> String {
 }
 
 #[test]
-fn a_standalone_server_lives_on_hdfs() {
+fn a_standalone_server_runs_on_hdfs() {
     let mut turn = Turn::take();
     let root = format!("hdfs://{}/standalone", turn.cluster().address());
     let mut scene = Scene::start(&root, 0);
