@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_one_cache_has_all() {
+    fn the_default_is_one_cache_for_all_blocks() {
         let config = read(&[]).unwrap();
         assert!(matches!(config.data, DataBlocks::InL1));
         assert_eq!(config.l1.unwrap().capacity_bytes, 400 << 20);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_lru_only_when_someone_set_it() {
+    fn the_policy_is_lru_only_when_configured() {
         let l1 = |pairs: &[(&str, &str)]| read(pairs).unwrap().l1.unwrap();
         let set = |name| l1(&[("hfile.block.cache.policy", name)]);
         let unset = (l1(&[]), Policy::TinyLfu);

@@ -228,7 +228,7 @@ fn model_of_each_deploy() {
 }
 
 #[test]
-fn a_part_is_shared_when_it_is_worth_its_block() {
+fn slices_above_an_eighth_share_their_block() {
     let cache =
         BucketCache::open(&BucketCacheConfig { poison: true, ..BucketCacheConfig::in_memory(1 << 20) })
             .expect("memory");

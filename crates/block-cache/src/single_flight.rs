@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_reads_kept_or_not() {
+    fn concurrent_reads_of_a_block_load_it_once() {
         with_each(|name, cache, single_flight| {
             for (n, hint) in [CacheHint::INSERT, CacheHint::NO_INSERT].into_iter().enumerate() {
                 let (reads, start, key) = (AtomicUsize::new(0), Barrier::new(READERS), key(n as u64, 7));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_go_to_fifteen() {
+    fn counts_saturate_at_fifteen() {
         let mut sketch = sketch(1000);
         for count in 0..40u8 {
             assert_eq!(sketch.count(hash(1, 1)), count.min(15));
@@ -138,7 +138,7 @@ mod tests {
     /// With one key per block, each requested up to four times: hardly any count is too high, and
     /// none is too low.
     #[test]
-    fn few_counts_are_too_high_and_none_too_low() {
+    fn counts_are_rarely_too_high_and_never_too_low() {
         let (blocks, mut too_high) = (10_000, 0);
         let mut sketch = sketch(blocks);
         // Nothing ages.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_ten_bytes_a_block_and_grows_with_them() {
+    fn the_sketch_takes_ten_bytes_per_block() {
         let mut sketch = sketch(100);
         for live in 100..50_000 {
             sketch.resize_for(live);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_were_free_at_two_looks_go_back_once() {
+    fn pages_free_at_two_scans_are_released_once() {
         let mut pages = IdlePages::new(Some(4096), 4096 + 4 * PAGE_BYTES + 5);
         let all = || std::iter::once(0..4096 + 4 * PAGE_BYTES + 5);
         assert!(pages.scan(all()).is_empty() && pages.scan(all()).is_empty(), "nothing was touched");

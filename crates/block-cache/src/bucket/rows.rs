@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_row_is_not_served_until_it_is_settled() {
+    fn a_row_is_not_served_while_it_is_updated() {
         let cache = cache(1 << 20);
         assert!(cache.insert_row(&key(1), b"one".to_vec(), || true));
         assert_eq!(text(&cache, 1).as_deref(), Some("one"));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_held_twice_goes() {
+    fn a_row_with_two_concurrent_updates_is_dropped() {
         let cache = cache(1 << 20);
         assert!(cache.insert_row(&key(1), b"one".to_vec(), || true));
         let next = cache.begin_row_update(&key(1), 5, |_| RowUpdate::Replaced(b"two".to_vec())).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_not_current_or_has_no_successor_is_not_kept() {
+    fn a_stale_row_or_an_unknown_update_is_dropped() {
         let cache = cache(1 << 20);
         assert!(!cache.insert_row(&key(1), b"one".to_vec(), || false));
         assert!(cache.insert_row(&key(2), b"two".to_vec(), || true));

@@ -68,7 +68,7 @@ fn check(cache: &BucketCache) {
 }
 
 #[test]
-fn what_was_put_in_is_found() {
+fn inserted_blocks_are_found() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     for i in 0..100 {
         put(&cache, key(i % 3, i), 100 + i as usize);
@@ -215,7 +215,7 @@ fn blocks_outlive_their_cache() {
 }
 
 #[test]
-fn when_all_is_pinned_nothing_is_kept_and_all_is_served() {
+fn loads_are_served_uncached_when_every_block_is_pinned() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     (0..100).for_each(|i| put(&cache, key(1, i), 100_000));
     let held: Vec<_> = (0..100).filter_map(|i| cache.get(&key(1, i))).collect();
@@ -255,7 +255,7 @@ fn blocks_of_in_memory_families_keep_their_share() {
 }
 
 #[test]
-fn a_scan_does_not_drive_out_what_is_hot() {
+fn a_scan_does_not_evict_hot_blocks() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     for _ in 0..3 {
         for i in 0..40 {
@@ -268,7 +268,7 @@ fn a_scan_does_not_drive_out_what_is_hot() {
 }
 
 #[test]
-fn what_was_asked_for_more_often_takes_the_place_of_what_was_not() {
+fn frequent_blocks_replace_blocks_requested_once() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     // Main is full of blocks that are not requested again.
     (0..200).for_each(|i| put(&cache, key(1, i), 10_000));
@@ -284,7 +284,7 @@ fn what_was_asked_for_more_often_takes_the_place_of_what_was_not() {
 }
 
 #[test]
-fn blocks_that_replace_warm_ones_are_not_driven_out_by_a_scan() {
+fn replacements_of_warm_blocks_survive_a_scan() {
     for (admission, kept) in [(Admission::Warm, 38..=40), (Admission::New, 0..=2)] {
         let cache = BucketCache::open(&memory(1 << 20)).unwrap();
         (0..200).for_each(|i| put(&cache, key(1, i), 10_000));
@@ -299,7 +299,7 @@ fn blocks_that_replace_warm_ones_are_not_driven_out_by_a_scan() {
 /// With all blocks in use, the clock stops before a full round for one victim, and lookups are
 /// right.
 #[test]
-fn a_clock_stops_where_all_is_in_use() {
+fn a_clock_round_is_bounded_when_all_blocks_are_used() {
     for policy in [Policy::TinyLfu, Policy::Lru] {
         let shares = Shares::of(policy);
         let cache = BucketCache::open(&BucketCacheConfig { policy, shares, ..memory(1 << 20) }).unwrap();
@@ -337,7 +337,7 @@ fn count(cache: &BucketCache, file: u64, offsets: std::ops::Range<u64>) -> usize
 }
 
 #[test]
-fn by_lru_each_area_keeps_its_share_against_the_others() {
+fn lru_areas_keep_their_shares() {
     let cache = lru();
     (0..45).for_each(|i| put(&cache, key(1, i), 10_000));
     (0..45).for_each(|i| drop(cache.get(&key(1, i))));
@@ -356,7 +356,7 @@ fn by_lru_each_area_keeps_its_share_against_the_others() {
 }
 
 #[test]
-fn by_lru_what_was_not_asked_for_for_longest_goes_first() {
+fn lru_evicts_the_least_recently_used_block() {
     let cache = lru();
     let twice = |file: u64, offsets: std::ops::Range<u64>| {
         for i in offsets {
@@ -375,7 +375,7 @@ fn by_lru_what_was_not_asked_for_for_longest_goes_first() {
 }
 
 #[test]
-fn resizing_evicts_and_allows() {
+fn a_resize_evicts_or_admits_blocks() {
     let cache = BucketCache::open(&memory(1 << 20)).unwrap();
     let fill = || (0..100).for_each(|i| put(&cache, key(1, i), 20_000));
     fill();
@@ -400,7 +400,7 @@ fn a_failed_load_is_not_remembered() {
 }
 
 #[test]
-fn too_large_a_block_is_served_and_not_kept() {
+fn an_oversized_block_is_served_uncached() {
     let cache = BucketCache::open(&memory(64 << 20)).unwrap();
     let key = key(1, 0);
     let big = block(&key, BLOCK_BYTES_MAX + 1);
