@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_travel_only_when_asked() {
+    fn tags_are_written_only_on_request() {
         let tagged = KeyValueBuilder {
             row: b"r",
             family: b"f",

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_decide_about_the_location() {
+    fn exception_classes_decide_location_invalidation() {
         let p = "org.apache.hadoop.hbase.";
         for (class, clears, last) in [
             ("NotServingRegionException", true, false),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn throttling_says_how_long() {
+    fn throttling_errors_carry_the_wait() {
         let e = |m: &str| remote(RPC_THROTTLING, m).throttled_for();
         assert_eq!(e("requests limit exceeded - wait 1mins, 2sec"), Some(Duration::from_secs(62)));
         assert_eq!(e("limit - wait 70ms"), Some(Duration::from_millis(70)));

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_forget_what_they_should() {
+    fn errors_invalidate_the_affected_locations() {
         let cache = LocationCache::default();
         let (a, b) = (cached_location("", "g", 1), cached_location("g", "", 1));
         let refill = || [&a, &b].map(|l| cache.add(Arc::clone(l)));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn search_keys_are_hbases() {
+    fn meta_search_rows_are_those_of_hbase() {
         assert_eq!(Seek::At(b"r").meta_row(&table()), b"t,r,99999999999999");
         assert_eq!(Seek::Before(b"r").meta_row(&table()), b"t,r,00000000000000");
         assert_eq!(Seek::Before(b"").meta_row(&table()), b"t\0");

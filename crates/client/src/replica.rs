@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn losers_end_with_the_first_answer_and_all_with_the_read() {
+    async fn unfinished_replica_reads_are_cancelled() {
         let count = Arc::default();
         let others = vec![after(5, Ok(2)), never(&count)];
         assert_eq!(first_of(never(&count), WAIT, others, ABORT).await.expect("answers"), 2);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reads_that_panic_end_the_wait() {
+    async fn panicking_replica_reads_end_the_wait() {
         let panics = || -> Answer { Box::pin(async { panic!("a read panics, as the test wants") }) };
         let read = first_of(panics(), WAIT, vec![after(5, lost("b")), panics()], ABORT);
         let failed = timeout(Duration::from_secs(20), read).await.expect("it ends");
@@ -178,13 +178,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_quick_first_replica_is_enough() {
+    async fn a_fast_primary_needs_no_other_replica() {
         let others = vec![after(0, Ok(2))];
         assert_eq!(first_of(after(1, Ok(1)), WAIT, others, ABORT).await.expect("answers"), 1);
     }
 
     #[tokio::test]
-    async fn others_are_asked_when_it_is_slow_and_late_answers_let_go() {
+    async fn a_slow_primary_is_hedged_to_other_replicas() {
         let late = Arc::new(AtomicU32::new(0));
         let count = late.clone();
         let (start, others) = (Instant::now(), vec![after(5, Ok(2)), after(900, Ok(4))]);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_lead_to_the_others_and_the_first_ones_counts() {
+    async fn a_failed_primary_falls_back_to_replicas() {
         let others = vec![after(0, lost("b")), after(5, Ok(3))];
         assert_eq!(first_of(after(0, lost("a")), WAIT, others, ABORT).await.expect("answers"), 3);
         let failed = first_of(after(5, lost("a")), WAIT, vec![after(0, lost("b"))], ABORT).await;

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_failed_connect_is_that_of_all_who_wait() {
+    async fn a_failed_connect_fails_every_waiting_call() {
         let (errors, took, sockets) = calls(300, 60_000).await;
         assert!(errors.iter().all(|e| matches!(e, Error::Connection(_))), "{errors:?}");
         assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(1500), "{took:?}");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_waits_for_a_connect_no_longer_than_its_own_time() {
+    async fn a_call_timeout_bounds_the_wait_for_a_connect() {
         let (errors, took, sockets) = calls(60_000, 200).await;
         assert!(errors.iter().all(|e| matches!(e, Error::Timeout(_))), "{errors:?}");
         assert!(took < Duration::from_millis(1400), "{took:?}");

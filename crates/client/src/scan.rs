@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_become_one_row() {
+    fn partial_results_merge_into_one_row() {
         let mut s = scanner(Scan::new());
         s.take_result(vec![cell("a", "1")], true);
         assert!(s.ready.is_empty());
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_of_a_region_is_a_row_and_heartbeats_end_nothing() {
+    fn a_regions_last_part_completes_a_row_and_heartbeats_do_not() {
         let mut s = scanner(Scan::new());
         s.take_result(vec![cell("a", "1")], true);
         let beat = pb::ScanResponse {
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_as_they_are_and_once_after_a_restart() {
+    fn partial_results_are_not_repeated_after_a_restart() {
         let mut s = scanner(Scan::new().allow_partial());
         s.take_result(vec![cell("a", "1"), cell("a", "2")], true);
         s.take_result(vec![cell("a", "3")], true);

@@ -50,7 +50,7 @@ fn run(test: impl AsyncFnOnce(Arc<Fake>, Table)) {
 }
 
 #[test]
-fn increments_are_made_once_wherever_the_reply_breaks() {
+fn increments_apply_once_wherever_the_reply_breaks() {
     run(async |fake, table| {
         let add = async || table.increment(Increment::new("r").column("f", "n", 1)).await;
         let bytes = replied(&fake, async { drop(add().await.expect("added")) }).await;
@@ -120,7 +120,7 @@ fn a_scan_gives_each_row_once_wherever_it_is_cut() {
 }
 
 #[test]
-fn a_batch_makes_each_action_once_wherever_it_is_cut() {
+fn a_batch_applies_each_action_once_wherever_cut() {
     run(async |fake, table| {
         let add = async || {
             let one = |i: usize| Action::Mutation(Increment::new(row(i)).column("f", "n", 1).into());

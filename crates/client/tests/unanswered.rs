@@ -49,7 +49,7 @@ async fn read_frame(socket: &mut TcpStream) -> std::io::Result<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn the_next_bootstrap_server_is_asked() {
+async fn a_bad_bootstrap_server_is_skipped() {
     let good = fake::Fake::start(10).await;
     // A field longer than the message; a message without the requested field; no response.
     for bad in [Some(&[0x0a, 9, b'x'][..]), Some(&[][..]), None] {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nodes_are_read_and_absent_ones_known() {
+    async fn present_and_absent_nodes_are_distinguished() {
         let reply = |error: i32, rest: &[u8]| framed(&[&[0; 12][..], &error.to_be_bytes(), rest].concat());
         let there = reply(0, &[&3i32.to_be_bytes()[..], b"abc", &[0; 68]].concat());
         assert_eq!(read_of(there).await.expect("read"), b"abc");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_server_is_asked() {
+    async fn the_next_zookeeper_server_is_tried() {
         let reply = framed(&[&[0; 16][..], &1i32.to_be_bytes(), b"x"].concat());
         let quorum = format!("127.0.0.1:1,{}", server(reply).await);
         assert_eq!(read(&quorum, "/hbase/master", Duration::from_secs(5)).await.expect("read"), b"x");

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_and_lying_blocks_are_errors() {
+    fn truncated_and_malformed_blocks_are_errors() {
         let raw = [7u8; 1000];
         for codec in ALL {
             let mut out = Vec::new();

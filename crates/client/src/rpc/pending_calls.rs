@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_find_their_calls_and_late_ones_nobody() {
+    async fn responses_match_calls_and_late_ones_are_dropped() {
         let calls = PendingCalls::new("h:1");
         let param = pb::GetClusterIdRequest {};
         let long = call(&param, Duration::from_secs(60));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sweep_ends_what_is_late_and_close_ends_all() {
+    async fn expiry_ends_late_calls_and_close_ends_all() {
         let calls = PendingCalls::new("h:1");
         let param = pb::GetClusterIdRequest {};
         let short = calls.enter(&call(&param, Duration::from_millis(2)), None).await.expect("entered");
