@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_changes_and_nothing_is_acknowledged_once_the_lease_has_ended() {
+    fn an_expired_lease_fences_changes_and_acknowledgements() {
         let lease = Arc::new(Lease::new(clock::monotonic(), Duration::from_secs(3600)));
         let fs = FencedFileSystem::new(Arc::new(MemoryFileSystem::new()), Arc::clone(&lease));
         let (log, other) = (Path::new("/WALs/a/log"), Path::new("/WALs/a/other"));

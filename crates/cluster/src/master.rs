@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_refused_for_good_does_not_try_again() {
+    fn a_permanent_refusal_is_not_retried() {
         let refused = exception("org.apache.hadoop.hbase.ClockOutOfSyncException");
         assert!(hbase_error("RegionServerStartup", &refused).is_do_not_retry());
         let dead = exception("org.apache.hadoop.hbase.YouAreDeadException");

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_of_zookeeper_have_the_port_that_is_set_unless_they_name_one() {
+    fn quorum_servers_default_to_the_client_port() {
         let mut conf = Configuration::new();
         conf.set("hbase.zookeeper.quorum", "a, b:7 ,c");
         conf.set("hbase.zookeeper.property.clientPort", "99");
