@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_sent_is_repeated_within_bounds() {
+    fn messages_quote_client_bytes_within_bounds() {
         let error = HBaseError::io("\u{e9}".repeat(100_000) + "cause");
         assert!(error.message().len() <= MESSAGE_BYTES_MAX + 3 && error.message().ends_with("cause"));
         assert!(error.context("more").message().len() <= MESSAGE_BYTES_MAX + 3);

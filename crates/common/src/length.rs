@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_the_same_and_what_does_not_is_an_error() {
+    fn lengths_that_do_not_fit_are_errors() {
         assert_eq!((u8_of(255, "x").ok(), u16_of(65_535, "x").ok()), (Some(255), Some(65_535)));
         assert_eq!((must_u32(70_000), bounded_u16(7), must_i32(5)), (70_000, 7, 5));
         let error = u16_of(65_536, "a name").expect_err("does not fit");

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_of_any_length_ends_where_it_ends() {
+    fn both_searches_find_every_boundary() {
         for len in 0..40 {
             for start in 0..=len {
                 for end in start..=len {

@@ -73,7 +73,7 @@ fn clear_in_turns() -> (u64, u64) {
 }
 
 #[test]
-fn time_is_that_of_the_calls() {
+fn sampled_time_matches_the_time_of_the_calls() {
     let _alone = alone();
     // The run with the least disturbance.
     let (elapsed_ns, ns) = (0..10).map(|_| clear_in_turns()).min().expect("some");
@@ -101,7 +101,7 @@ fn large_calls_are_each_counted() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn another_process_reads_the_sums_and_they_go_on() {
+fn shared_sums_are_readable_and_keep_growing() {
     use evenkeel_common::allocator::SharedStats;
 
     let _alone = alone();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_another_buffer_come_behind_ones_own() {
+    fn append_puts_cells_of_another_buffer_last() {
         let (mut all, mut twice, mut more) =
             (CellBuffer::sharing(30), CellBuffer::sharing(30), CellBuffer::sharing(30));
         fill(&mut all);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_values_change_nothing_but_where_they_lie() {
+    fn shared_and_copied_values_behave_alike() {
         let (mut copied, mut shared) = (CellBuffer::new(), CellBuffer::sharing(30));
         fill(&mut copied);
         fill(&mut shared);

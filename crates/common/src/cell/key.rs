@@ -113,7 +113,7 @@ mod tests {
     use crate::{CellComparator, KeyValue};
 
     #[test]
-    fn a_row_too_long_to_be_one_sorts_between_those_that_are() {
+    fn an_overlong_search_row_sorts_between_legal_rows() {
         let longest = vec![b'b'; ROW_BYTES_MAX];
         let (too_long, order) = ([&longest[..], b"a"].concat(), CellComparator::Default);
         let cell = |row: &[u8]| KeyValue::put(row, b"f", b"q", 5, b"v");

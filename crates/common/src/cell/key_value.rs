@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_timestamp_shares_the_value_and_leaves_the_cell_as_it_was() {
+    fn with_timestamp_shares_the_value_and_keeps_the_original() {
         let at = |timestamp| KeyValueBuilder {
             row: b"row",
             family: b"f",

@@ -149,7 +149,7 @@ fn references_expand_nested_repeated_and_unbound() {
 }
 
 #[test]
-fn circles_and_explosions_are_errors_not_loops() {
+fn cyclic_and_exponential_references_are_errors() {
     let conf = site(&[("a", "${b}"), ("b", "${c}"), ("c", "1${a}"), ("self", "${self}")]);
     let message = conf.get("a").unwrap_err().to_string();
     assert_eq!(message, "a = \"${b}\" (/etc/hbase-site.xml): references go in a circle: a -> b -> c -> a");
@@ -208,7 +208,7 @@ fn blank_is_unset_and_bad_booleans_fall_back() {
 }
 
 #[test]
-fn older_names_serve_where_the_present_one_is_unset() {
+fn older_keys_apply_where_the_current_one_is_unset() {
     let old = ("hbase.hstore.compactionThreshold", "5");
     assert_eq!(site(&[old]).get_i32("hbase.hstore.compaction.min").unwrap(), 5);
     assert_eq!(

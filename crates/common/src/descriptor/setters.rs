@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_what_is_got() {
+    fn family_setters_round_trip() {
         let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
         let family = family.with_max_versions(3).with_min_versions(1).with_ttl_seconds(Some(60));
         let family = family.with_compression(Compression::Zstd).with_block_encoding(BlockEncoding::FastDiff);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_theirs() {
+    fn table_setters_round_trip() {
         let table = TableDescriptor::new("t".parse().expect("legal"));
         let table = table.with_durability(Durability::AsyncWal).with_compaction_enabled(false);
         let table =

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_are_even_and_of_their_mean() {
+    fn sampling_gaps_are_uniform_around_their_mean() {
         let sampler = Sampler { left: Cell::new(0), gap: Cell::new(0), random: Cell::new(0) };
         assert!(!sampler.count_down());
         assert_eq!(sampler.next_gap(), 0, "the first call of a thread stands for none");
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_have_gaps_of_their_own() {
+    fn threads_sample_at_different_gaps() {
         let gaps =
             || std::thread::spawn(|| SAMPLER.with(|sampler| [(); 16].map(|()| sampler.next_gap())).to_vec());
         let [a, b] = [gaps(), gaps()].map(|thread| thread.join().expect("no panic"));

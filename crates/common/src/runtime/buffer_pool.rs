@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_serves_again_for_what_it_has_room_for() {
+    fn a_released_buffer_is_reused_where_it_fits() {
         let mut pool = BufferPool::new(1 << 20);
         assert!(pool.release(buffer(200 << 10)).is_empty());
         assert!(pool.acquire(class_for(129 << 10).unwrap()).is_none(), "it has no room for 256 KiB");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_may_be_and_one_size_does_not_keep_the_others_out() {
+    fn the_pool_stays_within_its_bound_across_sizes() {
         let mut pool = BufferPool::new(1 << 20);
         for _ in 0..100 {
             pool.release(buffer(64 << 10));

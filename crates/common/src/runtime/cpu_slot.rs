@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slot_is_told_of_waits_and_is_reacquired_after_a_panic() {
+    fn waits_release_the_slot_and_a_panic_reacquires_it() {
         yield_if_due();
         assert_eq!(release_during(|| 1), 1);
         let noted = Rc::new(Noted::default());

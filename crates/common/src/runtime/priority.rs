@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_yields_has_a_smaller_share_and_the_others_keep_theirs() {
+    fn yielding_lowers_the_priority_of_one_thread_only() {
         let [before, let_in, yielding] = course();
         assert_eq!((let_in.0, yielding.0), (before.0, nice_above_process(1)));
         assert_eq!(before.0, nice_above_process(0), "threads have the process's");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_long_where_the_system_knows_them() {
+    fn yielding_threads_get_long_slices_where_supported() {
         let [before, let_in, yielding] = course();
         // Linux reports no slice before 6.12.
         let expected = if before.1 == 0 { 0 } else { LONG_SLICE.as_nanos() as u64 };

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_death_of_an_essential_thread_is_told_with_its_reason() {
+    fn the_death_of_an_essential_thread_is_reported_with_its_reason() {
         let (supervisor, told) = heard();
         let bodies: [fn() -> std::result::Result<(), String>; 4] = [
             || panic!("a word"),
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_panics_takes_nothing_with_it() {
+    fn a_panic_of_the_supervisor_is_contained() {
         let supervisor = Supervisor::new(|failure| panic!("{failure}"));
         let thread = spawn_essential("t", &supervisor, || panic!("first")).expect("a thread");
         thread.join().expect("panics stay inside");
     }
 
     #[test]
-    fn a_thread_that_can_start_again_does() {
+    fn a_restartable_thread_restarts() {
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);
         let body = move || assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "the first time");

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_when_it_is_one() {
+    fn only_a_statistics_file_is_parsed() {
         let mut bytes = [0; FILE_BYTES];
         assert_eq!(parse(&bytes), None);
         bytes[..8].copy_from_slice(b"EVKALLOC");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_shares_nothing_has_none() {
+    fn a_process_without_shared_statistics_has_none() {
         assert!(SharedStats::of_pid(i32::MAX).is_none());
     }
 }
