@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_lead_back() {
+    fn names_and_codes_round_trip() {
         for (number, one) in Compression::ALL.iter().enumerate() {
             assert_eq!(one.code() as usize, number);
             assert_eq!(Compression::from_code(one.code()), Some(*one));

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_body_is_passed_over() {
+    fn bytes_after_the_body_are_ignored() {
         for kind in SUPPORTED {
             let body = bodies().remove(2);
             let again = [compressed(kind, false, &body), compressed(kind, false, &[])].concat();

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_refused() {
+    fn false_lengths_are_refused() {
         assert_eq!(read(b"\0\0\0\x02\0\0\0\x01a", 2, stored), None);
         assert_eq!(read(b"\0\0\0\x03\0\0\0\x03abc", 2, stored), None);
         assert_eq!(read(b"\0\0\0\x02\xff\xff\xff\xffab", 2, stored), None);
