@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_a_full_disk_refused_are_counted_and_told_when_there_is_room() {
+    fn lines_lost_on_a_full_disk_are_counted_and_reported() {
         let disk = Disk::default();
         *disk.room.lock() = 8;
         let log = Log::start(disk.clone(), Format::Text, false).expect("a thread");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_reader_that_does_not_come() {
+    fn a_blocked_reader_does_not_block_logging() {
         let ((read, gate), (tell, told)) = (channel(), channel());
         let log = Log::start(Pipe(gate, tell), Format::Text, false).expect("a thread");
         let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_wait_for_the_screen_and_no_longer_than_the_limit() {
+    fn lines_are_held_for_the_screen_within_a_limit() {
         let disk = Disk::default();
         *disk.room.lock() = usize::MAX;
         let log = Log::start(disk.clone(), Format::Text, false).expect("a thread");

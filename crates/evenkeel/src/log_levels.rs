@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_set_and_what_is_no_level_is_refused() {
+    fn valid_levels_are_set_and_others_refused() {
         let (_layer, handle) = reload::Layer::new(EnvFilter::new("info"));
         let levels = Levels::new(handle, "info".to_owned());
         levels.set_level("evenkeel_wal", "DEBUG").unwrap();

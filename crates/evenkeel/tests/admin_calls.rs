@@ -251,7 +251,7 @@ impl Stage {
 }
 
 #[test]
-fn hbase_meta_answers_beside_any_admin_calls_that_wait_for_the_file_system() {
+fn hbase_meta_responds_while_admin_calls_wait_for_disk() {
     let stage = Stage::new();
     let target = stage.target();
     let services = [

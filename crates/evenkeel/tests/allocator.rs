@@ -38,7 +38,7 @@ fn next_line(server: &Server) -> (u64, u64) {
 }
 
 #[test]
-fn a_load_is_told_what_the_servers_allocator_took() {
+fn a_load_report_includes_the_servers_allocator_time() {
     let server = Server::started(&[("evenkeel.blockcache.statistics.period", "50")]);
     let target = Target { name: "own".to_owned(), client: config(&server.bootstrap()) };
     let line = format!("--rows={ROWS} --autoFlush=true randomWrite 4");
@@ -62,7 +62,7 @@ fn environment(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_server_limits_the_caches_of_threads_unless_told_otherwise() {
+fn a_server_limits_malloc_thread_caches_by_default() {
     let mut server = Server::started(&[]);
     let is_tunable = |variable: &String| variable.starts_with("GLIBC_TUNABLES=");
     let of_start: Vec<_> = environment(&server).into_iter().filter(is_tunable).collect();

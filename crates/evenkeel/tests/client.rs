@@ -168,7 +168,7 @@ fn a_scan_gives_large_rows_whole() {
 }
 
 #[test]
-fn a_scan_goes_on_through_a_flush() {
+fn a_scan_continues_across_a_flush() {
     block_on(async {
         let (_server, connection) = cluster().await;
         let admin = connection.admin();
@@ -205,7 +205,7 @@ fn counters_and_appends_answer_with_new_values() {
 
 /// Many calls of one connection, which the server reads from its buffer together.
 #[test]
-fn single_writes_that_come_together_succeed_or_fail_alone() {
+fn concurrent_single_writes_succeed_or_fail_independently() {
     const WRITES: u32 = 500;
     let row = |n: u32| format!("row{:03}", n * 7 % WRITES);
     block_on(async {
@@ -250,7 +250,7 @@ fn single_writes_that_come_together_succeed_or_fail_alone() {
 }
 
 #[test]
-fn checks_decide() {
+fn check_and_mutate_applies_only_on_a_match() {
     block_on(async {
         let (_server, connection) = cluster().await;
         let table = connection.table(fresh(&connection.admin(), "checks", &[]).await);
@@ -283,7 +283,7 @@ fn checks_decide() {
 }
 
 #[test]
-fn row_mutations_are_made_together() {
+fn row_mutations_apply_together() {
     block_on(async {
         let (_server, connection) = cluster().await;
         let table = connection.table(fresh(&connection.admin(), "together", &["m"]).await);
@@ -333,7 +333,7 @@ fn batches_answer_each_action() {
 }
 
 #[test]
-fn tables_come_change_and_go() {
+fn tables_are_created_altered_and_dropped() {
     block_on(async {
         let (_server, connection) = cluster().await;
         let admin = connection.admin();
@@ -400,7 +400,7 @@ fn a_split_moves_no_row() {
 }
 
 #[test]
-fn the_cluster_tells_about_itself() {
+fn cluster_status_names_the_servers_and_the_id() {
     block_on(async {
         let (_server, connection) = cluster().await;
         assert_eq!(connection.cluster_id().len(), 36, "{}", connection.cluster_id());

@@ -214,7 +214,7 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
 }
 
 #[test]
-fn errors_of_writes_cost_a_file_or_the_write_and_no_more() {
+fn write_errors_roll_the_log_or_fail_the_write() {
     let mut server = Server::started(&[]);
     server.put("before").expect("written");
     let files = server.log_files();
@@ -233,7 +233,7 @@ fn errors_of_writes_cost_a_file_or_the_write_and_no_more() {
 }
 
 #[test]
-fn errors_of_syncs_cost_a_file_or_the_write_and_no_more() {
+fn sync_errors_roll_the_log_or_fail_the_write() {
     let mut server = Server::started(&[("hbase.wal.hsync", "true")]);
     server.put("before").expect("written");
     let files = server.log_files();
@@ -253,7 +253,7 @@ fn errors_of_syncs_cost_a_file_or_the_write_and_no_more() {
 }
 
 #[test]
-fn a_slow_sync_is_waited_for_by_those_who_write_and_rolls_the_log() {
+fn a_slow_sync_delays_writes_and_rolls_the_log() {
     let settings = [("hbase.wal.hsync", "true"), ("hbase.regionserver.wal.roll.on.sync.ms", "300")];
     let mut server = Server::started(&settings);
     server.put("before").expect("written");
@@ -310,7 +310,7 @@ fn a_sync_that_does_not_end_is_an_error_and_stops_the_server() {
 /// Gets of one connection, which one thread serves: a Get that waits for a disk does not delay
 /// those that need no disk.
 #[test]
-fn reads_that_wait_for_a_disk_hold_up_no_others() {
+fn reads_that_wait_for_a_disk_do_not_block_others() {
     let mut server = Server::started(&[]);
     server.put("cold").expect("written");
     server.put("cold, too").expect("written");
@@ -359,7 +359,7 @@ fn reads_that_wait_for_a_disk_hold_up_no_others() {
 }
 
 #[test]
-fn a_store_whose_directory_vanishes_keeps_its_cells_until_it_is_back() {
+fn a_missing_store_directory_fails_flushes_but_loses_nothing() {
     let mut server = Server::started(&[]);
     server.put("flushed").expect("written");
     server.flush().expect("flushed");
@@ -376,7 +376,7 @@ fn a_store_whose_directory_vanishes_keeps_its_cells_until_it_is_back() {
 }
 
 #[test]
-fn a_directory_of_unfinished_files_that_vanishes_is_made_again() {
+fn a_deleted_tmp_directory_is_recreated() {
     let mut server = Server::started(&[]);
     server.put("before").expect("written");
     server.flush().expect("flushed");
@@ -407,7 +407,7 @@ fn a_directory_of_unfinished_files_that_vanishes_is_made_again() {
 }
 
 #[test]
-fn a_directory_of_old_logs_that_vanishes_is_made_again() {
+fn a_deleted_old_wals_directory_is_recreated() {
     let mut server = Server::started(&[]);
     let old = server.root().join("oldWALs");
     for row in ["1", "2"] {
@@ -427,7 +427,7 @@ fn a_directory_of_old_logs_that_vanishes_is_made_again() {
 }
 
 #[test]
-fn an_archive_that_vanishes_is_made_again() {
+fn a_deleted_archive_is_recreated() {
     let mut server = Server::started(&[]);
     let (archive, dir) = (server.root().join("archive"), server.family_dir());
     let files = |dir: &Path| std::fs::read_dir(dir).map_or(0, |files| files.flatten().count());
@@ -454,7 +454,7 @@ fn an_archive_that_vanishes_is_made_again() {
 
 /// A master that considers a server dead removes its log directory: the server must not continue.
 #[test]
-fn a_server_whose_logs_vanish_says_so_and_stops() {
+fn a_server_without_its_wal_directory_stops() {
     let mut server = Server::started(&[]);
     for row in ["1", "2", "3"] {
         server.put(row).expect("written");

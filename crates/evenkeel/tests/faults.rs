@@ -71,7 +71,7 @@ fn flip(file: &Path, at: u64) {
 }
 
 #[test]
-fn a_flipped_byte_costs_its_block_and_no_more() {
+fn a_flipped_byte_fails_only_its_block() {
     let mut server = Server::started(&[]);
     let (name, file) = block_on(async {
         let name = flushed(&server, "flipped").await;
@@ -105,7 +105,7 @@ fn a_flipped_byte_costs_its_block_and_no_more() {
 }
 
 #[test]
-fn a_truncated_file_is_named_and_the_rest_goes_on() {
+fn a_truncated_file_is_logged_and_other_regions_serve() {
     let mut server = Server::started(&[]);
     let (cut, whole, file) = block_on(async {
         let cut = flushed(&server, "cut").await;
@@ -143,7 +143,7 @@ fn a_truncated_file_is_named_and_the_rest_goes_on() {
 /// children ignore the signal). Every WAL file fails once it is full, and the server continues in
 /// another.
 #[test]
-fn wal_files_that_fail_lose_nothing_that_was_acknowledged() {
+fn failing_wal_files_lose_no_acknowledged_write() {
     let mut server = Server::new(&[]);
     server.start_limited(1024);
     let name: TableName = "full".parse().expect("legal");

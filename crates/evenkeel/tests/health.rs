@@ -41,7 +41,7 @@ fn one_file(server: &Server) -> PathBuf {
 }
 
 #[test]
-fn a_region_that_cannot_be_opened_is_named_until_it_is() {
+fn readiness_names_an_unopened_region_until_it_opens() {
     let mut server = Server::started(&[]);
     wait_until_ready(&server);
     let file = one_file(&server);

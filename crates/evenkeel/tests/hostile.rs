@@ -65,7 +65,7 @@ async fn assert_whole(table: &Table) {
 }
 
 #[test]
-fn clients_that_never_read_hold_back_only_themselves() {
+fn clients_that_never_read_block_only_themselves() {
     let mut server = Server::started(&[("evenkeel.memory.size", "256m")]);
     let runtime = runtime();
     let (copied, shared) = runtime.block_on(async {

@@ -148,7 +148,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 #[test]
-fn no_client_takes_the_server_down() {
+fn hostile_clients_do_not_stop_the_server() {
     let time = variable("EVENKEEL_HOSTILE_SECONDS").and_then(|text| text.parse().ok()).unwrap_or(1.2);
     let only = variable("EVENKEEL_HOSTILE_ONLY");
     let mut server = Server::new(&SETTINGS);

@@ -411,7 +411,7 @@ fn table_descriptor(name: &TableName) -> TableDescriptor {
 }
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_writes_survive_kill_9() {
     let seed = seed();
     if let Err(what) = run(&mut StdRng::seed_from_u64(seed)) {
         panic!("{what}\nEVENKEEL_TEST_SEED={seed}");

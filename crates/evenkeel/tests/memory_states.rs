@@ -316,7 +316,7 @@ fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
 }
 
 #[test]
-fn all_that_clients_make_a_server_keep_fits_into_its_memory_and_goes_back() {
+fn memory_kept_for_clients_is_bounded_and_released() {
     let rounds_min = variable("EVENKEEL_STATES_ROUNDS").unwrap_or(1);
     let seconds = variable("EVENKEEL_STATES_SECONDS").unwrap_or(8.0);
     let server = Server::started(&SETTINGS);

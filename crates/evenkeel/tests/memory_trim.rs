@@ -34,7 +34,7 @@ async fn load(connection: &Connection, name: &TableName, value_bytes: usize) {
 }
 
 #[test]
-fn the_memory_of_dropped_tables_goes_back() {
+fn memory_of_dropped_tables_is_released() {
     let settings = [
         ("evenkeel.memory.size", "1g"),
         ("evenkeel.memory.trim.period.ms", "500"),

@@ -85,7 +85,7 @@ fn packet_with(gmond: &UdpSocket, text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn metrics_go_where_the_file_says() {
+fn metrics_reach_the_configured_sinks() {
     let dir = tempfile::tempdir().expect("a directory");
     let carbon = TcpListener::bind("127.0.0.1:0").expect("a port");
     let gmond = UdpSocket::bind("127.0.0.1:0").expect("a port");

@@ -72,7 +72,7 @@ fn used() -> Server {
 }
 
 #[test]
-fn every_metric_of_the_dashboard_and_the_alerts_is_there() {
+fn every_metric_of_dashboard_and_alerts_exists() {
     let server = used();
     let (status, text) = server.page("/prometheus").expect("an answer");
     assert_eq!(status, 200);
@@ -100,7 +100,7 @@ fn every_metric_of_the_dashboard_and_the_alerts_is_there() {
 }
 
 #[test]
-fn names_are_told_from_the_rest_of_an_expression() {
+fn metric_names_are_extracted_from_expressions() {
     let names = |expression| selectors(expression).0.into_iter().collect::<Vec<_>>();
     let expression =
         r#"sum by (instance) (rate(a_total{job="b_c"}[5m])) / on (x) d_e > 1 and up{job="f"} == 0"#;
@@ -111,7 +111,7 @@ fn names_are_told_from_the_rest_of_an_expression() {
 }
 
 #[test]
-fn systemd_is_told_when_the_server_answers_and_when_it_stops() {
+fn systemd_is_notified_of_readiness_and_stop() {
     let mut server = Server::new(&[]);
     let path = server.folder().join("notify");
     let socket = UnixDatagram::bind(&path).expect("bound");
@@ -133,7 +133,7 @@ fn systemd_is_told_when_the_server_answers_and_when_it_stops() {
 
 /// The paths named in the unit, the image and the package exist.
 #[test]
-fn packages_name_what_there_is() {
+fn paths_named_in_packages_exist() {
     let unit = packaged("systemd/evenkeel.service");
     for line in
         ["Type=notify", "ExecStart=/usr/bin/evenkeel start --config /etc/evenkeel", "KillSignal=SIGTERM"]

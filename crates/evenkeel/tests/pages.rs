@@ -113,7 +113,7 @@ fn the_ports_lead_to_their_own_home() {
 }
 
 #[test]
-fn rows_are_in_the_order_that_is_asked_for() {
+fn rows_sort_as_requested() {
     let server = started();
     block_on(fill(&server));
     let order = |query: &str| {
@@ -131,7 +131,7 @@ fn rows_are_in_the_order_that_is_asked_for() {
 }
 
 #[test]
-fn slow_requests_are_in_the_ledger_as_json_and_as_a_page() {
+fn slow_requests_appear_as_json_and_as_a_page() {
     let server = started();
     block_on(fill(&server));
     let deadline = Instant::now() + TIMEOUT;

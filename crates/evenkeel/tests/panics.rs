@@ -125,7 +125,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 /// On every committing thread and at every place: the write fails without waiting, the server
 /// requests a stop and ends, and acknowledged writes survive.
 #[test]
-fn a_commit_of_the_log_that_panics_ends_the_server_and_loses_nothing() {
+fn a_panicking_log_commit_stops_the_server_without_loss() {
     for (op, hsync) in [(Op::Append, "false"), (Op::Flush, "false"), (Op::Sync, "true")] {
         let mut server = Server::started(&[("hbase.wal.hsync", hsync)]);
         server.put("before").expect("written");
@@ -145,7 +145,7 @@ fn a_commit_of_the_log_that_panics_ends_the_server_and_loses_nothing() {
 }
 
 #[test]
-fn a_file_that_the_archiver_panics_at_costs_no_more_than_that() {
+fn an_archiver_panic_does_not_stop_the_server() {
     let mut server = Server::started(&[]);
     for op in [Op::Append, Op::Sync, Op::Rename, Op::Create] {
         server.fs.inject(Fault::on(op, LOGS).of_thread("wal-archiver").panics());
@@ -165,7 +165,7 @@ fn a_file_that_the_archiver_panics_at_costs_no_more_than_that() {
 }
 
 #[test]
-fn a_flush_that_panics_fails_and_is_tried_again() {
+fn a_panicking_flush_fails_and_is_retried() {
     // Periodic flushes, soon.
     let settings = [("hbase.regionserver.optionalcacheflushinterval", "1"), ("hbase.server.pause", "10")];
     let mut server = Server::started(&settings);
@@ -180,7 +180,7 @@ fn a_flush_that_panics_fails_and_is_tried_again() {
 }
 
 #[test]
-fn a_compaction_that_panics_fails_and_the_next_one_works() {
+fn a_panicking_compaction_fails_and_the_next_succeeds() {
     let mut server = Server::started(&[]);
     let compact = |server: &Server| {
         for row in 0..3 {
@@ -209,7 +209,7 @@ fn a_compaction_that_panics_fails_and_the_next_one_works() {
 }
 
 #[test]
-fn a_procedure_that_panics_fails_and_the_next_one_works() {
+fn a_panicking_procedure_fails_and_the_next_succeeds() {
     let mut server = Server::started(&[]);
     for (at, op) in [Op::Mkdirs, Op::Create, Op::Rename].into_iter().enumerate() {
         server.fs.inject(Fault::on(op, "").of_thread("procedure").times(64).panics());
@@ -222,7 +222,7 @@ fn a_procedure_that_panics_fails_and_the_next_one_works() {
 }
 
 #[test]
-fn a_call_that_panics_fails_and_the_next_one_works() {
+fn a_panicking_call_fails_and_the_next_succeeds() {
     let mut server = Server::started(&[("hfile.block.cache.size", "0")]);
     server.put("a").expect("written");
     server.flush().expect("flushed");
@@ -238,7 +238,7 @@ fn a_call_that_panics_fails_and_the_next_one_works() {
 }
 
 #[test]
-fn a_chore_that_panics_is_done_again() {
+fn a_panicking_chore_runs_again() {
     let mut server = Server::started(&[("hbase.master.cleaner.interval", "50")]);
     let latch = Latch::new();
     server.fs.inject(Fault::on(Op::List, "").of_thread("master-chore").times(2).panics());
@@ -250,7 +250,7 @@ fn a_chore_that_panics_is_done_again() {
 }
 
 #[test]
-fn a_stop_says_what_it_waits_for() {
+fn stop_progress_names_the_current_step() {
     let mut server = Server::started(&[("hbase.wal.hsync", "true")]);
     server.put("before").expect("written");
     let latch = Latch::new();

@@ -65,7 +65,7 @@ fn statements_scripts_and_their_statuses() {
 }
 
 #[test]
-fn a_missing_cluster_is_told_in_time() {
+fn a_missing_cluster_is_reported_within_the_timeout() {
     let nowhere = ["-Dhbase.masters=127.0.0.1:1".to_owned(), "-Dhbase.client.retries.number=2".to_owned()];
     let began = Instant::now();
     let output = shell(&nowhere, &["-e", "puts 'here'; list"], "");

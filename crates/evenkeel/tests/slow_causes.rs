@@ -250,7 +250,7 @@ fn the_memory_watermark_and_a_long_flush_are_named() {
 
 /// Compactions fail on a full disk, so files pile up and replies to writes are held.
 #[test]
-fn files_that_pile_up_on_a_full_disk_are_named() {
+fn too_many_store_files_are_named() {
     let server = Server::started(&[
         ("hbase.hstore.blockingStoreFiles", "4"),
         ("hbase.hstore.compaction.min", "2"),
@@ -274,7 +274,7 @@ fn files_that_pile_up_on_a_full_disk_are_named() {
 
 /// Increments hold the row's lock until the value that they read is durable.
 #[test]
-fn a_wait_for_a_row_s_lock_is_named() {
+fn a_row_lock_wait_is_named() {
     let server = Server::started(&[]);
     let table = server.table();
     server.fs.inject(Fault::on(Op::Flush, LOGS).delays(SLOW).times(6));
@@ -323,7 +323,7 @@ fn a_client_that_reads_slowly_is_named() {
 
 /// Computing threads use every processor while a scan runs.
 #[test]
-fn a_processor_that_others_have_is_named() {
+fn a_wait_for_a_busy_processor_is_named() {
     let _alone = HOG.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     let server = Server::started_beside(&[("evenkeel.slow.request.ms", "50")], None);
     let table = server.table();

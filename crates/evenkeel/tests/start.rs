@@ -71,7 +71,7 @@ fn data_is_there_after_sigterm() {
 }
 
 #[test]
-fn a_server_told_to_be_secure_does_not_run_open() {
+fn a_secured_configuration_is_refused_at_start() {
     let server = Server::new(&[]);
     for (key, value) in [
         ("hbase.security.authentication", "kerberos"),
@@ -88,7 +88,7 @@ fn a_server_told_to_be_secure_does_not_run_open() {
 }
 
 #[test]
-fn a_directory_has_one_server() {
+fn a_root_directory_admits_one_server() {
     let mut server = Server::started(&[]);
     let other = Server::new(&[("hbase.rootdir", &format!("file://{}", server.root().display()))]);
     let wait = [("evenkeel.rootdir.lock.wait.ms", "300")];
@@ -156,7 +156,7 @@ fn the_screen_comes_first_and_lines_are_structured() {
 }
 
 #[test]
-fn a_log_in_a_file_leaves_standard_error_to_what_is_fatal() {
+fn with_a_log_file_stderr_has_only_fatal_errors() {
     let mut server = Server::new(&[]);
     let file = server.folder().join("evenkeel.log");
     server.set("evenkeel.log.file", &file.display().to_string());
@@ -201,7 +201,7 @@ fn a_setting_that_is_wrong_is_named() {
 }
 
 #[test]
-fn memory_that_does_not_suffice_is_told_with_the_settings_and_parts_are_logged() {
+fn insufficient_memory_is_reported_with_its_setting() {
     let server = Server::new(&[("evenkeel.memory.size", "256m")]);
     let cache = [("hbase.bucketcache.ioengine", "offheap"), ("hbase.bucketcache.size", "512")];
     assert_one_line(&ends(&server, &cache), "hbase.bucketcache.size takes 528.0 MiB");

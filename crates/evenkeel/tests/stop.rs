@@ -94,7 +94,7 @@ fn a_log_that_is_a_closed_pipe_fails_nothing() {
 }
 
 #[test]
-fn a_log_that_is_a_pipe_nobody_reads_holds_up_nothing() {
+fn an_unread_log_pipe_does_not_block_the_server() {
     let mut server = Server::new(&[]);
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let (mut filler, written) = (writer.try_clone().expect("a pipe"), Arc::new(AtomicUsize::new(0)));
@@ -143,7 +143,7 @@ const ESSENTIAL: [&str; 19] = [
 
 #[cfg(debug_assertions)]
 #[test]
-fn a_server_that_loses_a_thread_says_so_and_ends() {
+fn losing_an_essential_thread_ends_the_server() {
     let dies = |name: &str| {
         let mut server = Server::new(&[]);
         server.spawn_with("EVENKEEL_TEST_PANIC", name);
@@ -161,7 +161,7 @@ fn a_server_that_loses_a_thread_says_so_and_ends() {
 
 #[cfg(debug_assertions)]
 #[test]
-fn a_thread_that_can_start_again_does() {
+fn a_restartable_thread_restarts() {
     for name in ["log", "chunks"] {
         let mut server = Server::new(&[]);
         server.spawn_with("EVENKEEL_TEST_PANIC", name);

@@ -251,7 +251,7 @@ fn wal_path(root: &Root) -> PathBuf {
 }
 
 #[test]
-fn a_sound_directory_has_no_fault_is_not_changed_and_may_be_locked() {
+fn verify_finds_and_changes_nothing_in_a_sound_directory() {
     let root = Root::new();
     std::fs::write(wal_path(&root), wal_bytes().0).expect("written");
     let before = root.content();
@@ -283,7 +283,7 @@ fn every_damaged_byte_of_a_block_is_found_with_its_file_and_block() {
 }
 
 #[test]
-fn checksums_beside_a_file_are_held_against_it() {
+fn crc_files_are_compared_with_their_files() {
     let root = Root::new();
     let path = root.file(&root.regions[1], FILE);
     let side = path.with_file_name(format!(".{FILE}.crc"));
@@ -348,7 +348,7 @@ fn cut_files_are_found() {
 }
 
 #[test]
-fn what_checksums_do_not_see_is_found() {
+fn damage_without_checksums_is_found() {
     let root = Root::new();
     let region = &root.regions[1];
     let path = root.file(region, FILE);
@@ -404,7 +404,7 @@ fn a_file_in_the_wrong_region_is_found() {
 }
 
 #[test]
-fn a_missing_region_is_found_by_both_witnesses() {
+fn a_missing_region_is_found_by_regioninfo_and_meta() {
     let root = Root::new();
     let missing = root.region_dir(&root.regions[1]);
     std::fs::remove_dir_all(&missing).expect("removed");
@@ -450,7 +450,7 @@ fn an_overlapping_region_is_found() {
 }
 
 #[test]
-fn a_split_is_sound_until_a_parents_file_is_gone() {
+fn a_split_without_its_parents_file_is_a_fault() {
     let root = Root::new();
     let parent = root.regions[1].clone();
     let (a, b) = (root.region("b", "ba00100", 2), root.region("ba00100", "d", 2));
@@ -560,7 +560,7 @@ fn damaged_small_files_are_found() {
 }
 
 #[test]
-fn a_descriptor_that_is_gone_is_found() {
+fn a_missing_descriptor_is_found() {
     let root = Root::new();
     let dir = layout::table_dir(root.path(), &root.table).join(".tabledesc");
     std::fs::remove_dir_all(&dir).expect("removed");
@@ -589,7 +589,7 @@ fn the_masters_own_region_is_read_too() {
 }
 
 #[test]
-fn what_is_no_root_directory_cannot_be_verified() {
+fn a_directory_that_is_no_root_is_refused() {
     let dir = tempfile::tempdir().expect("temp dir");
     for dir in [dir.path().to_owned(), dir.path().join("absent")] {
         let output = tool(&["verify", path_text(&dir)]);
@@ -729,7 +729,7 @@ fn hfile_prints_statistics() {
 }
 
 #[test]
-fn hfile_says_what_it_cannot_read() {
+fn hfile_names_unreadable_files() {
     let dir = tempfile::tempdir().expect("temp dir");
     let path = small_file(dir.path());
     flip(&path, 40);
@@ -772,7 +772,7 @@ fn wal_prints_entries() {
 }
 
 #[test]
-fn wal_prints_json_and_tells_damage() {
+fn wal_prints_json_and_reports_damage() {
     let dir = tempfile::tempdir().expect("temp dir");
     let path = dir.path().join("h%2C1%2C1.1");
     let (bytes, starts) = wal_bytes();

@@ -232,7 +232,7 @@ fn a_collector_gets_the_spans_of_calls_below_those_of_clients() {
 }
 
 #[test]
-fn a_collector_that_is_gone_holds_up_nothing_and_a_protocol_that_is_not_here_is_named() {
+fn an_absent_collector_blocks_no_call() {
     let collector = Collector { address: "127.0.0.1:1".to_owned(), collected: Arc::default() };
     let (server, region) = served(&collector);
     let mut stream = raw::connect(server.port("hbase.regionserver.port"));

@@ -56,7 +56,7 @@ fn level(server: &Server) -> String {
 }
 
 #[test]
-fn what_can_be_changed_is_and_the_rest_is_named() {
+fn dynamic_settings_change_and_others_are_named() {
     let mut server = Server::new(&[]);
     write_settings(&server, &[(FLUSH, "128m")]);
     let mut command = server.command(&[]);

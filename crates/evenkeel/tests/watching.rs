@@ -25,7 +25,7 @@ fn line<'a>(text: &'a str, word: &str) -> &'a str {
 }
 
 #[test]
-fn a_server_is_watched_from_a_terminal() {
+fn monitor_commands_show_a_running_server() {
     // So that every request is slow.
     let mut server = Server::started(&[("evenkeel.slow.request.ms", "0")]);
     block_on(async {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_the_form_that_was_asked_for() {
+    fn lines_have_the_configured_format() {
         let text = line(Format::Text);
         assert!(
             text.ends_with("Z  WARN evenkeel::log::format::tests: a \"quoted\" word bytes=7\n"),

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn full_files_are_rolled_and_the_oldest_goes() {
+    fn full_files_roll_and_the_oldest_is_deleted() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut log = rolling(&dir, 11, 2);
         for line in ["one\n", "two\n", "three\n", "four\n", "five five five\n", "six\n"] {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_renamed_is_made_again() {
+    fn a_renamed_log_file_is_recreated() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut log = rolling(&dir, 0, 2);
         log.write_all(b"before\n").expect("written");

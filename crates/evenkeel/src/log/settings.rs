@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_structured_and_rolled_unless_told_otherwise() {
+    fn a_log_file_is_json_and_rolled_by_default() {
         let log = settings(&[("evenkeel.log.file", "/var/log/x.log")]).expect("valid");
         let file = LogFile { path: "/var/log/x.log".into(), bytes_max: 100 << 20, kept: 10 };
         assert_eq!((log.format, log.file), (Format::Json, Some(file)));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_used_are_named() {
+    fn errors_name_the_invalid_setting() {
         for (key, value) in [
             ("evenkeel.log.format", "loud"),
             ("evenkeel.log.levels", "evenkeel=loudest"),

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_exact() {
+    fn statistics_are_exact() {
         let mut sizes = Distribution::default();
         (1..=1000).for_each(|size| sizes.add(size));
         let text = printed(|out| sizes.print(out, "Key length"));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_printed_too() {
+    fn an_empty_distribution_prints() {
         let sizes = Distribution::default();
         assert!(printed(|out| sizes.print(out, "x")).contains("count = 0"));
         assert_eq!(printed(|out| sizes.print_histogram(out)), "");

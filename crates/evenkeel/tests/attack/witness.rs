@@ -203,7 +203,7 @@ fn longest(answers: Vec<Duration>) -> (Duration, Duration) {
 }
 
 #[test]
-fn a_stall_shows_however_many_answers_are_quick() {
+fn one_stall_shows_among_many_fast_responses() {
     let mut answers = vec![Duration::from_micros(100); 500];
     assert!(longest(answers.clone()).0 < Duration::from_millis(1));
     answers.push(Duration::from_millis(300));

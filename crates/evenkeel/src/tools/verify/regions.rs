@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_break_is_told_once() {
+    fn each_break_of_the_chain_is_reported_once() {
         let cases: [(&[(&str, &str)], &str); 6] = [
             (&[("a", "")], "before a, where r0"),
             (&[("", "a")], "from a on, where r0 ends"),
