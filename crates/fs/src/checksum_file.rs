@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_agree_with_what_they_were_made_from_and_with_nothing_else() {
+    fn checksums_match_only_the_original_bytes() {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = dir.path().join("f");
         let bytes: Vec<u8> = (0..1300).map(|i| (i * 7) as u8).collect();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sums_is_passed_over() {
+    fn malformed_checksum_files_are_ignored() {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = dir.path().join("f");
         write_with_sums(&path, &[5; 100]);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_go_where_their_file_goes() {
+    fn a_checksum_file_follows_its_file() {
         let dir = tempfile::tempdir().expect("temp dir");
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         let fs = LocalFileSystem::new();

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holder_at_a_time_and_the_second_learns_who() {
+    fn a_held_lock_is_refused_with_its_holder() {
         let dir = tempfile::tempdir().expect("temp dir");
         let held = DirLock::acquire(dir.path()).expect("free");
         let error = DirLock::acquire(dir.path()).expect_err("taken");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_ends_in_time_is_waited_for() {
+    fn acquire_within_waits_for_the_holder() {
         let dir = tempfile::tempdir().expect("temp dir");
         let held = DirLock::acquire(dir.path()).expect("free");
         let mut told = 0;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_is_not_made() {
+    fn a_missing_directory_is_not_created() {
         let dir = tempfile::tempdir().expect("temp dir");
         let error = DirLock::acquire(&dir.path().join("absent")).expect_err("no such directory");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_strike_the_call_they_name_and_no_other() {
+    fn faults_affect_only_the_named_calls() {
         let fs = FaultyFileSystem::new(MemoryFileSystem::new());
         fs.inject(Fault::on(Op::Append, "/a").after(1).times(2).fails(io::ErrorKind::StorageFull));
         file_with(&fs, "/a", b"1").expect("passes");
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_append_succeeds_and_leaves_something_else() {
+    fn a_damaged_append_succeeds_with_other_bytes() {
         let left = |damage| {
             let fs = FaultyFileSystem::new(MemoryFileSystem::new());
             fs.inject(Fault::on(Op::Append, "a").damages(damage));
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_after_the_work_leaves_the_work() {
+    fn a_failure_after_the_effect_keeps_the_effect() {
         let fs = FaultyFileSystem::new(MemoryFileSystem::new());
         fs.inject(Fault::on(Op::Flush, "a").fails_after_effect(io::ErrorKind::Other));
         file_with(&fs, "/a", b"1234").expect_err("failed");
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_power_is_cut_everything_fails_until_it_is_back() {
+    fn every_call_fails_while_the_power_is_cut() {
         let fs = FaultyFileSystem::new(MemoryFileSystem::new());
         fs.cut_power_after(2);
         file_with(&fs, "/a", b"1234").expect_err("created, then torn");

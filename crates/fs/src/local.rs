@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_of_names_syncs_the_directories_that_have_them() {
+    fn each_change_of_names_syncs_its_directories() {
         let dir = tempfile::tempdir().expect("temp dir");
         let (fs, root) = (LocalFileSystem::new(), dir.path());
         let path = |name: &str| root.join(name);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_written_behind_when_they_settle() {
+    fn other_files_are_written_behind_only_on_request() {
         let dir = tempfile::tempdir().expect("temp dir");
         let mut file = on_a_bad_disk(&dir, false);
         file.append(&[1; 1 << 20]).expect("not asked for");

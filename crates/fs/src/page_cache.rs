@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_was_just_written_is_there_and_what_the_file_lacks_is_not() {
+    fn cached_bytes_are_read_only_within_the_file() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("file");
         std::fs::write(&path, b"0123456789").expect("written");

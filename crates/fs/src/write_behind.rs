@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_settles_goes_a_piece_at_a_time() {
+    fn write_back_proceeds_one_chunk_at_a_time() {
         let kernel = Arc::new(RecordingWriteback::default());
         let mut behind = WriteBehind::new(kernel.clone(), MIB);
         let file = file();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_settle_is_left_to_its_sync() {
+    fn refused_write_back_leaves_the_file_to_its_sync() {
         let kernel =
             Arc::new(RecordingWriteback { begin_fails: Some(libc::ENOSYS), ..RecordingWriteback::default() });
         WriteBehind::new(kernel.clone(), MIB)
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_begun_in_order_and_waited_for_behind() {
+    fn chunks_begin_in_order_with_a_bounded_number_in_flight() {
         for step in [1000, 64 << 10, MIB, 3 * MIB + 7] {
             let kernel = Arc::new(RecordingWriteback::default());
             let mut behind = WriteBehind::new(Arc::clone(&kernel) as _, MIB);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_is_not_asked_again() {
+    fn refused_write_behind_is_not_retried() {
         for code in [libc::ENOSYS, libc::EOPNOTSUPP, libc::ESPIPE, libc::EINVAL, libc::EPERM] {
             let kernel =
                 Arc::new(RecordingWriteback { begin_fails: Some(code), ..RecordingWriteback::default() });
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_whole_pages() {
+    fn chunks_are_whole_pages() {
         for (told, is) in [(1, 64 << 10), (100_000, 64 << 10), (MIB + 1, MIB), (u64::MAX, u64::MAX - 0xffff)]
         {
             assert_eq!(WriteBehind::new(Arc::new(Kernel), told).chunk_bytes, is);
@@ -315,7 +315,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_kernel_does_it_for_a_file_and_refuses_a_pipe() {
+    fn the_kernel_writes_back_files_and_refuses_pipes() {
         let file = file();
         Kernel.begin(&file, 0..MIB).expect("begun");
         Kernel.wait(&file, 0..MIB).expect("waited");

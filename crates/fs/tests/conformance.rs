@@ -47,7 +47,7 @@ fn local_files_keep_what_hdfs_does_not() {
 }
 
 #[test]
-fn a_process_crash_forgets_what_was_not_flushed() {
+fn a_process_crash_loses_unflushed_bytes() {
     let fs = MemoryFileSystem::new();
     let mut file = fs.create("/f".as_ref(), CreateOptions::default()).expect("create");
     file.append(b"flushed").expect("append");
@@ -63,7 +63,7 @@ fn a_process_crash_forgets_what_was_not_flushed() {
 }
 
 #[test]
-fn a_machine_crash_forgets_what_was_not_synced() {
+fn a_machine_crash_loses_unsynced_bytes() {
     let fs = MemoryFileSystem::new();
     let mut synced = fs.create("/synced".as_ref(), CreateOptions::default()).expect("create");
     synced.append(b"kept").expect("append");

@@ -22,7 +22,7 @@ fn ends(work: impl FnOnce(&PowerCutFileSystem)) -> Vec<PowerCutFileSystem> {
 }
 
 #[test]
-fn what_was_synced_stays_and_the_rest_may_go_in_every_way() {
+fn synced_bytes_survive_and_unsynced_ones_may_be_lost() {
     let disks = ends(|fs| {
         let mut file = fs.create("/d/f".as_ref(), NEW).expect("created");
         file.append(b"synced").expect("appended");
@@ -71,7 +71,7 @@ fn a_rename_happens_at_both_ends_or_at_none() {
 }
 
 #[test]
-fn what_is_deleted_stays_deleted_and_what_is_discarded_may_come_back() {
+fn deletes_are_durable_and_discards_may_be_undone() {
     let disks = ends(|fs| {
         for name in ["/d/x/deleted", "/d/x/discarded"] {
             fs.create(name.as_ref(), NEW).expect("created").sync().expect("synced");
@@ -87,7 +87,7 @@ fn what_is_deleted_stays_deleted_and_what_is_discarded_may_come_back() {
 }
 
 #[test]
-fn a_cut_gives_the_disk_of_its_step() {
+fn a_power_cut_yields_the_disk_of_its_step() {
     let fs = PowerCutFileSystem::new();
     fs.start_recording();
     fs.write_atomically("/d/f".as_ref(), b"one").expect("written");
