@@ -40,7 +40,7 @@ fn a_file_of_several_blocks_goes_through_chains() {
 }
 
 #[test]
-fn the_datanode_that_the_first_one_blames_is_avoided() {
+fn a_datanode_blamed_by_the_first_is_avoided() {
     let cluster = FakeCluster::healthy(3);
     let bad = cluster.datanodes[2].port;
     let blame =

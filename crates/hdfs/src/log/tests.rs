@@ -174,7 +174,7 @@ fn the_next_log_avoids_the_datanode_that_broke_the_last() {
 }
 
 #[test]
-fn exclusions_yield_when_there_is_no_other_datanode() {
+fn exclusions_are_lifted_without_another_datanode() {
     let attempts = AtomicUsize::new(0);
     let cluster = FakeCluster::healthy(1);
     cluster.datanodes[0].behave(Behavior { answer: Some(status(Status::Error)), ..Behavior::default() });
@@ -203,7 +203,7 @@ fn without_any_datanode_the_creation_fails_with_a_reason() {
 }
 
 #[test]
-fn complete_is_asked_until_it_is_true() {
+fn complete_is_retried_until_true() {
     let cluster = FakeCluster::healthy(1);
     cluster.file.lock().incomplete = 4;
     let mut written = written(&cluster);

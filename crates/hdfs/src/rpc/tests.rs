@@ -23,7 +23,7 @@ fn scripted(answers: Vec<fn() -> Answer>) -> FakeNameNode {
 }
 
 #[test]
-fn a_lost_answer_is_asked_for_with_the_same_ids() {
+fn a_lost_response_is_retried_with_the_same_ids() {
     for lost in [|| Answer::Close, || Answer::Half(vec![8, 1]), || Answer::Silence] as [fn() -> Answer; 3] {
         let server = scripted(vec![lost]);
         let namenode = NameNode::new(&server.settings());
@@ -40,7 +40,7 @@ fn a_lost_answer_is_asked_for_with_the_same_ids() {
 }
 
 #[test]
-fn a_standby_is_left_for_the_active_one() {
+fn a_standby_fails_over_to_the_active_namenode() {
     let standby = FakeNameNode::start(|_| Answer::standby());
     let active = FakeNameNode::start(|_| deleted());
     let settings = quick(Settings::of_namenodes([standby.address.clone(), active.address.clone()]));
@@ -65,7 +65,7 @@ fn a_failover_in_the_middle_of_a_rename_has_one_outcome() {
 }
 
 #[test]
-fn a_namenode_that_cannot_be_reached_is_left() {
+fn an_unreachable_namenode_fails_over() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
     let active = FakeNameNode::start(|_| deleted());
     let settings = quick(Settings::of_namenodes([closed, active.address.clone()]));
@@ -87,7 +87,7 @@ fn a_silent_namenode_costs_one_timeout() {
 }
 
 #[test]
-fn retriable_exceptions_are_repeated_on_the_same_namenode() {
+fn retriable_exceptions_are_retried_on_the_same_namenode() {
     let retriable: fn() -> Answer =
         || Answer::Exception("org.apache.hadoop.ipc.RetriableException", "NameNode still not started");
     let starting: fn() -> Answer = || {
@@ -101,7 +101,7 @@ fn retriable_exceptions_are_repeated_on_the_same_namenode() {
 }
 
 #[test]
-fn repetitions_end() {
+fn retries_are_bounded() {
     let server = FakeNameNode::start(|_| Answer::Close);
     let error = NameNode::new(&server.settings()).delete("/f", false).expect_err("no answer");
     assert!(matches!(error, HdfsError::Transport(_)), "{error}");
@@ -109,7 +109,7 @@ fn repetitions_end() {
 }
 
 #[test]
-fn exceptions_are_handed_over_with_their_first_line() {
+fn exceptions_keep_their_class_and_first_line() {
     let lost: fn() -> Answer = || {
         let class = "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException";
         Answer::Exception(class, "File is not open for writing: /f")
@@ -159,7 +159,7 @@ fn a_connection_that_the_server_closed_is_replaced_at_once() {
 }
 
 #[test]
-fn threads_call_side_by_side() {
+fn threads_call_concurrently() {
     let server = FakeNameNode::start(|_| {
         std::thread::sleep(Duration::from_millis(50));
         Answer::of(&IsFileClosedResponseProto { result: true })

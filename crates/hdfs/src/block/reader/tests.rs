@@ -14,7 +14,7 @@ fn corrupt() -> Behavior {
 }
 
 #[test]
-fn ranges_are_read_wherever_they_begin_and_end() {
+fn ranges_are_read_at_any_offset_and_length() {
     let cluster = FakeCluster::healthy(1);
     let stored = bytes(10_000);
     cluster.store(&stored[..6000]);
@@ -56,7 +56,7 @@ fn connections_are_reused() {
 }
 
 #[test]
-fn a_corrupt_replica_is_left_for_another() {
+fn a_corrupt_replica_is_skipped() {
     let cluster = FakeCluster::start(vec![corrupt(), Behavior::default()]);
     let stored = bytes(3000);
     cluster.store(&stored);
@@ -70,7 +70,7 @@ fn a_corrupt_replica_is_left_for_another() {
 }
 
 #[test]
-fn bytes_of_which_no_replica_is_right_are_an_error_or_said_to_differ() {
+fn bytes_without_a_correct_replica_are_an_error() {
     let cluster = FakeCluster::start(vec![corrupt(), corrupt()]);
     cluster.store(&bytes(512));
     let file = cluster.client().open("/f").expect("opened");
@@ -84,7 +84,7 @@ fn bytes_of_which_no_replica_is_right_are_an_error_or_said_to_differ() {
 }
 
 #[test]
-fn a_missing_replica_is_left_for_another_and_locations_are_asked_for_again() {
+fn a_missing_replica_is_skipped_and_locations_are_refreshed() {
     let cluster = FakeCluster::healthy(2);
     cluster.store(&bytes(1000));
     let file = cluster.client().open("/f").expect("opened");
@@ -118,7 +118,7 @@ fn a_slow_replica_is_hedged() {
 }
 
 #[test]
-fn threads_read_one_file_side_by_side() {
+fn threads_read_one_file_concurrently() {
     let cluster = FakeCluster::healthy(2);
     let stored = bytes(50_000);
     cluster.store(&stored);
