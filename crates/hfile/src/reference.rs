@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart() {
+    fn store_file_names_are_distinguished() {
         let hfile = |seq_id| Some(StoreFileName::HFile { seq_id });
         assert_eq!(StoreFileName::parse("0a1b"), hfile(None));
         assert_eq!(StoreFileName::parse("0a1b_SeqId_12_"), hfile(Some(12)));

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_before_or_after() {
+    fn excluded_rows_are_before_or_after() {
         let rows: Vec<&[u8]> =
             vec![b"ab", b"ab", b"ab\0", b"aba", b"abcdef", b"abcdefg", b"abcdeh", b"abcf", b"ab\xff"];
         let prefix = common_prefix(rows[0], rows[rows.len() - 1]);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_out_of_order_are_no_way_out_of_bounds() {
+    fn unsorted_rows_stay_within_bounds() {
         let rows: Vec<&[u8]> = vec![b"zz", b"a", b"", b"zzzzzz", b"m"];
         let prefix = common_prefix(rows[0], rows[4]);
         for row in &rows {

@@ -153,7 +153,7 @@ fn check_row(scanner: &mut HFileScanner, wanted: &[KeyValue], row: &[u8], histor
 }
 
 #[test]
-fn rows_that_were_looked_for_are_found_as_others_are() {
+fn prefetched_rows_are_found_like_others() {
     let mut random = Random::new(12);
     let cells = random_cells(&mut random, Shape { cells: 500, ..SHAPE });
     for mut context in contexts() {
@@ -198,7 +198,7 @@ fn rows_that_were_looked_for_are_found_as_others_are() {
 }
 
 #[test]
-fn what_was_looked_for_is_held_until_it_is_sought_and_counted_once() {
+fn prefetched_blocks_are_pinned_until_sought_and_counted_once() {
     let mut random = Random::new(13);
     let cells = random_cells(&mut random, SHAPE);
     for context in contexts() {
@@ -333,7 +333,7 @@ fn blocks_kept_as_they_are_written_need_not_be_read() {
 }
 
 #[test]
-fn only_what_replaces_warm_blocks_is_kept() {
+fn only_replacements_of_warm_blocks_are_cached() {
     let cells = random_cells(&mut Random::new(8), SHAPE);
     let context = &contexts()[0];
     let cache: Arc<dyn BlockCache> = Arc::new(LruBlockCache::new(8 << 20));
@@ -383,7 +383,7 @@ fn only_what_replaces_warm_blocks_is_kept() {
 }
 
 #[test]
-fn a_prefetch_reads_all_that_fits_once() {
+fn a_prefetch_reads_each_cacheable_block_once() {
     let cells = random_cells(&mut Random::new(9), SHAPE);
     let context = &contexts()[1];
     let written = write(&cells, context);

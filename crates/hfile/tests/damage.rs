@@ -227,7 +227,7 @@ fn read_all_quietly(bytes: Vec<u8>) -> Result<u64> {
 }
 
 #[test]
-fn a_header_that_lies_about_sizes_costs_no_memory() {
+fn false_header_sizes_allocate_no_memory() {
     let cells = cells(20);
     let codecs =
         [Compression::Gz, Compression::Snappy, Compression::Lz4, Compression::Zstd, Compression::Bzip2];
@@ -247,7 +247,7 @@ fn a_header_that_lies_about_sizes_costs_no_memory() {
 }
 
 #[test]
-fn a_bad_read_is_made_good_by_a_second() {
+fn a_corrupt_read_is_repaired_by_a_second_read() {
     let written = write(&cells(200), &HFileContext::default());
     let fs = FaultyFileSystem::new(written.fs);
     fs.inject(Fault::on(Op::Read, "0123").after(7).times(1).flips(50, 1));
@@ -267,7 +267,7 @@ fn a_bad_read_is_made_good_by_a_second() {
 }
 
 #[test]
-fn an_io_error_is_handed_on_with_the_place() {
+fn an_io_error_carries_its_offset() {
     let written = write(&cells(200), &HFileContext::default());
     let fs = FaultyFileSystem::new(written.fs);
     let reader = HFileReader::open_path(&fs, &written.path, no_cache(), &OpenOptions::default()).unwrap();
@@ -280,7 +280,7 @@ fn an_io_error_is_handed_on_with_the_place() {
 }
 
 #[test]
-fn a_name_shared_in_the_cache_serves_what_was_read_first() {
+fn readers_share_cached_blocks_by_name() {
     let written = write(&cells(50), &HFileContext::default());
     let cache = support::lru();
     for _ in 0..2 {

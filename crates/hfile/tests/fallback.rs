@@ -86,7 +86,7 @@ fn crc32_by_bits(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_read_that_went_wrong_once_is_healed_and_counted() {
+fn a_transient_corrupt_read_is_repaired_and_counted() {
     for with_side_sums in [false, true] {
         let faulty = FaultyFile::new();
         if with_side_sums {
@@ -104,7 +104,7 @@ fn a_read_that_went_wrong_once_is_healed_and_counted() {
 }
 
 #[test]
-fn blocks_that_opening_reads_are_healed_too() {
+fn corrupt_reads_during_open_are_repaired() {
     let faulty = FaultyFile::new();
     let offset = faulty.open().unwrap().trailer().load_on_open_offset;
     let mut healed = Vec::new();
@@ -123,7 +123,7 @@ fn blocks_that_opening_reads_are_healed_too() {
 }
 
 #[test]
-fn damage_that_stays_is_an_error_with_the_place_and_what_the_file_system_says() {
+fn persistent_damage_is_an_error_with_its_offset() {
     let faulty = FaultyFile::new();
     let refuse = |wanted: &str| {
         let reader = faulty.open().unwrap();
@@ -143,7 +143,7 @@ fn damage_that_stays_is_an_error_with_the_place_and_what_the_file_system_says() 
 }
 
 #[test]
-fn an_error_of_the_second_read_is_handed_on() {
+fn an_error_of_the_second_read_is_returned() {
     let faulty = FaultyFile::new();
     let reader = faulty.open().unwrap();
     faulty.fs.inject(Fault::on(Op::Read, NAME).times(1).flips(60, 1));
@@ -154,7 +154,7 @@ fn an_error_of_the_second_read_is_handed_on() {
 }
 
 #[test]
-fn sums_beside_a_file_that_are_not_its_own_do_not_make_it_unreadable() {
+fn a_wrong_crc_file_does_not_make_a_file_unreadable() {
     let faulty = FaultyFile::new();
     faulty.write_side_sums();
     let mut sums = std::fs::read(side(&faulty.path)).unwrap();

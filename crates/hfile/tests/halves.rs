@@ -44,7 +44,7 @@ fn check(cells: &[KeyValue], context: &HFileContext, row: &[u8]) {
 }
 
 #[test]
-fn each_half_is_its_side_of_the_split_row() {
+fn each_half_has_its_side_of_the_split_row() {
     let mut random = Random::new(9);
     for case in 0..40 {
         let encoding = random.pick(DataBlockEncoding::ALL);

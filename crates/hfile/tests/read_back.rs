@@ -68,7 +68,7 @@ fn read_back(fs: &dyn FileSystem, written: WrittenFile) -> Result<usize> {
 }
 
 #[test]
-fn what_was_written_passes_in_every_form() {
+fn read_back_accepts_sound_files_of_every_form() {
     for encoding in ENCODINGS {
         for compression in [Compression::None, Compression::Snappy, Compression::Gz, Compression::Zstd] {
             for count in [0, 1, 600] {
@@ -82,7 +82,7 @@ fn what_was_written_passes_in_every_form() {
 }
 
 #[test]
-fn any_byte_that_is_another_is_found() {
+fn read_back_finds_any_changed_byte() {
     let fs = MemoryFileSystem::new();
     let cells = cells(120);
     let written =
@@ -115,7 +115,7 @@ fn fails(bytes: &[u8], written: &WrittenFile) -> bool {
 }
 
 #[test]
-fn an_append_that_wrote_something_else_is_found_wherever_it_is() {
+fn read_back_finds_any_damaged_append() {
     let damages = [
         Damage::Flip { at: 40, mask: 0x10 },
         Damage::Drop,
@@ -145,7 +145,7 @@ fn an_append_that_wrote_something_else_is_found_wherever_it_is() {
 
 /// The result of a faulty encoder: an intact file of other cells.
 #[test]
-fn a_sound_file_of_other_cells_is_found() {
+fn read_back_finds_an_intact_file_of_other_cells() {
     let cells = cells(60);
     let written_of = |cells: &[KeyValue]| {
         let fs = MemoryFileSystem::new();
@@ -182,7 +182,7 @@ fn a_sound_file_of_other_cells_is_found() {
 /// Malformed tags cannot be split when tags are compressed, so the cells read back differ from the
 /// written ones.
 #[test]
-fn cells_that_an_encoding_does_not_keep_are_found() {
+fn read_back_finds_cells_that_an_encoding_loses() {
     for encoding in ENCODINGS {
         for tags in [&[7][..], &[0, 9, 1]] {
             let fs = MemoryFileSystem::new();

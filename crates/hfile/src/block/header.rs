@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_found() {
+    fn malformed_headers_are_refused() {
         let mut good = [0; HEADER_BYTES];
         header().put(&mut good);
         for (at, value) in

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bits_hold_no_key() {
+    fn an_empty_chunk_contains_no_key() {
         assert!(!contains(&[], BloomHash::Murmur, 3, b"row"));
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_leads_back() {
+    fn hash_codes_round_trip() {
         for hash in [BloomHash::Jenkins, BloomHash::Murmur, BloomHash::Murmur3] {
             assert_eq!(BloomHash::from_code(hash.code()), Some(hash));
         }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_found() {
+    fn malformed_tags_are_refused() {
         for (bytes, len) in [(&[0, 0][..], 4), (&[0xff, 5, 1], 7), (&[0xff, 2, 1, 2], 3), (&[], 1)] {
             let mut out = Vec::new();
             let read = TagDictionary::default().decompress(&mut ByteReader::new(bytes, 0), len, &mut out);

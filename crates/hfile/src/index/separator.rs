@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_cells_and_short() {
+    fn a_separator_is_short_and_between_its_cells() {
         let cases = [
             (cell("aaaa", "q", 5), cell("abzz", "q", 5), &b"ab"[..]),
             (cell("aaaa", "q", 5), cell("aaaab", "q", 5), b"aaaa\0"),

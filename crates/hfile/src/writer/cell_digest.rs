@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_length_place_and_number_counts() {
+    fn the_digest_depends_on_every_part_of_a_cell() {
         let value: Vec<u8> = (0..40).collect();
         let cells = [cell(&value, &[0, 2, 8, 1], 5), cell(b"", b"", 6), cell(&value[..17], b"", 7)];
         let mut seen = std::collections::HashSet::from([digest(&cells).state]);
