@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beans_tell_of_this_process() {
+    fn platform_beans_describe_this_process() {
         let clock = ManualClock::at(1_000);
         let beans = PlatformBeans::new(clock.clone(), "h");
         clock.advance_ms(5);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_parts_of_the_time_between_two_samples() {
+    fn cpu_loads_are_fractions_between_two_samples() {
         assert_eq!(ticks("cpu  10 1 9 70 10 0 0 0 5 5"), (20, 100));
         let before = CpuSample { at: clock::monotonic(), process_ns: 5, busy: 20, all: 100 };
         let later = CpuSample { at: before.at, process_ns: 5, busy: 70, all: 300 };

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_have_anything_in_it() {
+    fn thread_names_may_contain_parentheses() {
         let stat = "17 (a) (b c) S 1 2 3 4 5 6 7 8 9 10 250 30 0 0 20 0 1\n";
         let thread = ThreadState::parse(stat, "futex_wait").expect("parsed");
         assert_eq!((thread.id, thread.name.as_str(), thread.state), (17, "a) (b c", "SLEEPING"));

@@ -164,7 +164,7 @@ fn an_endless_header_ends_with_its_limit() {
 
 /// An endless body of a request that needs none is not read.
 #[test]
-fn an_endless_body_is_not_taken() {
+fn an_endless_body_is_not_read() {
     let server = server();
     let mut stream = connect(&server);
     stream.write_all(b"GET /ok HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n").expect("sent");
@@ -177,7 +177,7 @@ fn an_endless_body_is_not_taken() {
 /// Silent connections, and connections that send a byte now and then, use up the limit. They are
 /// closed after the time limit of a header, and the next client is served.
 #[test]
-fn slow_headers_do_not_hold_the_server() {
+fn slow_headers_do_not_block_the_server() {
     let server = server();
     let begun = Instant::now();
     let mut slow: Vec<TcpStream> = (0..short().connections).map(|_| connect(&server)).collect();
@@ -210,7 +210,7 @@ fn an_idle_connection_is_closed_after_its_last_answer() {
 
 /// A connection ends even if requests keep coming.
 #[test]
-fn a_busy_connection_ends_with_its_life() {
+fn a_busy_connection_closes_at_its_maximum_age() {
     let server = server();
     let (mut stream, begun) = (connect(&server), Instant::now());
     let mut answer = [0; 4096];
@@ -227,7 +227,7 @@ fn a_busy_connection_ends_with_its_life() {
 
 /// Readers that do not read hold a limited part of the memory for a limited time.
 #[test]
-fn answers_that_nobody_takes_are_bounded() {
+fn unread_responses_are_bounded() {
     let server = serve(routes(), Limits { connections: 8, life: Duration::from_secs(4), ..short() });
     let request = b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut readers: Vec<TcpStream> = (0..4).map(|_| connect(&server)).collect();
@@ -247,7 +247,7 @@ fn answers_that_nobody_takes_are_bounded() {
 }
 
 #[test]
-fn the_end_of_the_handle_frees_the_port() {
+fn dropping_the_handle_frees_the_port() {
     let server = server();
     let address = server.address();
     let mut idle = connect(&server);

@@ -154,7 +154,7 @@ fn levels_are_shown_and_set() {
 }
 
 #[test]
-fn health_is_of_the_process_and_readiness_of_its_reasons() {
+fn health_is_ok_while_readiness_lists_its_reasons() {
     let server = start(configuration(SITE), &["hbase:meta is not online", "two\nlines"]);
     assert_eq!(body_of(&get(&server, "/health")), "OK\n");
     let ready = get(&server, "/ready");
@@ -163,7 +163,7 @@ fn health_is_of_the_process_and_readiness_of_its_reasons() {
 }
 
 #[test]
-fn the_root_leads_to_the_home_page() {
+fn the_root_redirects_to_the_home_page() {
     let server = server();
     let root = get(&server, "/");
     assert!(status_of(&root) == "302" && root.contains("location: /rs-status\r\n"), "{root}");
