@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_add_up_until_they_are_forgotten() {
+    fn change_intents_accumulate_until_removed() {
         let (fs, dir) = (MemoryFileSystem::new(), Path::new("/data/default/t"));
         let region =
             |id| RegionInfo::new("t".parse().expect("legal"), Default::default(), Default::default(), id);

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_found_and_what_waits_at_the_end_is_not_begun() {
+    fn retries_find_their_procedure_and_queued_ones_never_start() {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let (go, wait) = crossbeam_channel::bounded::<()>(0);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn procedures_that_wait_for_one_table_hold_up_no_other() {
+    fn procedures_waiting_for_a_table_do_not_block_others() {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let (hold, work) = blocked();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn procedures_of_one_table_run_one_after_the_other_in_order() {
+    fn procedures_of_one_table_run_in_order() {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let ran = Arc::new(Mutex::new(Vec::new()));
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_table_at_the_end_fails() {
+    fn procedures_waiting_for_a_table_fail_at_stop() {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let (hold, work) = blocked();
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_has_takes_no_memory() {
+    fn an_unheld_table_lock_takes_no_memory() {
         let locks = Arc::new(TableLocks::default());
         let held = locks.lock(&table("t"));
         assert!(locks.try_lock(&table("t")).is_none());

@@ -473,7 +473,7 @@ fn a_change_that_cannot_close_its_regions_leaves_them_served() {
 
 /// The log has the nonces under the names of regions that no longer exist.
 #[test]
-fn a_retry_after_a_split_or_merge_and_a_crash_is_not_applied_twice() {
+fn a_retry_after_split_or_merge_is_applied_once() {
     for change in [split as Change, merge] {
         let mut cluster = Cluster::with_table();
         assert_eq!((cluster.increment("a", 5), cluster.increment("a", 5)), (1, 1), "a retry");
@@ -486,7 +486,7 @@ fn a_retry_after_a_split_or_merge_and_a_crash_is_not_applied_twice() {
 }
 
 #[test]
-fn a_split_that_fails_is_undone_and_can_be_made_again() {
+fn a_failed_split_is_undone_and_can_be_repeated() {
     let cluster = Cluster::with_table();
     let dirs = || cluster.memory.list(&path("data/default/t")).expect("listed").len();
     let before = dirs();
@@ -505,7 +505,7 @@ fn a_split_that_fails_is_undone_and_can_be_made_again() {
 }
 
 #[test]
-fn parents_go_though_their_daughters_were_split_again() {
+fn split_parents_are_deleted_after_their_daughters_split() {
     let cluster = Cluster::with_table();
     cluster.run(split).expect("split");
     let daughter = cluster.region_of("a");
@@ -548,7 +548,7 @@ fn references_are_compacted_by_the_compaction_threads_alone() {
 }
 
 #[test]
-fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
+fn split_parents_are_kept_while_a_scanner_reads_them() {
     let mut cluster = Cluster::with_table();
     for region in cluster.regions() {
         region.flush().expect("flushed");
@@ -584,7 +584,7 @@ fn parents_stay_while_a_scanner_holds_a_reference_to_them() {
 }
 
 #[test]
-fn regions_are_opened_once_and_system_regions_stay() {
+fn concurrent_assigns_open_a_region_once() {
     let cluster = Cluster::with_table();
     let master = cluster.master();
     let region = cluster.region_of("a");
@@ -609,7 +609,7 @@ fn regions_are_opened_once_and_system_regions_stay() {
 }
 
 #[test]
-fn a_retried_request_gets_the_first_ones_id() {
+fn a_retried_request_returns_the_first_procedure_id() {
     let cluster = Cluster::with_table();
     let master = cluster.master();
     let nonce = (3, 4);
@@ -620,7 +620,7 @@ fn a_retried_request_gets_the_first_ones_id() {
 }
 
 #[test]
-fn a_namespace_with_tables_stays() {
+fn a_namespace_with_tables_is_not_deleted() {
     let cluster = Cluster::new();
     let namespace = pb::NamespaceDescriptor { name: Bytes::from("ns"), configuration: Vec::new() };
     cluster.run(|master| master.create_namespace(namespace, NO_NONCE)).expect("made");
@@ -665,7 +665,7 @@ fn a_namespace_that_cannot_be_read_does_not_stop_a_start() {
 }
 
 #[test]
-fn a_table_made_again_survives_a_clock_that_went_back() {
+fn a_recreated_table_survives_a_clock_set_back() {
     let mut cluster = disabled();
     cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
     cluster.clock = ManualClock::at(1);
@@ -681,7 +681,7 @@ fn a_table_made_again_survives_a_clock_that_went_back() {
 
 /// A region's name is longer than its start key, and must fit a row of hbase:meta.
 #[test]
-fn a_region_whose_name_is_no_row_is_refused_and_the_table_stays_as_it_was() {
+fn a_region_name_longer_than_a_row_is_refused() {
     let cluster = Cluster::with_table();
     let long = |len: usize| Bytes::from(vec![b'c'; len]);
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal");

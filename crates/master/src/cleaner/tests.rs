@@ -90,7 +90,7 @@ impl Fixture {
 }
 
 #[test]
-fn files_go_when_they_are_older_than_their_time_and_their_directories_with_them() {
+fn expired_files_and_their_empty_directories_are_deleted() {
     let fixture = Fixture::new();
     let (hfile, wal) = (format!("{FAMILY}/00ff"), "oldWALs/h%2C1%2C2.17");
     fixture.write(&hfile);
@@ -105,7 +105,7 @@ fn files_go_when_they_are_older_than_their_time_and_their_directories_with_them(
 }
 
 #[test]
-fn a_file_from_the_future_stays() {
+fn a_file_from_the_future_is_kept() {
     let fixture = Fixture::new();
     fixture.write("oldWALs/h%2C1%2C2.17");
     fixture.clock.set_ms(-5 * TTL_MS);
@@ -113,7 +113,7 @@ fn a_file_from_the_future_stays() {
 }
 
 #[test]
-fn names_that_do_not_belong_go_at_once_and_the_masters_own_have_their_own_time() {
+fn invalid_names_are_deleted_and_master_files_have_their_ttl() {
     let fixture = Fixture::new();
     let invalid_files = [format!("{FAMILY}/not-a-store-file"), "oldWALs/not-a-wal".to_owned()];
     invalid_files.iter().for_each(|path| fixture.write(path));
@@ -134,7 +134,7 @@ fn names_that_do_not_belong_go_at_once_and_the_masters_own_have_their_own_time()
 }
 
 #[test]
-fn a_file_stays_while_there_is_a_link_to_it() {
+fn a_linked_file_is_kept() {
     let fixture = Fixture::new();
     let (hfile, other) = (format!("{FAMILY}/00ff"), format!("{FAMILY}/00ee"));
     fixture.write(&hfile);
@@ -156,7 +156,7 @@ fn a_file_stays_while_there_is_a_link_to_it() {
 }
 
 #[test]
-fn a_file_stays_while_a_snapshot_names_it() {
+fn a_file_of_a_snapshot_is_kept() {
     let fixture = Fixture::new();
     let all = ["00ff", "00ee", "00dd", "00cc"].map(|name| format!("{FAMILY}/{name}"));
     all.iter().for_each(|path| fixture.write(path));
@@ -171,7 +171,7 @@ fn a_file_stays_while_a_snapshot_names_it() {
 }
 
 #[test]
-fn a_snapshot_taken_anew_counts_as_it_is() {
+fn a_recreated_snapshot_protects_only_its_current_files() {
     let fixture = Fixture::new();
     let all = ["00ff", "00ee"].map(|name| format!("{FAMILY}/{name}"));
     all.iter().for_each(|path| fixture.write(path));
@@ -186,7 +186,7 @@ fn a_snapshot_taken_anew_counts_as_it_is() {
 }
 
 #[test]
-fn nothing_goes_while_a_snapshot_cannot_be_read() {
+fn an_unreadable_snapshot_blocks_deletion() {
     let fixture = Fixture::new();
     let hfile = format!("{FAMILY}/00ff");
     fixture.write(&hfile);
@@ -200,7 +200,7 @@ fn nothing_goes_while_a_snapshot_cannot_be_read() {
 }
 
 #[test]
-fn nothing_goes_while_links_or_snapshots_are_made() {
+fn links_or_snapshots_in_progress_block_deletion() {
     let fixture = Fixture::new();
     let hfile = format!("{FAMILY}/00ff");
     fixture.write(&hfile);
@@ -211,7 +211,7 @@ fn nothing_goes_while_links_or_snapshots_are_made() {
 }
 
 #[test]
-fn nothing_goes_that_an_unknown_plugin_might_keep() {
+fn an_unknown_cleaner_plugin_blocks_deletion() {
     let plugins = "org.apache.hadoop.hbase.master.cleaner.TimeToLiveHFileCleaner,com.example.Keeper";
     let fixture = Fixture::with(&[("hbase.master.hfilecleaner.plugins", plugins)]);
     let (hfile, wal) = (format!("{FAMILY}/00ff"), "oldWALs/h%2C1%2C2.17");

@@ -76,7 +76,7 @@ fn enable(cluster: &Cluster) {
 }
 
 #[test]
-fn a_snapshot_is_what_the_table_was() {
+fn a_snapshot_outlives_its_table() {
     let cluster = with_snapshot();
     cluster.run(disable).expect("disabled");
     cluster.run(|master| master.delete_table(table_name(), NO_NONCE)).expect("deleted");
@@ -158,7 +158,7 @@ fn a_snapshot_of_a_split_region_needs_no_parent() {
 }
 
 #[test]
-fn a_snapshot_is_there_whole_or_not_at_all() {
+fn taking_a_snapshot_is_atomic_at_any_step() {
     at_every_step(Cluster::with_table, take, |cluster, ok, history| {
         let found = names(cluster);
         assert!(found.is_empty() || found == ["s"], "{history}: {found:?}");
@@ -174,7 +174,7 @@ fn a_snapshot_is_there_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_snapshot_goes_whole_or_not_at_all() {
+fn deleting_a_snapshot_is_atomic_at_any_step() {
     let delete = |master: &Arc<Master>| -> Result<u64> {
         master.delete_snapshot("s")?;
         master.procedures.submit("TestProcedure", NO_NONCE, None, || Ok(Vec::new()))
@@ -189,7 +189,7 @@ fn a_snapshot_goes_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_clone_is_whole_or_not_there_at_any_step() {
+fn cloning_a_snapshot_is_atomic_at_any_step() {
     at_every_step(with_snapshot, clone, |cluster, ok, history| {
         if cluster.master().table(&clone_name()).is_err() {
             assert!(!ok, "{history}");
@@ -202,7 +202,7 @@ fn a_clone_is_whole_or_not_there_at_any_step() {
 }
 
 #[test]
-fn a_restore_is_whole_or_undone_at_any_step() {
+fn restoring_a_snapshot_is_atomic_at_any_step() {
     at_every_step(disabled_with_snapshot, restore, |cluster, ok, history| {
         enable(cluster);
         cluster.check_regions(history);
@@ -215,7 +215,7 @@ fn a_restore_is_whole_or_undone_at_any_step() {
 }
 
 #[test]
-fn a_restore_brings_the_description_back() {
+fn a_restore_brings_back_the_table_descriptor() {
     let mut cluster = with_snapshot();
     cluster.run(|master| master.delete_family(table_name(), b"g".to_vec(), NO_NONCE)).expect("altered");
     cluster.run(disable).expect("disabled");
@@ -231,7 +231,7 @@ fn a_restore_brings_the_description_back() {
 
 /// Logs may still hold what was written after the snapshot; it must not come back.
 #[test]
-fn what_a_restore_undid_is_not_replayed() {
+fn edits_undone_by_a_restore_are_not_replayed() {
     let mut cluster = disabled_with_snapshot();
     cluster.run(restore).expect("restored");
     cluster.crash();
@@ -255,7 +255,7 @@ fn edits_of_a_dead_server_are_in_a_snapshot() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_hbases_exceptions() {
+fn invalid_snapshot_requests_fail_with_hbases_exceptions() {
     let cluster = with_snapshot();
     let master = cluster.master();
     let kind = |outcome: Result<u64>| outcome.map(|id| cluster.run(|_| Ok(id))).map_err(|e| e.kind()).err();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn insane_tables_are_refused() {
+    fn invalid_table_descriptors_are_refused() {
         let conf = Configuration::new();
         assert!(check_table(&table_of(family()), &conf).is_ok());
         let bad = [

@@ -25,14 +25,14 @@ fn report(connection: &EmbeddedConnection, code: TransitionCode, regions: &[Regi
 }
 
 #[test]
-fn without_a_master_a_server_is_told_to_wait() {
+fn startup_without_a_master_is_answered_as_not_running() {
     let connection = EmbeddedConnection::new(ClusterView::default());
     let error = connection.region_server_startup(Default::default()).expect_err("no master");
     assert_eq!(error.kind(), ErrorKind::ServerNotRunningYet);
 }
 
 #[test]
-fn a_region_that_its_server_wants_split_is_split() {
+fn a_split_requested_by_a_regionserver_is_performed() {
     let cluster = Cluster::with_table();
     let connection = connected(&cluster);
     let parent = cluster.region_of("a").info().clone();
@@ -50,7 +50,7 @@ fn a_region_that_its_server_wants_split_is_split() {
 }
 
 #[test]
-fn reports_of_what_the_master_did_not_ask_for_are_refused() {
+fn unrequested_transition_reports_are_refused() {
     let cluster = Cluster::with_table();
     let connection = connected(&cluster);
     let region = cluster.region_of("a").info().clone();

@@ -415,7 +415,7 @@ fn a_change_that_fails_at_any_call_leaves_every_region_served() {
 /// While a region cannot be opened, its requests get a retryable error; it is served once it can be
 /// opened.
 #[test]
-fn a_region_that_cannot_be_opened_at_start_is_served_as_soon_as_it_can_be() {
+fn a_region_that_fails_to_open_is_served_later() {
     let mut cluster = Cluster::with_table();
     let encoded = encoded(cluster.master());
     cluster.crash_into(Fault::on(Op::List, &format!("{}/f", encoded[0])).always().fails(IoKind::Other));

@@ -333,7 +333,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn random_schema_histories_hold_what_they_must_and_nothing_else() {
+fn random_schema_histories_keep_exactly_the_expected_cells() {
     let (first, seeds) = (setting("EVENKEEL_SCHEMA_SEED", 1), setting("EVENKEEL_SCHEMA_HISTORIES", SEEDS));
     for seed in first..first + seeds {
         let mut history = History::new(seed);

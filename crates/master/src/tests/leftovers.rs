@@ -35,7 +35,7 @@ fn check_without_g(cluster: &mut Cluster, rows: usize) {
 }
 
 #[test]
-fn edits_of_a_deleted_family() {
+fn edits_of_a_deleted_family_do_not_reappear() {
     let mut cluster = Cluster::with_table();
     put_both(&cluster, "a");
     delete_and_add(&cluster);
@@ -45,7 +45,7 @@ fn edits_of_a_deleted_family() {
 
 /// The table's last server died while it disabled the table, so its edits are in no file yet.
 #[test]
-fn edits_that_were_not_replayed_when_the_family_was_deleted() {
+fn unreplayed_edits_of_a_deleted_family_do_not_reappear() {
     let mut cluster = Cluster::with_table();
     put_both(&cluster, "a");
     let disabling = meta::MetaChange::State(table_name(), TableState::Disabling);
@@ -57,7 +57,7 @@ fn edits_that_were_not_replayed_when_the_family_was_deleted() {
 }
 
 #[test]
-fn files_that_could_not_be_archived() {
+fn unarchived_files_of_a_deleted_family_do_not_reappear() {
     for is_enabled in [true, false] {
         let mut cluster = Cluster::with_table();
         put_both(&cluster, "a");
@@ -80,7 +80,7 @@ fn files_that_could_not_be_archived() {
 
 /// Within one clock millisecond, a table is written, deleted and created again.
 #[test]
-fn edits_of_a_table_that_was_deleted_within_the_millisecond() {
+fn edits_of_a_recreated_table_do_not_reappear() {
     let mut cluster = Cluster::with_table();
     let names = encoded(cluster.master());
     cluster.run(disable).expect("disabled");

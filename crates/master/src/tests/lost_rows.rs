@@ -65,7 +65,7 @@ fn a_split_whose_rows_are_lost_is_served_once() {
 }
 
 #[test]
-fn all_tables_are_served_though_hbase_meta_is_gone() {
+fn tables_are_served_after_hbase_meta_is_lost() {
     let mut cluster = cluster();
     cluster.end();
     cluster.memory.delete(&path("data/hbase/meta")).expect("deleted");
@@ -77,7 +77,7 @@ fn all_tables_are_served_though_hbase_meta_is_gone() {
 }
 
 #[test]
-fn a_region_that_overlaps_others_stays_where_it_is() {
+fn an_overlapping_region_directory_is_left_in_place() {
     let mut cluster = cluster();
     let stray = RegionInfo::new(table_name(), Bytes::from("a"), Bytes::from("z"), 7);
     let dir = layout::region_dir(Path::new("/hbase"), &stray);
@@ -95,7 +95,7 @@ fn a_region_that_overlaps_others_stays_where_it_is() {
 }
 
 #[test]
-fn a_region_that_a_note_names_goes_with_its_note() {
+fn a_region_named_by_an_intent_is_removed() {
     let mut cluster = cluster();
     let old = RegionInfo::new(table_name(), Bytes::new(), Bytes::new(), 7);
     let dir = layout::region_dir(Path::new("/hbase"), &old);
@@ -110,7 +110,7 @@ fn a_region_that_a_note_names_goes_with_its_note() {
 }
 
 #[test]
-fn a_family_that_nobody_knows_is_put_aside() {
+fn an_unknown_family_directory_is_moved_aside() {
     let mut cluster = cluster();
     let region = infos(&cluster)[0].encoded_name().to_owned();
     let below = format!("data/default/t/{region}/x");
