@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_what_ran_beside_it() {
+    fn activities_that_overlap_a_request_are_found() {
         let before = clock::monotonic();
         let flush = begin(ActivityKind::Flush, "beside");
         std::thread::sleep(Duration::from_millis(2));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn activities_of_a_kind_are_listed_those_that_run_last() {
+    fn activities_of_a_kind_are_listed_with_running_ones_last() {
         let running = begin(ActivityKind::Split, "listed");
         drop(begin(ActivityKind::Merge, "listed"));
         drop(begin(ActivityKind::LogRoll, "listed"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_noted_and_long_texts_are_cut() {
+    fn finished_activities_are_noted_with_truncated_texts() {
         let before = clock::monotonic();
         std::thread::sleep(Duration::from_millis(1));
         let subject = "ä".repeat(TEXT_BYTES_MAX);

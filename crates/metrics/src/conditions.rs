@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_computes_is_told_so() {
+    fn time_of_a_busy_thread_counts_as_computing() {
         let history = ConditionHistory::default();
         history.count_evictions(|| 7);
         assert_eq!(history.since(clock::monotonic()), Conditions::default(), "no sample yet");

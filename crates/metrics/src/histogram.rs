@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_the_same_for_all_who_read_it() {
+    fn an_interval_is_the_same_for_every_reader() {
         let (histogram, start) = (Histogram::default(), clock::monotonic());
         assert_eq!(at(&histogram, start).total, 0);
         histogram.record(5);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn histograms_that_are_recorded_together_are_told_apart() {
+    fn histograms_recorded_together_stay_separate() {
         let both = Histograms::<2>::default();
         both.record([1, 1_000]);
         both.record([2, 2_000]);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_count_together() {
+    fn values_of_all_threads_are_counted() {
         let histogram = Histogram::default();
         std::thread::scope(|scope| {
             for thread in 0..40 {

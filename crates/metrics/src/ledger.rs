@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_has_some_slow_requests_of_a_second() {
+    fn logged_slow_requests_are_limited_per_second() {
         let ledger = Ledger::default();
         assert!(!ledger.may_log(&request(99)));
         let told = (0..100).filter(|_| ledger.may_log(&request(100))).count();
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_may_be_changed() {
+    fn the_slow_threshold_can_be_changed() {
         let ledger = Ledger::new(LedgerConfig { slow: Duration::from_millis(100), kept: 3 });
         (101..=120).for_each(|ms| ledger.keep(request(ms)));
         ledger.set_slow(Duration::from_millis(50));
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_minute_begins_with_no_bar() {
+    fn a_new_minute_resets_the_slowest_threshold() {
         let ledger = Ledger::default();
         (1..=20).for_each(|ms| ledger.keep(request(ms)));
         let later = clock::monotonic() + MINUTE;
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_what_ran_beside_it_and_all_its_time_has_a_cause() {
+    fn all_time_of_a_request_has_a_cause() {
         let ledger = Ledger::default();
         ledger.conditions().sample();
         let (received_at, total) = (clock::monotonic(), Duration::from_millis(20));
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_make_long_is_cut() {
+    fn details_sent_by_clients_are_truncated() {
         let mut detail = request(200).detail;
         detail.truncate();
         assert_eq!((detail.region.len(), detail.row.len()), (TEXT_BYTES_MAX, ROW_BYTES_MAX));

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_begins_again_is_no_rate() {
+    fn a_counter_reset_is_not_a_rate() {
         let start = clock::monotonic();
         let meter = Meter::new(start);
         meter.rates(100, start + TICK);

@@ -97,7 +97,7 @@ mod tests {
     use crate::Histogram;
 
     #[test]
-    fn it_tells_what_a_histogram_tells() {
+    fn a_sparse_histogram_equals_a_dense_one() {
         let (sparse, dense) = (SparseHistogram::default(), Histogram::default());
         for value in [5, 0, 7, 1 << 20, 5, u64::MAX, 33] {
             sparse.record(value);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_has_what_came_in_it() {
+    fn an_interval_has_only_its_own_values() {
         let (histogram, start) = (SparseHistogram::default(), clock::monotonic());
         histogram.record(5);
         assert_eq!(histogram.interval_at(start).values.count(), 1);

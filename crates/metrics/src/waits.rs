@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_read_of_a_request_has_its_file() {
+    fn the_slowest_read_is_reported_with_its_file() {
         let before = clock::monotonic();
         note_read("fast", before, SLOW_READ / 2);
         assert_eq!(slowest_read(before), None);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_has_the_place_of_its_number() {
+    fn cause_numbers_match_their_order() {
         for (number, cause) in Cause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, number);
         }

@@ -299,7 +299,7 @@ namenode.sink.x.class=org.apache.hadoop.metrics2.sink.FileSink
 ";
 
     #[test]
-    fn sinks_are_those_of_the_file() {
+    fn sinks_are_read_from_the_properties_file() {
         let (sinks, problems) = Properties::parse(TEXT).sinks();
         let expected = |name: &str, context: Option<&str>, period, sink_type| SinkSettings {
             name: name.to_owned(),

@@ -68,7 +68,7 @@ fn values_are_numbers_or_strings_as_in_the_servlet() {
 
 /// Each outcome was observed with HBase's servlet.
 #[test]
-fn errors_are_told_in_the_document() {
+fn errors_are_reported_in_the_document() {
     for malformed in ["nonsense", "a:", "*"] {
         assert_eq!(qry(malformed), "{}");
     }

@@ -66,7 +66,7 @@ fn files_have_a_line_for_each_record() {
 }
 
 #[test]
-fn a_sink_that_cannot_write_goes_on() {
+fn a_failing_sink_does_not_stop_and_recovers() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("later/all.metrics");
     let mut context = settings(SinkType::File { filename: file.clone() });
@@ -99,7 +99,7 @@ fn graphite_gets_lines_and_a_second_connection_after_the_first_is_lost() {
 /// A peer that accepts and never reads costs only its sink time, and dropping the sinks does not
 /// wait forever.
 #[test]
-fn a_peer_that_reads_nothing_is_given_up() {
+fn a_peer_that_never_reads_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = ("127.0.0.1".to_owned(), listener.local_addr().expect("bound").port());
     let mut sink = GraphiteSink::new(server, String::new());
