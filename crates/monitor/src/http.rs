@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error_that_names_the_address() {
+    fn malformed_responses_are_errors_with_the_address() {
         for bytes in ["", "SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nno\n"] {
             let client = answers(bytes);
             let error = client.get("/jmx").expect_err("no answer");

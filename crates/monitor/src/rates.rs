@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_begins_again_counts_from_nothing() {
+    fn a_reset_counter_counts_from_zero() {
         let rates = Rates::between(&snapshot(300, 0), &snapshot(100, 1000));
         assert_eq!(rates.server.writes, 100.0);
         let mut restarted = snapshot(500, 1000);

@@ -204,7 +204,7 @@ mod tests {
         "slowest": []}"#;
 
     #[test]
-    fn requests_are_printed_with_what_they_waited_for() {
+    fn slow_requests_are_printed_with_their_causes() {
         let ledger = SlowRequests::parse(DOCUMENT.as_bytes()).expect("parsed");
         let text = render(&ledger, false, 1);
         let mut lines = text.lines();

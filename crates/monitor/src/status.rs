@@ -156,7 +156,7 @@ mod tests {
     use crate::testing::snapshot;
 
     #[test]
-    fn one_screen_says_whether_it_serves_and_what_it_does() {
+    fn status_shows_readiness_and_load() {
         let (before, mut now) = (snapshot(100, 0), snapshot(300, 2000));
         let screen = render("rs1:16030", &before, &now, 1_700_000_100_000);
         let expected = "\

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn two_snapshots_are_a_screen() {
+    fn two_snapshots_render_as_a_screen() {
         let mut view = view();
         view.slow = vec![SlowRequest {
             total_ms: 250.25,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first() {
+    fn problems_are_shown_first() {
         let mut view = view();
         view.now.not_ready = vec!["writes are refused: x".into(), "y".into()];
         let first = &lines(&view, 100, 24)[0];
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_and_many_regions_are_no_trouble() {
+    fn small_terminals_and_many_regions_render() {
         let mut view = view();
         for number in 0..500 {
             let region = RegionRates { name: format!("{number:032}"), ..RegionRates::default() };
