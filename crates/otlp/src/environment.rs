@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_named() {
+    fn unsupported_exporters_are_named() {
         assert!(of(&[("OTEL_TRACES_EXPORTER", "zipkin")]).is_err_and(|why| why.contains("zipkin")));
         let on = ("OTEL_TRACES_EXPORTER", "otlp");
         assert!(of(&[on, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).is_err_and(|why| why.contains("grpc")));
