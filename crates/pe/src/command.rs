@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_to_commands_and_back() {
+    fn command_names_round_trip() {
         for (name, _) in Command::all() {
             assert_eq!(Command::of_name(name).expect("known").name(), name);
         }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_data() {
+    fn commands_state_whether_they_need_data() {
         let needs = |name| Command::of_name(name).expect("known").needs_data();
         assert!(["scan", "randomRead", "metaRandomRead", "checkAndDelete", "ycsbA"].into_iter().all(needs));
         assert!(!["sequentialWrite", "increment", "checkAndPut", "append"].into_iter().any(needs));

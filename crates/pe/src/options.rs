@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_have_ranges() {
+    fn clients_divide_the_row_range() {
         let options = of("--rows=50 sequentialWrite 4");
         assert_eq!((options.range(0), options.range(3)), ((0, 50), (150, 200)));
         assert_eq!(of("--rows=50 increment 4").range(3), (0, 50));

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gets_that_find_nothing_are_told_with_the_reason() {
+    fn many_empty_gets_are_warned_about() {
         let options = Options { rows: 100, clients: 4, total_rows: 400, ..Options::default() };
         let tally = |gets, gets_empty| Tally { gets, gets_empty, ..Tally::default() };
         let warnings = |tally: &Tally| Report::warnings(tally, &options);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up() {
+    fn period_statistics_add_up() {
         let (mut sum, mut one) = (PeriodStats::default(), PeriodStats::default());
         one.tally = Tally { rows: 2, cells_read: 3, ..Tally::default() };
         record(&mut one.latency, Duration::from_millis(5));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_curve_rises() {
+    fn the_percentile_curve_is_monotonic() {
         let mut uniform = histogram();
         (1..=1000u64).for_each(|us| record(&mut uniform, Duration::from_micros(us)));
         let curve = percentile_curve(&uniform);

@@ -514,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_hbases() {
+    fn tags_have_the_layout_of_hbase() {
         let raw = tags(&mut SmallRng::seed_from_u64(1), 2);
         assert_eq!(raw.len(), 2 * (2 + 1 + TAG_BYTES));
         assert_eq!(raw[..3], [1, 1, 0], "257 bytes follow, of type 0");

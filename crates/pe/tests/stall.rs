@@ -52,7 +52,7 @@ fn a_fixed_rate_shows_a_stall_that_a_closed_loop_hides() {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 #[test]
-fn what_waits_when_an_open_loops_warm_up_ends_is_the_warm_ups() {
+fn requests_due_in_the_warm_up_count_as_warm_up() {
     let (server, target) = fake(Stalls::Once(MS(500)..MS(1200)));
     let report = measured(&target, "--rows=1000 --rate=500 --warmup=1 --duration=2 randomRead 1");
     server.shutdown(Duration::from_secs(1));
@@ -88,7 +88,7 @@ fn a_closed_loop_is_measured_when_the_warm_up_has_ended() {
 }
 
 #[test]
-fn runs_that_go_together_are_measured_together() {
+fn concurrent_runs_share_one_measured_period() {
     let (stalling, slow) = fake(Stalls::Once(MS(500)..MS(1600)));
     let (server, quick) = fake(Stalls::Never);
     let options = |line| Options::of_line(line).expect("parses");
@@ -127,7 +127,7 @@ fn rows_are_run_and_measured_as_hbases_tool_does() {
 }
 
 #[test]
-fn an_absent_cluster_and_a_missing_table_are_told_apart() {
+fn an_absent_cluster_and_a_missing_table_fail_differently() {
     let (server, target) = fake(Stalls::Never);
     let other = Options::of_line("--families=2 randomRead 1").expect("parses");
     let failure = run(&target, &other).expect_err("other families");

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_say_why() {
+    fn invalid_command_lines_name_their_error() {
         let why = |line| of(line).expect_err(line);
         assert_eq!(why("--nosuch=1 scan 1"), "--nosuch=1: no such option");
         assert_eq!(why("--nosuch scan 1"), "--nosuch: no such option");

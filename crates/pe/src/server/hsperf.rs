@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_any_kind_do_no_harm() {
+    fn arbitrary_bytes_do_not_panic() {
         let bytes = file(&[("sun.os.hrt.frequency", 1000), ("sun.gc.collector.0.time", 1500)]);
         for cut in 0..bytes.len() {
             let _ = sum(&bytes[..cut]);
