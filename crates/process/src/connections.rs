@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_leave_descriptors_to_files_and_fit_into_the_reserve() {
+    fn connection_limits_fit_the_descriptors_and_the_reserve() {
         let all = |pairs: &[(&str, &str)], descriptors, reserve| {
             let limits = ConnectionLimits::new(&conf(pairs), descriptors, reserve).expect("valid");
             assert!(limits.regionserver > limits.master && limits.master > limits.zookeeper);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_idle_connections_are_as_set() {
+    fn connection_timeouts_and_idle_limits_are_configurable() {
         let read = |pairs: &[(&str, &str)]| {
             let mut config = RpcServerConfig::at(([127, 0, 0, 1], 0).into());
             set_connections(&conf(pairs), &mut config).map(|()| config)

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_every_server_are_its_memory() {
+    fn memory_parts_sum_to_the_memory_size() {
         let compressed = [("hbase.regionserver.wal.enablecompression", "true")];
         let old = [("hbase.regionserver.global.memstore.upperLimit", "0.3"), (L1_BYTES, "16m")];
         let off_heap = off_heap("24");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_hbases_where_there_is_room() {
+    fn large_memory_has_hbases_shares() {
         let large = plan("16g", &[]);
         let share = 16 * 1024 * MIB / 5 * 2;
         assert!(large.caches.abs_diff(share) < 8 && large.memstore.abs_diff(share) < 8, "{large:?}");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_set_gives_way() {
+    fn unset_parts_shrink_first() {
         let small = plan("256m", &[]);
         assert!(small.memstore > 80 * MIB && small.memstore < 102 * MIB, "{small:?}");
         assert!(
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_and_does_not_fit_is_refused_by_name() {
+    fn settings_that_do_not_fit_are_refused_by_name() {
         let both = [(L1_SHARE, "0.8"), (MEMSTORE_SHARE, "0.4")];
         let refused = [
             ("1g", both.to_vec(), vec![L1_SHARE, "844.8 MiB", MEMSTORE_SHARE, "435.2 MiB"]),

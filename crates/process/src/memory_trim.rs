@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heap_is_trimmed_when_the_server_has_become_quiet_and_not_again() {
+    fn the_heap_is_trimmed_once_per_quiet_period() {
         let (mut looks, start) = (TrimState::default(), Instant::now());
         let mut at_second = |second: u64, calls: u64, has_freed: bool| {
             let is_quiet = looks.is_quiet(calls, start + Duration::from_secs(second));

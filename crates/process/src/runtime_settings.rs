@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_taken_or_named() {
+    fn changed_settings_are_applied_or_named() {
         let flush = "hbase.hregion.memstore.flush.size";
         let handlers = "hbase.regionserver.handler.count";
         let next = Arc::new(Mutex::new(conf(&[(flush, "1m"), (handlers, "7"), (LOG_LEVELS, "debug")])));

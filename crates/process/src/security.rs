@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_asks_for_security_is_refused_by_name() {
+    fn security_settings_are_refused_by_name() {
         for (key, open, _) in REFUSED {
             let mut conf = Configuration::new();
             for value in open {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_beyond_loopback_are_said() {
+    fn addresses_beyond_loopback_are_reported() {
         let said = |address: &str| exposure(address.parse().expect("an address"));
         assert_eq!((said("127.0.0.1"), said("127.8.0.1"), said("::1")), (None, None, None));
         for address in ["0.0.0.0", "::", "10.1.2.3"] {

@@ -374,14 +374,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_is_hbases_ports_on_loopback() {
+    fn the_defaults_are_hbases_ports_on_loopback() {
         let s = settings(&[]).expect("valid");
         assert_eq!((s.zookeeper_port, s.master_port, s.regionserver_port), (2181, 16000, 16020));
         assert_eq!((s.root, s.bind_address.is_loopback()), (PathBuf::from("./evenkeel-data"), true));
     }
 
     #[test]
-    fn sockets_and_the_least_time_of_a_call_are_hbases() {
+    fn socket_options_and_minimum_call_timeout_are_hbases() {
         let sockets = |pairs: &[(&str, &str)]| {
             let mut conf = Configuration::with_system_properties(Default::default());
             pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_syncs_are_those_of_hbases_settings() {
+    fn slow_sync_limits_follow_hbases_settings() {
         let mut conf = Configuration::with_system_properties(Default::default());
         let slow = |conf: &Configuration| {
             let config = wal_config(conf, 0).expect("valid");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_has_the_time_that_hbases_settings_give_it() {
+    fn the_sync_timeout_follows_hbases_settings() {
         let mut conf = Configuration::with_system_properties(Default::default());
         let timeout = |conf: &Configuration| wal_config(conf, 0).expect("valid").sync_timeout.as_millis();
         assert_eq!(timeout(&conf), 300_000);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_logs_as_hold_the_memory_twice() {
+    fn the_log_limit_follows_the_memory_size() {
         let mut conf = Configuration::with_system_properties(Default::default());
         let logs = |conf: &Configuration, gib: u64| wal_config(conf, gib << 30).expect("valid").logs_max;
         assert_eq!((logs(&conf, 1), logs(&conf, 2), logs(&conf, 8)), (32, 32, 128));
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_compressed_as_told_and_never_encrypted() {
+    fn logs_are_compressed_as_configured_and_never_encrypted() {
         let config = |pairs: &[(&str, &str)]| {
             let mut conf = Configuration::with_system_properties(Default::default());
             pairs.iter().for_each(|(key, value)| conf.set(*key, *value));
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_may_have_a_directory_of_their_own() {
+    fn the_wal_directory_may_differ_from_the_root() {
         let of = |dir: &str| {
             let mut conf = Configuration::new();
             conf.set("hbase.rootdir", "hdfs://nn/hbase");
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_store_files_have_a_size() {
+    fn the_write_behind_size_is_configurable() {
         let bytes = |value: &str| {
             let mut conf = Configuration::new();
             conf.set("evenkeel.hstore.write.behind.size", value);

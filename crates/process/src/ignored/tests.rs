@@ -9,7 +9,7 @@ use super::table::{KEYS_BY_PREFIX, KEYS_OF_OTHER_COMPONENTS};
 use super::*;
 
 #[test]
-fn what_has_no_effect_is_named_unless_it_is_done_anyway() {
+fn settings_without_effect_are_named() {
     let mut conf = Configuration::new();
     assert_eq!(lines(&conf), []);
     conf.set("hbase.wal.provider", "asyncfs");
@@ -31,7 +31,7 @@ fn what_has_no_effect_is_named_unless_it_is_done_anyway() {
 }
 
 #[test]
-fn a_cluster_is_not_told_that_it_is_one_process() {
+fn cluster_mode_omits_the_standalone_warnings() {
     let mut conf = Configuration::new();
     conf.set("hbase.cluster.distributed", "true");
     conf.set("hbase.regionserver.rpc.startup.waittime", "5");
@@ -92,7 +92,7 @@ fn keys_of(line: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn every_known_key_is_read_or_named_or_of_others() {
+fn every_known_key_is_read_or_listed() {
     let quoted = quoted_in_the_code();
     for (begins, _) in KEYS_BY_PREFIX {
         assert!(quoted.contains(*begins), "no code puts a key together from {begins}");
