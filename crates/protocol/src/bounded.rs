@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_what_it_is_without_an_allowance() {
+    fn bounded_decoding_yields_the_same_message() {
         let value = pb::mutation_proto::column_value::QualifierValue {
             qualifier: Some(Bytes::from_static(b"q")),
             value: Some(vec![7; 10_000].into()),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_parts_end_with_the_allowance_wherever_it_ends() {
+    fn decoding_of_many_parts_fails_beyond_the_allowance() {
         // Empty column values, then one with empty qualifier values.
         let mut bytes = [0x1a, 0].repeat(1000);
         bytes.extend([0x1a, 0xd0, 0x0f]);

@@ -96,7 +96,7 @@ fn check<M: Message + Default>(name: &str) {
 
 // There is only one test: the peak is that of the process.
 #[test]
-fn no_message_becomes_more_than_three_times_what_it_takes() {
+fn no_message_exceeds_three_times_its_charge() {
     check::<pb::GetRequest>("Get");
     check::<pb::MutateRequest>("Mutate");
     check::<pb::ScanRequest>("Scan");
