@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_gets_there_though_the_directory_vanishes() {
+    fn a_file_is_archived_though_its_directory_vanishes() {
         let memory = MemoryFileSystem::new();
         let fs = FaultyFileSystem::new(memory.clone());
         let (file, dir) = (Path::new("/data/f/00ff"), Path::new("/archive/f"));

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_descriptor_holds_and_older_ones_go() {
+    fn the_newest_descriptor_is_read_and_older_ones_deleted() {
         let fs = MemoryFileSystem::new();
         let dir = Path::new("/data/default/t");
         assert_eq!(read(&fs, dir).expect("readable"), None);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_descriptor_holds_once_its_region_is_known() {
+    fn a_pending_descriptor_applies_once_its_region_exists() {
         let fs = MemoryFileSystem::new();
         let dir = Path::new("/data/default/t");
         let name: TableName = "t".parse().expect("legal");

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn back_references_live_as_long_as_their_links() {
+    fn back_references_are_kept_while_their_links_exist() {
         let (fs, root) = (MemoryFileSystem::new(), Path::new(ROOT));
         let family_dir = root.join("data/ns/clone/bb22/f");
         let link = link_to(&table("t"), "aa11", "00ff");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stock_keeps() {
+    fn store_file_names_are_accepted_as_by_stock() {
         for good in ["00ff", "anything", "t-x=aa11-00ff", "t=aa11-00ff.bb22"] {
             assert!(is_store_file_name(good), "{good}");
         }

@@ -172,7 +172,7 @@ fn use_it(filter: &mut Box<dyn Filter>) {
 }
 
 #[test]
-fn a_filter_takes_no_more_than_it_is_charged_for() {
+fn filter_memory_stays_within_its_charge() {
     for (name, proto) in large_filters() {
         let before = LIVE.with(Cell::get);
         let (mut filter, charged) =
@@ -211,7 +211,7 @@ fn empty_elements() -> Vec<(&'static str, pb::Filter)> {
 }
 
 #[test]
-fn reading_a_filter_takes_no_more_than_its_bytes_say_before() {
+fn decoding_a_filter_stays_within_its_estimate() {
     for (name, proto) in large_filters().into_iter().chain(empty_elements()) {
         if name.contains("expression") {
             continue;

@@ -115,7 +115,7 @@ fn scan(region: &Arc<Region>, reversed: bool) -> (Vec<String>, u64) {
 }
 
 #[test]
-fn a_scan_of_many_files_holds_few_blocks_once_there_are_too_many() {
+fn a_scan_above_the_block_limit_holds_few_blocks() {
     let _limit = LIMIT.lock();
     let region = region_of_many_files();
     for reversed in [false, true] {
@@ -134,7 +134,7 @@ fn a_scan_of_many_files_holds_few_blocks_once_there_are_too_many() {
 }
 
 #[test]
-fn a_wait_for_the_memory_of_a_large_block_is_a_cause() {
+fn a_wait_for_large_block_memory_is_recorded() {
     const WAIT: Duration = Duration::from_millis(200);
     let _limit = LIMIT.lock();
     let region = open();

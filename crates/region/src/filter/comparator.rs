@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_must_be_equally_many() {
+    fn bit_comparators_need_equal_lengths() {
         let bits = |op: BitwiseOp, value: &[u8]| {
             comparator(
                 "BitComparator",
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_cannot_run_say_so() {
+    fn unsupported_patterns_are_refused() {
         for pattern in ["(?=a)b", "(?<!a)b", r"(a)\1", "a++", "(", "[", "a{2", "(?>a)"] {
             let error = comparator_from_proto(&regex(pattern, 32, "UTF-8")).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::DoNotRetry, "{pattern}");

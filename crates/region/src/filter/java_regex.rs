@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_java_finds() {
+    fn matches_are_those_of_java() {
         let long_q = r"\Qa.b*\E+$";
         for (pattern, flags, text, found) in [
             ("b", 0, "abc", true),
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_say() {
+    fn unsupported_syntax_is_refused() {
         for (pattern, flags) in [
             ("(?=a)", 0),
             ("(?!a)", 0),

@@ -283,7 +283,7 @@ fn inclusive_stop_in_both_directions() {
 }
 
 #[test]
-fn pages_count_rows_that_are_served() {
+fn pages_count_served_rows() {
     assert_serves(&page(2), TABLE, "a/f:1=x a/f:2=y b/f:1=y b/g:3=z");
     assert_serves(&page(0), TABLE, "");
     assert!(filter_error(&page(-1)).message().contains("must be positive"));
@@ -358,7 +358,7 @@ fn fuzzy_seeks_over_what_cannot_match() {
 }
 
 #[test]
-fn fuzzy_serves_just_what_matches() {
+fn fuzzy_serves_only_matching_rows() {
     let mut state = 11;
     for round in 0..3000 {
         let mut random = |n: u64| next_random(&mut state) % n;
@@ -555,7 +555,7 @@ fn while_match_ends_the_scan() {
 }
 
 #[test]
-fn a_wrapper_hands_everything_on_but_the_direction() {
+fn a_wrapper_forwards_everything_but_the_direction() {
     let wrapped = |filter: pb::Filter| wire("FilterWrapper", &pb::FilterWrapper { filter });
     assert_serves(&wrapped(prefix(b"b")), TABLE, "b/f:1=y b/g:3=z");
     assert_serves(&wrapped(key_only(false)), "a/f:1=x", "a/f:1");
@@ -564,7 +564,7 @@ fn a_wrapper_hands_everything_on_but_the_direction() {
 }
 
 #[test]
-fn lists_of_nothing_pass_everything() {
+fn empty_lists_pass_everything() {
     assert_serves(&all(vec![]), TABLE, TABLE);
     assert_serves(&any(vec![]), TABLE, TABLE);
 }
@@ -583,7 +583,7 @@ fn an_and_stops_counting_at_a_refusal() {
 }
 
 #[test]
-fn an_or_leaves_done_members_alone() {
+fn an_or_skips_finished_members() {
     let first = first_key;
     let is_3 = || compare("QualifierFilter", Equal, b"3");
     assert_serves(&any(vec![first(), is_3()]), "a/f:1 a/f:2 a/f:3 b/f:2", "a/f:1 a/f:3 b/f:2");
@@ -592,7 +592,7 @@ fn an_or_leaves_done_members_alone() {
 }
 
 #[test]
-fn hints_in_lists() {
+fn lists_combine_the_hints_of_their_members() {
     let input: String = (0..100).map(|i| format!("r/f:{i:02} ")).collect();
     let both = all(vec![column_prefix(b"5"), column_prefix(b"57")]);
     assert_serves(&both, &input, "r/f:57");

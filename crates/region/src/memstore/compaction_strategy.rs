@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_takes_a_large_segment_along_only_when_it_pays() {
+    fn a_merge_includes_a_large_segment_only_when_worthwhile() {
         let mut basic = strategy(InMemoryCompaction::Basic);
         let sizes = |sizes: &[u64]| sizes.iter().map(|n| segment(*n, *n)).collect::<Vec<_>>();
         assert_eq!(basic.next(&sizes(&[9])), MemStoreCompactionAction::Merge(0));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn adaptive_compacts_where_cells_share_columns_and_learns() {
+    fn adaptive_compacts_where_cells_share_columns() {
         let mut adaptive = strategy(InMemoryCompaction::Adaptive);
         let (unique, shared) = (vec![segment(100, 100)], vec![segment(100, 5)]);
         assert!((0..50).all(|_| adaptive.next(&unique) == MemStoreCompactionAction::Merge(0)));

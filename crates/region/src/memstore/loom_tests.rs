@@ -98,7 +98,7 @@ fn two_threads_get_different_bytes_when_a_chunk_is_full() {
 }
 
 #[test]
-fn a_cell_taken_back_before_its_write_is_complete_is_seen_by_nobody() {
+fn a_rolled_back_cell_is_never_visible() {
     every_order(sound::scenarios::a_cell_is_taken_back);
 }
 

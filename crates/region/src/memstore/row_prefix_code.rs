@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_nobody_expected_are_in_order_too() {
+    fn unexpected_rows_keep_their_order() {
         let mut odd: Vec<Vec<u8>> = decimals(0, 300);
         odd.extend(
             (0..=255).flat_map(|a| [vec![a], vec![b'0', a], vec![b'0', b'5', a, 1], vec![b'0', 0, a]]),

@@ -63,7 +63,7 @@ fn a_chunk_hands_out_no_byte_twice() {
 }
 
 #[test]
-fn the_pool_keeps_no_more_than_it_may_and_counts_what_is_out() {
+fn the_pool_bounds_spare_chunks_and_counts_taken_ones() {
     let pool = ChunkPool::new(1);
     let (a, b) = (pool.take(8), pool.take(8));
     assert_eq!(pool.out_bytes(), 2 * CHUNK_BYTES);
@@ -87,7 +87,7 @@ fn segment_of(pool: &Arc<ChunkPool>, cells: u8) -> Arc<Segment> {
 }
 
 #[test]
-fn chunks_lie_ready_for_segments_that_have_filled_one() {
+fn spare_chunks_are_kept_for_segments_that_fill() {
     let pool = ChunkPool::new(5);
     std::thread::scope(|scope| {
         let keeper = scope.spawn(|| pool.keep_ready());
@@ -118,7 +118,7 @@ fn wait_for_spare(pool: &ChunkPool, chunks: usize) {
 }
 
 #[test]
-fn as_many_chunks_lie_ready_as_segments_fill_at_a_time() {
+fn spare_chunks_match_the_number_of_filling_segments() {
     let pool = ChunkPool::new(40);
     std::thread::scope(|scope| {
         let keeper = scope.spawn(|| pool.keep_ready());
@@ -141,7 +141,7 @@ fn as_many_chunks_lie_ready_as_segments_fill_at_a_time() {
 }
 
 #[test]
-fn chunks_that_nobody_needs_for_some_looks_are_freed_but_for_a_few() {
+fn idle_spare_chunks_are_freed_except_a_few() {
     let pool = ChunkPool::new(40);
     drop((0..20).map(|_| segment_of(&pool, 10)).collect::<Vec<_>>());
     let full = pool.spare();
@@ -160,7 +160,7 @@ fn chunks_that_nobody_needs_for_some_looks_are_freed_but_for_a_few() {
 }
 
 #[test]
-fn what_was_taken_long_ago_is_forgotten() {
+fn old_takes_leave_the_history() {
     let (mut takes, began) = (TakeHistory::default(), Instant::now());
     let mut most_after = |seconds: u64, count: usize| {
         (0..count).for_each(|_| takes.note(began + Duration::from_secs(seconds)));
@@ -173,7 +173,7 @@ fn what_was_taken_long_ago_is_forgotten() {
 }
 
 #[test]
-fn chunks_are_as_large_as_the_pool_says() {
+fn chunks_have_the_size_of_the_pool() {
     let sizes = ChunkSizes { chunk_bytes: 1_000_008, shared_bytes_max: 5000 };
     let pool = ChunkPool::of(sizes, 9, 0);
     let segment = Segment::new(CellComparator::Default, (&[], &[]), Arc::clone(&pool));
@@ -203,7 +203,7 @@ fn chunks_are_as_large_as_the_pool_says() {
 }
 
 #[test]
-fn a_pool_may_have_chunks_ready_from_the_beginning() {
+fn a_pool_can_start_with_spare_chunks() {
     let pool = ChunkPool::of(ChunkSizes::default(), 6, 5);
     std::thread::scope(|scope| {
         let keeper = scope.spawn(|| pool.keep_ready());
@@ -218,7 +218,7 @@ fn a_pool_may_have_chunks_ready_from_the_beginning() {
 }
 
 #[test]
-fn chunks_that_are_out_and_spare_ones_have_no_more_than_their_bound_together() {
+fn taken_and_spare_chunks_share_one_bound() {
     let bytes_max = 10 * CHUNK_BYTES;
     let pool = ChunkPool::within(ChunkSizes::default(), 8, 8, bytes_max);
     let all = || pool.bytes();
@@ -236,7 +236,7 @@ fn chunks_that_are_out_and_spare_ones_have_no_more_than_their_bound_together() {
 }
 
 #[test]
-fn where_nearly_all_is_out_segments_get_what_they_need() {
+fn an_exhausted_pool_allocates_only_what_segments_need() {
     let pool = ChunkPool::within(ChunkSizes::default(), 8, 0, 4 * CHUNK_BYTES);
     let most = pool.take_large(4 * CHUNK_BYTES - FIRST_CHUNK_BYTES);
     let idle: Vec<_> =
@@ -264,7 +264,7 @@ fn flat(pool: &Arc<ChunkPool>, cells: &[KeyValue], before: Option<&Segment>) -> 
 }
 
 #[test]
-fn flat_segments_answer_as_the_list_does_merged_or_not() {
+fn flat_segments_read_like_the_skip_list() {
     let (pool, list) = (ChunkPool::new(4), segment());
     let cells: Vec<_> = (1..=CELLS).map(|n| cell(mix(n) % (CELLS / 2), (n % 3) as i64, n)).collect();
     cells.iter().for_each(|cell| list.add(&cell.as_cell()));
@@ -329,7 +329,7 @@ fn flat_segments_share_chunks_and_give_them_back() {
 }
 
 #[test]
-fn of_equal_cells_the_one_of_the_newer_segment_comes_first() {
+fn a_merge_puts_the_newer_of_equal_cells_first() {
     let pool = ChunkPool::new(1);
     let put = |value: &[u8]| KeyValue::put(b"r", b"f", b"q", 1, value);
     let (old, new) = (flat(&pool, &[put(b"1")], None), flat(&pool, &[put(b"2")], None));
@@ -368,7 +368,7 @@ fn cells_come_out_sorted_as_from_a_map() {
 }
 
 #[test]
-fn what_comes_after_a_segment_is_expected_in_its_rows() {
+fn the_next_segment_expects_the_rows_of_the_last() {
     let fill = |segment: &Segment, from: u64| {
         (1..=CELLS).for_each(|n| segment.add(&cell(from + mix(n) % CELLS, 7, n).as_cell()));
         let mut rows: Vec<_> = (1..=CELLS).map(|n| (from + mix(n) % CELLS, std::cmp::Reverse(n))).collect();
@@ -403,7 +403,7 @@ fn sizes_are_exact() {
 }
 
 #[test]
-fn large_cells_have_chunks_of_their_own_and_chunks_go_back() {
+fn large_cells_have_own_chunks_and_chunks_are_returned() {
     let pool = ChunkPool::new(4);
     let segment = Segment::new(CellComparator::Default, (&[], &[]), Arc::clone(&pool));
     let value = vec![7; CHUNK_BYTES];
@@ -434,7 +434,7 @@ fn tags_survive() {
 }
 
 #[test]
-fn of_equal_cells_the_later_comes_first() {
+fn the_later_of_equal_cells_comes_first() {
     let segment = segment();
     for value in [b"1", b"2"] {
         segment.add(&KeyValue::put(b"r", b"f", b"q", 1, value).as_cell());
@@ -443,7 +443,7 @@ fn of_equal_cells_the_later_comes_first() {
 }
 
 #[test]
-fn cells_taken_back_are_gone() {
+fn hidden_cells_are_not_read() {
     let segment = segment();
     (1..=3).for_each(|n| segment.add(&cell(5, 7, n).as_cell()));
     segment.hide(&cell(5, 7, 2).as_cell());
@@ -468,7 +468,7 @@ fn rows_are_found_backwards() {
 }
 
 #[test]
-fn an_approach_comes_to_where_a_row_would_be() {
+fn a_descent_ends_where_a_row_would_be() {
     for ends in EXPECTED {
         let segment = Segment::new(CellComparator::Default, ends, ChunkPool::new(4));
         assert!(segment.begin_descent(b"row").is_none(), "there is nothing to look at");
@@ -483,7 +483,7 @@ fn an_approach_comes_to_where_a_row_would_be() {
 }
 
 #[test]
-fn the_time_range_tells_what_may_be_there() {
+fn a_segment_outside_the_time_range_is_excluded() {
     let segment = segment();
     [10, 20].into_iter().for_each(|timestamp| segment.add(&cell(1, timestamp, 1).as_cell()));
     let may = |min, max, oldest| segment.may_contain(&TimeRange { min, max }, oldest);
@@ -494,12 +494,12 @@ fn the_time_range_tells_what_may_be_there() {
 /// Writers insert blocks of cells and then move the read point; readers must find every cell up to
 /// the read point that they read first, in order.
 #[test]
-fn readers_see_all_that_is_complete_while_writers_insert() {
-    readers_see_all_that_is_complete((b"row000000", b"row999999"));
-    readers_see_all_that_is_complete((b"row000000", b"row020000"));
+fn readers_see_every_completed_cell_while_writers_insert() {
+    readers_see_every_completed_cell((b"row000000", b"row999999"));
+    readers_see_every_completed_cell((b"row000000", b"row020000"));
 }
 
-fn readers_see_all_that_is_complete(ends: (&[u8], &[u8])) {
+fn readers_see_every_completed_cell(ends: (&[u8], &[u8])) {
     const WRITERS: u64 = 4;
     let segment = Segment::new(CellComparator::Default, ends, ChunkPool::new(4));
     let done: Arc<[AtomicU64; WRITERS as usize]> = Arc::new(Default::default());

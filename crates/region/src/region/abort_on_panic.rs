@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_panics_half_done_ends_the_server() {
+    fn a_panic_in_a_half_applied_write_ends_the_server() {
         let (tell, told) = channel();
         let region = region_with(Arc::new(Panics(tell)), 1);
         let cell = KeyValue::put(b"r", b"f", b"q", 1, b"v");

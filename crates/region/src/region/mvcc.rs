@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_read_point_moves_over_unbroken_runs_only() {
+    fn the_read_point_advances_only_over_contiguous_completions() {
         let mvcc = Mvcc::new(10);
         let numbers: Vec<u64> = (0..3).map(|_| mvcc.begin(|n| n).0).collect();
         assert_eq!(numbers, [11, 12, 13]);

@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn nonces_go_after_the_grace_period_without_another_operation() {
+    fn nonces_expire_after_the_grace_period_without_other_operations() {
         let clock = ManualClock::at(0);
         let nonces = NonceManager::new(clock.clone(), 100);
         for nonce in 1..1000 {
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_hear_how_it_ended_and_a_failure_lets_the_next_through() {
+    fn waiters_get_the_outcome_and_a_failure_admits_another() {
         let nonces = NonceManager::new(ManualClock::at(0), 100);
         assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
         let failed = Arc::new(AtomicBool::new(false));
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn no_nonce_is_never_a_duplicate() {
+    fn a_zero_nonce_is_never_a_duplicate() {
         let nonces = NonceManager::new(ManualClock::at(0), 100);
         let none = NonceKey { group: 1, nonce: 0 };
         nonces.end(none, true);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn nonces_stay_within_their_bound_and_none_that_may_be_retried_is_forgotten() {
+    fn nonces_stay_bounded_and_retryable_ones_are_kept() {
         const BOUND: u64 = 1 << 20;
         let clock = ManualClock::at(0);
         let nonces = NonceManager::new(clock.clone(), 1_800_000).within(BOUND, 1_200_000);
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn one_owner_that_takes_all_it_can_leaves_room_for_others() {
+    fn one_owner_cannot_exhaust_the_nonces() {
         const BOUND: u64 = 1 << 20;
         let clock = ManualClock::at(0);
         let nonces = NonceManager::new(clock.clone(), 1_800_000).within(BOUND, 1_200_000);
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_fail_or_go_on_leave_no_share_behind() {
+    fn failed_operations_leave_no_share_of_their_owner() {
         let nonces = NonceManager::new(ManualClock::at(0), 100).within(1 << 20, 100);
         for nonce in 0..10_000 {
             assert_eq!(nonces.start(key(nonce), OWNER, no_retry), NonceStart::Proceed);
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_that_was_seen_keeps_its_nonce() {
+    fn a_retry_extends_the_life_of_its_nonce() {
         let clock = ManualClock::at(0);
         let nonces = NonceManager::new(clock.clone(), 100);
         make(&nonces, KEY);
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_restored_is_known_also_beyond_the_bound() {
+    fn restored_nonces_are_kept_beyond_the_bound() {
         let clock = ManualClock::at(1_800_000);
         let nonces = NonceManager::new(clock.clone(), 1_800_000).within(64 << 10, 1_200_000);
         (0..40_000).for_each(|nonce| nonces.restore(key(nonce), nonce as i64 * 45));
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_is_dropped_has_failed() {
+    fn a_dropped_operation_counts_as_failed() {
         let nonces = Arc::new(NonceManager::new(ManualClock::at(0), 100));
         assert_eq!(nonces.start(KEY, OWNER, no_retry), NonceStart::Proceed);
         drop(RunningNonce::new(&nonces, KEY));

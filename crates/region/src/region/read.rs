@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read_as_far_as_there_is_room_and_no_cell_is_copied_without() {
+    fn a_row_read_fails_when_its_room_is_spent() {
         use crate::ops::{Mutation, MutationKind};
         let region = region();
         let cell = |n: u32| KeyValue::put(b"r", b"f", format!("q{n:02}").as_bytes(), 5, &[7; 40]);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_does_not_spin_while_somebody_slow_changes_the_lists() {
+    fn a_reader_does_not_spin_during_a_slow_change() {
         let region = region();
         let (changing, is_changing) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {

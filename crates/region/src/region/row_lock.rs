@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_locks_go_together_and_exclusive_ones_do_not() {
+    fn shared_locks_coexist_and_exclusive_locks_exclude() {
         let locks = RowLocks::new(Duration::from_millis(1));
         let shared = one(&locks, b"r", LockMode::Shared).expect("free");
         assert!(one(&locks, b"r", LockMode::Shared).is_ok());

@@ -75,7 +75,7 @@ fn versions_are_limited_by_family_and_scan() {
 }
 
 #[test]
-fn markers_hide_what_they_should() {
+fn delete_markers_hide_the_cells_they_cover() {
     let puts = ["r - 2 P e", "r a 1 P a1", "r a 2 P a2", "r a 3 P a3", "r b 2 P b2"];
     let cases: &[(&str, &[&str])] = &[
         ("r a 2 D", &["r//2/e", "r/a/3/a3", "r/a/1/a1", "r/b/2/b2"]),
@@ -128,7 +128,7 @@ fn a_marker_after_the_range_hides_unless_deleted_cells_are_kept() {
 }
 
 #[test]
-fn old_cells_expire_but_for_the_least_versions() {
+fn expired_cells_are_kept_up_to_min_versions() {
     let old = NOW_MS - 11_000;
     let young = NOW_MS - 9_000;
     let lines = [format!("r q {old} P old"), format!("r q {young} P young"), format!("r s {old} P only")];
@@ -153,7 +153,7 @@ fn old_cells_expire_but_for_the_least_versions() {
 }
 
 #[test]
-fn a_cell_may_bring_its_own_time_to_live() {
+fn a_ttl_tag_expires_its_cell() {
     let put = |qualifier: &[u8], ttl_ms: i64| {
         let mut tags = vec![0, 9, tag_type::TTL];
         tags.extend_from_slice(&ttl_ms.to_be_bytes());
@@ -281,7 +281,7 @@ fn saying(say: impl FnMut(&CellRef<'_>) -> ReturnCode + Send + 'static) -> Scan 
 }
 
 #[test]
-fn filters_steer() {
+fn filter_return_codes_steer_the_scan() {
     let lines = ["r a 2 P x", "r a 1 P y", "r b 1 P x", "r c 1 P x", "s a 1 P x"];
     let on_x =
         |code: ReturnCode| {
@@ -374,7 +374,7 @@ fn families_on_demand_are_refused_in_reverse() {
 }
 
 #[test]
-fn limits_end_calls_where_they_may() {
+fn limits_end_calls_only_at_allowed_points() {
     let mut test = TestStore::new(&[]);
     for (row, qualifier) in [("r", "a"), ("r", "b"), ("s", "a")] {
         test.add(row, qualifier, 1, CellType::Put, "v");
@@ -460,7 +460,7 @@ fn filtered_by(filter: RefusesOrEnds) -> Scan {
 }
 
 #[test]
-fn a_row_with_room_is_as_one_that_needs_none() {
+fn a_charged_row_equals_an_uncharged_one() {
     type Ask = fn() -> Scan;
     let on_demand: Ask = || Scan { load_families_on_demand: true, ..saying(|_| ReturnCode::Include) };
     let ended: Ask = || filtered_by(RefusesOrEnds { ends: true, ..RefusesOrEnds::default() });
@@ -482,7 +482,7 @@ fn a_row_with_room_is_as_one_that_needs_none() {
 }
 
 #[test]
-fn the_bound_of_a_row_holds_for_each_family() {
+fn the_row_size_limit_applies_to_each_family() {
     let two_families_of_1600_bytes = |max: &str| {
         let stores = long_row(&[("hbase.table.max.rowsize", max)]);
         get_row(&stores, versions(1), 1 << 20)

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_waits_for_a_part_of_its_time_however_often_it_has_to() {
+    fn a_thread_waits_once_per_window() {
         let began = Instant::now();
         let mut waits = 0_u32;
         let mut wait_in_vain = || {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_window_allows_more() {
+    fn a_new_window_renews_the_wait_budget() {
         for _ in 0..3 {
             let _ = try_within_budget(|time| {
                 std::thread::sleep(time);

@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_panics_leaves_its_nonce_and_row_to_the_next() {
+    fn a_panicking_write_releases_its_nonce_and_row() {
         let region = region();
         region.mutate_wait(increment("r", 0)).expect("made");
         let condition = |filter: Option<Panics>| match filter {
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_between_the_log_and_the_memstore_does_not_hold_up_the_region() {
+    fn a_panic_between_log_and_memstore_does_not_block_writes() {
         let region = region_with(Arc::new(Panics), 1);
         let put = |row: &str, value: &[u8]| {
             let cell = KeyValue::put(row.as_bytes(), b"f", b"q", 5, value);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_take_room_as_they_grow_and_give_it_back_with_the_reply() {
+    fn rows_charge_the_budget_until_the_reply_is_dropped() {
         let budget = Budget::new(1000);
         let mut charge = ReplyCharge::new(Charge::none(Arc::clone(&budget)), 100);
         charge.charge_row(100).expect("free");

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_begins_with_the_first_look_and_stays_over() {
+    fn a_slice_starts_at_the_first_check() {
         let mut slice = TimeSlice::new(Some(Duration::from_millis(20)));
         std::thread::sleep(Duration::from_millis(40));
         assert!(!slice.check() && !slice.is_over(), "it has just begun");

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn low_priority_has_an_end() {
+    fn low_priority_ends_after_the_maximum_time() {
         assert_eq!(Slices::urgent_after(usize::MAX).low_priority_of_five(Some(Instant::now())), 0);
         let long =
             [BackgroundWork::Flush, BackgroundWork::Compaction].map(BackgroundWork::background_time_max);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_fails_is_the_last_one() {
+    fn a_failed_slice_ends_the_work() {
         for urgent_after in [0, usize::MAX] {
             let slices = Slices::urgent_after(urgent_after);
             let outcome = run_until(None, BackgroundWork::Compaction, &slices, || match slices.slice() {

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_keep_what_the_family_says() {
+    fn flushes_cache_blocks_as_the_family_configures() {
         let (mut plain, cache) = store(&[], &[]);
         fill(&mut plain, "v");
         assert_eq!(cache.stats().blocks, 0);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_keeps_warm_what_was_warm() {
+    fn a_compaction_keeps_warm_rows_cached() {
         // Blocks at both ends of the warm rows have other rows, too.
         for (warm, after) in [(0..ROWS, 0..ROWS), (60..160, 75..145)] {
             let (mut test, cache) = store(&[SMALL_DATA], &SMALL_BLOCKS);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_compaction_keeps_warm_is_not_driven_out_of_a_full_cache() {
+    fn warm_blocks_of_a_compaction_survive_in_a_full_cache() {
         let (mut test, cache) = store_with(256 << 10, &[], &[]);
         let value = "v".repeat(100);
         fill(&mut test, &value);
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn where_data_is_not_kept_a_compaction_keeps_what_leads_to_it() {
+    fn a_compaction_caches_index_and_bloom_blocks_without_data() {
         let (mut test, cache) = store(&[SMALL_DATA, ("BLOCKCACHE", "false")], &SMALL_BLOCKS);
         fill(&mut test, "old");
         fill(&mut test, "new");
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_evicts_when_told() {
+    fn a_close_evicts_blocks_only_when_configured() {
         for (attributes, left) in [(&[][..], true), (&[("EVICT_BLOCKS_ON_CLOSE", "true")], false)] {
             let (mut test, cache) = store(attributes, &[]);
             fill(&mut test, "v");

@@ -472,7 +472,7 @@ fn describe(scan: &Scan) -> String {
 
 /// With every engine, compactions neither lose cells nor bring them back.
 #[test]
-fn a_store_answers_as_the_model() {
+fn a_store_agrees_with_the_model() {
     for (at, engine) in ENGINES.iter().enumerate() {
         for seed in 0..40 {
             let mut run = ModelRun::new(seed, engine);

@@ -49,7 +49,7 @@ fn flushed_cells_are_there_after_reopening() {
 }
 
 #[test]
-fn what_is_no_store_file_is_not_opened() {
+fn files_that_are_no_store_files_are_ignored() {
     let mut test = with_rows(&["a"]);
     for name in ["0af0", ".tmp-thing", "README"] {
         write(&test.env, &test.store.dirs.family.join(name), if name == "README" { b"x" } else { b"" });
@@ -59,7 +59,7 @@ fn what_is_no_store_file_is_not_opened() {
 }
 
 #[test]
-fn replaced_files_wait_for_their_readers() {
+fn compacted_files_are_kept_while_read() {
     let mut test = with_rows(&["a"]);
     test.add("b", "q", 1, CellType::Put, "v");
     test.flush(u64::MAX);
@@ -123,7 +123,7 @@ fn a_failed_flush_loses_nothing() {
 }
 
 #[test]
-fn references_show_half_of_a_file_and_go_away_by_compaction() {
+fn references_read_half_a_file_until_compacted() {
     let parent = with_rows(&["a", "b", "c", "d"]);
     let file = names(&parent.store).remove(0);
     let parent_name = parent.store.region.encoded_name().to_owned();
@@ -161,7 +161,7 @@ fn references_show_half_of_a_file_and_go_away_by_compaction() {
 }
 
 #[test]
-fn a_cancelled_compaction_ends_at_its_next_step_and_leaves_nothing() {
+fn a_cancelled_compaction_stops_and_leaves_no_file() {
     let mut test = with_rows(&["a"]);
     test.add("b", "q", 1, CellType::Put, "2");
     test.flush(u64::MAX);
@@ -244,13 +244,13 @@ fn counted_bytes(rows: u64, expired: u64) -> u64 {
 
 /// Dropped cells have been read. Kept cells count once, not as read and as written.
 #[test]
-fn a_compaction_that_drops_its_cells_is_as_slow_as_one_that_keeps_them() {
+fn throttling_counts_dropped_cells_like_kept_ones() {
     let counted = [0, 499, 250].map(|expired| counted_bytes(500, expired));
     assert!(counted.iter().all(|bytes| (500_000..700_000).contains(bytes)), "{counted:?}");
 }
 
 #[test]
-fn links_lead_to_a_file_elsewhere() {
+fn links_read_files_of_other_regions() {
     let source = with_rows(&["a", "b"]);
     let file = names(&source.store).remove(0);
     let link = format!("t={}-{file}", source.store.region.encoded_name());
@@ -302,7 +302,7 @@ fn busy_files_are_not_chosen_twice() {
 }
 
 #[test]
-fn a_major_compaction_comes_by_itself_when_files_are_old() {
+fn old_files_trigger_a_major_compaction() {
     let mut test = TestStore::new(&[]);
     let period_ms = StoreConfig::default().major_period_ms;
     test.add("a", "q", 1, CellType::Put, "v");
@@ -315,7 +315,7 @@ fn a_major_compaction_comes_by_itself_when_files_are_old() {
 }
 
 #[test]
-fn stores_do_not_have_their_major_compactions_at_once() {
+fn major_compaction_periods_are_jittered() {
     const PERIOD: &str = "hbase.hregion.majorcompaction";
     const JITTER: &str = "hbase.hregion.majorcompaction.jitter";
     let periods = |settings: &[(&str, &str)]| {
@@ -344,7 +344,7 @@ fn stores_do_not_have_their_major_compactions_at_once() {
 }
 
 #[test]
-fn a_period_of_0_means_no_major_compaction_by_itself() {
+fn a_period_of_0_disables_periodic_major_compactions() {
     let mut test = TestStore::new(&[("hbase.hregion.majorcompaction", "0")]);
     test.add("a", "q", 1, CellType::Put, "v");
     test.flush(u64::MAX);
@@ -524,7 +524,7 @@ fn a_crash_between_the_files_of_a_compaction_loses_nothing() {
 /// From `hbase.hstore.blockingStoreFiles` on, where HBase blocks flushes, the write pressure grows
 /// with each file; the throughput limit of compactions has grown up to there.
 #[test]
-fn files_weigh_on_writers_and_compactions_little_by_little() {
+fn pressure_grows_with_each_store_file() {
     let mut test = TestStore::new(&[("hbase.hstore.blockingStoreFiles", "5")]);
     let mut seen = Vec::new();
     for _ in 0..10 {
@@ -542,7 +542,7 @@ fn files_weigh_on_writers_and_compactions_little_by_little() {
 
 /// Stripes and windows stay separate: however many there are, an idle store causes no pressure.
 #[test]
-fn many_stripes_or_windows_weigh_on_nobody() {
+fn many_stripes_or_windows_cause_no_pressure() {
     const PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.";
     let with = |engine: &str, settings: &[(&str, &str)]| {
         let engine = format!("{PACKAGE}{engine}");
@@ -577,7 +577,7 @@ fn many_stripes_or_windows_weigh_on_nobody() {
 /// A check for pending compactions at the same moment takes neither a user's major compaction nor
 /// the off-peak permit.
 #[test]
-fn to_ask_whether_a_compaction_is_needed_takes_nothing_from_who_makes_one() {
+fn checking_for_a_needed_compaction_takes_no_request() {
     for engine in ENGINES {
         let mut test = TestStore::new(engine);
         test.env.compaction_throughput.set_off_peak(true);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nobody_waits() {
+    fn writes_without_a_limit_do_not_wait() {
         let throughput = ThroughputController::default();
         let started = Instant::now();
         assert!(throughput.control(u64::MAX, never));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_waits_long_hears_at_once_that_it_is_cancelled() {
+    fn cancellation_ends_a_throttled_wait_at_once() {
         let throughput = ThroughputController::default();
         throughput.set_limit(Some(1));
         let cancelled = AtomicBool::new(false);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn off_peak_turns_are_taken_one_at_a_time() {
+    fn the_off_peak_permit_is_exclusive() {
         let throughput = CompactionThroughputController::default();
         assert!(throughput.off_peak_permit().is_none(), "in peak hours");
         throughput.set_off_peak(true);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_is_not_saved_up() {
+    fn idle_time_does_not_accumulate() {
         let throughput = ThroughputController::default();
         throughput.set_limit(Some(1_000_000));
         assert!(throughput.control(1, never));

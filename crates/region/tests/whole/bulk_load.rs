@@ -71,7 +71,7 @@ fn markers_of(cluster: &Cluster) -> Vec<Marker> {
 }
 
 #[test]
-fn a_load_is_between_the_edits_before_and_those_after() {
+fn a_bulk_load_orders_between_earlier_and_later_edits() {
     for keep_source in [true, false] {
         let mut cluster = Cluster::new(TWO);
         let at_old = |row: &str, value: &str| {
@@ -128,7 +128,7 @@ fn store_files_are_written_behind_and_logs_are_not() {
 }
 
 #[test]
-fn markers_tell_what_happened() {
+fn wal_markers_record_loads_and_compactions() {
     let cluster = Cluster::new(TWO);
     cluster.put("r", "a", "q", "1").expect("written");
     let load = three(&cluster, true);
@@ -223,7 +223,7 @@ fn stopped(what: &str, fault: Fault, keep_source: bool, dies: bool) {
 }
 
 #[test]
-fn a_load_that_is_stopped_is_done_or_not() {
+fn an_interrupted_bulk_load_is_atomic() {
     for at in 0..faults("").len() {
         for keep_source in [true, false] {
             for (dies, for_ever) in [(false, false), (true, false), (true, true)] {
@@ -237,7 +237,7 @@ fn a_load_that_is_stopped_is_done_or_not() {
 }
 
 #[test]
-fn what_cannot_be_loaded_changes_nothing() {
+fn a_refused_bulk_load_changes_nothing() {
     let cluster = Cluster::new(TWO);
     cluster.put("r0", "a", "q", "before").expect("written");
     let good = || file("a", hfile_once(&cluster, "/hbase/in/good", &[cell("r1", "a", OLD_MS, "x")]), false);
@@ -276,7 +276,7 @@ fn hfile_once(cluster: &Cluster, path: &str, cells: &[KeyValue]) -> PathBuf {
 }
 
 #[test]
-fn rows_of_other_regions_are_told() {
+fn rows_of_other_regions_are_reported() {
     let cluster = Cluster::of_rows(TWO, b"g", b"p");
     let inside = hfile(&cluster, "/hbase/in/inside", &[cell("g", "a", 1, "x"), cell("oz", "a", 1, "x")]);
     let files: Vec<_> = [("b", "below", "f", "h"), ("a", "above", "h", "p")]
@@ -297,7 +297,7 @@ fn rows_of_other_regions_are_told() {
 }
 
 #[test]
-fn files_out_of_order_are_found_when_asked_to() {
+fn unsorted_files_are_refused_when_verification_is_on() {
     // Rows of hbase:meta have their own order: "t,a,2" before "t,a!,1", unlike plain rows.
     let rows = |family_of_second: &str| {
         [cell("t,a,2", "a", OLD_MS, "x"), cell("t,a!,1", family_of_second, OLD_MS, "x")]
@@ -339,7 +339,7 @@ fn without_a_sequence_id_loaded_cells_are_the_oldest() {
 }
 
 #[test]
-fn a_scan_sees_what_was_there_when_it_began() {
+fn an_open_scan_does_not_see_a_bulk_load() {
     let cluster = Cluster::new(TWO);
     cluster.put("r0", "a", "q", "before").expect("written");
     let mut scanner = cluster.region().scanner(Default::default()).expect("opens");
@@ -352,7 +352,7 @@ fn a_scan_sees_what_was_there_when_it_began() {
 }
 
 #[test]
-fn a_log_split_into_store_files_is_taken_in() {
+fn recovered_hfiles_are_loaded_on_open() {
     let mut cluster = Cluster::new(TWO);
     cluster.put("r0", "a", "q", "before").expect("written");
     cluster.flush_and_roll();
@@ -374,7 +374,7 @@ fn a_log_split_into_store_files_is_taken_in() {
 }
 
 #[test]
-fn a_compaction_in_the_log_takes_its_inputs_away() {
+fn a_replayed_compaction_marker_removes_its_inputs() {
     let mut cluster = Cluster::new(TWO);
     for value in ["1", "2"] {
         cluster.put(&format!("r{value}"), "a", "q", value).expect("written");

@@ -392,7 +392,7 @@ fn cells_at_every_limit_come_back_or_are_refused_in_row_index() {
 
 /// A reported case: two Appends with 40 KB of tags each, and then a crash.
 #[test]
-fn appends_whose_tags_do_not_fit_together_do_not_take_the_log_with_them() {
+fn appends_with_too_many_tag_bytes_are_refused() {
     for log in logs() {
         let mut cluster = table("NONE", "NONE", true, log);
         let append = || {

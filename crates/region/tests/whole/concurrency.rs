@@ -81,7 +81,7 @@ fn number(region: &Arc<Region>, row: &str) -> i64 {
 }
 
 #[test]
-fn increments_sum_up() {
+fn concurrent_increments_sum_up() {
     with_each_compaction(&[(b"f", 1)], |mut cluster| {
         let region = cluster.region().clone();
         let least = Mutex::new(0);
@@ -168,7 +168,7 @@ fn equals(row: &str, value: &[u8]) -> Condition {
 }
 
 #[test]
-fn one_of_those_who_compare_wins() {
+fn one_of_concurrent_check_and_mutates_succeeds() {
     let cluster = Cluster::new(&[(b"f", 1)]);
     let region = cluster.region();
     cluster.put("r", "f", "q", "0").expect("written");
@@ -192,7 +192,7 @@ fn one_of_those_who_compare_wins() {
 /// Writes alternately fail and succeed: failed ones are never seen, successful ones are all there,
 /// also after a crash.
 #[test]
-fn failed_writes_are_taken_back_before_anyone_sees_them() {
+fn failed_writes_are_never_visible() {
     with_each_compaction(&[(b"f", 1)], |mut cluster| {
         let region = cluster.region().clone();
         let (made, failed) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
@@ -237,7 +237,7 @@ fn rows(cluster: &Cluster) -> HashSet<String> {
 /// Every reader sees exactly one version, and never an older one than before, while flushes and
 /// compactions drop versions that are not needed any more.
 #[test]
-fn views_hold_all_that_their_read_point_sees() {
+fn readers_see_one_version_and_never_an_older_one() {
     with_each_compaction(&[(b"f", 1)], |cluster| {
         let region = cluster.region();
         for row in ["0", "1", "2", "3"] {
@@ -269,7 +269,7 @@ fn views_hold_all_that_their_read_point_sees() {
 
 /// As above, for rows that one reader reads in sequence, round after round.
 #[test]
-fn a_row_reader_goes_with_the_time() {
+fn a_row_reader_never_returns_an_older_version() {
     with_each_compaction(&[(b"f", 1)], |cluster| {
         let region = cluster.region();
         let rows = ["0", "1", "2", "3"];

@@ -28,7 +28,7 @@ fn fill_log_disk(cluster: &Cluster) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_the_process_wherever_it_dies() {
+fn acknowledged_writes_survive_a_process_crash() {
     let mut cluster = Cluster::new(&[(b"a", 1), (b"b", 1)]);
     for round in 0..12 {
         for i in 0..5 {
@@ -55,7 +55,7 @@ fn what_was_acknowledged_survives_the_process_wherever_it_dies() {
 }
 
 #[test]
-fn what_was_synced_survives_the_machine() {
+fn synced_writes_survive_a_machine_crash() {
     let mut cluster = Cluster::with_wal(ONE, WalConfig { hsync: true, ..WalConfig::default() });
     cluster.put("r1", "f", "q", "flushed").expect("written");
     cluster.region().flush().expect("flushed");
@@ -65,7 +65,7 @@ fn what_was_synced_survives_the_machine() {
 }
 
 #[test]
-fn a_full_disk_fails_writes_and_leaves_nothing_of_them() {
+fn a_full_disk_fails_writes_without_a_trace() {
     let mut cluster = Cluster::new(ONE);
     cluster.put("r", "f", "q", "before").expect("written");
     fill_log_disk(&cluster);
@@ -106,7 +106,7 @@ fn a_flush_that_fails_keeps_everything() {
 }
 
 #[test]
-fn the_oldest_edit_is_the_first_that_is_in_no_file() {
+fn the_oldest_edit_is_the_first_unflushed_one() {
     let cluster = Cluster::new(ONE);
     let write = || {
         let now_ms = cluster.clock.now_ms();
@@ -132,7 +132,7 @@ fn the_oldest_edit_is_the_first_that_is_in_no_file() {
 }
 
 #[test]
-fn nothing_deleted_comes_back_from_a_flush_that_failed_half_way() {
+fn deleted_cells_stay_deleted_after_a_half_failed_flush() {
     let mut cluster = Cluster::new(&[(b"a", 1), (b"b", 1)]);
     cluster.region().mutate_wait(put("r", &[("a", "q", "1"), ("b", "q", "1")])).expect("written");
     cluster.fs.inject(Fault::on(Op::Rename, ".tmp/b/").fails(IoKind::Other));
@@ -148,7 +148,7 @@ fn nothing_deleted_comes_back_from_a_flush_that_failed_half_way() {
 }
 
 #[test]
-fn nothing_deleted_comes_back_from_a_file_that_a_reader_held() {
+fn deleted_cells_stay_deleted_when_readers_hold_files() {
     let mut cluster = Cluster::new(ONE);
     cluster.put("r", "f", "q", "old").expect("written");
     cluster.put("s", "f", "q", "stays").expect("written");
@@ -167,7 +167,7 @@ fn nothing_deleted_comes_back_from_a_file_that_a_reader_held() {
 }
 
 #[test]
-fn nothing_deleted_comes_back_when_nothing_is_left() {
+fn deleted_cells_stay_deleted_after_an_empty_compaction() {
     let mut cluster = Cluster::new(ONE);
     cluster.put("r", "f", "q", "old").expect("written");
     cluster.flush_and_roll();
@@ -253,7 +253,7 @@ fn die_in_flush(cluster: &mut Cluster, in_place: u64) {
 }
 
 #[test]
-fn a_death_between_the_files_of_a_flush_loses_no_row() {
+fn a_crash_between_the_files_of_a_flush_loses_no_row() {
     for in_place in 0..3 {
         let mut cluster = in_stripes();
         (0..9).for_each(|i| cluster.put(&format!("r{i}"), "f", "q", "new").expect("written"));
@@ -273,7 +273,7 @@ fn a_death_between_the_files_of_a_flush_loses_no_row() {
 /// Edits that are in no log exist only in the files that were moved into place. They are visible at
 /// once, and older than what is written later.
 #[test]
-fn cells_of_a_flush_that_no_log_has_are_seen_after_a_death() {
+fn unlogged_cells_of_a_partial_flush_survive_a_crash() {
     let mut cluster = in_stripes();
     for i in 0..9 {
         let mut write = put(&format!("r{i}"), &[("f", "q", "new")]);
@@ -287,7 +287,7 @@ fn cells_of_a_flush_that_no_log_has_are_seen_after_a_death() {
 }
 
 #[test]
-fn nothing_deleted_comes_back_from_a_compaction_that_could_not_be_undone() {
+fn deleted_cells_stay_deleted_after_a_half_undone_compaction() {
     let mut cluster = striped();
     cluster.fs.inject(removal(&cluster, "f").after(1).times(3).fails(IoKind::Other));
     for _ in 0..3 {
@@ -304,7 +304,7 @@ fn nothing_deleted_comes_back_from_a_compaction_that_could_not_be_undone() {
 }
 
 #[test]
-fn nothing_deleted_comes_back_from_a_flush_that_could_not_be_undone() {
+fn deleted_cells_stay_deleted_after_a_half_undone_flush() {
     let mut cluster = Cluster::new(&[(b"a", 1), (b"b", 1)]);
     cluster.region().mutate_wait(put("r", &[("a", "q", "1"), ("b", "q", "1")])).expect("written");
     cluster.fs.inject(Fault::on(Op::Rename, ".tmp/b/").fails(IoKind::Other));
@@ -372,7 +372,7 @@ fn a_log_is_not_kept_for_cells_that_an_in_memory_flush_has_dropped() {
 /// A write that waits for space in the log's queue must not keep the log's thread from completing
 /// earlier writes.
 #[test]
-fn a_full_queue_holds_writers_up_and_not_the_log() {
+fn a_full_queue_blocks_writers_but_not_the_log() {
     let cluster =
         Cluster::with_wal(ONE, WalConfig { queue_bytes_max: 1, inline_sync: false, ..WalConfig::default() });
     let latch = Latch::new();
@@ -404,7 +404,7 @@ fn a_full_queue_holds_writers_up_and_not_the_log() {
 
 /// An Increment is retried while the first attempt is in flight to the disk, which then fails.
 #[test]
-fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
+fn a_waiting_retry_fails_and_the_next_applies_once() {
     let cluster = Cluster::new(ONE);
     let latch = Latch::new();
     cluster.fs.inject(Fault::on(Op::Append, "/WALs/").waits_for(&latch));
@@ -440,7 +440,7 @@ fn a_retry_that_waited_hears_of_the_failure_and_the_next_one_counts_once() {
 /// A Delete of the newest version arrives while a Put is in flight to the log, which then fails the
 /// Put and accepts the Delete: the Delete applies to the newest version that a reader could see.
 #[test]
-fn a_delete_of_the_newest_version_is_not_for_one_that_failed() {
+fn a_delete_of_the_newest_version_skips_failed_puts() {
     let newest = || {
         let latest = evenkeel_common::cell::LATEST_TIMESTAMP;
         let marker = KeyValue::new(b"r", b"f", b"q", latest, evenkeel_common::CellType::Delete, b"");
@@ -497,7 +497,7 @@ fn replaying_twice_changes_nothing() {
 }
 
 #[test]
-fn a_taken_back_cell_does_not_hide_an_older_one() {
+fn a_rolled_back_cell_does_not_hide_an_older_one() {
     let cluster = Cluster::new(&[(b"f", 3)]);
     let cell = |value: &str| KeyValue::put(b"r", b"f", b"q", 5, value.as_bytes());
     let mutation = |value: &str| Mutation::new(MutationKind::Put, "r", vec![cell(value)]);
@@ -563,7 +563,7 @@ fn acknowledged_early_and_survives(
 }
 
 #[test]
-fn a_write_is_as_durable_as_it_says_and_otherwise_as_its_table_says() {
+fn write_durability_overrides_table_durability() {
     use Durability::{AsyncWal, FsyncWal, SkipWal, SyncWal, UseDefault};
     for (of_table, given, seen) in [
         (None, SkipWal, SKIP),

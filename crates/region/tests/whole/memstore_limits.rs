@@ -26,7 +26,7 @@ fn bytes(cluster: &Cluster) -> u64 {
 }
 
 #[test]
-fn a_region_refuses_writes_at_a_multiple_of_its_flush_size_until_it_has_flushed() {
+fn a_region_over_its_memstore_limit_refuses_writes_until_flushed() {
     let cluster = region_from(b"");
     let limit = BLOCK_MULTIPLIER * FLUSH_BYTES;
     let error = (0..=limit / 4096).find_map(|_| write(&cluster).err()).expect("a limit");

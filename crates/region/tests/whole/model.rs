@@ -357,7 +357,7 @@ fn run_rows(seed: u64) {
 }
 
 #[test]
-fn rows_read_one_after_the_other_are_as_read_alone() {
+fn rows_read_in_sequence_equal_rows_read_alone() {
     (0..40).for_each(run_rows);
 }
 

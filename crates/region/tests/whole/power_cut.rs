@@ -397,7 +397,7 @@ const STEPS: [Call; 18] = [
 ];
 
 #[test]
-fn what_was_promised_survives_a_power_cut_at_any_step() {
+fn acknowledged_writes_survive_a_power_cut_at_any_step() {
     let (first, seeds) = (setting("EVENKEEL_POWER_CUT_SEED", 0), setting("EVENKEEL_POWER_CUTS", SEEDS));
     let (mut cuts, mut meanwhile) = (BTreeMap::<Call, u64>::new(), 0);
     for seed in first..first + seeds {

@@ -104,7 +104,7 @@ fn a_compaction_that_does_not_read_back_leaves_its_inputs() {
 }
 
 #[test]
-fn of_files_that_do_not_read_back_one_a_store_is_kept() {
+fn one_corrupt_file_per_store_is_kept() {
     let cluster = with_edits();
     cluster.fs.inject(Fault::on(Op::Append, "/.tmp/f/").always().damages(Damage::Zero));
     for _ in 0..3 {
@@ -117,7 +117,7 @@ fn of_files_that_do_not_read_back_one_a_store_is_kept() {
 }
 
 #[test]
-fn a_copy_of_a_bulk_load_that_is_another_is_not_served() {
+fn a_damaged_bulk_load_copy_is_not_served() {
     for damage in DAMAGES {
         let cluster = with_edits();
         let before = cluster.all();
@@ -136,7 +136,7 @@ fn a_copy_of_a_bulk_load_that_is_another_is_not_served() {
 /// A file of edits that became damaged after it was read back: all other edits are replayed, and
 /// the file is kept.
 #[test]
-fn damaged_edits_to_replay_take_their_own_entry_alone() {
+fn a_damaged_recovered_edit_loses_only_its_entry() {
     let mut cluster = Cluster::new(ONE);
     (0..9).for_each(|i| cluster.put(&format!("row{i}"), "f", "q", &format!("value{i}")).expect("written"));
     cluster.die(SurvivingData::Flushed);

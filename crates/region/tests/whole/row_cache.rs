@@ -190,7 +190,7 @@ fn run(seed: u64, attributes: &[(&str, &str)]) -> u64 {
 }
 
 #[test]
-fn gets_of_every_shape_are_the_same_with_the_cache_and_without() {
+fn gets_are_equal_with_and_without_the_cache() {
     let variants: &[&[(&str, &str)]] = &[
         &[],
         &[("TTL", "1")],
@@ -259,7 +259,7 @@ fn gets_of_different_columns_of_a_row_do_not_replace_each_other() {
 /// One write of many rows changes up to a MiB of entries in place; the others are dropped, and read
 /// again.
 #[test]
-fn one_write_of_many_rows_changes_so_many_bytes_of_the_cache() {
+fn a_write_of_many_rows_updates_a_mebibyte_in_place() {
     const ROWS: usize = 60;
     let (cluster, cache) = cached(&[]);
     let rows: Vec<_> = (0..ROWS).map(|n| format!("r{n:02}")).collect();
@@ -278,7 +278,7 @@ fn one_write_of_many_rows_changes_so_many_bytes_of_the_cache() {
 }
 
 #[test]
-fn what_a_put_makes_of_a_row_with_markers_is_not_guessed() {
+fn a_put_hidden_by_a_marker_does_not_change_the_row() {
     let (cluster, cache) = cached(&[]);
     let at = |kind, timestamp, value: &str| {
         let cell = KeyValue::new(b"r", b"a", b"q", timestamp, kind, value.as_bytes());
@@ -294,7 +294,7 @@ fn what_a_put_makes_of_a_row_with_markers_is_not_guessed() {
 }
 
 #[test]
-fn a_compaction_that_drops_markers_brings_to_light_what_they_hid() {
+fn a_compaction_that_drops_markers_reveals_hidden_cells() {
     let (cluster, cache) = cached(&[]);
     let at = |kind, value: &str| {
         let cell = KeyValue::new(b"r", b"a", b"q", 5, kind, value.as_bytes());
@@ -311,7 +311,7 @@ fn a_compaction_that_drops_markers_brings_to_light_what_they_hid() {
 }
 
 #[test]
-fn a_bulk_load_ends_what_was_cached() {
+fn a_bulk_load_invalidates_cached_rows() {
     let (cluster, cache) = cached(&[]);
     cluster.put("r1", "a", "q", "old").expect("written");
     warm(&cluster, &cache, "r1");
@@ -322,7 +322,7 @@ fn a_bulk_load_ends_what_was_cached() {
 }
 
 #[test]
-fn a_region_that_opens_again_starts_without_rows() {
+fn a_reopened_region_starts_without_cached_rows() {
     let (mut cluster, cache) = cached(&[]);
     cluster.put("r", "a", "q", "value").expect("written");
     warm(&cluster, &cache, "r");
@@ -359,7 +359,7 @@ fn cells_that_expire_are_not_served() {
 }
 
 #[test]
-fn a_get_without_cache_blocks_looks_and_keeps_nothing() {
+fn a_get_without_cache_blocks_reads_but_never_inserts() {
     let (cluster, cache) = cached(&[]);
     cluster.put("r", "a", "q", "value").expect("written");
     let unkept = || Scan { cache_blocks: false, ..get("r") };
@@ -373,7 +373,7 @@ fn a_get_without_cache_blocks_looks_and_keeps_nothing() {
 }
 
 #[test]
-fn an_unknown_family_is_an_error_cached_or_not() {
+fn an_unknown_family_is_an_error_on_a_cached_row() {
     let (cluster, cache) = cached(&[]);
     warm(&cluster, &cache, "r");
     let unknown = Scan { families: vec![columns("x", &[])].into(), ..get("r") };
@@ -422,7 +422,7 @@ fn read_number(region: &Arc<Region>, at: usize) -> u64 {
 /// A read after an acknowledged write, or after another read, sees that number or a later one, in
 /// both columns.
 #[test]
-fn a_read_sees_every_write_acknowledged_before_it_and_never_half_of_one() {
+fn a_read_sees_whole_writes_acknowledged_before_it() {
     const ROWS: usize = 4;
     let (cluster, cache) = cached(&[]);
     let region = cluster.region();

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tables_values_stay_the_servers_when_it_is_gone() {
+    fn server_totals_keep_the_values_of_dropped_tables() {
         let all = TableOperationTimes::default();
         let (t, u): (TableName, TableName) = ("t".parse().unwrap(), "u".parse().unwrap());
         let (of_t, of_u) = (all.of_table(&t), all.of_table(&u));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_has_the_place_of_its_number() {
+    fn operation_numbers_match_their_order() {
         for (number, operation) in Operation::ALL.into_iter().enumerate() {
             assert_eq!(operation as usize, number);
         }

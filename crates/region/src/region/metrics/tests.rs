@@ -58,7 +58,7 @@ fn reads_are_counted_with_the_rows_that_filters_leave_out() {
 }
 
 #[test]
-fn writes_are_counted_by_kind_and_those_in_no_log_until_the_flush() {
+fn writes_are_counted_by_kind_and_unlogged_until_flush() {
     let region = region();
     region.batch_mutate_wait(vec![put("a"), put("b")]);
     let cell = KeyValue::put(b"n", b"f", b"q", i64::MAX, &1_u64.to_be_bytes());

@@ -84,7 +84,7 @@ fn history(random: &mut Random) -> Vec<Written> {
 }
 
 #[test]
-fn counts_say_what_sets_say() {
+fn interval_counts_agree_with_sets() {
     let mut random = Random(3);
     let mut reused = [1, 2, 3, 1000].map(|versions_max| (versions_max, tracker(versions_max)));
     for round in 0..10_000 {
@@ -114,7 +114,7 @@ fn many_intervals_match_sets() {
 /// quadratic, and time nearly so. If all puts pass all of the family's markers, which takes a step
 /// for each, the test uses fewer.
 #[test]
-fn many_markers_of_a_column_take_memory_and_time_by_their_number() {
+fn memory_and_time_are_linear_in_delete_markers() {
     const MANY: u64 = 5000;
     const FEW: u64 = 500;
     const CELL_BYTES_MAX: u64 = 800;

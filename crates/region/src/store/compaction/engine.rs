@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_are_not_here_are_refused_by_name() {
+    fn unsupported_engine_classes_are_refused_by_name() {
         let family = || ColumnFamilyDescriptor::new(b"f").expect("legal");
         let table = || TableDescriptor::new("t".parse().expect("legal"));
         assert_eq!(check_classes(&table().with_family(family())), Ok(()));

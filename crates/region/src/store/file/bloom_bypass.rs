@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_refuses_nothing_rests() {
+    fn a_filter_that_excludes_nothing_is_bypassed() {
         let bloom = BloomBypass::default();
         assert_eq!(
             asked(&bloom, PASSES_TO_BYPASS * SAMPLE, |_| true),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn one_get_of_sixteen_is_looked_at_whatever_else_is_asked() {
+    fn one_get_in_sixteen_consults_a_bypassed_filter() {
         let (bloom, other) = (BloomBypass::default(), BloomBypass::default());
         let mut reached = 0;
         for _ in 0..160_000 {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_refusal_wakes_it() {
+    fn one_exclusion_ends_the_bypass() {
         let bloom = BloomBypass::default();
         asked(&bloom, PASSES_TO_BYPASS * SAMPLE, |_| true);
         assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_refuses_now_and_then_does_not_rest() {
+    fn a_filter_that_sometimes_excludes_is_not_bypassed() {
         let bloom = BloomBypass::default();
         let rows = 100 * PASSES_TO_BYPASS * SAMPLE;
         let [reached, refused] = asked(&bloom, rows, |row| row % 20 != 7);

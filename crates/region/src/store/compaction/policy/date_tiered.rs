@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_order_counts_as_what_came_before() {
+    fn out_of_order_files_count_as_their_predecessors() {
         let late = files(&to(&[1, 13, 5, 2, 14]), &[20; 5]);
         assert_eq!(choose(&late, 15), Some(vec![1, 2, 3, 4]), "the third and fourth came after a 13");
     }
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_major_compaction_that_would_change_nothing_does_not_come_by_itself() {
+    fn a_due_major_compaction_without_effect_is_skipped() {
         let due = SelectionContext { major_is_due: true, ..SelectionContext::default() };
         let plan = |files: &[DateTieredFile], unexpired| select(files, &config(&[]), due, 17, unexpired);
         let mut two = files(&[(7, 10), (12, 14)], &[100, 1]);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn times_at_the_ends_of_the_world_end_the_search() {
+    fn extreme_timestamps_end_the_window_search() {
         for (min, max) in [(i64::MIN, i64::MIN), (i64::MIN, i64::MAX), (i64::MAX, i64::MAX), (-5, -1)] {
             for settings in
                 [&[][..], &[(WINDOW, "1"), (PER_TIER, "1")], &[(FILE_AGE_MAX, "9223372036854775807")]]

@@ -159,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn when_stuck_the_smallest_run_will_do() {
+    fn a_blocked_store_compacts_the_smallest_run() {
         let context = SelectionContext { is_blocking: true, ..SelectionContext::default() };
         assert_eq!(choose(&[1000, 100, 10, 1], 0, context), [100, 10, 1]);
     }
 
     #[test]
-    fn a_user_gets_everything_and_a_due_major_only_what_fits() {
+    fn requested_and_due_majors_select_every_file() {
         let sizes = [9, 8, 7, 6, 5, 4];
         assert_eq!(
             choose(&sizes, 10, SelectionContext { major: true, ..SelectionContext::default() }),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn off_peak_hours_have_a_ratio_of_their_own() {
+    fn off_peak_hours_have_their_own_ratio() {
         let sizes = [100, 50, 25, 12, 12];
         assert!(choose(&sizes, 10, SelectionContext::default()).is_empty());
         assert_eq!(

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_are_what_fits_together() {
+    fn stripes_are_formed_from_adjacent_files() {
         let (left, right) = (Some(("", "m")), Some(("m", "")));
         assert_eq!(shape(&[]), (vec![], vec![]));
         assert_eq!(shape(&[file(1, None), file(1, right), file(1, left)]), (vec![0], vec![vec![2], vec![1]]));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn level_0_becomes_stripes_once_there_is_enough() {
+    fn level_0_splits_into_stripes_at_its_minimum() {
         let config = config(&[(INITIAL_COUNT, "3"), (LEVEL0_FILES_MIN, "2"), (SPLIT_BYTES, "1000000")]);
         assert_eq!(choose(&[file(90, None)], &config), None);
         let plan = choose(&[file(90, None), file(90, None)], &config).expect("two files");
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_goes_to_the_stripes_or_begins_the_first() {
+    fn a_flush_writes_to_existing_or_initial_stripes() {
         let begun = config(&[(INITIAL_COUNT, "3")]);
         let (start, end) = (Bytes::new(), Bytes::new());
         let first = FileSplit::NewStripes { start, end, cells_each: 33, count: 3 };
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_without_cells_stay_where_cells_do_not_expire() {
+    fn empty_stripes_are_kept_without_a_ttl() {
         let empty = StripeFile { max_timestamp: None, cells: 0, ..file(5, Some(("b", "c"))) };
         let files = [file(9 << 30, Some(("", "b"))), empty, file(9 << 30, Some(("c", "")))];
         assert_eq!(choose(&files, &config(&[])), None);
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_and_a_split_region_get_everything_compacted() {
+    fn requested_and_reference_compactions_include_every_file() {
         let files = [file(9, Some(("", "m"))), file(9, Some(("m", ""))), file(1, None)];
         let major = SelectionContext { major: true, ..SelectionContext::default() };
         let plan = select(&files, &config(&[]), major, None).expect("all");
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_split_between_stripes_unless_that_is_too_uneven() {
+    fn a_region_splits_at_a_balanced_stripe_boundary() {
         let of = |left, right| {
             let files = [file(left, Some(("", "m"))), file(right, Some(("m", "")))];
             Stripes::of(&files).split_row(&files, &config(&[]))
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_make_no_sense_change_nothing() {
+    fn invalid_stripe_settings_are_replaced() {
         let odd = [(INITIAL_COUNT, "0"), (SPLIT_PARTS, "1"), (SPLIT_PARTS, "x"), (LEVEL0_FILES_MIN, "-3")];
         let settings = config(&odd).engine.stripe;
         assert_eq!((settings.initial_count, settings.split_parts, settings.level0_files_min), (1, 2.0, 4));
