@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flushes_by_time_and_by_changes_are_hbases() {
+    fn periodic_and_change_count_flush_settings_are_hbases() {
         let mut conf = Configuration::new();
         let read = |conf: &Configuration| {
             let config = RegionServerConfig::from(conf, 1 << 30)?;

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_and_tables_switch_the_built_in_ones_on() {
+    fn settings_and_tables_enable_built_in_coprocessors() {
         let (plain, user) =
             (TableDescriptor::new("t".parse().expect("legal")), table("t", &format!("|{AGGREGATE}|1|")));
         let system = TableDescriptor::new("hbase:quota".parse().expect("legal"));

@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_allocator_is_told_of_where_it_is_counted() {
+    fn the_allocator_line_appears_only_when_counted() {
         assert_eq!(allocator_line(allocator::AllocatorStats::default()), None);
         let line = allocator_line(allocator::AllocatorStats { ns: 7_654_321_000, calls: 123 });
         assert_eq!(line.as_deref(), Some("allocatorTimeMillis=7654, allocatorCallCount=123"));
     }
 
     #[test]
-    fn a_line_says_what_was_looked_for_and_found() {
+    fn the_cache_line_reports_accesses_and_hits() {
         assert_eq!(line(&CacheStats::default()), None);
         let stats = CacheStats {
             hits: [70, 5, 0, 0],

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flushes_are_limited_only_where_they_are_told() {
+    fn flushes_are_throttled_only_when_configured() {
         let mut conf = Configuration::new();
         let limit = |conf: &Configuration, pressure| FlushTuning::from(conf).expect("read").limit(pressure);
         assert_eq!(limit(&conf, 0.0), None);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_grows_with_the_need_and_ends_when_flushes_are_held_up() {
+    fn the_limit_rises_with_pressure_and_ends_above_one() {
         let tuning = CompactionTuning { lower: 100, higher: 300, off_peak: 1000, ..Default::default() };
         assert_eq!(tuning.limit(0.0, false), Some(100));
         assert_eq!(tuning.limit(0.5, false), Some(200));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_hbases() {
+    fn throughput_keys_are_hbases() {
         let mut conf = Configuration::new();
         conf.set("hbase.hstore.compaction.throughput.lower.bound", "1");
         conf.set("hbase.hstore.compaction.throughput.higher.bound", "2");

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_becomes_is_taken_from_the_allowance() {
+    fn decoded_requests_are_charged_to_the_allowance() {
         let gets = |count: u32| request((0..count).map(|at| of_get(at, get(b"row", b"f"))).collect());
         let (few, many) =
             (decoded_bytes(gets(1000).encode_to_vec()), decoded_bytes(gets(2000).encode_to_vec()));
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn gets_that_differ_in_their_rows_are_of_one_kind() {
+    fn gets_that_differ_only_in_rows_share_a_kind() {
         let actions =
             vec![of_get(0, get(b"a", b"f")), of_get(300, get(b"bb", b"f")), of_get(2, get(b"c", b"g"))];
         let read = decode(request(actions).encode_to_vec()).expect("read");
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_index_and_a_get_is_read_as_a_message() {
+    fn actions_other_than_indexed_gets_decode_as_messages() {
         let without_index = pb::Action { index: None, ..of_get(0, get(b"a", b"f")) };
         let put = pb::MutationProto { row: Some(Bytes::from_static(b"p")), ..Default::default() };
         let both = pb::Action { mutation: Some(put.clone()), ..of_get(1, get(b"b", b"f")) };
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_comes_twice_is_the_last_one() {
+    fn a_repeated_row_field_takes_the_last_value() {
         let mut bytes = get(b"first", b"f").encode_to_vec();
         bytes.extend([GET_ROW, 4]);
         bytes.extend(b"last");
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_the_messages_they_stand_for() {
+    fn encoded_entries_equal_their_messages() {
         let (mut entries, mut expected) =
             (ResultEncoder::with_capacity(4), pb::RegionActionResult::default());
         let counts = [(0, 1), (127, 1), (128, 0), (u32::MAX, 300), (5, 300), (6, usize::MAX)];

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_parts_and_filters_take_from_the_allowance() {
+    fn nested_parts_and_filters_are_charged_to_the_allowance() {
         let mutations = [0x0a, 0].repeat(1000);
         let condition = vec![pb::Condition { filter: with_ranges(1000), ..Default::default() }];
         let conditions = pb::MutateRowsRequest { condition, ..Default::default() }.encode_to_vec();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_request_is_the_error_of_its_call() {
+    fn a_malformed_request_fails_only_its_call() {
         let malformed = within(1 << 20, call("AggregateService", [0xff, 0xff].to_vec())).expect("room");
         let NestedRequest::Aggregate(Err(error)) = malformed.request else { panic!("{malformed:?}") };
         assert!(error.message().starts_with("the service's request cannot be read: "), "{error}");

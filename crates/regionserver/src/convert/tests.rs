@@ -316,7 +316,7 @@ fn time_ranges_must_make_sense() {
 }
 
 #[test]
-fn regions_are_named_either_way() {
+fn regions_are_named_by_full_or_encoded_name() {
     let info = RegionInfo::new("t".parse().expect("legal"), Bytes::from_static(b"k"), Bytes::new(), 3);
     let specifier = region::specifier(&info);
     assert_eq!(region::encoded_name(&specifier).expect("valid"), info.encoded_name());
@@ -376,7 +376,7 @@ const KINDS: [(MutationType, CellType); 4] = [
 ];
 
 #[test]
-fn cells_are_checked_whole_whatever_brings_them() {
+fn cells_are_validated_whatever_their_source() {
     let bad_tags: [(&[u8], &str); 5] = [
         (&[7], "Overflow when reading tag length at position=0"),
         (&[0, 0], "Invalid tag length at position=0, tagLength=0"),
@@ -419,7 +419,7 @@ fn parts_that_do_not_fit_are_refused_with_hbases_words() {
 }
 
 #[test]
-fn a_block_that_is_no_block_is_not_asked_again() {
+fn a_malformed_cell_block_is_not_retried() {
     let mut block = CellBlockReader::new(CellCodec::KeyValue, Bytes::from_static(&[0, 0, 0, 9, 0, 0]));
     let read = mutation::read(&proto(MutationType::Put, Some(b"r"), 1), &mut block, 0);
     refused(read, "a length in the cell block passes its end");

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_left_out_and_what_is_too_large_refused() {
+    fn non_numbers_are_skipped_and_oversized_ones_refused() {
         assert_eq!(Hundredths::read(b"").expect("none"), None);
         assert_eq!(Hundredths::read(&[0, 0, 0, 2]).expect("none"), None);
         assert!(Hundredths::read(&[&[0, 0, 0, 2][..], &[0x7f; 17]].concat()).is_err());

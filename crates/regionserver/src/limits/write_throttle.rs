@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hold_grows_with_the_third_power() {
+    fn the_hold_grows_with_the_cube_of_pressure() {
         assert_eq!(hold_for(0.0, 1.0), Duration::ZERO);
         assert_eq!(hold_for(0.09, 1.0), Duration::ZERO, "less than a timer can tell");
         assert_eq!(hold_for(0.5, 1.0), HOLD_MAX / 8);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_leave_when_their_time_has_come_and_in_order() {
+    fn held_responses_leave_in_order_of_their_time() {
         let throttle = WriteThrottle::start(&Supervisor::log_only()).expect("thread");
         let (tell, told) = crossbeam_channel::unbounded();
         let started = Instant::now();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_when_it_ends() {
+    fn dropping_the_throttle_releases_held_responses() {
         let throttle = WriteThrottle::start(&Supervisor::log_only()).expect("thread");
         let (tell, told) = crossbeam_channel::bounded(1);
         throttle.hold(Duration::from_secs(3600), move || tell.send(()).expect("the test waits"));

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_to_those_without_a_token() {
+    fn a_failed_load_without_a_token_is_an_error() {
         let server = TestServer::new(RegionServerConfig::default());
         let region = server.open(b"g", b"p", table());
         let server = &server.server;
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn links_pipes_and_detours_lead_nowhere() {
+    fn links_pipes_and_path_traversals_are_refused() {
         let base = std::env::temp_dir().join(format!("evenkeel-bulk-sources-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&base);
         let (root, outside) = (base.join("root"), base.join("outside"));

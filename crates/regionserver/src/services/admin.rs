@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_for_a_disk_runs_on_the_admin_handlers() {
+    fn calls_that_wait_for_disk_run_on_admin_handlers() {
         let rows = METHODS.names().iter().map(|name| METHODS.find(name).expect("a row"));
         let (waits, rest): (Vec<_>, Vec<_>) = rows.partition(|row| row.class == CallClass::Admin);
         let names: Vec<_> = waits.iter().map(|row| row.name).collect();

@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_load_cannot_stand_before_system_tables() {
+    fn system_table_calls_have_their_own_queue() {
         for work in [Work::Scan, Work::Services, Work::ReadsFirst] {
             assert_eq!(class(work, true), CallClass::Priority, "{work:?}");
             assert_ne!(class(work, false), CallClass::Priority, "{work:?}");
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_does_not_stand_before_what_reads() {
+    fn waiting_writes_do_not_share_the_read_queue() {
         assert_eq!(class(Work::Scan, false), CallClass::Scan);
         assert_eq!(class(Work::ReadsFirst, false), CallClass::Write);
         assert_eq!(class(Work::BulkLoad, false), CallClass::General);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_is_where_the_view_says() {
+    fn meta_location_comes_from_the_cluster_view() {
         let view =
             ClusterView { meta: vec![(RegionInfo::meta(), Some(name(3)), 9)], ..ClusterView::default() };
         let locations = meta_locations(&view).meta_locations;

@@ -27,7 +27,7 @@ fn idle() -> Arc<Background> {
 }
 
 #[test]
-fn a_region_waits_once_for_each_thing() {
+fn a_region_is_queued_once_per_kind_of_work() {
     let (_server, region) = TestServer::with_region();
     let background = idle();
     assert!(background.request_flush(&region) && !background.request_flush(&region));
@@ -40,7 +40,7 @@ fn a_region_waits_once_for_each_thing() {
 }
 
 #[test]
-fn the_state_tells_what_waits() {
+fn the_compaction_state_reflects_the_queue() {
     let (_server, region) = TestServer::with_region();
     let background = idle();
     let state = || background.compaction_state(region.info().encoded_name());
@@ -57,7 +57,7 @@ fn the_state_tells_what_waits() {
 }
 
 #[test]
-fn switched_off_nothing_is_queued() {
+fn disabled_compactions_are_not_queued() {
     let (_server, region) = TestServer::with_region();
     let background = idle();
     assert!(background.switch_compactions(false));
@@ -68,7 +68,7 @@ fn switched_off_nothing_is_queued() {
 }
 
 #[test]
-fn a_table_may_want_no_compactions() {
+fn a_table_can_disable_its_compactions() {
     let server = TestServer::new(RegionServerConfig::default());
     let region = server.open(b"", b"", table().with("COMPACTION_ENABLED", "false"));
     let background = idle();
@@ -77,7 +77,7 @@ fn a_table_may_want_no_compactions() {
 }
 
 #[test]
-fn what_was_asked_for_is_done() {
+fn requested_flushes_and_compactions_run() {
     let (server, region) = TestServer::with_region();
     let background = server.server.background();
     for value in [b"1", b"2"] {
@@ -147,7 +147,7 @@ fn compactions_of_one_region_do_not_hold_up_those_of_others() {
 }
 
 #[test]
-fn what_is_written_becomes_flat_behind_the_writer() {
+fn in_memory_segments_are_flattened_in_the_background() {
     let server = TestServer::new(RegionServerConfig::default());
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("IN_MEMORY_COMPACTION", "BASIC");
     let region = server.open(b"", b"", table().with_family(family));
@@ -228,7 +228,7 @@ fn wait_for_flushes(server: &TestServer) {
 }
 
 #[test]
-fn a_flush_that_runs_stops_yielding_when_memory_is_short() {
+fn a_running_flush_stops_yielding_when_memory_is_short() {
     let (fs, server, region) = with_small_region();
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 2100);
@@ -260,7 +260,7 @@ fn flushes_stop_yielding_when_writers_to_a_region_are_held() {
 }
 
 #[test]
-fn flushes_stop_yielding_when_somebody_waits_for_their_end() {
+fn flushes_stop_yielding_when_a_close_waits() {
     let (fs, _server, region) = with_small_region();
     let [made, written] = gates_of_a_flush(&fs);
     put_kib(&region, 2100);
@@ -306,7 +306,7 @@ fn compaction_of_two_files(
 }
 
 #[test]
-fn a_compaction_that_runs_yields_less_when_files_pile_up() {
+fn a_running_compaction_yields_less_as_files_accumulate() {
     let (fs, server, region) = with_small_region();
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
     assert_eq!(made.0.wait_for_arrival(), "compact-lowprio");
@@ -318,7 +318,7 @@ fn a_compaction_that_runs_yields_less_when_files_pile_up() {
 }
 
 #[test]
-fn a_compaction_that_nobody_waits_for_yields_to_its_end() {
+fn a_compaction_without_pressure_yields_to_its_end() {
     let (fs, server, region) = with_small_region();
     let [made, written] = compaction_of_two_files(&server, &region, &fs);
     server.server.background().set_compaction_pressure(0.24);
@@ -348,7 +348,7 @@ fn compacts(files: u8) -> String {
 }
 
 #[test]
-fn a_compaction_yields_less_from_a_quarter_of_the_way_to_files_that_hold_up_flushes() {
+fn a_compaction_yields_less_from_a_quarter_of_blocking_files() {
     assert_eq!([compacts(6), compacts(7)], ["compact-lowprio", "compact-small-0"]);
 }
 
@@ -401,7 +401,7 @@ fn a_flush_keeps_its_limit_until_memory_is_short() {
 }
 
 #[test]
-fn a_flush_that_failed_is_tried_again_after_a_pause_and_not_for_ever() {
+fn a_failed_flush_is_retried_with_pauses_and_a_limit() {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());
     let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
     let region = server.open(b"", b"", table());
@@ -437,7 +437,7 @@ fn a_flush_that_failed_is_tried_again_after_a_pause_and_not_for_ever() {
 /// Every flush finds the compaction due, but only one that a user requests runs before the pause
 /// ends.
 #[test]
-fn a_compaction_that_failed_is_not_made_again_at_once() {
+fn a_failed_compaction_is_retried_after_a_pause() {
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());
     let server = TestServer::over(Arc::new(fs.clone()), RegionServerConfig::default(), WalConfig::default());
     let region = server.open(b"", b"", table());

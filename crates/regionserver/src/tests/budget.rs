@@ -116,7 +116,7 @@ fn clean(fs: &MemoryFileSystem) {
 }
 
 #[test]
-fn writers_beyond_the_pace_of_the_disk_slow_down_and_memory_stays_within_its_budget() {
+fn writers_faster_than_the_disk_slow_down_within_budget() {
     let seconds =
         std::env::var("EVENKEEL_BUDGET_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let memory = MemoryFileSystem::new();

@@ -25,7 +25,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn edits_do_not_stay_in_memory_for_ever() {
+fn old_edits_are_flushed_periodically() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"1")]);
     server.clock.advance_ms(HOUR_MS / 2);
@@ -39,7 +39,7 @@ fn edits_do_not_stay_in_memory_for_ever() {
 }
 
 #[test]
-fn hbases_own_tables_flush_after_minutes_whatever_is_set() {
+fn system_tables_flush_after_minutes_whatever_is_configured() {
     let server = TestServer::new(RegionServerConfig { periodic_flush_ms: 0, ..Default::default() });
     let named = |name: &str| {
         let family = evenkeel_common::ColumnFamilyDescriptor::new(b"f").expect("legal");
@@ -58,7 +58,7 @@ fn hbases_own_tables_flush_after_minutes_whatever_is_set() {
 }
 
 #[test]
-fn a_region_flushes_after_so_many_changes() {
+fn a_region_flushes_at_its_change_limit() {
     let server = TestServer::new(RegionServerConfig { flush_changes_max: 10, ..Default::default() });
     let region = server.open(b"", b"", table());
     let files_after = |changes: u8| {
@@ -72,7 +72,7 @@ fn a_region_flushes_after_so_many_changes() {
 }
 
 #[test]
-fn a_table_may_flush_after_changes_or_a_time_of_its_own() {
+fn a_table_can_override_flush_changes_and_period() {
     let config =
         RegionServerConfig { flush_changes_max: 10, periodic_flush_ms: 0, ..RegionServerConfig::default() };
     let of = |key, value| config.flush_changes_max_of(&table().with(key, value));
@@ -103,7 +103,7 @@ fn a_table_may_flush_after_changes_or_a_time_of_its_own() {
 }
 
 #[test]
-fn flushes_have_the_limit_that_unflushed_bytes_ask_for() {
+fn the_flush_limit_follows_the_unflushed_bytes() {
     let flush = crate::background::throughput::FlushTuning { limited: true, lower: 1000, upper: 2000 };
     let server = TestServer::new(RegionServerConfig { flush, ..Default::default() });
     let limit = || {
@@ -120,7 +120,7 @@ fn flushes_have_the_limit_that_unflushed_bytes_ask_for() {
 }
 
 #[test]
-fn a_compaction_that_is_due_by_time_needs_no_write() {
+fn a_due_periodic_compaction_needs_no_write() {
     let (server, region) = TestServer::with_region();
     for value in [b"1", b"2"] {
         put(&region, &[cell(b"a", b"q", value)]);
@@ -138,7 +138,7 @@ fn a_compaction_that_is_due_by_time_needs_no_write() {
 }
 
 #[test]
-fn regions_are_not_looked_at_again_while_nothing_happens() {
+fn regions_are_not_checked_while_the_server_is_idle() {
     let (server, region) = TestServer::with_region();
     let is_quiet = || server.server.is_quiet();
     let look = || {
@@ -195,7 +195,7 @@ pub(super) fn near_its_limit(table: TableDescriptor) -> (TestServer, Arc<Region>
 }
 
 #[test]
-fn answers_are_held_on_the_way_to_a_limit_and_the_limit_refuses() {
+fn writes_are_held_near_the_limit_and_refused_at_it() {
     let (server, region) = near_its_limit(table());
     let throttle = server.server.background().write_throttle();
     let put = request(&region, MutationType::Put, b"a");

@@ -66,7 +66,7 @@ fn rows(region: &std::sync::Arc<Region>, names: &[&'static [u8]]) -> usize {
 }
 
 #[test]
-fn services_that_are_not_there_are_unknown() {
+fn unregistered_services_are_unknown_protocols() {
     let (server, region) = TestServer::with_region();
     for service in
         ["NoSuchService", "MultiRowMutationService", "AggregateService", "hbase.pb.AggregateService"]
@@ -83,7 +83,7 @@ fn services_that_are_not_there_are_unknown() {
 }
 
 #[test]
-fn rows_are_mutated_together() {
+fn multi_row_mutations_apply_together() {
     let server = TestServer::new(RegionServerConfig::default());
     let region = server.open(b"", b"m", multi_row_table());
     let request = |rows: &[&'static [u8]]| pb::MutateRowsRequest {
@@ -103,7 +103,7 @@ fn rows_are_mutated_together() {
 }
 
 #[test]
-fn rows_that_are_mutated_together_count_and_are_refused_like_others() {
+fn multi_row_mutations_are_counted_and_limited() {
     let (server, region) = near_its_limit(multi_row_table());
     let request = pb::MutateRowsRequest {
         mutation_request: vec![put_proto(b"a"), put_proto(b"b")],
@@ -171,7 +171,7 @@ fn interpreters_and_families_are_checked() {
 }
 
 #[test]
-fn other_numbers_are_added_as_their_interpreters_do() {
+fn sums_follow_their_column_interpreters() {
     let server = TestServer::new(aggregate_everywhere());
     let region = server.open(b"", b"", table());
     put(&region, &[cell(b"a", b"q", &1.5f64.to_be_bytes()), cell(b"a", b"d", &[0, 0, 0, 1, 15])]);

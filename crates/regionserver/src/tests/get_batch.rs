@@ -37,7 +37,7 @@ fn asks<T>(_: &T) -> Caller {
 }
 
 #[test]
-fn gets_are_answered_once_each_those_of_a_kind_together() {
+fn each_get_is_answered_once_grouped_by_kind() {
     let (server, region) = TestServer::with_region();
     let other = server.open(b"m", b"", table());
     put(&region, &[cell(b"a", b"q", b"1"), cell(b"b", b"q", b"22")]);
@@ -73,7 +73,7 @@ fn gets_are_answered_once_each_those_of_a_kind_together() {
 }
 
 #[test]
-fn of_many_kinds_the_last_ones_are_compared() {
+fn only_the_latest_kinds_are_compared() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"1")]);
     let mut gets = GetBatch::EMPTY;
@@ -95,7 +95,7 @@ fn of_many_kinds_the_last_ones_are_compared() {
 }
 
 #[test]
-fn a_get_that_fails_or_panics_leaves_the_others_of_its_kind_alone() {
+fn a_failing_get_does_not_affect_its_group() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"1")]);
     let mut gets = GetBatch::EMPTY;
@@ -125,7 +125,7 @@ fn a_get_that_fails_or_panics_leaves_the_others_of_its_kind_alone() {
 }
 
 #[test]
-fn gets_read_together_see_what_is_there_when_they_are_read() {
+fn grouped_gets_see_data_current_at_their_read() {
     const ROWS: [&[u8]; 5] = [b"a", b"b", b"m", b"n", b"z"];
     // A file system that cannot read without blocking, and a cache.
     let fs = Arc::new(FaultyFileSystem::new(MemoryFileSystem::new()));

@@ -105,8 +105,8 @@ impl Served {
 
     /// Checks how these calls affect other clients.
     #[track_caller]
-    fn hold_up_nobody(&self, calls: impl Fn()) {
-        holds_up_nobody(|| self.disturbed_by(&calls));
+    fn assert_others_not_blocked(&self, calls: impl Fn()) {
+        assert_not_disturbed(|| self.disturbed_by(&calls));
     }
 
     /// Returns how long the calls of another client took while `disturb` ran.
@@ -180,7 +180,7 @@ impl Latencies {
 /// Checks the latencies of a client on the same thread. A busy machine may cause failures, too, but
 /// not in each of three runs.
 #[track_caller]
-fn holds_up_nobody(disturb: impl Fn() -> Latencies) {
+fn assert_not_disturbed(disturb: impl Fn() -> Latencies) {
     let outcomes: Vec<_> = (0..3).map(|_| disturb().check()).take_while(Result::is_err).collect();
     assert!(outcomes.len() < 3, "{outcomes:?}");
 }
@@ -322,15 +322,17 @@ fn regex_filter(pattern: &str) -> pb::Filter {
 }
 
 #[test]
-fn many_gets_in_one_call_hold_up_nobody() {
+fn many_gets_in_one_call_do_not_block_others() {
     let served = Served::start();
     (0..1000).for_each(|row| put(&served.region, &[cell(&row_name(row), b"q", b"v")]));
     let request = multi(&served.region, gets_of(100_000)).encode_to_vec();
-    served.hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &[]).expect("read")));
+    served.assert_others_not_blocked(|| {
+        drop(served.client().call_for_long("Multi", &request, &[]).expect("read"))
+    });
 }
 
 #[test]
-fn many_gets_in_calls_of_middling_size_hold_up_nobody() {
+fn many_gets_in_medium_calls_do_not_block_others() {
     let served = Served::start();
     // Each row takes so long that few rows exceed the slice.
     let cells: Vec<_> = (0..3000u32).map(|q| cell(b"row000000", &q.to_be_bytes(), b"v")).collect();
@@ -342,11 +344,13 @@ fn many_gets_in_calls_of_middling_size_hold_up_nobody() {
         }
     });
     let request = multi(&served.region, actions).encode_to_vec();
-    served.hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &[]).expect("read")));
+    served.assert_others_not_blocked(|| {
+        drop(served.client().call_for_long("Multi", &request, &[]).expect("read"))
+    });
 }
 
 #[test]
-fn many_puts_in_one_call_hold_up_nobody() {
+fn many_puts_in_one_call_do_not_block_others() {
     let served = Served::start();
     let rows = 0..50_000u32;
     let action = |index| pb::Action {
@@ -357,12 +361,13 @@ fn many_puts_in_one_call_hold_up_nobody() {
     let request = multi(&served.region, rows.clone().map(action).collect()).encode_to_vec();
     let cells: Vec<_> = rows.map(|row| cell(&row_name(row), b"q", b"v")).collect();
     let block = block_of(&cells);
-    served
-        .hold_up_nobody(|| drop(served.client().call_for_long("Multi", &request, &block).expect("written")));
+    served.assert_others_not_blocked(|| {
+        drop(served.client().call_for_long("Multi", &request, &block).expect("written"))
+    });
 }
 
 #[test]
-fn a_get_of_a_huge_row_holds_up_nobody() {
+fn a_get_of_a_huge_row_does_not_block_others() {
     let served = Served::start();
     for part in 0..20u32 {
         let cells: Vec<_> =
@@ -370,23 +375,25 @@ fn a_get_of_a_huge_row_holds_up_nobody() {
         put(&served.region, &cells);
     }
     let request = get_request(&served.region, b"huge", None).encode_to_vec();
-    served.hold_up_nobody(|| drop(served.client().call_for_long("Get", &request, &[]).expect("read")));
+    served.assert_others_not_blocked(|| {
+        drop(served.client().call_for_long("Get", &request, &[]).expect("read"))
+    });
 }
 
 #[test]
-fn a_costly_regular_expression_holds_up_nobody() {
+fn a_costly_regular_expression_does_not_block_others() {
     let served = Served::start();
     let value = b"ab".repeat(60_000);
     put(&served.region, &[cell(b"r", b"q", &value)]);
     // One is slow to search with, the other slow to compile.
     for pattern in ["(a.{0,60}b){9}c", "((\\w{30}|x{0,90}){40}){9}"] {
         let request = get_request(&served.region, b"r", Some(regex_filter(pattern))).encode_to_vec();
-        served.hold_up_nobody(|| drop(served.client().call_for_long("Get", &request, &[])));
+        served.assert_others_not_blocked(|| drop(served.client().call_for_long("Get", &request, &[])));
     }
 }
 
 #[test]
-fn a_message_of_many_small_parts_holds_up_nobody() {
+fn a_message_of_many_parts_does_not_block_others() {
     let served = Served::start();
     let mut request = put_request(&served.region, b"r");
     request.mutation.associated_cell_count = None;
@@ -397,12 +404,12 @@ fn a_message_of_many_small_parts_holds_up_nobody() {
     param.push(2 << 3 | 2);
     prost::encoding::encode_varint(bytes.len() as u64, &mut param);
     param.extend(bytes);
-    served.hold_up_nobody(|| drop(served.client().call_for_long("Mutate", &param, &[])));
+    served.assert_others_not_blocked(|| drop(served.client().call_for_long("Mutate", &param, &[])));
 }
 
 #[test]
-fn a_cell_block_that_expands_holds_up_nobody() {
-    holds_up_nobody(|| {
+fn an_expanding_cell_block_does_not_block_others() {
+    assert_not_disturbed(|| {
         let served = Served::start();
         let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(Compressor::Gzip));
         let param = put_request(&served.region, b"r").encode_to_vec();
@@ -452,7 +459,7 @@ fn filtered_multi(region: &Region, filter: pb::Filter) -> pb::MultiRequest {
 /// Requests that expand to many times their size: they are rejected first, and the memory they took
 /// from the budget is returned.
 #[test]
-fn requests_that_become_more_than_their_budget_are_refused() {
+fn requests_that_expand_beyond_the_budget_are_refused() {
     const BUDGET: u64 = 32 << 20;
     let fs = FaultyFileSystem::new(MemoryFileSystem::new());
     let served = Served::with(fs, WalConfig::default(), BUDGET);
@@ -526,8 +533,8 @@ fn requests_that_become_more_than_their_budget_are_refused() {
 }
 
 #[test]
-fn a_put_behind_a_row_lock_holds_up_nobody() {
-    holds_up_nobody(|| {
+fn a_put_behind_a_row_lock_does_not_block_others() {
+    assert_not_disturbed(|| {
         let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let served = Served::over(fs.clone(), WalConfig::default());
         put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
@@ -548,8 +555,8 @@ fn a_put_behind_a_row_lock_holds_up_nobody() {
 }
 
 #[test]
-fn puts_before_a_full_log_hold_up_nobody() {
-    holds_up_nobody(|| {
+fn puts_waiting_for_a_full_log_do_not_block_others() {
+    assert_not_disturbed(|| {
         let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
         let served = Served::over(fs.clone(), wal);
@@ -585,9 +592,9 @@ fn puts_before_a_full_log_hold_up_nobody() {
 /// Each batch names its region repeatedly; each occurrence is a separate write, which finds the
 /// region's locks taken.
 #[test]
-fn batches_of_many_regions_before_a_full_log_hold_up_nobody() {
+fn batches_waiting_for_a_full_log_do_not_block_others() {
     const BATCHES: usize = 10;
-    holds_up_nobody(|| {
+    assert_not_disturbed(|| {
         let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
         let wal = WalConfig { queue_bytes_max: 256 << 10, ..WalConfig::default() };
         let served = Served::over(fs.clone(), wal);

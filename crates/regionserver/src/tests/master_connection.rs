@@ -14,7 +14,7 @@ fn a_server_registers_before_it_makes_its_znode() {
 }
 
 #[test]
-fn a_server_that_the_master_knows_by_another_name_makes_no_znode() {
+fn a_hostname_mismatch_creates_no_znode() {
     let server = TestServer::new(Default::default());
     *server.master.seen_hostname.lock() = "other".to_owned();
     let error = server.server.report_for_duty().expect_err("another name");
@@ -23,7 +23,7 @@ fn a_server_that_the_master_knows_by_another_name_makes_no_znode() {
 }
 
 #[test]
-fn heartbeats_come_as_often_as_the_master_wants_and_list_each_region() {
+fn heartbeats_follow_the_interval_and_list_each_region() {
     let (server, region) = TestServer::with_region();
     server.server.run_chore();
     assert!(server.master.reports.lock().is_empty(), "this master reads the load itself");
@@ -42,7 +42,7 @@ fn heartbeats_come_as_often_as_the_master_wants_and_list_each_region() {
 }
 
 #[test]
-fn a_fatal_error_is_told_with_its_reason() {
+fn a_fatal_error_is_reported_with_its_reason() {
     let server = TestServer::new(Default::default());
     server.server.report_fatal_error("the disk is gone");
     assert_eq!(*server.master.calls.lock(), [("ReportRSFatalError", "the disk is gone".to_owned())]);

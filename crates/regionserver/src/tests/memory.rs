@@ -195,7 +195,7 @@ fn bound(case: &Case) -> f64 {
 }
 
 #[test]
-fn writers_settle_before_the_limit_whatever_memory_regions_and_disk_are_like() {
+fn writers_settle_below_the_limit_on_any_setup() {
     let cases = [
         case("as in the budget test"),
         Case { weights: vec![1], ..case("one region") },
@@ -224,7 +224,7 @@ fn writers_settle_before_the_limit_whatever_memory_regions_and_disk_are_like() {
 }
 
 #[test]
-fn small_calls_wait_less_than_large_ones_and_writers_settle_all_the_same() {
+fn small_calls_are_held_less_than_large_ones() {
     let mixed = |name, callers, bytes, small_callers| Case { callers, bytes, small_callers, ..case(name) };
     // The minimum factor by which small calls are held less. If small calls bring as many bytes as
     // large ones, they fill the memory themselves.
@@ -249,7 +249,7 @@ fn small_calls_wait_less_than_large_ones_and_writers_settle_all_the_same() {
 }
 
 #[test]
-fn a_call_bears_its_part_of_the_typical_bytes_call() {
+fn a_call_is_held_in_proportion_to_its_bytes() {
     let limit = 25_600;
     let gauge = |bytes| {
         let gauge = MemStoreAccounting::new(limit, limit);
@@ -278,7 +278,7 @@ fn a_call_bears_its_part_of_the_typical_bytes_call() {
 }
 
 #[test]
-fn writers_that_the_disk_keeps_up_with_are_not_slowed() {
+fn writers_within_disk_throughput_are_not_slowed() {
     // 7 MB/s, which one flusher can write, and 11 MB/s, which requires two.
     for (name, pause_ms) in [("one flusher's pace", 39), ("more than that", 24)] {
         let case = Case { pause_ms, ..case(name) };
@@ -289,7 +289,7 @@ fn writers_that_the_disk_keeps_up_with_are_not_slowed() {
 }
 
 #[test]
-fn callers_with_more_than_the_throttle_can_slow_get_all_that_the_disk_takes() {
+fn callers_beyond_the_throttle_get_full_disk_throughput() {
     let case = Case { callers: 400, bytes: 200_000, weights: vec![1; 6], ..case("a storm") };
     let (callers, disk) = (case.callers, case.flush_bytes * case.flushers as u64);
     let outcome = Model::run(case, 120);
@@ -298,7 +298,7 @@ fn callers_with_more_than_the_throttle_can_slow_get_all_that_the_disk_takes() {
 }
 
 #[test]
-fn wherever_answers_are_held_somebody_flushes() {
+fn held_writes_imply_a_flush() {
     let mut random = 1_u64;
     let mut below = |limit: u64| {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -350,7 +350,7 @@ fn flushes_are_urgent_half_way_to_the_throttle_watermark() {
 }
 
 #[test]
-fn flushes_are_asked_for_when_they_help() {
+fn flushes_are_requested_only_when_useful() {
     let gauge = MemStoreAccounting::new(950, 1000);
     let running = |bytes, flushing_bytes| Unflushed { flushing_bytes, is_flushing: true, ..idle(bytes) };
     let asked = |regions: &[Unflushed], open| {
@@ -376,7 +376,7 @@ fn flushes_are_asked_for_when_they_help() {
 }
 
 #[test]
-fn chunks_that_readers_keep_are_counted_and_no_small_files_made_for_them() {
+fn chunks_kept_by_readers_cause_no_small_flushes() {
     let (limit, slack) = (8 * MIB, MIB);
     let chunks = ChunkPool::within(ChunkSizes::default(), 0, 0, (limit + slack) as usize);
     let gauge = MemStoreAccounting::new(limit / 100 * 95, limit).over(chunks.clone());
@@ -393,7 +393,7 @@ fn chunks_that_readers_keep_are_counted_and_no_small_files_made_for_them() {
 }
 
 #[test]
-fn the_slack_of_chunks_is_nobodys_concern_and_the_approach_is_several_chunks() {
+fn chunk_slack_is_not_counted_toward_the_limit() {
     let (limit, slack) = (64 * MIB, 4 * MIB);
     let chunks = ChunkPool::within(ChunkSizes::default(), 0, 0, (limit + slack) as usize);
     let chunk = chunks.sizes().chunk_bytes as u64;

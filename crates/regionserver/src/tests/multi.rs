@@ -107,7 +107,7 @@ fn stored(region: &std::sync::Arc<Region>, row: &'static [u8]) -> Vec<String> {
 
 /// Only requests that only read may be restarted.
 #[test]
-fn what_a_request_does_says_where_it_runs() {
+fn the_actions_of_a_request_decide_where_it_runs() {
     let (_server, region) = TestServer::with_region();
     let service =
         pb::Action { service_call: Some(pb::CoprocessorServiceCall::default()), ..pb::Action::default() };
@@ -209,7 +209,7 @@ fn a_bad_mutation_fails_alone_and_takes_its_cells() {
 }
 
 #[test]
-fn an_atomic_action_is_made_as_a_whole() {
+fn an_atomic_action_applies_as_a_whole() {
     let (server, region) = TestServer::with_region();
     let actions = vec![put_action(7, b"a"), mutation(8, MutationType::Increment, b"a", 1)];
     let atomic = pb::RegionAction { atomic: Some(true), ..on(&region, actions) };
@@ -242,7 +242,7 @@ fn a_get_in_an_atomic_action_fails_it_and_nothing_else() {
 }
 
 #[test]
-fn a_condition_decides_over_its_region_action() {
+fn a_condition_applies_to_its_region_action() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"right")]);
     let conditional =
@@ -287,7 +287,7 @@ fn old_clients_put_the_condition_on_the_request() {
 }
 
 #[test]
-fn a_reply_that_is_full_sends_the_rest_back() {
+fn a_full_reply_rejects_the_remaining_actions() {
     let server = TestServer::new(RegionServerConfig { result_bytes_max: 1, ..RegionServerConfig::default() });
     let region = server.open(b"", b"", table());
     put(&region, &[cell(b"a", b"q", b"v")]);
@@ -311,7 +311,7 @@ fn a_reply_that_is_full_sends_the_rest_back() {
 }
 
 #[test]
-fn what_is_told_of_writes_and_of_failures_fills_a_reply_too() {
+fn write_results_and_errors_count_toward_the_reply() {
     let config = RegionServerConfig { result_bytes_max: 150_000, ..RegionServerConfig::default() };
     let server = TestServer::new(config);
     let region = server.open(b"", b"", table());
@@ -344,7 +344,7 @@ fn what_is_told_of_writes_and_of_failures_fills_a_reply_too() {
 }
 
 #[test]
-fn an_old_client_gets_as_much_as_leaves_room_to_others() {
+fn a_reply_to_an_old_client_leaves_room_for_others() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", &[7; 60_000])]);
     let nearly_all = server.unsent.max() - 900_000;
@@ -364,7 +364,7 @@ fn an_old_client_gets_as_much_as_leaves_room_to_others() {
 
 /// A client that gets some rows immediately requests the rest; one that gets none must back off.
 #[test]
-fn a_row_for_which_there_is_no_room_is_not_in_the_reply() {
+fn a_row_without_room_is_left_out() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", &[7; 200_000])]);
     let request = pb::MultiRequest {
@@ -439,7 +439,7 @@ fn large_batches_are_refused_only_when_configured() {
 }
 
 #[test]
-fn actions_with_nothing_in_them_fail_alone() {
+fn empty_actions_fail_alone() {
     let (server, region) = TestServer::with_region();
     let answer =
         run(&server, vec![on(&region, vec![pb::Action { index: Some(1), ..pb::Action::default() }])], &[]);
@@ -448,7 +448,7 @@ fn actions_with_nothing_in_them_fail_alone() {
 }
 
 #[test]
-fn a_request_feels_its_own_bytes_and_one_that_is_refused_waits() {
+fn large_and_refused_requests_are_held() {
     let (server, region) = near_its_limit(table());
     let throttle = server.server.background().write_throttle();
     let multi = |bytes: usize| {

@@ -57,7 +57,7 @@ fn kind<T: std::fmt::Debug>(outcome: Result<T, HBaseError>) -> ErrorKind {
 }
 
 #[test]
-fn cells_of_a_get_go_where_the_client_reads_them() {
+fn cells_of_a_get_go_to_block_or_message() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"v")]);
     let request = get_request(&region, b"a");
@@ -77,7 +77,7 @@ fn cells_of_a_get_go_where_the_client_reads_them() {
 }
 
 #[test]
-fn existence_is_told_without_cells() {
+fn an_existence_get_returns_no_cells() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"v")]);
     for (row, exists) in [(&b"a"[..], true), (b"b", false)] {
@@ -97,7 +97,7 @@ fn calls_that_no_longer_exist_are_unknown() {
 }
 
 #[test]
-fn puts_and_deletes_say_processed_and_nothing_else() {
+fn puts_and_deletes_return_only_processed() {
     let (server, region) = TestServer::with_region();
     let answer =
         write(&server, &request(&region, MutationType::Put, b"a"), &[cell(b"a", b"q", b"v")], caller())
@@ -110,7 +110,7 @@ fn puts_and_deletes_say_processed_and_nothing_else() {
 }
 
 #[test]
-fn increments_return_their_cells_unless_told_not_to() {
+fn increments_return_their_cells_unless_disabled() {
     let (server, region) = TestServer::with_region();
     let mut increment = request(&region, MutationType::Increment, b"n");
     let cells = [cell(b"n", b"q", b"\0\0\0\0\0\0\0\x05")];
@@ -127,7 +127,7 @@ fn increments_return_their_cells_unless_told_not_to() {
 }
 
 #[test]
-fn conditions_tell_whether_they_held() {
+fn conditional_writes_report_whether_they_applied() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"v")]);
     let filter = |name: &str| pb::Filter {
@@ -161,7 +161,7 @@ fn conditions_tell_whether_they_held() {
 }
 
 #[test]
-fn rows_and_families_must_be_the_regions() {
+fn rows_and_families_outside_the_region_are_refused() {
     let server = TestServer::new(RegionServerConfig::default());
     let region = server.open(b"b", b"d", table());
     let put = request(&region, MutationType::Put, b"x");
@@ -173,7 +173,7 @@ fn rows_and_families_must_be_the_regions() {
 }
 
 #[test]
-fn absent_regions_say_where_they_are() {
+fn absent_regions_report_their_new_location() {
     let (server, region) = TestServer::with_region();
     let (regions, name) = (server.server.regions(), region.info().encoded_name().to_owned());
     let asked = || kind(read(&server, &get_request(&region, b"a"), &caller()));
@@ -191,7 +191,7 @@ fn absent_regions_say_where_they_are() {
 }
 
 #[test]
-fn a_stopping_server_takes_nothing() {
+fn a_stopping_server_refuses_calls() {
     let (server, region) = TestServer::with_region();
     server.server.start_stopping();
     assert_eq!(kind(read(&server, &get_request(&region, b"a"), &caller())), ErrorKind::RegionServerStopped);
@@ -215,7 +215,7 @@ fn too_many_unflushed_bytes_hold_up_writes_but_not_reads() {
 }
 
 #[test]
-fn reports_count_what_is_there() {
+fn server_loads_count_regions_and_requests() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"v")]);
     read(&server, &get_request(&region, b"a"), &caller()).expect("read");

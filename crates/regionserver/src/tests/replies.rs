@@ -106,7 +106,7 @@ fn values<M>(reply: Reply<M>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn values_in_replies_share_their_blocks_which_are_never_reused_meanwhile() {
+fn values_in_replies_pin_their_blocks() {
     let cache = Watched::new();
     let (server, region) = large_values(&cache);
     drop(scan_all(&server, &region, &caller()));
@@ -144,7 +144,7 @@ fn values_in_replies_share_their_blocks_which_are_never_reused_meanwhile() {
 }
 
 #[test]
-fn who_cannot_take_values_as_they_lie_gets_copies() {
+fn clients_with_other_codecs_get_copies() {
     let cache = Watched::new();
     let (server, region) = large_values(&cache);
     let compressed = Caller { codec: Some((CellCodec::KeyValue, Some(Compressor::Gzip))), ..caller() };

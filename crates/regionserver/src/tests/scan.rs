@@ -116,7 +116,7 @@ fn renewing_keeps_a_scanner_alive_and_reads_nothing() {
 }
 
 #[test]
-fn a_lease_runs_out_by_the_clock() {
+fn a_scanner_lease_expires() {
     let (server, region) = five_rows();
     let first = call(&server, &open(&region, 1));
     server.clock.advance_ms(59_999);
@@ -138,7 +138,7 @@ fn a_scanner_in_use_cannot_be_used_twice() {
 }
 
 #[test]
-fn a_region_that_left_sends_the_client_away() {
+fn a_scan_of_a_moved_region_is_refused() {
     let (server, region) = five_rows();
     let first = call(&server, &open(&region, 1));
     server.server.regions().remove(region.info().encoded_name(), None);
@@ -209,7 +209,7 @@ fn without_a_codec_results_are_messages() {
 }
 
 #[test]
-fn closing_reads_first_only_if_rows_are_asked_for() {
+fn a_close_reads_rows_only_if_requested() {
     let (server, region) = five_rows();
     let first = call(&server, &open(&region, 0));
     assert_eq!((first.cells.len(), first.message.more_results_in_region), (0, Some(true)));
@@ -245,7 +245,7 @@ fn a_call_that_runs_out_of_time_answers_with_a_heartbeat() {
 }
 
 #[test]
-fn a_client_that_gave_up_gets_no_answer_and_loses_its_scanner() {
+fn a_scan_past_its_deadline_is_dropped_and_closed() {
     let (server, region) = five_rows();
     let past = Instant::now() - Duration::from_millis(1);
     let late = Caller { received_at: past, deadline: Some(past), ..caller() };
@@ -254,7 +254,7 @@ fn a_client_that_gave_up_gets_no_answer_and_loses_its_scanner() {
 }
 
 #[test]
-fn what_was_tracked_is_told_when_asked() {
+fn scan_metrics_are_returned_on_request() {
     let (server, region) = five_rows();
     let tracked = call(&server, &pb::ScanRequest { track_scan_metrics: Some(true), ..open(&region, 2) });
     let metrics = tracked.message.scan_metrics.expect("metrics").metrics;
@@ -264,7 +264,7 @@ fn what_was_tracked_is_told_when_asked() {
 }
 
 #[test]
-fn requests_that_name_nothing_are_refused() {
+fn scans_of_unknown_targets_are_refused() {
     let (server, region) = five_rows();
     assert_eq!(kind(call_as(&server, &pb::ScanRequest::default(), &caller())), ErrorKind::DoNotRetry);
     let unknown = pb::ScanRequest { scanner_id: Some(99), ..pb::ScanRequest::default() };
@@ -293,7 +293,7 @@ fn ids_differ_between_scanners_and_between_lives_of_a_server() {
 }
 
 #[test]
-fn one_scanner_too_many_ends_the_stalest() {
+fn a_scanner_over_the_limit_closes_the_stalest() {
     let config = RegionServerConfig { scanners_max: 3, ..RegionServerConfig::default() };
     let server = TestServer::new(config);
     let region = server.open(b"", b"", table());

@@ -84,7 +84,7 @@ fn next(server: &TestServer, id: u64, caller: &Caller) -> Result<(), HBaseError>
 }
 
 #[test]
-fn scanners_stay_within_their_part_whatever_they_hold() {
+fn scanner_memory_stays_within_its_part() {
     let server = server();
     let region = rows(&server, table());
     let held = || server.server.scanners().bytes();
@@ -123,7 +123,7 @@ fn no_client_ends_the_scanners_of_others() {
 }
 
 #[test]
-fn many_clients_that_read_are_all_protected_and_a_newcomer_waits() {
+fn active_clients_keep_scanners_and_new_ones_are_refused() {
     let server = server();
     let region = rows(&server, table());
     let clients: Vec<_> = (0..30).map(client).collect();
@@ -157,7 +157,7 @@ fn scanners_of_hbases_own_tables_have_room_of_their_own() {
 }
 
 #[test]
-fn stalled_scanners_do_not_keep_flushed_memstores_for_ever() {
+fn stalled_scanners_release_flushed_memstores() {
     const LIMIT: u64 = 8 << 20;
     let sizes = ChunkSizes { chunk_bytes: 256 << 10, shared_bytes_max: 64 << 10 };
     let chunks = ChunkPool::within(sizes, 8, 0, (LIMIT + (1 << 20)) as usize);

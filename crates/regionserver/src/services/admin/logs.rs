@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_told_as_hbase_tells_it() {
+    fn a_slow_call_is_reported_as_by_hbase() {
         let call = call();
         assert_eq!((call.start_time, call.queue_time, call.processing_time), (1_005, 5, 70));
         assert_eq!(call.call_details, format!("Get({PROTOS}.ClientProtos$GetRequest)"));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_any_of_them_or_all() {
+    fn filters_combine_with_or_and_with_and() {
         let right = [
             ("region", "ns:t,a,1.0123."),
             ("table", "ns:t"),

@@ -108,7 +108,7 @@ mod tests {
     use crate::testing::{TestServer, cell, put, specifier};
 
     #[test]
-    fn a_region_tells_what_it_is_asked() {
+    fn region_info_returns_the_requested_fields() {
         let (server, region) = TestServer::with_region();
         let request = pb::GetRegionInfoRequest { region: specifier(&region), ..Default::default() };
         let plain = region_info(&server.server, request.clone()).expect("here");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn flushing_makes_files_that_are_told_by_path() {
+    fn a_flush_creates_files_that_are_listed() {
         let (server, region) = TestServer::with_region();
         put(&region, &[cell(b"a", b"q", b"v")]);
         let request = pb::FlushRegionRequest { region: specifier(&region), ..Default::default() };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_told_by_table() {
+    fn region_loads_are_filtered_by_table() {
         let (server, region) = TestServer::with_region();
         let loads = |table: Option<&str>| {
             let table: Option<TableName> = table.map(|name| name.parse().expect("legal"));
