@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_never_passed_and_comes_back_whole() {
+    fn a_budget_is_never_exceeded_and_fully_returned() {
         let whole = Budget::new(1000);
         let cores = [ThreadBudget::new(whole.clone(), 2), ThreadBudget::new(whole.clone(), 2)];
         let mut taken = 0;
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn small_takes_stay_on_their_thread() {
+    fn small_charges_stay_on_their_thread() {
         let whole = Budget::new(1 << 30);
         let core = ThreadBudget::new(whole.clone(), 2);
         assert!(core.acquire(100));

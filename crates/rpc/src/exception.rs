@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn overload_is_told() {
+    fn an_overloaded_server_is_flagged() {
         let response = exception_response(&HBaseError::new(ErrorKind::CallQueueTooBig, "full"));
         assert_eq!(response.server_overloaded, Some(true));
     }

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_that_never_drains_gives_up_what_was_sent() {
+    fn a_never_drained_buffer_releases_sent_bytes() {
         let mut gather = GatherBuffer::new();
         for _ in 0..1000 {
             gather.copied().extend_from_slice(&[1; 4096]);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn consuming_more_than_there_is_empties_it() {
+    fn consuming_more_than_buffered_empties_the_buffer() {
         let (mut gather, _) = sample();
         gather.consume(usize::MAX);
         assert!(gather.is_empty());

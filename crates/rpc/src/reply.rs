@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hand_written_header_is_the_generated_one() {
+    fn the_hand_written_header_equals_the_generated_one() {
         for (call_id, block) in [(0, None), (300, Some(vec![9; 5])), (u32::MAX, Some(vec![1; 70_000]))] {
             let (header, message, rest) = frame(call_id, block.as_deref());
             let length = block.as_ref().map(|block| block.len() as u32);

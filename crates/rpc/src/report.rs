@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_made_for_a_while_after_somebody_asked() {
+    fn reports_are_collected_for_a_while_after_a_request() {
         let (reports, now) = (Reports::default(), clock::monotonic());
         assert!(!reports.are_wanted(now));
         reports.request();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_clients_make_long_are_cut() {
+    fn long_client_names_are_truncated() {
         assert_eq!(user_text(Some(&"ä".repeat(500))).len(), USER_BYTES_MAX);
         assert_eq!((user_text(Some("me")), user_text(None)), ("me".to_owned(), String::new()));
     }

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hand_read_header_is_the_generated_one() {
+    fn the_hand_parsed_header_equals_the_generated_one() {
         let bytes = header().encode_to_vec();
         let expected = RequestHead {
             call_id: 77,

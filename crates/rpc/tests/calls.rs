@@ -190,7 +190,7 @@ fn calls_answered_from_tasks_of_the_same_thread_overtake_each_other() {
 }
 
 #[test]
-fn answers_of_pipelined_calls_leave_together() {
+fn responses_to_pipelined_calls_are_written_together() {
     let server = TestServer::start();
     let mut client = server.client();
     client.call(0, "Echo", "warm");
@@ -246,7 +246,7 @@ fn calls_of_a_dead_socket_do_not_run() {
 }
 
 #[test]
-fn a_client_of_long_calls_leaves_turns_to_others() {
+fn a_client_with_long_calls_does_not_starve_others() {
     let server = TestServer::with(|config| config.connection_threads = 1);
     let (mut greedy, mut modest) = (server.client(), server.client());
     assert_eq!(modest.call(1, "Echo", "x").call_id(), 1);
@@ -260,7 +260,7 @@ fn a_client_of_long_calls_leaves_turns_to_others() {
 }
 
 #[test]
-fn a_full_queue_is_told_at_once() {
+fn a_full_queue_is_reported_at_once() {
     let server = TestServer::start();
     let mut client = server.client();
     for id in 0..20 {

@@ -53,7 +53,7 @@ fn assert_given_back(server: &TestServer) {
 }
 
 #[test]
-fn what_comes_before_the_connection_header_is_short() {
+fn frames_before_the_connection_header_are_limited() {
     let server = server(|_| ());
     for preamble in [&b"HBas\x00\x50"[..], b"HBas\x00\x51"] {
         let mut client = server.raw();
@@ -106,7 +106,7 @@ fn long_connection_headers_are_counted_as_long_as_the_connection_lives() {
 }
 
 #[test]
-fn requests_that_have_begun_leave_room_for_whole_ones() {
+fn partial_requests_leave_room_for_whole_ones() {
     let server = server(|_| ());
     let mut other = server.client();
     let mut clients: Vec<_> = (0..40).map(|_| server.client()).collect();
@@ -128,7 +128,7 @@ fn requests_that_have_begun_leave_room_for_whole_ones() {
 }
 
 #[test]
-fn a_refused_request_is_told_and_its_connection_goes_on() {
+fn a_refused_request_leaves_its_connection_usable() {
     let server = server(|_| ());
     let mut holder = server.client();
     holder.send(&request(7, "Echo", &message("m", &[1; 900_000]))[..800_000]);
@@ -141,7 +141,7 @@ fn a_refused_request_is_told_and_its_connection_goes_on() {
 }
 
 #[test]
-fn a_request_of_a_byte_at_a_time_is_not_waited_for() {
+fn a_trickled_request_times_out() {
     let server = server(|config| config.receive_timeout = Duration::from_millis(200));
     let frame = request(1, "Echo", &message("slow", &[1; 1000]));
     let mut slow = server.client();
@@ -162,7 +162,7 @@ fn a_request_of_a_byte_at_a_time_is_not_waited_for() {
 
 /// Time in which the server does not read does not count against the client.
 #[test]
-fn a_request_behind_those_that_run_is_waited_for() {
+fn a_request_behind_running_ones_does_not_time_out() {
     let server = server(|config| {
         config.receive_timeout = Duration::from_millis(100);
         config.connection_calls_max = 1;
@@ -183,7 +183,7 @@ fn idle_after(time_max: Duration) -> IdleConfig {
 }
 
 #[test]
-fn connections_that_nobody_uses_are_closed_by_hbases_settings() {
+fn unused_connections_close_by_hbases_settings() {
     let server = server(|config| config.idle = idle_after(Duration::from_millis(1500)));
     let (mut idle, mut calling, mut used) = (server.client(), server.client(), server.client());
     idle.call(1, "Echo", "x");
@@ -218,7 +218,7 @@ fn a_connection_with_a_lease_is_in_use() {
 }
 
 #[test]
-fn idle_connections_make_place_for_new_ones() {
+fn idle_connections_are_closed_for_new_ones() {
     let server = server(|config| config.connections_max = 32);
     let mut silent: Vec<_> = (0..10).map(|_| server.raw()).collect();
     let mut idle: Vec<_> = (0..22).map(|_| server.client()).collect();
@@ -237,7 +237,7 @@ fn idle_connections_make_place_for_new_ones() {
 
 /// A request that races with the end of its connection is either run and answered, or not run.
 #[test]
-fn no_request_is_run_without_an_answer_where_connections_are_closed() {
+fn no_request_runs_unanswered_on_a_closing_connection() {
     let server = server(|config| {
         config.idle = IdleConfig { scan_interval: Duration::ZERO, ..idle_after(Duration::ZERO) };
         config.connections_max = 1;

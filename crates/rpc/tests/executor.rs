@@ -129,7 +129,7 @@ fn system_tables_are_served_while_users_fill_their_queue() {
 }
 
 #[test]
-fn long_scans_take_turns_and_a_short_one_waits_for_one_turn_of_each() {
+fn a_short_scan_waits_one_turn_of_each_long_one() {
     let (executor, _handle, mut client, at_work) = start_watched(8);
     (0..4).for_each(|id| send(&mut client, id, "Scan", "work 900"));
     eventually("the last has begun", || executor.queued(CallClass::Scan) == 0);
@@ -140,7 +140,7 @@ fn long_scans_take_turns_and_a_short_one_waits_for_one_turn_of_each() {
 }
 
 #[test]
-fn a_scan_that_waits_for_a_disk_lends_its_turn() {
+fn a_scan_that_waits_for_disk_releases_its_turn() {
     let (_executor, _handle, mut client, at_work) = start_watched(4);
     (0..3).for_each(|id| send(&mut client, id, "Scan", "released 1000"));
     (3..6).for_each(|id| send(&mut client, id, "Scan", "work 20"));
@@ -153,7 +153,7 @@ fn a_scan_that_waits_for_a_disk_lends_its_turn() {
 }
 
 #[test]
-fn turns_go_on_when_every_thread_has_a_call_and_when_one_panics() {
+fn turns_continue_with_busy_threads_and_after_panics() {
     let (_executor, _handle, mut client, at_work) = start_watched(2);
     for id in 0..8 {
         send(&mut client, id, "Scan", if id % 3 == 2 { "panic" } else { "work 30" });
@@ -211,7 +211,7 @@ fn writes_behind_a_lock(
 }
 
 #[test]
-fn writes_that_waited_for_the_same_lock_do_not_all_compute_at_once() {
+fn writes_released_by_one_lock_run_in_turns() {
     const WRITES: usize = 16;
     let (lock, at_work) = (Arc::new(RwLock::new(())), Arc::<AtWork>::default());
     let held = lock.write().unwrap();
@@ -227,7 +227,7 @@ fn writes_that_waited_for_the_same_lock_do_not_all_compute_at_once() {
 }
 
 #[test]
-fn a_write_that_waited_goes_on_without_a_turn_when_who_computes_waits_for_it() {
+fn a_write_runs_without_a_turn_if_its_holder_blocks() {
     const WRITES: usize = 4;
     let (lock, arrived) = (Arc::new(RwLock::new(())), Arc::<AtomicUsize>::default());
     let held = lock.write().unwrap();

@@ -111,7 +111,7 @@ fn good_stream(codec: usize, compressor: Option<usize>) -> Vec<u8> {
 }
 
 #[test]
-fn the_seeds_are_good() {
+fn the_seed_streams_are_valid() {
     let server = small_server();
     for codec in 0..CODECS.len() {
         for compressor in [None, Some(0), Some(1), Some(2), Some(3)] {

@@ -21,7 +21,7 @@ fn refused_preamble(server: &TestServer, preamble: &[u8]) -> (String, String) {
 }
 
 #[test]
-fn wrong_preambles_are_told_why_and_closed() {
+fn wrong_preambles_get_a_reason_and_are_closed() {
     let server = TestServer::start();
     let (class, text) = refused_preamble(&server, b"GET / HTTP/1.1\r\n\r\n");
     assert_eq!(class, "org.apache.hadoop.hbase.ipc.FatalConnectionException");
@@ -119,7 +119,7 @@ fn headers_that_cannot_be_served_close_without_an_answer() {
 }
 
 #[test]
-fn a_compressor_without_a_codec_is_not_looked_at() {
+fn a_compressor_without_a_codec_is_ignored() {
     let server = TestServer::start();
     let mut header = connection_header();
     header.cell_block_codec_class = None;
@@ -157,7 +157,7 @@ fn user_version_and_attributes_reach_the_service() {
 }
 
 #[test]
-fn clients_that_say_little_are_served() {
+fn minimal_connection_headers_are_accepted() {
     let server = TestServer::start();
     let header =
         pb::ConnectionHeader { service_name: Some("ClientService".to_owned()), ..Default::default() };
@@ -166,7 +166,7 @@ fn clients_that_say_little_are_served() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed_in_time() {
+fn a_silent_connection_times_out() {
     let server = TestServer::with(|config| config.handshake_timeout = std::time::Duration::from_millis(100));
     let mut client = server.raw();
     client.send(b"HBas");

@@ -12,7 +12,7 @@ use support::{TestServer, connection_header, eventually, message, request, reque
 const TOO_BIG: &str = "org.apache.hadoop.hbase.CallQueueTooBigException";
 
 #[test]
-fn a_frame_over_the_limit_is_told_and_closes() {
+fn a_frame_over_the_limit_is_reported_and_closes() {
     let server = TestServer::with(|config| config.request_bytes_max = 10_000);
     for (version, class) in [
         (Some(support::version(2, 6)), "org.apache.hadoop.hbase.exceptions.RequestTooBigException"),
@@ -32,7 +32,7 @@ fn a_frame_over_the_limit_is_told_and_closes() {
 }
 
 #[test]
-fn a_frame_over_the_limit_is_told_as_soon_as_its_header_is_there() {
+fn a_frame_over_the_limit_is_reported_at_its_header() {
     let server = TestServer::with(|config| config.request_bytes_max = 10_000);
     let mut client = server.client();
     let frame = request(78, "Echo", &message("m", &vec![1; 20_000]));
@@ -102,7 +102,7 @@ fn a_long_frame_over_the_budget_is_refused_while_it_arrives() {
 }
 
 #[test]
-fn long_frames_give_back_what_their_arrival_took() {
+fn long_frames_return_their_budget() {
     let server = TestServer::with(|config| config.inflight_bytes_max = 3 << 20);
     let mut client = server.client();
     for id in 0..6 {
@@ -153,7 +153,7 @@ impl PeekReady for std::net::TcpStream {
 }
 
 #[test]
-fn a_slow_reader_is_not_read_from() {
+fn requests_of_a_slow_reader_are_not_read() {
     let server = TestServer::with(|config| config.connection_unsent_bytes_max = 4 << 20);
     let mut client = server.client();
     let calls: Vec<u8> = (0..300).flat_map(|id| request(id, "Big", &message("1000000", b""))).collect();
@@ -196,7 +196,7 @@ fn ask_and_never_read(server: &TestServer, clients: usize) -> Vec<support::Clien
 }
 
 #[test]
-fn unread_answers_of_all_clients_hold_only_those_clients() {
+fn unread_responses_block_only_their_clients() {
     const BUDGET: u64 = 40 << 20;
     let server = TestServer::with(|config| config.unsent = Budget::new(BUDGET));
     let mut slow = ask_and_never_read(&server, 64);
@@ -226,7 +226,7 @@ fn unread_answers_of_all_clients_hold_only_those_clients() {
 }
 
 #[test]
-fn an_answer_that_finds_no_room_is_refused() {
+fn a_response_without_room_is_refused() {
     let server = TestServer::with(|config| config.unsent = Budget::new(1 << 20));
     let mut client = server.client();
     client.send(&request(1, "Big", &message("3000000", b"")));
@@ -257,7 +257,7 @@ fn clients_that_stall_are_closed_when_their_room_is_needed() {
 }
 
 #[test]
-fn small_answers_that_nobody_takes_do_not_pass_the_whole() {
+fn small_unread_responses_stay_within_the_budget() {
     const FATAL: u64 = 512 << 10;
     // Uncounted answers of the connection threads.
     const COUNTED_LATE: u64 = 1 << 20;
@@ -287,7 +287,7 @@ fn pins(server: &TestServer) -> usize {
 }
 
 #[test]
-fn shared_values_are_let_go_of_once_they_are_written() {
+fn shared_values_are_released_once_written() {
     let server = TestServer::start();
     let mut client = server.client();
     for cells in [1usize, 7, 150] {
@@ -304,7 +304,7 @@ fn shared_values_are_let_go_of_once_they_are_written() {
 }
 
 #[test]
-fn shared_values_are_let_go_of_when_the_connection_dies() {
+fn shared_values_are_released_when_the_connection_dies() {
     let server = TestServer::start();
     let mut client = server.client();
     let calls: Vec<u8> = (0..20).flat_map(|id| request(id, "Shared", &message("150", b""))).collect();
@@ -354,7 +354,7 @@ fn decompressed_bytes_count_as_in_flight() {
 }
 
 #[test]
-fn a_huge_announcement_costs_nothing() {
+fn a_huge_announced_length_is_not_charged() {
     let server = TestServer::with(|config| config.inflight_bytes_max = 1 << 20);
     let liars: Vec<_> = (0..50)
         .map(|_| {

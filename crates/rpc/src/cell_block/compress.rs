@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_at_the_limit() {
+    fn a_decompression_bomb_over_the_limit_is_refused() {
         let raw = vec![0u8; 8 << 20];
         for compressor in ALL {
             let packed = compressed(compressor, &raw);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_where_there_is_no_room_for_it() {
+    fn a_decompression_bomb_over_the_budget_is_refused() {
         let raw = vec![0u8; 8 << 20];
         for compressor in ALL {
             let packed = compressed(compressor, &raw);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_length_does_not_reserve_memory() {
+    fn a_false_length_does_not_reserve_memory() {
         let stream = [&i32::MAX.to_be_bytes()[..], &1u32.to_be_bytes(), &[0]].concat();
         for compressor in [Compressor::Snappy, Compressor::Lz4] {
             let result = compressor.decompress(&stream, usize::MAX);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn every_codec_reads_what_it_wrote() {
+    fn every_codec_round_trips() {
         for codec in CODECS {
             let mut writer = CellBlockWriter::new(codec, None);
             cells().iter().for_each(|cell| writer.push(&cell.as_cell()));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_lengths_are_errors() {
+    fn false_lengths_are_errors() {
         for codec in CODECS {
             let block = vec![0xff; 40];
             assert!(read(codec, block).is_err(), "{codec:?}");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promised_cell_that_is_missing_is_not_retried() {
+    fn a_missing_cell_is_not_retried() {
         let error = CellBlockReader::new(CellCodec::KeyValue, Bytes::new()).expect_cell().unwrap_err();
         assert!(error.is_do_not_retry());
     }

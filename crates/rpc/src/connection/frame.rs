@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_limit_is_told_and_reserves_nothing() {
+    fn an_oversized_length_is_reported_and_reserves_nothing() {
         let mut reader = FrameReader::new(100);
         feed(&mut reader, &u32::MAX.to_be_bytes());
         assert_eq!(reader.next_frame(), Frame::TooLong(u32::MAX));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_a_long_frame_is_given_up() {
+    fn the_buffer_shrinks_after_a_long_frame() {
         let mut reader = FrameReader::new(1 << 30);
         feed(&mut reader, &framed_zeros(20 << 20));
         assert!(matches!(reader.next_frame(), Frame::Whole(frame) if frame.len() == 20 << 20));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn no_memory_is_held_that_nothing_is_in() {
+    fn an_empty_reader_holds_no_buffer() {
         let mut reader = FrameReader::new(1 << 30);
         assert!(!reader.has_buffer());
         feed(&mut reader, &[0, 0]);

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_a_second_is_late_and_a_steady_stream_is_not() {
+    fn a_trickle_times_out_and_a_steady_stream_does_not() {
         let (began, timeout) = (Instant::now(), Duration::from_secs(30));
         let after = |seconds: u64| began + Duration::from_secs(seconds);
         let late_at = |first: usize, each_second: usize| {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_short_while_room_is() {
+    fn the_timeout_is_short_while_the_budget_is() {
         let (budget, timeout) = (InputBudget::of(1600), Duration::from_secs(30));
         assert!(budget.acquire(900));
         assert_eq!(budget.timeout(timeout), timeout);
