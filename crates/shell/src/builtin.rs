@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_a_byte_are_no_characters() {
+    fn chr_refuses_numbers_beyond_a_byte() {
         let chr = |number| method(&Value::Int(number), "chr", &[]).expect("a method");
         assert_eq!(chr(0xe9).expect("a byte"), Value::text([0xe9]));
         assert_eq!(failure(chr(256)), "RangeError: 256 out of char range");

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_helped() {
+    fn command_names_are_unique_and_have_help() {
         let mut names: Vec<_> = all().flat_map(|c| c.aliases.iter().copied().chain([c.name])).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");

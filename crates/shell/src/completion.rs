@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_depends_on_the_place() {
+    fn completions_depend_on_the_position() {
         assert_eq!(found("trun"), ["truncate", "truncate_preserve", "truncate_region"]);
         assert_eq!(found("list; trip"), ["trips"]);
         assert_eq!(found("scan 'tr"), ["trail"]);

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_go_on_below() {
+    fn long_texts_wrap() {
         assert_eq!(wrap("abcde", Some(2)), ["ab", "cd", "e"]);
         assert_eq!(wrap("äöü", Some(2)), ["äö", "ü"]);
         assert_eq!(wrap("", Some(2)), [""]);

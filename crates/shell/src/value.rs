@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_there_once() {
+    fn a_hash_keeps_one_value_per_key() {
         let mut hash: Hash =
             [(Value::text("a"), Value::Int(1)), (Value::text("a"), Value::Int(2))].into_iter().collect();
         assert_eq!(hash.pairs().len(), 1);

@@ -226,7 +226,7 @@ fn commands_as_they_are_typed() {
 }
 
 #[test]
-fn what_is_not_finished_goes_on() {
+fn unfinished_statements_are_incomplete() {
     for source in [
         "create 't',",
         "scan 't', {",
@@ -244,7 +244,7 @@ fn what_is_not_finished_goes_on() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn syntax_errors_carry_their_position() {
     for (source, at, message) in [
         ("scan 't' {", 9, "unexpected '{'"),
         ("get 't', )", 9, "unexpected ')'"),

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_snapshots_are_kept() {
+    fn snapshot_ttls_are_printed() {
         let taken = |ttl: i64| {
             let mut snapshot = SnapshotDescription::new("s", "t".parse().expect("legal")).ttl_seconds(ttl);
             snapshot.creation_ms = 5_000;

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_not_refused() {
+    fn supported_commands_are_not_refused() {
         let names = || GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
         assert!(names().all(|name| crate::command::find(name).is_none()));
         let refusal = refusal("list_peers").expect("it is not there").message;
