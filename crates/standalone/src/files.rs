@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_stays_and_another_layout_is_refused() {
+    fn the_cluster_id_persists_and_other_layouts_are_refused() {
         let fs = MemoryFileSystem::new();
         let root = Path::new("/root");
         let id = prepare_root(&fs, root).expect("made");
