@@ -237,7 +237,7 @@ mod tests {
     use crate::format::micros;
 
     #[test]
-    fn scales_hold_their_values() {
+    fn scales_cover_their_values() {
         assert_eq!(Scale::linear(&[], 0.0), Scale::Linear(1.0));
         assert_eq!(round_up(1_234.0), 2_000.0);
         assert_eq!(round_up(9_999.0), 10_000.0);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_of_the_calendar() {
+    fn moments_are_printed_as_calendar_dates() {
         assert_eq!(moment(0), "1970-01-01 00:00:00");
         assert_eq!(moment(1_709_210_096_789), "2024-02-29 12:34:56");
         assert_eq!(moment(4_102_444_799_000), "2099-12-31 23:59:59");

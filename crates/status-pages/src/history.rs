@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_of_its_own_second() {
+    fn a_sample_covers_only_its_period() {
         let (start, times) = (clock::monotonic(), Histogram::default());
         times.record_time(Duration::from_secs(9));
         let before = totals(start, 100, times.snapshot());
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_history_is_bounded() {
         let history = History::default();
         for at_ms in 0..2_000 {
             history.add(Sample { at_ms, ..Sample::default() }, Some(Pause { ended_ms: at_ms, ms: 1 }));

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_says_which_rows_are_shown() {
+    fn the_query_selects_the_rows_shown() {
         let mut rows: Vec<u32> = (0..450).collect();
         let all = view("sort=reads&page=1").sort_and_paginate(&mut rows, |row| *row);
         assert_eq!((all, rows.len(), rows.first()), (450, 200, Some(&249)));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_searched_for_is_escaped() {
+    fn search_text_is_escaped() {
         let view = view("q=%22%3E%3Cscript%3E%26x");
         assert!(view.matches(&["a\"><SCRIPT>&xb"]) && !view.matches(&["script"]));
         let text = view.search_form("Search").into_string() + &view.heads(&COLUMNS).into_string();

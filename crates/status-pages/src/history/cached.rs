@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_looks_unless_a_page_is_open() {
+    fn the_cache_is_scanned_only_while_viewed() {
         let files = CachedFiles::default();
         assert!(!files.is_due(1_000_000));
         files.read(1_000_000);

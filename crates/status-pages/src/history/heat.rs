@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_has_what_came_since_the_last() {
+    fn a_column_counts_requests_since_the_last() {
         let mut map = HeatMap::default();
         add(&mut map, 0, &[("a", 100, 0), ("b", 5, 5)]);
         assert_eq!(map.columns().len(), 0, "nothing is known of the time before");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_not_looked_at_while_nothing_is_asked() {
+    fn idle_regions_are_not_sampled() {
         let mut map = HeatMap::default();
         let mut looks = |stamp: (u64, u64)| {
             let (stamp, mut has_looked) = (StateVersion { requests: stamp.0, regions: stamp.1 }, false);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_goes_on_is_looked_at_until_it_has_ended() {
+    fn a_running_request_is_sampled_until_it_ends() {
         let mut map = HeatMap::default();
         let stamp = StateVersion { requests: 1, regions: 1 };
         add(&mut map, 0, &[("a", 0, 0)]);

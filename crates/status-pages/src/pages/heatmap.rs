@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_tell_little_from_none_and_much_from_most() {
+    fn colours_separate_zero_low_high_and_peak() {
         assert_eq!((step(0.0, 1e6), step(1e6, 1e6)), (0, 9));
         assert!(step(1.0, 1e6) >= 1 && step(1e3, 1e6) > step(10.0, 1e6));
         assert_eq!(step(5.0, 0.0), 0);

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cause_has_words_and_a_colour() {
+    fn every_cause_has_a_name_and_a_colour() {
         assert_eq!(cause_name(Cause::EarlierWrites), "earlier writes");
         assert_eq!(cause_class(Cause::Unexplained), "c0");
         assert_ne!(cause_class(Cause::Thread), cause_class(Cause::RowLock));

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_beginning_of_a_name_tells_its_purpose() {
+    fn the_longest_name_prefix_gives_the_purpose() {
         assert_eq!(purpose("wal-watch"), "watches the log's syncs");
         assert_eq!(purpose("wal"), "writes and syncs a log");
         assert_eq!(purpose("flush-in-memory-1"), "makes MemStores flat");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_that_since_the_last_look() {
+    fn cpu_time_is_measured_since_the_last_read() {
         let times = LastTimes::default();
         assert!(times.rows().iter().all(|row| row.now == 0.0), "nothing is known of the time before");
         assert!(!times.rows().is_empty());
