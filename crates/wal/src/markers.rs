@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_come_back() {
+    fn markers_round_trip() {
         let markers = [
             event(EventType::RegionOpen),
             event(EventType::RegionClose),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_cells_and_broken_markers_are_told_apart() {
+    fn plain_cells_are_no_markers_and_broken_ones_fail() {
         assert_eq!(parse(&KeyValue::put(b"r", b"f", FLUSH, 1, b"").as_cell()), Ok(None));
         assert!(parse(&KeyValue::put(b"r", META_FAMILY, FLUSH, 1, b"\xff").as_cell()).is_err());
     }

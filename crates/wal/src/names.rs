@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn encoding_keeps_what_java_keeps() {
+    fn url_encoding_is_that_of_java() {
         assert_eq!(url_encode("a-b_c.d*,: +\u{e9}"), "a-b_c.d*%2C%3A+%2B%C3%A9");
     }
 }

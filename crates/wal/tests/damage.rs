@@ -149,7 +149,7 @@ fn assert_true(read: &Read, entries: &[WalEntry], offsets: &[usize], damage: &Da
 }
 
 #[test]
-fn plain_files_give_every_entry_that_was_not_damaged_and_no_other() {
+fn plain_files_return_every_undamaged_entry_and_no_other() {
     let entries = entries(9);
     for closed in [true, false] {
         for (has_checksums, bytes, offsets) in files(None, &entries, closed) {
@@ -193,7 +193,7 @@ fn plain_files_give_every_entry_that_was_not_damaged_and_no_other() {
 /// Entries after the damage use strings of those before it: an entry that uses a possibly changed
 /// string is not returned.
 #[test]
-fn compressed_files_give_no_entry_that_was_not_written_and_most_of_those_behind_damage() {
+fn compressed_files_return_no_wrong_entry_behind_damage() {
     let entries = entries(9);
     for (which, form) in forms().into_iter().enumerate().filter(|(_, form)| form.is_some()) {
         for closed in [true, false] {
@@ -277,7 +277,7 @@ fn a_changed_last_entry_that_ends_in_zeros_is_named() {
 
 /// In a closed file, and before other entries, an entry with a wrong checksum is corrupt.
 #[test]
-fn an_entry_with_a_wrong_checksum_is_named_and_those_behind_it_are_read() {
+fn a_wrong_checksum_is_reported_and_later_entries_are_read() {
     let entries = entries(9);
     for form in forms() {
         let (bytes, offsets) = file_in(form, &entries, true);
@@ -299,7 +299,7 @@ fn an_entry_with_a_wrong_checksum_is_named_and_those_behind_it_are_read() {
 }
 
 #[test]
-fn a_gap_says_what_is_lost_and_between_what() {
+fn a_gap_reports_its_offsets_and_neighbours() {
     let entries = entries(6);
     let (bytes, offsets) = file_in(None, &entries, true);
     let mut damaged = bytes.clone();
@@ -327,7 +327,7 @@ fn cell_of(value: &[u8], tags: &[u8]) -> KeyValue {
 /// A tag of one byte, as earlier versions could log it: a length of 1, and no item for it. It does
 /// not end the edits of other tables.
 #[test]
-fn malformed_tags_in_a_compressed_file_take_their_own_entry_alone() {
+fn malformed_tags_lose_only_their_entry() {
     let mut before = entries(4);
     before.truncate(3);
     let bad = WalEntry { cells: vec![cell_of(b"v", &[])], ..entry_of(REGIONS[1].clone(), 4, 1) };
@@ -353,7 +353,7 @@ fn malformed_tags_in_a_compressed_file_take_their_own_entry_alone() {
 
 /// A value that does not decompress: the entry is lost, and those that use its strings; no other.
 #[test]
-fn behind_a_value_that_cannot_be_read_only_what_depends_on_its_entry_is_lost() {
+fn an_unreadable_value_loses_only_dependent_entries() {
     let form = WalCompression { values: Some(Compression::Gz), ..WalCompression::default() };
     let of = |row: &str, seq_id: u64| {
         let cell = KeyValue::put(row.as_bytes(), b"f", b"q", 1, &noise(seq_id as usize, 60));
@@ -405,7 +405,7 @@ fn entries_in_values_are_never_served() {
 }
 
 #[test]
-fn a_header_that_cannot_be_read_takes_no_entry_of_a_plain_file() {
+fn an_unreadable_header_loses_no_plain_entry() {
     let entries = entries(5);
     let (bytes, offsets) = file_in(None, &entries, true);
     for at in 0..4 {
@@ -418,7 +418,7 @@ fn a_header_that_cannot_be_read_takes_no_entry_of_a_plain_file() {
 }
 
 #[test]
-fn several_damaged_places_take_what_they_are_in() {
+fn several_damaged_places_lose_only_their_entries() {
     let entries = entries(30);
     let (bytes, offsets) = file_in(None, &entries, true);
     let mut damaged = bytes.clone();
@@ -433,7 +433,7 @@ fn several_damaged_places_take_what_they_are_in() {
 
 /// Bytes that look like the beginnings of many long entries.
 #[test]
-fn a_search_takes_bounded_time_whatever_it_finds() {
+fn a_search_after_damage_takes_bounded_time() {
     let (head, _) = file_in(None, &entries(3), false);
     let (entry, offsets) =
         file_in(None, &[WalEntry { cells: vec![cell_of(&[9; 40], &[])], ..entry(5) }], false);

@@ -34,7 +34,7 @@ fn a_failing_write_goes_to_a_new_file() {
 }
 
 #[test]
-fn what_was_flushed_to_other_machines_needs_no_flush_of_a_store() {
+fn a_failed_remote_log_requests_no_store_flush() {
     for is_remote in [false, true] {
         let (memory, fs) = faulty();
         let fs = if is_remote { fs.as_remote() } else { fs };
@@ -52,7 +52,7 @@ fn what_was_flushed_to_other_machines_needs_no_flush_of_a_store() {
 
 /// While no NameNode answers no file can be created, and the current one can be written.
 #[test]
-fn on_other_machines_writers_do_not_wait_for_the_next_file() {
+fn remote_writers_do_not_wait_for_the_next_file() {
     let (memory, fs) = faulty();
     let fs = fs.as_remote();
     let config = WalConfig { roll_bytes: 1000, ..WalConfig::default() };
@@ -76,7 +76,7 @@ fn on_other_machines_writers_do_not_wait_for_the_next_file() {
 }
 
 #[test]
-fn what_was_told_to_have_failed_is_not_replayed() {
+fn writes_reported_as_failed_are_not_replayed() {
     let torn = || Fault::on(Op::Append, "WALs").writes_half(ErrorKind::StorageFull);
     let whole = || Fault::on(Op::Append, "WALs").fails_after_effect(ErrorKind::StorageFull);
     let unflushed = || Fault::on(Op::Flush, "WALs").fails_after_effect(ErrorKind::StorageFull);
@@ -137,7 +137,7 @@ fn a_full_disk_fails_the_sync_and_is_waited_out() {
 /// Writes that do not wait are not acknowledged while no file can be written, and stores with
 /// earlier ones flush as soon as a file can be written again.
 #[test]
-fn a_log_that_refuses_writes_refuses_those_that_do_not_wait() {
+fn a_refusing_log_refuses_unsynced_writes_too() {
     for heal_by_roll in [false, true] {
         let (memory, fs) = faulty();
         let heard = Arc::new(RecordingListener::default());
@@ -174,7 +174,7 @@ fn a_log_that_refuses_writes_refuses_those_that_do_not_wait() {
 
 /// A roll that ends a period of rejections truncates the bytes of rejected writes, as a write does.
 #[test]
-fn a_roll_after_refused_writes_cuts_what_they_left() {
+fn a_roll_truncates_the_bytes_of_refused_writes() {
     let (memory, fs) = faulty();
     let wal = open(fs.clone());
     append_synced(&wal, 1).expect("synced");
@@ -192,7 +192,7 @@ fn a_roll_after_refused_writes_cuts_what_they_left() {
 /// The sync of a rolled file fails on the archiver's thread while a write to the next one fails: no
 /// entry of either counts as synced.
 #[test]
-fn two_files_that_fail_at_once_leave_nothing_that_counts_as_synced() {
+fn two_failing_files_leave_no_entry_synced() {
     let (_, fs) = faulty();
     let wal = open(fs.clone());
     let in_first = wal.append(&entry(1)).expect("append");
@@ -241,7 +241,7 @@ fn a_disk_with_errors_refuses_writes_until_it_has_none() {
 }
 
 #[test]
-fn what_cannot_be_cut_at_once_is_cut_when_the_disk_works_again() {
+fn a_failed_truncation_is_repeated_once_the_disk_recovers() {
     let (memory, fs) = faulty();
     let wal = open(fs.clone());
     append_synced(&wal, 1).expect("synced");
@@ -287,7 +287,7 @@ fn no_file_is_synced_again_after_a_failed_sync() {
 }
 
 #[test]
-fn a_write_that_failed_leaves_nothing_that_counts_as_synced() {
+fn a_failed_write_leaves_no_entry_synced() {
     let (_, fs) = faulty();
     let heard = Arc::new(RecordingListener::default());
     let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
@@ -301,7 +301,7 @@ fn a_write_that_failed_leaves_nothing_that_counts_as_synced() {
 }
 
 #[test]
-fn a_wal_whose_directory_is_taken_away_fails() {
+fn a_wal_without_its_directory_aborts() {
     let memory = MemoryFileSystem::new();
     let heard = Arc::new(RecordingListener::default());
     let wal = open_with(memory.clone(), WalConfig::default(), heard.clone());
@@ -349,7 +349,7 @@ fn a_failed_disk_sync_is_never_acknowledged_as_one() {
 
 /// The kernel reports a failed write once, here before the file's sync, which would not report it.
 #[test]
-fn an_error_while_a_rolled_file_settles_is_one_of_its_sync() {
+fn a_write_back_error_of_a_rolled_file_fails_its_sync() {
     let (_, fs) = faulty();
     let wal = open_with(fs.clone(), WalConfig::default(), Arc::new(NoListener));
     let flushed = wal.append(&entry(1)).expect("append");
@@ -361,7 +361,7 @@ fn an_error_while_a_rolled_file_settles_is_one_of_its_sync() {
 }
 
 #[test]
-fn stores_of_a_rolled_file_that_cannot_be_synced_are_asked_to_flush() {
+fn a_failed_sync_of_a_rolled_file_requests_flushes() {
     let (_, fs) = faulty();
     let heard = Arc::new(RecordingListener::default());
     let wal = open_with(fs.clone(), WalConfig::default(), heard.clone());
@@ -396,7 +396,7 @@ impl Drop for Opened {
 }
 
 #[test]
-fn a_sync_that_hangs_is_seen_while_it_does() {
+fn a_hanging_sync_is_reported_while_it_hangs() {
     for inline_sync in [false, true] {
         let (_memory, fs) = faulty();
         let [slow_sync, roll_on_sync] = [10, 20].map(Duration::from_millis);
@@ -469,7 +469,7 @@ fn a_sync_that_does_not_end_fails_the_log() {
 
 /// An entry whose writer only waited for a flush has no further guarantee.
 #[test]
-fn who_has_what_was_asked_for_hears_nothing_of_a_sync_that_does_not_end() {
+fn a_hanging_sync_does_not_fail_flushed_entries() {
     let (_memory, fs) = faulty();
     let heard = Arc::new(RecordingListener::default());
     let config = WalConfig { sync_timeout: Duration::from_millis(100), ..not_inline() };

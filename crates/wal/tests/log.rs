@@ -67,7 +67,7 @@ fn one_idle_sync_is_one_commit() {
 }
 
 #[test]
-fn a_thread_may_commit_itself_but_never_waits_for_another() {
+fn try_sync_commits_itself_but_never_waits() {
     let (memory, fs) = faulty();
     let latch = Latch::new();
     let wal = open_with(fs.clone(), not_inline(), Arc::new(NoListener));
@@ -86,7 +86,7 @@ fn a_thread_may_commit_itself_but_never_waits_for_another() {
 }
 
 #[test]
-fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
+fn waiters_of_one_batch_share_a_commit_in_order() {
     let (_, fs) = faulty();
     let latch = Latch::new();
     let wal = open_with(fs.clone(), not_inline(), Arc::new(NoListener));
@@ -113,7 +113,7 @@ fn waiters_of_one_batch_share_a_commit_and_are_told_in_order() {
 }
 
 #[test]
-fn acknowledged_entries_survive_the_crash_they_were_promised_to() {
+fn acknowledged_entries_survive_the_crash_of_their_level() {
     for (level, keep) in
         [(SyncLevel::Flush, SurvivingData::Flushed), (SyncLevel::Sync, SurvivingData::Synced)]
     {
@@ -131,7 +131,7 @@ fn acknowledged_entries_survive_the_crash_they_were_promised_to() {
 }
 
 #[test]
-fn hsync_makes_the_ordinary_sync_survive_the_machine() {
+fn hsync_makes_a_sync_survive_a_machine_crash() {
     let fs = MemoryFileSystem::new();
     let wal = open_with(fs.clone(), WalConfig { hsync: true, ..WalConfig::default() }, Arc::new(NoListener));
     append_synced(&wal, 1).expect("synced");
@@ -154,7 +154,7 @@ fn a_sync_across_a_roll_covers_the_old_file() {
 }
 
 #[test]
-fn entries_that_nobody_waits_for_are_written_nonetheless() {
+fn entries_without_a_waiter_are_written() {
     let fs = MemoryFileSystem::new();
     let wal = open(fs.clone());
     let txid = wal.append(&entry(1)).expect("append");
@@ -257,7 +257,7 @@ fn concurrent_appends_and_rolls_lose_nothing() {
 }
 
 #[test]
-fn files_are_archived_when_all_is_flushed_and_not_before() {
+fn files_are_archived_only_once_fully_flushed() {
     let fs = MemoryFileSystem::new();
     let wal = open(fs.clone());
     let family = [Bytes::from_static(b"f")];
@@ -355,7 +355,7 @@ fn wait_for_rolls(wal: &Wal, rolls: u64) {
 }
 
 #[test]
-fn one_very_slow_sync_rolls_at_once_and_what_is_acknowledged_stays() {
+fn one_very_slow_sync_rolls_without_loss() {
     for (op, hsync) in [(Op::Append, false), (Op::Flush, false), (Op::Sync, true)] {
         for config in [WalConfig::default(), not_inline()] {
             let (memory, fs) = faulty();
@@ -394,7 +394,7 @@ fn some_slow_syncs_roll_only_when_there_are_many() {
 }
 
 #[test]
-fn nobody_waits_for_the_last_sync_of_a_file_whose_entries_are_synced() {
+fn writers_do_not_wait_for_a_rolled_files_sync() {
     let (_, fs) = faulty();
     let wal = open_with(fs.clone(), WalConfig { hsync: true, ..WalConfig::default() }, Arc::new(NoListener));
     append_synced(&wal, 1).expect("synced");
@@ -446,7 +446,7 @@ fn a_panicking_callback_does_not_stop_the_log() {
 }
 
 #[test]
-fn a_missing_directory_is_not_made() {
+fn a_missing_directory_is_not_created() {
     let fs = MemoryFileSystem::new();
     let options = evenkeel_wal::WalOptions {
         fs: Arc::new(fs.clone()),
@@ -469,7 +469,7 @@ fn a_missing_directory_is_not_made() {
 /// The log also checks twice a second, and a busy machine delays both threads: so each claim must
 /// hold in a quarter of the rounds, while a log that is not woken would meet it in a twelfth.
 #[test]
-fn writes_made_together_are_heard_of_together() {
+fn batched_writes_wake_the_log_once() {
     let memory = MemoryFileSystem::new();
     let wal = open_with(memory, not_inline(), Arc::new(NoListener));
     let seq_ids = std::cell::Cell::new(0);
@@ -542,7 +542,7 @@ fn fill(wal: &Wal, fs: &dyn FileSystem, mut seq_id: u64, bytes: u64) -> u64 {
 }
 
 #[test]
-fn the_file_after_one_that_is_nearly_full_is_made_ahead() {
+fn the_next_file_is_created_before_the_roll() {
     for hsync in [false, true] {
         let (memory, fs) = faulty();
         let heard = Arc::new(RecordingListener::default());
@@ -566,7 +566,7 @@ fn the_file_after_one_that_is_nearly_full_is_made_ahead() {
 }
 
 #[test]
-fn a_file_made_ahead_that_a_crash_leaves_is_an_empty_log() {
+fn a_next_file_left_by_a_crash_is_empty() {
     let keeps = [
         (false, SurvivingData::Flushed, 2),
         (true, SurvivingData::Synced, 2),
@@ -587,7 +587,7 @@ fn a_file_made_ahead_that_a_crash_leaves_is_an_empty_log() {
 /// The archiver waits for the disk when the roll is due: the committing thread creates a file, and
 /// the late one is deleted.
 #[test]
-fn a_file_that_is_not_made_in_time_is_not_used() {
+fn a_next_file_created_too_late_is_deleted() {
     for closes in [false, true] {
         let (memory, fs) = faulty();
         let wal = open_with(fs.clone(), short_files(false), Arc::new(NoListener));
@@ -616,7 +616,7 @@ fn a_file_that_is_not_made_in_time_is_not_used() {
 
 /// As after a master has fenced the server: entries in a file that was moved would not be replayed.
 #[test]
-fn a_file_made_ahead_is_not_used_once_its_directory_is_gone() {
+fn a_next_file_in_a_renamed_directory_is_not_used() {
     let (memory, fs) = faulty();
     let heard = Arc::new(RecordingListener::default());
     let wal = open_with(fs.clone(), short_files(false), heard.clone());

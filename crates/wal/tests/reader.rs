@@ -91,7 +91,7 @@ fn assert_cut(bytes: &[u8], offsets: &[usize], entries: &[WalEntry]) {
 }
 
 #[test]
-fn zeros_after_a_cut_are_a_cut() {
+fn zeros_after_a_cut_count_as_the_cut() {
     let entries = four_entries();
     let (bytes, offsets) = file_of(&entries, false);
     for len in offsets[2]..bytes.len() {
@@ -122,7 +122,7 @@ fn an_entry_cut_before_a_trailer_is_damage() {
 }
 
 #[test]
-fn damage_in_the_middle_is_told_and_stops_the_reading() {
+fn damage_in_the_middle_is_reported_and_ends_reading() {
     let (bytes, offsets) = file_of(&four_entries(), true);
     let mut damaged = bytes.clone();
     damaged[offsets[1] + 1] ^= 0x04; // the tag of the region's name
@@ -269,7 +269,7 @@ fn compressed_files_are_read() {
 }
 
 #[test]
-fn an_index_that_nobody_wrote_is_damage() {
+fn an_unknown_dictionary_index_is_damage() {
     let mut bytes = b"PWAL\x04\x08\x01\x18\x01".to_vec();
     compressed_entry(&mut bytes, 2, true);
     assert!(matches!(read_bytes(&bytes).1, Some(ReadError::Corrupt { .. })));

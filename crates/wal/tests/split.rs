@@ -84,7 +84,7 @@ fn edits_go_to_their_regions() {
 }
 
 #[test]
-fn what_is_flushed_is_left_out() {
+fn a_split_skips_flushed_edits() {
     let fs = MemoryFileSystem::new();
     let both = |seq_id: u64| {
         let mut entry = entry(seq_id);
@@ -104,7 +104,7 @@ fn what_is_flushed_is_left_out() {
 }
 
 #[test]
-fn of_the_markers_those_of_compactions_stay() {
+fn a_split_keeps_only_compaction_markers() {
     let fs = MemoryFileSystem::new();
     let markers = [
         Marker::Compaction(pb::CompactionDescriptor::default()),
@@ -124,7 +124,7 @@ fn of_the_markers_those_of_compactions_stay() {
 }
 
 #[test]
-fn a_file_that_is_gone_or_empty_has_nothing_to_split() {
+fn a_missing_or_empty_file_has_nothing_to_split() {
     let fs = MemoryFileSystem::new();
     assert_eq!(split(&fs, "/absent".as_ref()), Ok(SplitOutcome::default()));
     fs.write_atomically("/empty".as_ref(), b"").expect("write");
@@ -135,7 +135,7 @@ fn a_file_that_is_gone_or_empty_has_nothing_to_split() {
 }
 
 #[test]
-fn a_torn_end_is_cut_and_damage_takes_its_own_entry_alone() {
+fn a_torn_end_is_cut_and_damage_loses_one_entry() {
     let fs = MemoryFileSystem::new();
     let wal = write_wal(&fs, &[entry(1), entry(2), entry(3)]);
     fs.damage(&wal, |bytes| bytes.truncate(bytes.len() - 1)).expect("damage");
@@ -159,7 +159,7 @@ fn a_torn_end_is_cut_and_damage_takes_its_own_entry_alone() {
 }
 
 #[test]
-fn splitting_again_changes_nothing_and_the_file_with_more_edits_stays() {
+fn a_repeated_split_keeps_the_file_with_more_edits() {
     let fs = MemoryFileSystem::new();
     let wal = write_wal(&fs, &[entry(1), entry(2), entry(3)]);
     let flushed_1 = |_: &[u8]| StoreSeqIds { region: Some(1), stores: Vec::new() };
@@ -195,7 +195,7 @@ fn a_failure_leaves_nothing_and_can_be_repeated() {
 /// Files of edits are read back before the log may be deleted: a difference is an error, and the
 /// split can be repeated.
 #[test]
-fn edits_that_do_not_read_back_get_no_name() {
+fn recovered_edits_that_fail_read_back_are_not_published() {
     let damages = [
         Damage::Flip { at: 200, mask: 1 },
         Damage::Drop,
@@ -219,7 +219,7 @@ fn edits_that_do_not_read_back_get_no_name() {
 }
 
 #[test]
-fn errors_of_those_who_are_asked_and_calling_off_end_the_split() {
+fn callback_errors_and_cancellation_end_the_split() {
     let fs = MemoryFileSystem::new();
     let entries: Vec<_> = (1..=2000).map(entry).collect();
     let wal = write_wal(&fs, &entries);

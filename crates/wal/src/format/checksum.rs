@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_bit_is_detected_and_bytes_that_are_no_entry_do_not_match() {
+    fn the_checksum_detects_every_changed_bit() {
         let entry = entry();
         assert!(matches(&entry));
         for bit in 0..entry.len() * 8 {

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_entry_is_refused() {
+    fn malformed_entries_are_refused() {
         let mut compressor = EntryCompressor::new(&WalCompression::default()).expect("known");
         for bytes in [&b"\x05"[..], b"\x02\xff\xff", b"\x02\x38\x01", b"\x02\x38\x01\0\0\0\x01a"] {
             let error = compressor.compress(bytes, &mut Vec::new()).expect_err("not an entry");

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_that_was_lost_keeps_its_index() {
+    fn a_lost_string_keeps_its_index() {
         let mut dictionary = LruDictionary::new(3);
         dictionary.add(text("a"));
         dictionary.add_unknown();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_dictionary_knows_what_cannot_have_been_replaced() {
+    fn a_frozen_dictionary_keeps_only_certain_entries() {
         let mut dictionary = LruDictionary::new(5);
         dictionary.add(text("a"));
         dictionary.add(text("b"));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back() {
+    fn compressed_values_round_trip() {
         let kinds =
             [Compression::Gz, Compression::Snappy, Compression::Lz4, Compression::Zstd, Compression::None];
         for kind in kinds {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn no_member_ends_just_after_a_piece() {
+    fn no_gzip_member_ends_just_after_a_chunk() {
         let mut writer = ValueCompressor::new(Compression::Gz, false).expect("known");
         let mut padded = 0;
         for len in READER_CHUNK_BYTES - 60..READER_CHUNK_BYTES + 20 {

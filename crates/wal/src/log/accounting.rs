@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aborted_flush_gives_its_edits_back() {
+    fn an_aborted_flush_restores_its_sequence_ids() {
         let mut accounting = SequenceIdAccounting::default();
         append(&mut accounting, 1, &["a"]);
         accounting.start_flush(b"region", &names(&["a"]));

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_given_once_it_is_known() {
+    fn a_sync_result_is_returned_once_known() {
         let mut queue = Queue { last_txid: 9, flushed: 8, synced: 3, ..Queue::default() };
         queue.failed_writes.add(5, 5, &closed());
         queue.failed_syncs.add(2, 2, &closed());

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_very_slow_sync_will_do() {
+    fn one_very_slow_sync_is_too_slow() {
         let mut slow = SlowSyncs::default();
         assert!(slow.record(Duration::from_millis(10_001), &config(), || 0) && slow.is_too_slow());
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_slow_costs_no_look_at_the_clock() {
+    fn a_fast_sync_does_not_read_the_clock() {
         let mut slow = SlowSyncs::default();
         assert!(!slow.record(Duration::from_millis(100), &config(), || panic!("asked")));
     }

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_plausible_and_so_is_its_beginning() {
+    fn entries_and_their_prefixes_are_plausible() {
         let (bytes, key_len) = encoded();
         let (key, cell) = bytes.split_at(key_len);
         assert!(is_key(key, true, false) && !is_key(key, true, true));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_goes_on_into_cells_is_none() {
+    fn a_key_that_extends_into_cells_is_implausible() {
         let (bytes, key_len) = encoded();
         assert!((key_len + 1..bytes.len()).all(|len| !is_key(&bytes[..len], false, false)));
         let twice = [&bytes[..key_len], &bytes[..key_len]].concat();
