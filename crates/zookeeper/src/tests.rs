@@ -292,7 +292,7 @@ async fn watches_fire_once() {
 }
 
 #[tokio::test]
-async fn an_event_comes_before_the_reply_that_shows_its_cause() {
+async fn a_watch_event_precedes_the_reply_with_its_change() {
     let server = TestServer::default().await;
     let tree = server.tree.clone();
     let mut client = server.client().await;
@@ -334,7 +334,7 @@ async fn an_event_comes_before_the_reply_that_shows_its_cause() {
 }
 
 #[tokio::test]
-async fn watches_set_anew_tell_what_was_missed() {
+async fn reset_watches_report_missed_events() {
     let server = TestServer::default().await;
     for path in ["/a", "/b", "/c"] {
         server.tree.set(path, "").unwrap();
@@ -419,7 +419,7 @@ async fn given_back(tree: &ZnodeTree) {
 }
 
 #[tokio::test]
-async fn what_all_connections_make_the_server_keep_is_bounded_and_given_back() {
+async fn memory_kept_for_connections_is_bounded_and_released() {
     const PART: u64 = 256 << 10;
     let server = TestServer::over(ZnodeTree::new().with_memory_limit(PART), ZkConfig::default()).await;
     // Watches, in separate requests and many at once.
@@ -472,7 +472,7 @@ async fn what_all_connections_make_the_server_keep_is_bounded_and_given_back() {
 // ---- sessions
 
 #[tokio::test]
-async fn sessions_without_a_connection_make_room_for_others() {
+async fn disconnected_sessions_end_for_new_ones() {
     let server = TestServer::over(ZnodeTree::new().with_memory_limit(1 << 10), ZkConfig::default()).await;
     let stays = server.client().await;
     for _ in 0..600 {
@@ -571,7 +571,7 @@ async fn four_letter_words_are_answered() {
 }
 
 #[tokio::test]
-async fn connections_from_one_address_are_counted_and_given_back() {
+async fn connections_per_address_are_limited_and_released() {
     let config = ZkConfig { connections_per_address_max: 2, ..ZkConfig::default() };
     let server = TestServer::start(config).await;
     let first = server.client().await;
@@ -591,7 +591,7 @@ async fn connections_from_one_address_are_counted_and_given_back() {
 }
 
 #[tokio::test]
-async fn garbage_ends_its_own_connection_only() {
+async fn garbage_closes_only_its_connection() {
     let server = TestServer::default().await;
     let mut client = server.client().await;
     let long = 0x10_0000_i32.to_be_bytes();
@@ -805,7 +805,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_connect_request_is_short() {
+async fn an_oversized_connect_request_closes_its_connection() {
     let server = TestServer::default().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(&100_000_i32.to_be_bytes()).await.unwrap();
@@ -814,7 +814,7 @@ async fn a_connect_request_is_short() {
 }
 
 #[tokio::test]
-async fn packets_that_are_not_whole_are_counted_and_bounded() {
+async fn incomplete_packets_are_counted_and_bounded() {
     let budgets = small_room();
     let server = TestServer::start(ZkConfig { budgets: budgets.clone(), ..ZkConfig::default() }).await;
     let mut clients = Vec::new();
@@ -842,7 +842,7 @@ async fn packets_that_are_not_whole_are_counted_and_bounded() {
 }
 
 #[tokio::test]
-async fn a_packet_of_a_byte_at_a_time_is_not_waited_for() {
+async fn a_trickled_packet_times_out() {
     let config = ZkConfig { receive_timeout: Duration::from_millis(300), ..ZkConfig::default() };
     let server = TestServer::start(config).await;
     let mut client = server.client().await;
@@ -857,7 +857,7 @@ async fn a_packet_of_a_byte_at_a_time_is_not_waited_for() {
 
 /// Each path of a missing node is an event: a request of 300 KB has replies of some megabytes.
 #[tokio::test]
-async fn replies_that_clients_do_not_take_are_counted_and_bounded() {
+async fn unread_replies_are_counted_and_bounded() {
     let budgets = small_room();
     let server = TestServer::start(ZkConfig { budgets: budgets.clone(), ..ZkConfig::default() }).await;
     let paths: Vec<String> = (0..30_000).map(|n| format!("/{n:05}")).collect();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_is_as_drawn() {
+    fn a_znode_frame_has_the_documented_layout() {
         let data = frame("m:1", &pb::ClusterId { cluster_id: "ab".into() });
         assert_eq!(data[..8], [0xFF, 0, 0, 0, 11, b'm', b':', b'1']);
         assert_eq!(data[16..], *b"PBUF\x0A\x02ab");
