@@ -304,7 +304,7 @@ impl Scanner {
         } else if let Some(id) = response.scanner_id {
             self.open = Some(OpenScanner { at: at.clone(), id, next_call_seq: 0 });
         } else if response.more_results_in_region() && response.more_results.unwrap_or(true) {
-            return Err(Error::Protocol("a scan that goes on has no scanner id".to_owned()));
+            return Err(Error::Protocol("the response of an unfinished scan has no scanner id".to_owned()));
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ impl Abort {
         if !is_first {
             return;
         }
-        tracing::error!(reason, "ABORTING the server: its log is left to others");
+        tracing::error!(reason, "ABORTING the server: other servers recover its log");
         (self.stop)(reason);
     }
 }

@@ -300,7 +300,7 @@ async fn connect(settings: &ClusterSettings) -> Result<(std::time::Instant, Clie
             Ok(client) => return Ok((began, client)),
             Err(error @ ZkError::BadArguments(_)) => return Err(zk(&settings.quorum, &error)),
             Err(error) => {
-                tracing::warn!(quorum = settings.quorum, %error, "ZooKeeper cannot be reached; tries again");
+                tracing::warn!(quorum = settings.quorum, %error, "ZooKeeper cannot be reached; retrying");
                 sleep(READ_RETRY).await;
             }
         }

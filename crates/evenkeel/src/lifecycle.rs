@@ -246,7 +246,7 @@ fn started<S: Server>(
             Ok(Event::Started(Err(message))) if asked.is_none() => return Err(message),
             Ok(Event::Started(Err(message))) => return Err(format!("{}; {message}", reason_of(asked))),
             Ok(Event::Signal(name)) => {
-                tracing::info!(signal = name, "ends while it starts");
+                tracing::info!(signal = name, "stopped during the start");
                 log.drain(DRAIN_TIMEOUT);
                 std::process::exit(EXIT_INTERRUPTED);
             }

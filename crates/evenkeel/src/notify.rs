@@ -27,7 +27,7 @@ pub fn stopping(reason: &str) {
 fn send(message: &str) {
     let Some(socket) = std::env::var_os(SOCKET).filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send_to(&socket, message) {
-        tracing::warn!(socket = %socket.display(), %error, "systemd was not told");
+        tracing::warn!(socket = %socket.display(), %error, "systemd cannot be notified");
     }
 }
 

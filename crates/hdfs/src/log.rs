@@ -83,7 +83,7 @@ impl LogWriter {
                 path,
                 replicas = output.locations().len(),
                 wanted,
-                "a log has fewer replicas than asked for"
+                "a log has fewer replicas than requested"
             );
         }
         let output = Arc::new(Mutex::new(output));

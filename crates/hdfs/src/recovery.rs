@@ -56,7 +56,7 @@ pub(crate) fn recover(
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(e) if is_gone(&e) => return Err(e),
-            Err(e) => tracing::warn!(path, error = %e, "recovery of a lease goes on"),
+            Err(e) => tracing::warn!(path, error = %e, "a lease is not recovered yet; retrying"),
         }
         if !go_on() {
             return Err(ended(io::ErrorKind::Interrupted, path));

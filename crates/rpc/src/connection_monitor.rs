@@ -162,7 +162,7 @@ impl Worker {
             ended += 1;
         }
         if ended > 0 {
-            tracing::warn!(connections = ended, "closing idle connections: few places are left");
+            tracing::warn!(connections = ended, "closing idle connections: near the limit of connections");
         }
     }
 

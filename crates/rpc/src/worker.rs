@@ -297,7 +297,10 @@ impl Worker {
                 freed += connection.close_if_stalled(before);
             }
             if freed > 0 {
-                tracing::warn!(bytes = freed, "closing connections whose clients do not take their answers");
+                tracing::warn!(
+                    bytes = freed,
+                    "closing connections whose clients do not read their responses"
+                );
             }
         }
     }

@@ -327,7 +327,7 @@ impl Connection {
         let config = self.worker.config();
         let is_too_much = unsent > 0 && config.unsent.used() > config.unsent_bytes_fatal;
         if is_too_much || unsent > config.connection_unsent_bytes_fatal {
-            tracing::warn!(peer = %self.shared.info().peer, unsent, "client does not take its answers");
+            tracing::warn!(peer = %self.shared.info().peer, unsent, "client does not read its responses");
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(())
