@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_above_a_limit_are_kept_with_what_is_excessive() {
+    fn calls_above_a_limit_are_kept_with_their_excess() {
         let log = SlowLog::new(config());
         for (method, ms, bytes, excess) in [
             ("Get", 10, 100, None),

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_that_does_not_fit_goes_with_its_row() {
+    fn an_oversized_row_update_drops_the_row() {
         let cache = cache(1 << 20);
         assert!(cache.insert_row(&key(1), b"short".to_vec(), || true));
         let next = cache.begin_row_update(&key(1), 5, |_| RowUpdate::Replaced(vec![b'x'; 100])).unwrap();

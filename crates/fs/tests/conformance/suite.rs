@@ -40,7 +40,7 @@ pub const ALL: &[(&str, Test)] = &[
 pub const LOCAL: &[(&str, Test)] = &[
     ("a_file_grows_under_its_readers", a_file_grows_under_its_readers),
     ("an_open_file_lives_on", an_open_file_lives_on),
-    ("a_file_is_cut_where_it_is_told", a_file_is_cut_where_it_is_told),
+    ("a_file_is_truncated_at_the_given_length", a_file_is_truncated_at_the_given_length),
 ];
 
 /// A file system and an empty directory in it.
@@ -314,7 +314,7 @@ fn an_open_file_lives_on(test_dir: &TestDir<'_>) {
     }
 }
 
-fn a_file_is_cut_where_it_is_told(test_dir: &TestDir<'_>) {
+fn a_file_is_truncated_at_the_given_length(test_dir: &TestDir<'_>) {
     let mut file = test_dir.fs.create(&test_dir.path("cut/a"), PARENTS).expect("create");
     file.append(b"kept and").expect("append");
     file.flush().expect("flush");

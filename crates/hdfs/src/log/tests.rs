@@ -134,7 +134,7 @@ fn acknowledgements_may_come_in_pieces() {
 }
 
 #[test]
-fn what_was_acknowledged_before_the_end_of_a_connection_counts() {
+fn acknowledgements_before_a_connection_ends_count() {
     // A second DataNode might acknowledge only after the end of the first connection.
     let cluster = FakeCluster::start(vec![on_packet(0, Ack::ThenClose)]);
     let mut written = written(&cluster);

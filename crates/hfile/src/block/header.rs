@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_parsed() {
+    fn headers_round_trip() {
         let mut bytes = [0; HEADER_BYTES];
         header().put(&mut bytes);
         assert_eq!(BlockHeader::parse(&bytes), Ok(header()));

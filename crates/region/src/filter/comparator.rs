@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn charsets_decide_what_bytes_mean() {
+    fn charsets_decide_how_bytes_are_read() {
         let find =
             |charset: &str, pattern: &str, bytes: &[u8]| compare(&regex(pattern, 0, charset), bytes) == Equal;
         assert!(find("UTF-8", "^é$", "é".as_bytes()));

@@ -217,7 +217,7 @@ fn stores_have_limits_and_offsets() {
 }
 
 #[test]
-fn major_compactions_drop_what_is_deleted_and_minor_ones_keep_markers() {
+fn major_compactions_drop_deleted_cells_and_minor_ones_keep_markers() {
     let mut test = TestStore::new(THREE);
     test.add("r", "q", 5, CellType::Put, "v");
     test.flush(u64::MAX);

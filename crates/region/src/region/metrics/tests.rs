@@ -113,7 +113,7 @@ fn counter(record: &Record, name: &str) -> u64 {
 }
 
 #[test]
-fn flushes_and_compactions_are_counted_for_the_region_the_table_and_the_server() {
+fn flushes_and_compactions_are_counted_at_every_level() {
     let region = region();
     for row in ["a", "b"] {
         region.mutate_wait(put(row)).expect("written");

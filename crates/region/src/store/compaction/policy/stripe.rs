@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_is_not_rewritten_for_small_ones_however_many_stripes_there_are() {
+    fn a_large_file_is_not_rewritten_for_small_ones() {
         let stuck = SelectionContext { is_blocking: true, ..SelectionContext::default() };
         let mut files = vec![file(2 << 30, Some(("", "b"))), file(9, Some(("b", "")))];
         files.extend([file(5 << 20, Some(("", "b"))), file(5 << 20, Some(("", "b")))]);
