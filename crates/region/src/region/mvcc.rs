@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_common::cpu_slot;
+use evenkeel_metrics::waits::{self, Cause};
 use parking_lot::{Condvar, Mutex};
 
 use super::wait_budget;
@@ -84,9 +85,11 @@ impl Mvcc {
     /// number stays incomplete until [`Mvcc::complete`], regardless of what `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
         // The holder computes, or waits for space in the log's queue. Only the latter is long
-        // enough to release the CPU slot.
+        // enough to release the CPU slot, and is then the cause of this wait, too.
         let soon = self.order.try_lock().or_else(|| self.order.try_lock_for(wait_budget::SHORT_WAIT_MAX));
-        let _order = soon.unwrap_or_else(|| cpu_slot::release_during(|| self.order.lock()));
+        let _order = soon.unwrap_or_else(|| {
+            waits::time(Cause::LogQueue, || cpu_slot::release_during(|| self.order.lock()))
+        });
         let number = self.next();
         (number, ordered(number))
     }
@@ -160,8 +163,29 @@ impl Mvcc {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_wait_behind_a_full_log_queue_has_that_cause() {
+        const HELD: Duration = Duration::from_millis(200);
+        let mvcc = Arc::new(Mvcc::new(0));
+        let (holds, is_held) = std::sync::mpsc::channel();
+        let holder = Arc::clone(&mvcc);
+        let holder = std::thread::spawn(move || {
+            holder.begin(|_| {
+                holds.send(()).expect("received");
+                std::thread::sleep(HELD);
+            })
+        });
+        is_held.recv().expect("sent");
+        waits::take();
+        mvcc.begin(|_| ());
+        let waited = waits::take().expect("a wait").of(Cause::LogQueue);
+        assert!(waited > HELD / 2, "{waited:?}");
+        holder.join().expect("ends");
+    }
 
     #[test]
     fn the_read_point_advances_only_over_contiguous_completions() {
