@@ -552,9 +552,10 @@ impl Report {
             let _ = writeln!(out, "| most memory, MiB | {:.0} |", most.resident_mib);
             let _ = writeln!(out, "| most descriptors | {} |", most.descriptors);
         }
-        for (name, time) in [("exits", |r: &Restart| r.exit), ("starts", |r: &Restart| r.start)] {
-            let time: fn(&Restart) -> Duration = time;
-            let mut times: Vec<u128> = self.restarts.iter().map(|r| time(r).as_millis()).collect();
+        let exits = self.restarts.iter().map(|restart| restart.exit).collect::<Vec<_>>();
+        let starts = self.restarts.iter().map(|restart| restart.start).collect::<Vec<_>>();
+        for (name, times) in [("exits", exits), ("starts", starts)] {
+            let mut times: Vec<u128> = times.iter().map(Duration::as_millis).collect();
             times.sort_unstable();
             if let (Some(median), Some(longest)) = (times.get(times.len() / 2), times.last()) {
                 let _ = writeln!(out, "| {name} at restarts: median, longest, ms | {median}, {longest} |");
