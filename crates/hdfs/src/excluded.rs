@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_oldest_exclusion_is_dropped_when_full() {
-        let excluded = Excluded::default();
+        let excluded = ExcludedDataNodes::default();
         ["a", "b", "c", "a", "d"].iter().for_each(|name| excluded.add(&node(name), "test"));
         assert_eq!(names(&excluded), ["c", "a", "d"]);
         excluded.clear();

@@ -367,10 +367,19 @@ mod tests {
 
     #[test]
     fn a_page_has_its_policy_and_nothing_inline() {
-        let frame = Frame { path: "/x", title: "<b>", about: "", server: "h,1,2", refresh_ms: 1000 };
+        let has_page = |path: &str| path != "/master-status";
+        let frame = Frame {
+            path: "/x",
+            title: "<b>",
+            about: "",
+            server: "h,1,2",
+            refresh_ms: 1000,
+            has_page: &has_page,
+        };
         let response = frame.page(&html! { (bar(1, 2, "half")) });
         let text = String::from_utf8(response.body).expect("UTF-8");
         assert!(text.contains("<h1>&lt;b&gt;</h1>"), "{text}");
+        assert!(text.contains("/rs-status") && !text.contains("/master-status"), "{text}");
         for inline in [" style=", " onclick=", "javascript:", "<style"] {
             assert!(!text.contains(inline), "{inline}: {text}");
         }

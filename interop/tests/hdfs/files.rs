@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use evenkeel_hdfs::{Durability, NewFile, Verified};
+use evenkeel_hdfs::{ChecksumResult, Durability, NewFile};
 
 use crate::{Turn, bytes, log, read_all};
 
@@ -129,7 +129,7 @@ fn a_bulk_file_has_several_blocks_and_is_read_anywhere() {
     for offset in (0..written.len()).step_by(77_777) {
         let mut buf = vec![0; 3000.min(written.len() - offset)];
         let read = reader.read_verified_at(offset as u64, &mut buf).expect("read");
-        assert_eq!(read, (buf.len(), Verified::Matches));
+        assert_eq!(read, (buf.len(), ChecksumResult::Matches));
         assert!(buf == written[offset..offset + buf.len()], "at {offset}");
     }
     let hosts = client.hosts("/bulk/f").expect("asked");
