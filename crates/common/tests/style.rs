@@ -8,6 +8,8 @@
 //! * Below `src`, modules are `foo.rs` beside `foo/`, not `foo/mod.rs`.
 //! * No type has one of [`VAGUE_NAMES`].
 //! * Each crate's root has the lints of [`LINTS`], except the crates that are named there.
+//! * The table of threads in `common/src/runtime/thread.rs` names exactly the threads that are
+//!   started, and the files that start them.
 //! * Pages name files, functions of files (`file.rs::function`) and headings that exist, except
 //!   [`PAST_PAGES`].
 
@@ -40,6 +42,65 @@ const PATH_ENDINGS: [&str; 5] = [".rs", ".md", ".proto", ".toml", ".sh"];
 const PATH_BEGINNINGS: [&str; 5] = ["crates/", "bench/", "docs/", "interop/", "packaging/"];
 /// Pages of a day. They name files as they were on that day.
 const PAST_PAGES: &str = "docs/benchmarks/journal/2";
+
+/// The file with the table of threads.
+const THREADS: &str = "crates/common/src/runtime/thread.rs";
+/// The functions that start threads, and how they are called.
+const SPAWNS: [&str; 4] = ["spawn_essential(", "spawn_restarted(", "spawn_scoped(scope, ", "thread::spawn("];
+/// Names that are no string in the call which starts the thread.
+const VARIABLE_NAMES: [VariableNames; 5] = [
+    VariableNames::new("rpc/src/executor.rs", "rpc/src/executor.rs", "let names = [", "]", "-N"),
+    VariableNames::new(
+        "regionserver/src/background.rs",
+        "regionserver/src/background.rs",
+        "background.spawn(",
+        ",",
+        "",
+    ),
+    VariableNames::new("cluster/src/pools.rs", "cluster/src/procedures.rs", " pool(", ",", "-N"),
+    VariableNames::new(
+        "region/src/store/background_priority.rs",
+        "region/src/store/background_priority.rs",
+        "Self::Flush => \"",
+        "}",
+        "",
+    ),
+    VariableNames::new("evenkeel/src/lifecycle.rs", "evenkeel/src/lifecycle.rs", " print(", ",", ""),
+];
+
+struct VariableNames {
+    /// The file with the call, below `crates`.
+    spawner: &'static str,
+    /// The file with the names.
+    named_in: &'static str,
+    /// The names are the strings from here, or within it, ...
+    from: &'static str,
+    /// ... to here.
+    to: &'static str,
+    /// What the call appends to each name.
+    end: &'static str,
+}
+
+impl VariableNames {
+    const fn new(
+        spawner: &'static str,
+        named_in: &'static str,
+        from: &'static str,
+        to: &'static str,
+        end: &'static str,
+    ) -> Self {
+        Self { spawner, named_in, from, to, end }
+    }
+
+    fn find(&self, text: &str) -> BTreeSet<String> {
+        let begin = self.from.find('"').unwrap_or(self.from.len());
+        let part = |(at, _): (usize, &str)| {
+            let rest = &text[at + begin..];
+            strings(rest.split_once(self.to).map_or(rest, |(part, _)| part)).collect::<Vec<_>>()
+        };
+        text.match_indices(self.from).flat_map(part).map(|name| name + self.end).collect()
+    }
+}
 
 struct Source {
     /// Relative to the workspace.
@@ -360,8 +421,104 @@ fn pages_name_what_exists() {
     assert_none("files, functions and headings that do not exist", &missing);
 }
 
+/// The part of a file that is no test.
+fn without_tests(source: &Source) -> &str {
+    source.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
+/// The strings of a text, with `N` for numbers that are filled in.
+fn strings(text: &str) -> impl Iterator<Item = String> {
+    text.split('"').skip(1).step_by(2).map(|name| match name.split_once('{') {
+        Some((before, _)) => format!("{before}N"),
+        None => name.to_owned(),
+    })
+}
+
+/// The names of threads that a file starts, and the calls without a name, unless it `has_variable`
+/// names.
+fn started_threads(text: &str, has_variable: bool) -> (BTreeSet<String>, Vec<String>) {
+    let (mut names, mut unnamed) = (BTreeSet::new(), Vec::new());
+    for call in SPAWNS {
+        for (at, _) in text.match_indices(call).filter(|(at, _)| !text[..*at].ends_with("std::")) {
+            let argument = text[at + call.len()..].split(',').next().unwrap_or_default().trim();
+            match strings(argument).find(|name| !name.starts_with('N')) {
+                Some(name) => drop(names.insert(name)),
+                None if has_variable => {}
+                None => unnamed.push(format!("{call}{argument}")),
+            }
+        }
+    }
+    (names, unnamed)
+}
+
+/// The path of a file of a crate as the table of threads has it.
+fn short_path(path: &str) -> String {
+    path.trim_start_matches("crates/").replacen("/src/", "/", 1)
+}
+
+/// The threads of the table, each with the file that starts it, as `rpc/server.rs`, if the table
+/// names one.
+fn table_of_threads(text: &str) -> Vec<(String, Option<String>)> {
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | "))
+        .skip_while(|row| !row.starts_with("thread |"));
+    let (mut all, mut file) = (Vec::new(), None);
+    for row in rows.skip(1) {
+        let cells: Vec<_> = row.split(" | ").collect();
+        let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let started_in = cells.get(1).map_or("", |cell| cell.trim());
+        if started_in != "same" {
+            file = quoted(started_in).into_iter().next();
+        }
+        let is_name = |name: &String| !name.contains(' ');
+        all.extend(quoted(cells[0]).into_iter().filter(is_name).map(|name| (name, file.clone())));
+    }
+    all
+}
+
+#[test]
+fn the_table_of_threads_names_exactly_the_threads_that_are_started() {
+    let (mut started, mut wrong) = (BTreeSet::new(), Vec::new());
+    let is_product = |source: &&Source| {
+        let is_double = ["tests", "/fake/", THREADS].iter().any(|part| source.path.contains(part));
+        source.path.starts_with("crates/") && source.path.contains("/src/") && !is_double
+    };
+    let sources = sources();
+    for source in sources.iter().filter(is_product) {
+        let variable = VARIABLE_NAMES.iter().find(|names| source.path.ends_with(names.spawner));
+        let (mut names, unnamed) = started_threads(without_tests(source), variable.is_some());
+        if let Some(variable) = variable {
+            let named_in = sources.iter().find(|source| source.path.ends_with(variable.named_in));
+            names.extend(variable.find(without_tests(named_in.expect("the file with the names"))));
+        }
+        started.extend(names.into_iter().map(|name| (name, short_path(&source.path))));
+        wrong.extend(unnamed.into_iter().map(|call| format!("{}: {call}", source.path)));
+    }
+    assert!(started.len() > 30, "only {started:?}");
+    let text = fs::read_to_string(root().join(THREADS)).expect("readable");
+    let table = table_of_threads(&text);
+    let is_of = |(name, file): &(String, String), (listed, of): &(String, Option<String>)| {
+        name == listed && of.as_ref().is_none_or(|of| of == file)
+    };
+    let missing = started.iter().filter(|thread| !table.iter().any(|row| is_of(thread, row)));
+    wrong.extend(missing.map(|(name, file)| format!("`{name}` of {file} is not in the table")));
+    let gone = table.iter().filter(|row| !started.iter().any(|thread| is_of(thread, row)));
+    wrong.extend(gone.map(|(name, _)| format!("`{name}` is in the table and is not started")));
+    assert_none("threads and their table differ", &wrong);
+}
+
 #[test]
 fn the_rules_find_what_violates_them() {
+    let text = "spawn_essential(\n    \"a\", x); thread::spawn(format!(\"b-{i}\"), y); std::thread::spawn(z)";
+    let named = BTreeSet::from(["a".to_owned(), "b-N".to_owned()]);
+    assert_eq!(started_threads(text, false), (named, Vec::new()));
+    assert_eq!(started_threads("spawn_restarted(name, run)", false).1, ["spawn_restarted(name"]);
+    let rows = "//! | thread | started in | a |\n//! |---|---|\n//! | `a`, `b-N` | `x/y.rs` | |\n//! | `c` | same | |\n";
+    let file = || Some("x/y.rs".to_owned());
+    let listed = ["a", "b-N", "c"].map(|name| (name.to_owned(), file()));
+    assert_eq!(table_of_threads(rows), listed);
+
     assert!(has_words("made anew.", "anew") && !has_words("renewal", "new"));
     assert!(begins_sentence("First. Of a file.", "Of a ") && begins_sentence("Of a file", "Of a "));
     assert!(!begins_sentence("The length Of a file", "Of a "));
