@@ -78,6 +78,12 @@ fn a_secured_configuration_is_refused_at_start() {
         ("hbase.security.authorization", "true"),
         ("hbase.server.netty.tls.enabled", "true"),
         ("hbase.regionserver.wal.encryption", "true"),
+        ("hadoop.rpc.protection", "privacy"),
+        ("hbase.zookeeper.client.keytab.file", "/etc/hbase.keytab"),
+        (
+            "hbase.regionserver.hlog.writer.impl",
+            "org.apache.hadoop.hbase.regionserver.wal.SecureProtobufLogWriter",
+        ),
         (
             "hbase.coprocessor.region.classes",
             "org.apache.hadoop.hbase.security.visibility.VisibilityController",
@@ -88,7 +94,20 @@ fn a_secured_configuration_is_refused_at_start() {
 }
 
 #[test]
-fn a_root_directory_admits_one_server() {
+fn an_address_beyond_loopback_is_warned_about_on_the_screen_and_in_the_log() {
+    let warning = |server: &Server| {
+        let (screen, log) = (server.screen(), server.log());
+        [screen, log].map(|text| text.lines().any(|line| line.contains("open to the network at 0.0.0.0")))
+    };
+    let open = Server::started(&[("hbase.regionserver.ipc.address", "0.0.0.0")]);
+    open.log_with("open to the network at 0.0.0.0");
+    assert_eq!(warning(&open), [true, true], "{}", open.screen());
+    assert!(open.screen().contains("clients are not authenticated"), "{}", open.screen());
+    assert_eq!(warning(&Server::started(&[])), [false, false]);
+}
+
+#[test]
+fn a_directory_has_one_server() {
     let mut server = Server::started(&[]);
     let other = Server::new(&[("hbase.rootdir", &format!("file://{}", server.root().display()))]);
     let wait = [("evenkeel.rootdir.lock.wait.ms", "300")];

@@ -21,13 +21,23 @@ use evenkeel_common::{Configuration, HBaseError, Result};
 use crate::io_error;
 
 /// Settings that may require security: the key, the values that do not, and the missing feature.
-const REFUSED: [(&str, &[&str], &str); 18] = [
+const REFUSED: [(&str, &[&str], &str); 32] = [
     ("hbase.security.authentication", &["simple"], KERBEROS),
     ("hadoop.security.authentication", &["simple"], KERBEROS),
     ("hbase.security.authentication.ui", &[], KERBEROS),
     ("hbase.server.sasl.provider.extras", &[], KERBEROS),
     ("hbase.rpc.protection", &["authentication", "auth"], KERBEROS),
     ("hbase.rpc.crypto.encryption.aes.enabled", &["false"], KERBEROS),
+    ("hadoop.rpc.protection", &["authentication"], KERBEROS),
+    ("dfs.data.transfer.protection", &[], KERBEROS),
+    ("dfs.encrypt.data.transfer", &["false"], "blocks are sent and read without encryption"),
+    ("hbase.zookeeper.client.keytab.file", &[], KERBEROS),
+    ("hbase.zookeeper.client.kerberos.principal", &[], KERBEROS),
+    ("hbase.zookeeper.server.keytab.file", &[], KERBEROS),
+    ("hbase.zookeeper.server.kerberos.principal", &[], KERBEROS),
+    ("hbase.zookeeper.property.authProvider.1", &[], KERBEROS),
+    ("hbase.zookeeper.property.requireClientAuthScheme", &[], KERBEROS),
+    ("hbase.zookeeper.property.sessionRequireClientSASLAuth", &["false"], KERBEROS),
     ("hbase.security.authorization", &["false"], "there is no authorization"),
     ("hadoop.security.authorization", &["false"], "there is no authorization"),
     ("hbase.security.exec.permission.checks", &["false"], "there is no authorization"),
@@ -35,12 +45,29 @@ const REFUSED: [(&str, &[&str], &str); 18] = [
     ("hbase.regionserver.scan.visibility.label.generator.class", &[], VISIBILITY),
     ("hbase.coprocessor.visibility.label.service", &[], VISIBILITY),
     ("hbase.server.netty.tls.enabled", &["false"], "there is no TLS"),
+    ("hbase.client.netty.tls.enabled", &["false"], "there is no TLS"),
     ("hbase.ssl.enabled", &["false"], "there is no TLS"),
     ("hbase.zookeeper.property.secureClientPort", &[], "there is no TLS"),
+    ("hbase.zookeeper.property.client.secure", &["false"], "there is no TLS"),
+    ("hbase.zookeeper.property.ssl.keyStore.location", &[], "there is no TLS"),
+    ("hbase.zookeeper.property.ssl.trustStore.location", &[], "there is no TLS"),
     ("hbase.regionserver.wal.encryption", &["false"], ENCRYPTION),
     ("hbase.crypto.keyprovider", &[], ENCRYPTION),
     ("hbase.crypto.master.key.name", &[], ENCRYPTION),
 ];
+
+/// Settings whose value is a class. HBase's encrypting classes are named `Secure...`, such as
+/// `SecureProtobufLogReader`. Releases before 2.6 read the two names with `hlog`, and the manual of
+/// HBase still tells to set them.
+const CLASSES: [&str; 6] = [
+    "hbase.regionserver.hlog.reader.impl",
+    "hbase.regionserver.hlog.writer.impl",
+    "hbase.regionserver.wal.stream.reader.impl",
+    "hbase.regionserver.wal.writer.impl",
+    "hbase.regionserver.wal.async.writer.impl",
+    "hbase.regionserver.wal.codec",
+];
+const SECURE_CLASS: &str = "Secure";
 
 const KERBEROS: &str = "there is no authentication and no protection of connections by it";
 const VISIBILITY: &str = "there are no visibility labels";
@@ -52,17 +79,28 @@ const ENCRYPTION: &str = "files and logs are not encrypted";
 /// One line that names the first such key, its value and the missing feature.
 pub fn reject_unsupported(conf: &Configuration) -> Result<()> {
     for (key, open, missing) in REFUSED {
-        if !conf.is_set(key) {
-            continue;
-        }
-        let value = conf.get_trimmed(key).map_err(io_error)?.unwrap_or_default();
-        if !value.is_empty() && !open.iter().any(|open| open.eq_ignore_ascii_case(&value)) {
-            return Err(HBaseError::io(format!(
-                "{key}={value}: {missing}; the server does not start, as it would run without"
-            )));
-        }
+        reject(conf, key, missing, |value| !open.iter().any(|open| open.eq_ignore_ascii_case(value)))?;
     }
-    Ok(())
+    let is_secure = |class: &str| class.rsplit('.').next().is_some_and(|name| name.starts_with(SECURE_CLASS));
+    CLASSES.iter().try_for_each(|key| reject(conf, key, ENCRYPTION, is_secure))
+}
+
+fn reject(
+    conf: &Configuration,
+    key: &str,
+    missing: &str,
+    is_unsupported: impl Fn(&str) -> bool,
+) -> Result<()> {
+    if !conf.is_set(key) {
+        return Ok(());
+    }
+    let value = conf.get_trimmed(key).map_err(io_error)?.unwrap_or_default();
+    if value.is_empty() || !is_unsupported(&value) {
+        return Ok(());
+    }
+    Err(HBaseError::io(format!(
+        "{key}={value}: {missing}; the server does not start, as it would run without"
+    )))
 }
 
 /// Returns the warning for an address that other machines can reach; `None` for loopback.
@@ -94,7 +132,31 @@ mod tests {
     }
 
     #[test]
-    fn addresses_beyond_loopback_are_reported() {
+    fn classes_that_encrypt_are_refused_by_name() {
+        let package = "org.apache.hadoop.hbase.regionserver.wal";
+        for key in CLASSES {
+            let mut conf = Configuration::new();
+            for class in ["ProtobufLogWriter", "WALCellCodec"] {
+                conf.set(key, format!("{package}.{class}"));
+                assert_eq!(reject_unsupported(&conf), Ok(()), "{key}={class}");
+            }
+            for class in ["SecureProtobufLogWriter", "SecureProtobufLogReader", "SecureWALCellCodec"] {
+                conf.set(key, format!("{package}.{class}"));
+                let error = reject_unsupported(&conf).expect_err(key);
+                assert!(error.message().starts_with(&format!("{key}={package}.{class}: ")), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_setting_is_known() {
+        let mut conf = Configuration::new();
+        REFUSED.iter().map(|(key, ..)| *key).chain(CLASSES).for_each(|key| conf.set(key, "x"));
+        assert!(conf.unknown_keys().is_empty(), "{:?}", conf.unknown_keys());
+    }
+
+    #[test]
+    fn addresses_beyond_loopback_are_said() {
         let said = |address: &str| exposure(address.parse().expect("an address"));
         assert_eq!((said("127.0.0.1"), said("127.8.0.1"), said("::1")), (None, None, None));
         for address in ["0.0.0.0", "::", "10.1.2.3"] {

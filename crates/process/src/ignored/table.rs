@@ -324,6 +324,17 @@ pub(super) const IGNORED: &[Ignored] = &[
     ),
     Ignored::new(&["hbase.regionserver.wal.codec"], &["WALCellCodec"], "WALs are written with WALCellCodec"),
     Ignored::new(
+        &[
+            "hbase.regionserver.hlog.reader.impl",
+            "hbase.regionserver.hlog.writer.impl",
+            "hbase.regionserver.wal.stream.reader.impl",
+            "hbase.regionserver.wal.writer.impl",
+            "hbase.regionserver.wal.async.writer.impl",
+        ],
+        &["ProtobufLogReader", "ProtobufWALStreamReader", "ProtobufLogWriter", "AsyncProtobufLogWriter"],
+        "WALs are read and written in the format of ProtobufLogWriter",
+    ),
+    Ignored::new(
         &["hbase.wal.split.to.hfile", "hbase.split.wal.zk.coordinated"],
         &["false"],
         "WALs of earlier runs are split into recovered.edits by this process, at start",
