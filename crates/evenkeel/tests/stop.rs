@@ -119,7 +119,7 @@ fn an_unread_log_pipe_does_not_block_the_server() {
 
 /// Threads whose death ends the server: one of each kind.
 #[cfg(debug_assertions)]
-const ESSENTIAL: [&str; 19] = [
+const ESSENTIAL: [&str; 24] = [
     "wal",
     "wal-watch",
     "wal-archiver",
@@ -130,6 +130,7 @@ const ESSENTIAL: [&str; 19] = [
     "write-throttle",
     "chore",
     "master-chore",
+    "assignment",
     "procedure-0",
     "zookeeper",
     "rpc-accept",
@@ -137,6 +138,10 @@ const ESSENTIAL: [&str; 19] = [
     "general-0",
     "priority-0",
     "scan-0",
+    "write-0",
+    "admin-0",
+    "decode-0",
+    "info",
     "start",
     "signals",
 ];
