@@ -24,7 +24,7 @@ fn cell(row: &str, family: &str, timestamp: i64, value: &str) -> KeyValue {
     KeyValue::put(row.as_bytes(), family.as_bytes(), b"q", timestamp, value.as_bytes())
 }
 
-fn write(cluster: &Cluster, path: &str, context: HFileContext, cells: &[KeyValue]) -> PathBuf {
+pub fn write(cluster: &Cluster, path: &str, context: HFileContext, cells: &[KeyValue]) -> PathBuf {
     let path = PathBuf::from(path);
     let mut writer = HFileWriter::create(&cluster.memory, &path, context).expect("a file");
     cells.iter().for_each(|cell| writer.append(&cell.as_cell()).expect("in order"));
