@@ -4,6 +4,7 @@
 //! The limit is per process, so this test has its own binary.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ const ABOVE_LIMIT: u64 = 2 * BLOCK_BYTES;
 static LIMIT: Mutex<()> = Mutex::new(());
 
 fn open() -> Arc<Region> {
+    open_with(&[])
+}
+
+/// A region whose family has these attributes.
+fn open_with(attributes: &[(&str, &str)]) -> Arc<Region> {
     let fs: Arc<dyn FileSystem> = Arc::new(MemoryFileSystem::new());
     let (root, server) = (PathBuf::from("/hbase"), ServerName::new("here", 1, 1));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -72,6 +78,7 @@ fn open() -> Arc<Region> {
         operation_times: Arc::default(),
     };
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("VERSIONS", "100");
+    let family = attributes.iter().fold(family, |family, (key, value)| family.with(key, value));
     let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family);
     let info = RegionInfo::new(table.name().clone(), Default::default(), Default::default(), 1);
     Region::open(Arc::new(env), info, Arc::new(table)).expect("opens")
@@ -131,6 +138,72 @@ fn a_scan_above_the_block_limit_holds_few_blocks() {
         }
     }
     assert_eq!(heap_blocks::bytes(), 0, "every block was given back");
+}
+
+/// A row of many versions, in many files, of which every third version is deleted: by a marker of
+/// its version, of its column, or of its family's version.
+fn hot_row_of_many_files(attributes: &[(&str, &str)]) -> Arc<Region> {
+    let region = open_with(attributes);
+    let markers = [CellType::Delete, CellType::DeleteFamilyVersion, CellType::DeleteColumn];
+    let write = |kind, cell| {
+        region.mutate_wait(Mutation::new(kind, "hot", vec![cell])).expect("written");
+    };
+    for file in 0..FILES {
+        let timestamp = file as i64 + 1;
+        let value = value(file, 0);
+        write(MutationKind::Put, KeyValue::new(b"hot", b"f", b"q", timestamp, CellType::Put, &value));
+        if file % 3 == 2 {
+            let marker = if file == 5 { markers[2] } else { markers[file / 3 % 2] };
+            let qualifier: &[u8] = if marker == CellType::DeleteFamilyVersion { b"" } else { b"q" };
+            let cell = KeyValue::new(b"hot", b"f", qualifier, timestamp - 1, marker, b"");
+            write(MutationKind::Delete, cell);
+        }
+        region.flush().expect("flushed");
+    }
+    region
+}
+
+/// Reads a row in one piece. Returns the number of its cells and the maximum bytes of blocks held
+/// meanwhile, sampled.
+fn get(region: &Arc<Region>) -> (usize, u64) {
+    let (scan, mut out) = (Scan { max_versions: u32::MAX, ..Scan::get("hot") }, CellBuffer::new());
+    let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                most.fetch_max(heap_blocks::bytes(), Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+        });
+        let read = region.row_reader(Wait::Allowed).get(scan, &mut out, &mut ScannerContext::unlimited());
+        done.store(true, Ordering::Relaxed);
+        read.map(drop).expect("read");
+    });
+    (out.len(), most.into_inner())
+}
+
+#[test]
+fn a_get_and_a_scan_of_a_hot_row_with_new_version_behavior_hold_few_blocks() {
+    let _limit = LIMIT.lock();
+    for attributes in [&[][..], &[("NEW_VERSION_BEHAVIOR", "true")]] {
+        let region = hot_row_of_many_files(attributes);
+        for reversed in [false, true] {
+            heap_blocks::set_limit(u64::MAX);
+            let (expected, unlimited) = scan(&region, reversed);
+            assert!(expected.len() > FILES / 2 && expected.len() < FILES, "{} versions", expected.len());
+            assert!(unlimited > FILES as u64 / 2 * 70_000, "{unlimited} bytes: a block of each file");
+            for limit in [0, 5 * BLOCK_BYTES] {
+                heap_blocks::set_limit(limit);
+                let (values, most) = scan(&region, reversed);
+                assert_eq!(values, expected, "limit {limit}, reversed {reversed}, {attributes:?}");
+                assert!(most <= limit + ABOVE_LIMIT, "{most} bytes with a limit of {limit}, {attributes:?}");
+                let (cells, most) = get(&region);
+                assert_eq!(cells, expected.len(), "a Get, limit {limit}, {attributes:?}");
+                assert!(most <= limit + ABOVE_LIMIT, "a Get: {most} bytes, limit {limit}, {attributes:?}");
+            }
+        }
+        assert_eq!(heap_blocks::bytes(), 0, "every block was given back, {attributes:?}");
+    }
 }
 
 #[test]

@@ -8,9 +8,10 @@
 
 use std::cmp::Ordering;
 
+use evenkeel_block_cache::heap_blocks;
 use evenkeel_common::{CellComparator, CellRef, TryResult};
 
-use super::KeyValueScanner;
+use super::{KeyValueScanner, LeafScanner};
 
 /// An input of a heap.
 pub trait SortedRun {
@@ -234,7 +235,9 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
         }
         Ok(())
     }
+}
 
+impl<S: LeafScanner> KeyValueHeap<S> {
     /// Moves, in the heap's direction, to the first cell that is not before `key`.
     ///
     /// # Errors
@@ -247,7 +250,7 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
             } else {
                 self.runs[current].reseek(key)?;
             }
-            self.sift_current();
+            self.sift_sought(current);
         }
         Ok(())
     }
@@ -262,8 +265,17 @@ impl<S: KeyValueScanner> KeyValueHeap<S> {
         while self.peek().is_some_and(|cell| comparator.compare_rows(cell.row(), row).is_ge()) {
             let Some(current) = self.current else { return Ok(()) };
             self.runs[current].seek_to_previous_row(row)?;
-            self.sift_current();
+            self.sift_sought(current);
         }
         Ok(())
+    }
+
+    /// As [`KeyValueHeap::sift_current`], after a seek. A seek loads a block in each run that it
+    /// moves, so runs that do not become the current one release theirs if too many are held.
+    fn sift_sought(&mut self, sought: usize) {
+        self.sift_current();
+        if self.current != Some(sought) && heap_blocks::is_over_limit() {
+            self.runs[sought].release_block();
+        }
     }
 }
