@@ -9,6 +9,9 @@
 //!   and regions get their rows in hbase:meta back ([`orphans`]); families are moved to `.hbck`,
 //!   which no cleaner reads
 //!
+//! A directory goes to the archive with the files that a table's layout has. Anything else in it
+//! goes to `.hbck`, and the log names it.
+//!
 //! Each case of the second kind is logged as an error. So is a table of hbase:meta without a
 //! descriptor: it is disabled, and its families are those that its directories have, until an
 //! operator alters and enables it. None of this stops a start.
@@ -22,6 +25,7 @@ use std::sync::Arc;
 use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::archive::archive_file;
+use evenkeel_region::descriptors::Damage;
 use evenkeel_region::layout;
 
 use super::change_intent::ChangeIntents;
@@ -49,8 +53,10 @@ pub fn reconcile(
         meta.regions(None)?.iter().map(|region| region.info.encoded_name().to_owned()).collect();
     for (name, state) in meta.table_states()? {
         let dir = layout::table_dir(root, &name);
-        let settled = descriptors::commit_pending(fs, &dir, |region| regions.contains(region));
-        let descriptor = settled.and_then(|()| descriptors::read(fs, &dir));
+        let descriptor = match descriptors::commit_pending(fs, &dir, |region| regions.contains(region))? {
+            Ok(()) => descriptors::read_or_damage(fs, &dir)?,
+            Err(damage) => Err(damage),
+        };
         // Complete a change of state that had begun.
         let state = match state {
             TableState::Disabling => TableState::Disabled,
@@ -69,19 +75,20 @@ pub fn reconcile(
     Ok(tables)
 }
 
-/// Returns a table with its descriptor, or if it has none, a disabled one with the families of its
-/// directories.
+/// Returns a table with its descriptor, or if it has none or a damaged one, a disabled table with
+/// the families of its directories. A descriptor that cannot be read now is not such a case: it
+/// fails the start, because the state of the table would be lost.
 fn table_of(
     fs: &dyn FileSystem,
     dir: &Path,
     name: &TableName,
-    descriptor: Result<Option<TableDescriptor>>,
+    descriptor: std::result::Result<Option<TableDescriptor>, Damage>,
     state: TableState,
 ) -> Result<Table> {
     let error = match descriptor {
         Ok(Some(descriptor)) => return Ok(Table { descriptor: Arc::new(descriptor), state }),
         Ok(None) => HBaseError::io("there is none"),
-        Err(error) => error,
+        Err(Damage(error)) => error,
     };
     tracing::error!(
         table = %name, path = %dir.display(), %error,
@@ -166,7 +173,7 @@ impl Reconciler<'_> {
 
     /// Writes the row of a table that hbase:meta has lost.
     fn adopt_table(&self) -> Result<Table> {
-        let descriptor = descriptors::read(self.fs, &self.dir);
+        let descriptor = descriptors::read_or_damage(self.fs, &self.dir)?;
         let table = table_of(self.fs, &self.dir, &self.name, descriptor, TableState::Enabled)?;
         tracing::error!(table = %self.name, path = %self.dir.display(), "table was not in hbase:meta: its rows are written again");
         self.meta.commit(vec![MetaChange::State(self.name.clone(), table.state)])?;
@@ -185,8 +192,7 @@ impl Reconciler<'_> {
             unknown.partition(|dir| intents.regions.contains(dir.name()));
         for region in explained.iter().filter(|_| self.meta_is_complete) {
             tracing::warn!(table = %self.name, region = region.name(), "region left by an interrupted change; archived");
-            let archive = layout::archive_table_dir(self.root, &self.name).join(region.name());
-            archive_region_dir(self.fs, &region.path, &archive)?;
+            archive_region_dir(self.fs, self.root, &self.name, region.name())?;
         }
         if orphans.is_empty() {
             return Ok(());
@@ -210,11 +216,7 @@ impl Reconciler<'_> {
             let below = Path::new(region).join(family.name());
             if self.meta_is_complete && intents.families.contains(family.name()) {
                 tracing::warn!(table = %name, region, family = family.name(), "family left by an interrupted change; archived");
-                archive_files(
-                    self.fs,
-                    &family.path,
-                    &layout::archive_table_dir(self.root, name).join(below),
-                )?;
+                archive_files(self.fs, self.root, name, &below)?;
             } else if self.fs.list(&family.path)?.is_empty() {
                 self.fs.delete_empty_dir(&family.path)?;
             } else {
@@ -315,52 +317,88 @@ fn directories(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<FileStatus>> {
 
 /// Moves all files of a table to the archive and removes its directory. Archives its regions first,
 /// in turn. So after a power failure, the regions that remain are those that the intent records
-/// name, or the directory holds nothing.
+/// name, or the directory holds nothing. What is no part of a table's layout goes to `.hbck`.
 ///
 /// # Errors
 /// `IOException` from the file system.
 pub fn archive_table(fs: &dyn FileSystem, root: &Path, table: &TableName) -> Result<()> {
     let dir = layout::table_dir(root, table);
     for region in region_dirs(fs, &dir)? {
-        archive_region_dir(fs, &region.path, &layout::archive_table_dir(root, table).join(region.name()))?;
+        archive_region_dir(fs, root, table, region.name())?;
+    }
+    if fs.exists(&dir)? {
+        sideline_unknown(fs, root, table, Path::new(""), is_hidden)?;
     }
     fs.delete(&dir)?;
     Ok(())
 }
 
-/// Moves all files of a region to the archive and removes its directory.
+/// Moves all files of a region to the archive and removes its directory. What is no part of a
+/// region's layout goes to `.hbck`.
 ///
 /// # Errors
 /// `IOException` from the file system.
 pub fn archive_region(fs: &dyn FileSystem, root: &Path, region: &RegionInfo) -> Result<()> {
-    archive_region_dir(fs, &layout::region_dir(root, region), &layout::archive_region_dir(root, region))
+    archive_region_dir(fs, root, region.table(), region.encoded_name())
 }
 
-pub(super) fn archive_region_dir(fs: &dyn FileSystem, dir: &Path, archive: &Path) -> Result<()> {
-    for family in family_dirs(fs, dir)? {
-        archive_files(fs, &family.path, &archive.join(family.name()))?;
+/// Like [`archive_region`], for the region of this encoded name.
+fn archive_region_dir(fs: &dyn FileSystem, root: &Path, table: &TableName, region: &str) -> Result<()> {
+    let dir = layout::table_dir(root, table).join(region);
+    for family in family_dirs(fs, &dir)? {
+        archive_files(fs, root, table, &Path::new(region).join(family.name()))?;
     }
-    fs.delete(dir)?;
+    if fs.exists(&dir)? {
+        sideline_unknown(fs, root, table, Path::new(region), |entry| entry.is_dir || is_hidden(entry))?;
+    }
+    fs.delete(&dir)?;
     Ok(())
 }
 
-/// Moves all files of one family of a region to the archive.
+/// Moves all files of one family of a region to the archive and removes its directory.
+/// Subdirectories go to `.hbck`.
 ///
 /// # Errors
 /// `IOException` from the file system.
 pub fn archive_family(fs: &dyn FileSystem, root: &Path, region: &RegionInfo, family: &[u8]) -> Result<()> {
-    let name = String::from_utf8_lossy(family).into_owned();
-    let archive = layout::archive_region_dir(root, region).join(&name);
-    archive_files(fs, &layout::region_dir(root, region).join(&name), &archive)
+    let below = Path::new(region.encoded_name()).join(&*String::from_utf8_lossy(family));
+    archive_files(fs, root, region.table(), &below)
 }
 
-fn archive_files(fs: &dyn FileSystem, dir: &Path, archive: &Path) -> Result<()> {
-    if !fs.exists(dir)? {
+/// Like [`archive_family`]; `below` is the family's directory relative to the table's.
+fn archive_files(fs: &dyn FileSystem, root: &Path, table: &TableName, below: &Path) -> Result<()> {
+    let dir = layout::table_dir(root, table).join(below);
+    if !fs.exists(&dir)? {
         return Ok(());
     }
-    for file in fs.list(dir)?.into_iter().filter(|f| !f.is_dir) {
-        archive_file(fs, &file.path, archive, file.modified_ms)?;
+    let archive = layout::archive_table_dir(root, table).join(below);
+    for file in fs.list(&dir)?.into_iter().filter(|entry| !entry.is_dir) {
+        archive_file(fs, &file.path, &archive, file.modified_ms)?;
     }
-    fs.delete(dir)?;
+    sideline_unknown(fs, root, table, below, |entry| !entry.is_dir)?;
+    if fs.delete_empty_dir(&dir)? || !fs.exists(&dir)? {
+        return Ok(());
+    }
+    Err(HBaseError::io(format!("{} cannot be removed: it is not empty", dir.display())))
+}
+
+fn is_hidden(entry: &FileStatus) -> bool {
+    entry.name().starts_with('.')
+}
+
+/// Moves the unknown entries of a directory that is about to be removed to `.hbck`, and logs their
+/// names. `below` is the directory relative to the table's.
+fn sideline_unknown(
+    fs: &dyn FileSystem,
+    root: &Path,
+    table: &TableName,
+    below: &Path,
+    is_known: impl Fn(&FileStatus) -> bool,
+) -> Result<()> {
+    let dir = layout::table_dir(root, table).join(below);
+    for entry in fs.list(&dir)?.into_iter().filter(|entry| !is_known(entry)) {
+        let to = sideline(fs, root, table, &entry.path, &below.join(entry.name()))?;
+        tracing::error!(%table, path = %entry.path.display(), to = %to.display(), "not a part of a table's layout: moved aside");
+    }
     Ok(())
 }

@@ -12,29 +12,40 @@
 //! edits that are already in store files: a client may retry an Increment at the region that has
 //! the row today.
 //!
-//! A damaged WAL, and a file that is not a WAL, goes to `corrupt` instead, from which no cleaner
+//! A damaged WAL, and anything that is not a WAL, goes to `corrupt` instead, from which no cleaner
 //! deletes. Every readable entry of a damaged WAL is recovered, also entries after the damage; the
 //! log lists what is lost ([`evenkeel_wal::Gap`]).
+//!
+//! Edits of a region without a directory are skipped. Usually nothing is lost: the region was
+//! split, merged or deleted, and hbase:meta does not list it. If hbase:meta does list it, its
+//! directory is lost, and these edits may be all that is left of it. hbase:meta is open only later,
+//! so [`keep_lost_edits`] decides then: it logs the regions and moves their WALs to `corrupt`.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_common::clock;
 use evenkeel_common::length;
-use evenkeel_common::{Result, TableName};
+use evenkeel_common::{HBaseError, RegionInfo, Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::layout::{self, CORRUPT_DIR};
 use evenkeel_region::region::nonce::{NonceKey, NonceManager};
 use evenkeel_wal::names;
-use evenkeel_wal::split::{SplitOptions, StoreSeqIds, split_wal};
+use evenkeel_wal::split::{SplitOptions, SplitOutcome, StoreSeqIds, Unclaimed, split_wal};
+
+use crate::meta::MetaTable;
 
 /// The limit on bytes of edits buffered in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
 const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Distinguishes the temporary files of this process from those of other processes.
 const WORKER: &str = "standalone";
 
-/// Statistics of a recovery.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The limit on entries with the same name in `corrupt`.
+const SAME_NAME_MAX: u32 = 10_000;
+
+/// The outcome of a recovery.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Files split.
     pub files: u64,
@@ -44,6 +55,17 @@ pub struct Recovered {
     pub entries: u64,
     /// Damaged files; some of their entries are lost.
     pub damaged: u64,
+    /// Files with edits of regions that have no directory.
+    pub unclaimed: Vec<UnclaimedWal>,
+}
+
+/// A WAL with edits of regions that have no directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnclaimedWal {
+    /// Where the file is now.
+    pub path: PathBuf,
+    /// The regions.
+    pub regions: Vec<Unclaimed>,
 }
 
 /// Splits every WAL below `<root>/WALs`, and restores the nonces of all entries.
@@ -55,23 +77,42 @@ pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) 
     fs.mkdirs(&wals)?;
     fs.mkdirs(&root.join(layout::OLD_WALS_DIR))?;
     let mut recovered = Recovered::default();
-    for server in fs.list(&wals)?.into_iter().filter(|entry| entry.is_dir) {
-        let dir = fence(&**fs, &server)?;
-        let mut files = fs.list(&dir)?;
-        files.retain(|file| !file.is_dir);
-        // Takes all files from their writer without waiting: their recoveries run side by side.
-        files.iter().for_each(|file| drop(fs.recover(&file.path, &|| false)));
-        for file in &files {
-            split_one(&**fs, root, file, nonces, &mut recovered)?;
+    for server in fs.list(&wals)? {
+        if server.is_dir {
+            split_server(&**fs, root, &server, nonces, &mut recovered)?;
+        } else {
+            keep_unknown(&**fs, root, &server)?;
         }
-        fs.delete(&dir)?;
     }
     if recovered.files > 0 {
         let ms = length::whole_ms(started.elapsed());
-        let Recovered { files, bytes, entries, damaged } = recovered;
+        let Recovered { files, bytes, entries, damaged, .. } = recovered;
         tracing::info!(files, bytes, entries, damaged, ms, "WALs of an earlier process split");
     }
     Ok(recovered)
+}
+
+/// Splits every WAL of one server, and removes its directory.
+fn split_server(
+    fs: &dyn FileSystem,
+    root: &Path,
+    server: &FileStatus,
+    nonces: &NonceManager,
+    recovered: &mut Recovered,
+) -> Result<()> {
+    let dir = fence(fs, server)?;
+    let is_wal = |entry: &FileStatus| !entry.is_dir && names::is_wal_name(entry.name());
+    let (files, unknown): (Vec<_>, Vec<_>) = fs.list(&dir)?.into_iter().partition(is_wal);
+    unknown.iter().try_for_each(|entry| keep_unknown(fs, root, entry))?;
+    // Takes all files from their writer without waiting: their recoveries run side by side.
+    files.iter().for_each(|file| drop(fs.recover(&file.path, &|| false)));
+    for file in &files {
+        split_one(fs, root, file, nonces, recovered)?;
+    }
+    if !fs.delete_empty_dir(&dir)? {
+        tracing::warn!(path = %dir.display(), "the server's log directory is not empty; the next start reads it again");
+    }
+    Ok(())
 }
 
 /// Renames the directory of a server that may live, so that it can create no file there. Returns
@@ -92,10 +133,6 @@ fn split_one(
     nonces: &NonceManager,
     recovered: &mut Recovered,
 ) -> Result<()> {
-    if !names::is_wal_name(file.name()) {
-        tracing::warn!(file = %file.path.display(), "not a WAL; left in {CORRUPT_DIR}");
-        return archive(fs, &root.join(CORRUPT_DIR), file);
-    }
     let outcome = split_wal(SplitOptions {
         fs,
         wal: &file.path,
@@ -112,27 +149,120 @@ fn split_one(
         should_continue: &mut || true,
         buffer_bytes_max: BUFFER_BYTES_MAX,
     })?;
-    if let Some(damage) = &outcome.corrupt {
-        let bytes: u64 = outcome.gaps.iter().map(|gap| gap.to - gap.from).sum();
-        tracing::error!(
-            damage,
-            gaps = outcome.gaps.len(),
-            bytes,
-            "a WAL is damaged: its edits are recovered except those in the gaps; the file is kept in {CORRUPT_DIR}"
-        );
-    }
     recovered.files += 1;
     recovered.damaged += u64::from(outcome.corrupt.is_some());
     recovered.bytes += file.len;
     recovered.entries += outcome.entries;
-    let dir = if outcome.corrupt.is_some() { CORRUPT_DIR } else { layout::OLD_WALS_DIR };
-    archive(fs, &root.join(dir), file)
+    let path = match &outcome.corrupt {
+        Some(damage) => keep_damaged(fs, root, file, &outcome, damage)?,
+        None => archive(fs, &root.join(layout::OLD_WALS_DIR), file)?,
+    };
+    if !outcome.unclaimed.is_empty() {
+        recovered.unclaimed.push(UnclaimedWal { path, regions: outcome.unclaimed });
+    }
+    Ok(())
 }
 
-fn archive(fs: &dyn FileSystem, dir: &Path, file: &FileStatus) -> Result<()> {
-    fs.mkdirs(dir)?;
+fn archive(fs: &dyn FileSystem, dir: &Path, file: &FileStatus) -> Result<PathBuf> {
+    let to = dir.join(file.name());
     fs.touch(&file.path)?;
-    Ok(fs.rename(&file.path, &dir.join(file.name()))?)
+    fs.rename(&file.path, &to)?;
+    Ok(to)
+}
+
+fn keep_damaged(
+    fs: &dyn FileSystem,
+    root: &Path,
+    file: &FileStatus,
+    outcome: &SplitOutcome,
+    damage: &str,
+) -> Result<PathBuf> {
+    let bytes: u64 = outcome.gaps.iter().map(|gap| gap.to - gap.from).sum();
+    let to = keep(fs, root, &file.path)?;
+    tracing::error!(
+        wal = %file.path.display(),
+        kept = %to.display(),
+        damage,
+        gaps = outcome.gaps.len(),
+        bytes,
+        "a WAL is damaged: its edits are recovered except those in the gaps; the file is kept in {CORRUPT_DIR}"
+    );
+    Ok(to)
+}
+
+fn keep_unknown(fs: &dyn FileSystem, root: &Path, entry: &FileStatus) -> Result<()> {
+    let to = keep(fs, root, &entry.path)?;
+    tracing::warn!(path = %entry.path.display(), kept = %to.display(), "not a WAL; kept in {CORRUPT_DIR}");
+    Ok(())
+}
+
+/// Moves a file or directory to `corrupt`, and returns its new path. Nothing there is replaced.
+fn keep(fs: &dyn FileSystem, root: &Path, path: &Path) -> Result<PathBuf> {
+    let dir = root.join(CORRUPT_DIR);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    fs.mkdirs(&dir)?;
+    let names = (1..SAME_NAME_MAX).map(|attempt| format!("{name}.{attempt}"));
+    for name in std::iter::once(name.to_string()).chain(names) {
+        let to = dir.join(name);
+        if !fs.exists(&to)? {
+            fs.rename(path, &to)?;
+            return Ok(to);
+        }
+    }
+    Err(HBaseError::io(format!("{}: too many entries of this name in {CORRUPT_DIR}", path.display())))
+}
+
+/// Logs edits of regions that hbase:meta lists but that have no directory, and moves their WALs to
+/// `corrupt`. If `meta_is_complete` is false, a region that hbase:meta does not list may have lost
+/// its row, and counts as listed. Returns the entries by encoded name of the region.
+///
+/// # Errors
+/// `IOException` from the file system or hbase:meta.
+pub fn keep_lost_edits(
+    fs: &dyn FileSystem,
+    root: &Path,
+    meta: &MetaTable,
+    meta_is_complete: bool,
+    unclaimed: &[UnclaimedWal],
+) -> Result<BTreeMap<String, u64>> {
+    let mut lost = BTreeMap::new();
+    if unclaimed.is_empty() {
+        return Ok(lost);
+    }
+    let listed = listed_regions(meta)?;
+    let name_of = |region: &Unclaimed| String::from_utf8_lossy(&region.region).into_owned();
+    // Without the directory of hbase:meta, all its rows but those of later logs are lost.
+    let of_meta = |region: &Unclaimed| region.table.is_meta();
+    let meta_is_complete = meta_is_complete && !unclaimed.iter().any(|wal| wal.regions.iter().any(of_meta));
+    for wal in unclaimed {
+        let is_lost = |region: &&Unclaimed| !meta_is_complete || listed.contains(&name_of(region));
+        let regions: Vec<_> = wal.regions.iter().filter(is_lost).collect();
+        if regions.is_empty() {
+            continue;
+        }
+        let kept = keep_in_corrupt(fs, root, &wal.path)?;
+        for region in regions {
+            tracing::error!(
+                table = %region.table, region = name_of(region), entries = region.entries, wal = %kept.display(),
+                "the region's directory is missing: its edits are not recovered; the WAL is kept in {CORRUPT_DIR}"
+            );
+            *lost.entry(name_of(region)).or_default() += region.entries;
+        }
+    }
+    Ok(lost)
+}
+
+/// Returns the encoded names of the regions that should have a directory. A split parent's edits
+/// are in files, because the parent was closed.
+fn listed_regions(meta: &MetaTable) -> Result<HashSet<String>> {
+    let live =
+        meta.regions(None)?.into_iter().map(|region| region.info).filter(|info| !info.is_split_parent());
+    Ok(live.chain([RegionInfo::meta()]).map(|info| info.encoded_name().to_owned()).collect())
+}
+
+/// Like [`keep`]; does nothing with a damaged WAL, which is there already.
+fn keep_in_corrupt(fs: &dyn FileSystem, root: &Path, wal: &Path) -> Result<PathBuf> {
+    if wal.starts_with(root.join(CORRUPT_DIR)) { Ok(wal.to_owned()) } else { keep(fs, root, wal) }
 }
 
 /// Removes a directory if it is empty.

@@ -6,6 +6,7 @@ mod faults;
 mod histories;
 mod leftovers;
 mod lost_rows;
+mod recovery_keeps;
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
@@ -57,7 +58,10 @@ pub(super) struct Cluster {
     pub(super) fs: FaultyFileSystem,
     pub(super) clock: Arc<ManualClock>,
     life: i64,
-    running: Option<(Arc<Master>, Arc<Background>)>,
+    /// The edits that the last start could not recover, by region.
+    lost: std::collections::BTreeMap<String, u64>,
+    background: Option<Arc<Background>>,
+    running: Option<Arc<Master>>,
 }
 
 pub(super) fn path(below: &str) -> PathBuf {
@@ -72,7 +76,15 @@ impl Cluster {
     fn new() -> Self {
         let memory = MemoryFileSystem::new();
         let fs = FaultyFileSystem::new(memory.clone());
-        let mut cluster = Self { memory, fs, clock: ManualClock::at(1_000_000), life: 0, running: None };
+        let mut cluster = Self {
+            memory,
+            fs,
+            clock: ManualClock::at(1_000_000),
+            life: 0,
+            lost: Default::default(),
+            background: None,
+            running: None,
+        };
         cluster.start();
         cluster
     }
@@ -96,23 +108,31 @@ impl Cluster {
     }
 
     fn start(&mut self) {
+        self.try_start().expect("started");
+    }
+
+    /// Starts a process. If that fails, the next one needs [`Cluster::die`] first.
+    fn try_start(&mut self) -> Result<()> {
         self.life += 1;
         self.clock.advance_ms(10);
         let fs: Arc<dyn FileSystem> = Arc::new(self.fs.clone());
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let server = ServerName::new("h", 16020, self.life);
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), 1000));
-        let recovered = recovery::split_wals(&fs, Path::new("/hbase"), &nonces).expect("split");
-        let env = self.env(&fs, &clock, &server, nonces);
-        let meta_region = regions::open_meta(&env).expect("opens");
-        let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock)).expect("read");
-        let mut tables = reconcile::reconcile(&*fs, Path::new("/hbase"), &meta, recovered.damaged == 0)
-            .expect("reconciled");
-        let namespace_region = regions::open_namespace(&env, &meta, &mut tables).expect("opens");
+        let recovered = recovery::split_wals(&fs, Path::new("/hbase"), &nonces)?;
+        let env = self.env(&fs, &clock, &server, nonces)?;
+        let meta_region = regions::open_meta(&env)?;
+        let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock))?;
+        let mut tables = reconcile::reconcile(&*fs, Path::new("/hbase"), &meta, recovered.damaged == 0)?;
+        let is_whole = recovered.damaged == 0;
+        let unclaimed = &recovered.unclaimed;
+        self.lost = recovery::keep_lost_edits(&*fs, Path::new("/hbase"), &meta, is_whole, unclaimed)?;
+        let namespace_region = regions::open_namespace(&env, &meta, &mut tables)?;
         let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&clock));
-        namespaces.ensure_built_in().expect("there");
-        namespaces.ensure_namespaces_of(tables.keys()).expect("there");
-        let background = Background::start(&BackgroundConfig::default()).expect("threads");
+        namespaces.ensure_built_in()?;
+        namespaces.ensure_namespaces_of(tables.keys())?;
+        let background = Background::start(&BackgroundConfig::default())?;
+        self.background = Some(Arc::clone(&background));
         let connection = EmbeddedConnection::new(ClusterView::default());
         let regionserver = RegionServer::new(RegionServerParts {
             name: server.clone(),
@@ -125,13 +145,13 @@ impl Cluster {
             rpc_metrics: Arc::default(),
             chunks: Arc::clone(&env.stores.chunks),
             nonces: Arc::clone(&env.nonces),
-            background: Arc::clone(&background),
+            background,
             hooks: Arc::new(NoHooks),
             master: Arc::clone(&connection) as _,
         });
         drop(regionserver.regions().add(meta_region));
         drop(regionserver.regions().add(namespace_region));
-        regions::open_all(&env, &meta, &tables, &regionserver).expect("opened");
+        regions::open_all(&env, &meta, &tables, &regionserver)?;
         let conf = Arc::new(Configuration::new());
         let paths = ZnodePaths::from_configuration(&conf).expect("defaults");
         let znodes = Arc::new(Znodes::new(Arc::new(ZnodeTree::with_clock(clock)), paths, "master:1"));
@@ -149,12 +169,13 @@ impl Cluster {
             znodes,
             stop: Box::new(|_| ()),
         };
-        let master = Master::new(parts, tables).expect("threads");
-        master.discard_unfinished_snapshots().expect("discarded");
+        let master = Master::new(parts, tables)?;
+        self.running = Some(Arc::clone(&master));
+        master.discard_unfinished_snapshots()?;
         connection.connect(&master);
-        regionserver.report_for_duty().expect("registered");
-        master.start_assignment().expect("a thread");
-        self.running = Some((master, background));
+        regionserver.report_for_duty()?;
+        master.start_assignment()?;
+        Ok(())
     }
 
     fn env(
@@ -163,9 +184,9 @@ impl Cluster {
         clock: &Arc<dyn Clock>,
         server: &ServerName,
         nonces: Arc<NonceManager>,
-    ) -> Arc<RegionEnv> {
+    ) -> Result<Arc<RegionEnv>> {
         let wal_dir = path("WALs").join(server.to_string());
-        fs.mkdirs(&wal_dir).expect("made");
+        fs.mkdirs(&wal_dir)?;
         let wal = Wal::open(WalOptions {
             fs: Arc::clone(fs),
             wal_dir,
@@ -176,7 +197,7 @@ impl Cluster {
             clock: Arc::clone(clock),
             listener: Arc::new(NoListener),
         });
-        Arc::new(RegionEnv {
+        Ok(Arc::new(RegionEnv {
             stores: StoreEnv {
                 compaction_throughput: std::sync::Arc::default(),
                 metrics: Arc::default(),
@@ -188,13 +209,13 @@ impl Cluster {
                 config: StoreConfig::default(),
             },
             operation_times: Arc::default(),
-            wal: wal.expect("a log"),
+            wal: wal?,
             wal_root: None,
             config: RegionConfig::default(),
             server: server.clone(),
             nonces,
             events: Arc::new(NoEvents),
-        })
+        }))
     }
 
     pub(super) fn crash(&mut self) {
@@ -218,14 +239,12 @@ impl Cluster {
     }
 
     fn end(&mut self) {
-        if let Some((master, background)) = self.running.take() {
-            master.stop();
-            background.stop();
-        }
+        self.running.take().into_iter().for_each(|master| master.stop());
+        self.background.take().into_iter().for_each(|background| background.stop());
     }
 
     pub(super) fn master(&self) -> &Arc<Master> {
-        &self.running.as_ref().expect("started").0
+        self.running.as_ref().expect("started")
     }
 
     pub(super) fn run(&self, submit: impl FnOnce(&Arc<Master>) -> Result<u64>) -> procedures::Outcome {

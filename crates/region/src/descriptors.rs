@@ -32,15 +32,32 @@ const DESCRIPTOR_BYTES_MAX: u64 = 64 << 20;
 /// # Errors
 /// `IOException` from the file system, and `IOException` for a file that is not a descriptor.
 pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Option<TableDescriptor>> {
-    let Some((_, path)) = newest(fs, table_dir)? else { return Ok(None) };
-    read_file(fs, &path).map(Some)
+    read_or_damage(fs, table_dir)?.map_err(|Damage(error)| error)
 }
 
-fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<TableDescriptor> {
+/// What a file contains that is not a descriptor. Unlike an error of the file system, another
+/// attempt to read it finds the same.
+#[derive(Debug)]
+pub struct Damage(pub HBaseError);
+
+/// As [`read`], but tells a file that is not a descriptor from one that cannot be read now.
+///
+/// # Errors
+/// `IOException` from the file system.
+pub fn read_or_damage(
+    fs: &dyn FileSystem,
+    table_dir: &Path,
+) -> Result<std::result::Result<Option<TableDescriptor>, Damage>> {
+    let Some((_, path)) = newest(fs, table_dir)? else { return Ok(Ok(None)) };
+    Ok(read_file(fs, &path)?.map(Some))
+}
+
+fn read_file(fs: &dyn FileSystem, path: &Path) -> Result<std::result::Result<TableDescriptor, Damage>> {
     let bytes = fs.read_all(path, DESCRIPTOR_BYTES_MAX)?;
-    let schema: pb::TableSchema = evenkeel_protocol::from_magic(&bytes)
-        .map_err(|e| HBaseError::io(format!("{}: not a table descriptor: {e}", path.display())))?;
-    TableDescriptor::try_from(&schema)
+    let schema = evenkeel_protocol::from_magic::<pb::TableSchema>(&bytes);
+    let schema =
+        schema.map_err(|e| HBaseError::io(format!("{}: not a table descriptor: {e}", path.display())));
+    Ok(schema.and_then(|schema| TableDescriptor::try_from(&schema)).map_err(Damage))
 }
 
 /// Writes a table's descriptor. The rename commits it.
@@ -83,17 +100,26 @@ pub fn write_pending(
     Ok(fs.write_atomically(&path, &bytes)?)
 }
 
-/// Installs the pending descriptor whose region exists, and deletes the others.
+/// Installs the pending descriptor whose region exists, and deletes the others. If it is damaged,
+/// all stay as they are.
 ///
 /// # Errors
 /// `IOException` from the file system; the next call continues.
-pub fn commit_pending(fs: &dyn FileSystem, table_dir: &Path, is_known: impl Fn(&str) -> bool) -> Result<()> {
+pub fn commit_pending(
+    fs: &dyn FileSystem,
+    table_dir: &Path,
+    is_known: impl Fn(&str) -> bool,
+) -> Result<std::result::Result<(), Damage>> {
     let pending = pending(fs, table_dir)?;
     if let Some((_, path)) = pending.iter().find(|(region, _)| is_known(region)) {
-        write(fs, table_dir, &read_file(fs, path)?)?;
+        match read_file(fs, path)? {
+            Ok(descriptor) => write(fs, table_dir, &descriptor)?,
+            Err(damage) => return Ok(Err(damage)),
+        }
     }
     // A pending descriptor that stayed would be installed again after a later change.
-    pending.iter().try_for_each(|(_, path)| Ok(fs.delete(path).map(drop)?))
+    pending.iter().try_for_each(|(_, path)| fs.delete(path).map(drop))?;
+    Ok(Ok(()))
 }
 
 /// Returns the pending descriptors, each with the encoded name of its region.
@@ -192,15 +218,15 @@ mod tests {
         let new = old.clone().with_family(meta_family("b"));
         write(&fs, dir, &old).expect("written");
         write_pending(&fs, dir, &new, &region).expect("written");
-        commit_pending(&fs, dir, |_| false).expect("dropped");
-        commit_pending(&fs, dir, |_| true).expect("nothing to do");
+        commit_pending(&fs, dir, |_| false).expect("dropped").expect("whole");
+        commit_pending(&fs, dir, |_| true).expect("nothing to do").expect("whole");
         assert_eq!(read(&fs, dir).expect("readable"), Some(old.clone()));
         write_pending(&fs, dir, &new, &region).expect("written");
-        commit_pending(&fs, dir, |known| known == region.encoded_name()).expect("settled");
+        commit_pending(&fs, dir, |known| known == region.encoded_name()).expect("settled").expect("whole");
         assert_eq!(read(&fs, dir).expect("readable"), Some(new.clone()));
         write_pending(&fs, dir, &new, &region).expect("written");
         write(&fs, dir, &old).expect("a later change");
-        commit_pending(&fs, dir, |_| true).expect("nothing to do");
+        commit_pending(&fs, dir, |_| true).expect("nothing to do").expect("whole");
         assert_eq!(read(&fs, dir).expect("readable"), Some(old));
     }
 

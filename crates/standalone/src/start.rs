@@ -191,7 +191,9 @@ fn reconcile_tables(
     recovery: &Recovery,
 ) -> Result<Catalog> {
     let is_whole = recovery.recovered.damaged == 0;
-    let mut tables = reconcile::reconcile(&*process.fs, &process.settings.root, &meta.table, is_whole)?;
+    let (fs, root) = (&*process.fs, &process.settings.root);
+    let mut tables = reconcile::reconcile(fs, root, &meta.table, is_whole)?;
+    recovery::keep_lost_edits(fs, root, &meta.table, is_whole, &recovery.recovered.unclaimed)?;
     let namespace_region = regions::open_namespace(&storage.user_env, &meta.table, &mut tables)?;
     let namespaces = NamespaceTable::new(Arc::clone(&namespace_region), Arc::clone(&process.clock));
     namespaces.ensure_built_in()?;

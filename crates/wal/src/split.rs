@@ -2,7 +2,9 @@
 //! regions replay when they open.
 //!
 //! For each entry, in order:
-//! * if the region's directory is gone (merged, split, deleted), the entry is dropped;
+//! * if the region's directory is gone, the entry is dropped and counted
+//!   ([`SplitOutcome::unclaimed`]): the region was merged, split or deleted, or its directory is
+//!   lost;
 //! * edits that the master reports as flushed are dropped: whole entries up to the region's
 //!   sequence id, single cells up to their store's;
 //! * all markers except those of compactions are dropped.
@@ -98,8 +100,23 @@ pub struct SplitOutcome {
     pub skipped: u64,
     /// The first corruption, if any. The file must then be kept.
     pub corrupt: Option<String>,
+    /// The regions without a directory that have edits in the file, ordered by encoded name.
+    /// Markers and edits for replication alone do not count. Whether the edits are lost is known
+    /// to hbase:meta alone.
+    pub unclaimed: Vec<Unclaimed>,
     /// The gaps, in order; at most [`GAPS_MAX`], the last of which includes all later ones.
     pub gaps: Vec<Gap>,
+}
+
+/// Edits of a region that has no directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unclaimed {
+    /// The region's table.
+    pub table: TableName,
+    /// The region's encoded name.
+    pub region: Bytes,
+    /// Its entries with edits.
+    pub entries: u64,
 }
 
 /// The most gaps of one file that are kept apart.
@@ -157,7 +174,7 @@ struct Split<'a> {
 }
 
 enum Region {
-    Gone,
+    Gone { table: TableName, entries: u64 },
     Here { dir: PathBuf, flushed: StoreSeqIds, edits: Option<Box<RecoveredEdits>> },
 }
 
@@ -244,8 +261,12 @@ impl Split<'_> {
         if marker && entry.cells.iter().any(|cell| markers::is_replication(&cell.as_cell())) {
             return Ok(false);
         }
-        let Region::Here { flushed, .. } = self.region(&entry.region, &entry.table)? else {
-            return Ok(false);
+        let flushed = match self.region(&entry.region, &entry.table)? {
+            Region::Here { flushed, .. } => flushed,
+            Region::Gone { entries, .. } => {
+                *entries += u64::from(!marker);
+                return Ok(false);
+            }
         };
         if flushed.covers_entry(entry.seq_id) {
             return Ok(false);
@@ -260,12 +281,13 @@ impl Split<'_> {
     fn region(&mut self, region: &Bytes, table: &TableName) -> Result<&mut Region> {
         if !self.regions.contains_key(region) {
             let found = match (self.options.region_dir)(region, table)? {
-                None => Region::Gone,
+                None => Region::Gone { table: table.clone(), entries: 0 },
                 Some(dir) => Region::Here { dir, flushed: (self.options.last_flushed)(region)?, edits: None },
             };
             self.regions.insert(region.clone(), found);
         }
-        Ok(self.regions.entry(region.clone()).or_insert(Region::Gone))
+        let gone = || Region::Gone { table: table.clone(), entries: 0 };
+        Ok(self.regions.entry(region.clone()).or_insert_with(gone))
     }
 
     fn write(&mut self, entry: &WalEntry) -> Result<()> {
@@ -304,6 +326,8 @@ impl Split<'_> {
             }
         }
         self.outcome.files.sort();
+        self.outcome.unclaimed = self.regions.iter().filter_map(Region::unclaimed).collect();
+        self.outcome.unclaimed.sort_by(|a, b| a.region.cmp(&b.region));
         Ok(())
     }
 
@@ -320,7 +344,16 @@ impl Region {
     fn edits(&mut self) -> Option<&mut RecoveredEdits> {
         match self {
             Self::Here { edits, .. } => edits.as_deref_mut(),
-            Self::Gone => None,
+            Self::Gone { .. } => None,
+        }
+    }
+
+    fn unclaimed((region, found): (&Bytes, &Self)) -> Option<Unclaimed> {
+        match found {
+            Self::Gone { table, entries } if *entries > 0 => {
+                Some(Unclaimed { table: table.clone(), region: region.clone(), entries: *entries })
+            }
+            _ => None,
         }
     }
 }

@@ -71,6 +71,8 @@ fn edits_go_to_their_regions() {
         let wal = write_wal(&fs, &entries);
         let outcome = split_with(&fs, &wal, buffer_bytes_max, |_| StoreSeqIds::default()).expect("split");
         assert_eq!((outcome.entries, outcome.skipped, outcome.corrupt), (9, 3, None));
+        let unclaimed = outcome.unclaimed.iter().map(|gone| (&gone.region, gone.entries));
+        assert_eq!(unclaimed.collect::<Vec<_>>(), [(&GONE, 3)]);
         assert_eq!(edit_names(&fs, &REGION), ["0000000000000000009"]);
         assert_eq!(edit_names(&fs, &OTHER), ["0000000000000000007"]);
         assert_eq!(outcome.files[1], (OTHER, edits_dir(&OTHER).join("0000000000000000007")));

@@ -64,7 +64,7 @@ pub(super) fn adopt(
         };
         if meta_is_complete && !holds_data(fs, &dir.path)? {
             tracing::warn!(%table, region = dir.name(), why, "region without data, not in hbase:meta; archived");
-            archive_region_dir(fs, &dir.path, &layout::archive_table_dir(root, table).join(dir.name()))?;
+            archive_region_dir(fs, root, table, dir.name())?;
         } else {
             tracing::error!(path = %dir.path.display(), why, "region is not in hbase:meta and is not served; its files stay here");
         }

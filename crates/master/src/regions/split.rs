@@ -340,13 +340,13 @@ fn compact_to_own_files(region: &Arc<Region>) -> Result<()> {
 }
 
 fn split_row(region: &Arc<Region>, row: Option<Bytes>) -> Result<Bytes> {
-    let refuse = |message: String| Err(HBaseError::do_not_retry(message));
+    let reject = |message: String| Err(HBaseError::do_not_retry(message));
     let Some(row) = row.filter(|row| !row.is_empty()) else {
         region.flush()?;
         let name = region.info().name_text();
         return region.best_split_row().map_or_else(
             || {
-                refuse(format!(
+                reject(format!(
                     "Region not splittable because bestSplitPoint = null, maybe table is too small for auto split. For \
                      force split, try specifying split row: {name}"
                 ))
@@ -355,11 +355,11 @@ fn split_row(region: &Arc<Region>, row: Option<Bytes>) -> Result<Bytes> {
         );
     };
     if row == *region.info().start_key() {
-        return refuse(format!("Split row is equal to startkey: {}", row.escape_ascii()));
+        return reject(format!("Split row is equal to startkey: {}", row.escape_ascii()));
     }
     if !region.info().contains_row(&row) {
         let name = region.info().name_text();
-        return refuse(format!(
+        return reject(format!(
             "Split row is not inside region key range splitKey:{}, region: {name}",
             row.escape_ascii()
         ));
@@ -368,25 +368,25 @@ fn split_row(region: &Arc<Region>, row: Option<Bytes>) -> Result<Bytes> {
 }
 
 fn check_mergeable(regions: &[Arc<Region>], forcible: bool) -> Result<()> {
-    let refuse = |message: String| Err(HBaseError::new(ErrorKind::MergeRegion, message));
+    let reject = |message: String| Err(HBaseError::new(ErrorKind::MergeRegion, message));
     if regions.len() < 2 {
-        return refuse(format!("Need two Regions at least to run a Merge, {} given", regions.len()));
+        return reject(format!("Need two Regions at least to run a Merge, {} given", regions.len()));
     }
     for (a, b) in regions.iter().zip(regions.iter().skip(1)) {
         let (a, b) = (a.info(), b.info());
         if a.table() != b.table() || a.table().is_system() {
-            return refuse(format!(
+            return reject(format!(
                 "Can't merge regions of different or system tables: {}, {}",
                 a.name_text(),
                 b.name_text()
             ));
         }
         if a == b {
-            return refuse(format!("Can't merge a region with itself: {}", a.name_text()));
+            return reject(format!("Can't merge a region with itself: {}", a.name_text()));
         }
         if a.end_key() != b.start_key() {
             let advice = if forcible { "also when forced" } else { "not adjacent" };
-            return refuse(format!(
+            return reject(format!(
                 "Unable to merge non-adjacent regions ({advice}): {}, {}",
                 a.name_text(),
                 b.name_text()

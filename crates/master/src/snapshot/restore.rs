@@ -153,7 +153,9 @@ impl Master {
         self.store_table(restored, TableState::Disabled);
         self.run_or_defer(name, "the restored descriptor is put in place", move |master| {
             let dir = master.table_dir(first.table());
-            descriptors::commit_pending(master.fs(), &dir, |region| region == first.encoded_name())
+            let is_restored = |region: &str| region == first.encoded_name();
+            let settled = descriptors::commit_pending(master.fs(), &dir, is_restored)?;
+            settled.map_err(|descriptors::Damage(error)| error)
         });
         self.archive_replaced(name, before, intent);
         tracing::info!(snapshot = snapshot.description.name, table = %name, "snapshot restored");

@@ -4,8 +4,12 @@
 //! present, and the change was made completely or not at all. It can then be made again. All this
 //! also holds after a crash.
 //!
-//! CI runs a sample of the operations, chosen by a seed; `EVENKEEL_DDL_FAULTS=all` runs all of
-//! them. `EVENKEEL_DDL_FAULTS_OF` names one change.
+//! A start is such a change, too: it succeeds or returns the error, and the next one serves
+//! everything.
+//!
+//! CI runs a sample of the operations, chosen by a seed that is another one in each run and that a
+//! failure prints; `EVENKEEL_TEST_SEED` sets it. `EVENKEEL_DDL_FAULTS=all` runs all operations.
+//! `EVENKEEL_DDL_FAULTS_OF` names one change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -62,7 +66,7 @@ struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TableShape {
     state: TableState,
-    families: Vec<String>,
+    descriptor: TableDescriptor,
     starts: Vec<Bytes>,
     /// Start keys of the served regions.
     served: Vec<Bytes>,
@@ -80,7 +84,7 @@ impl Shape {
             let served = cluster.regions_of(name);
             let shape = TableShape {
                 state: table.state,
-                families: table.descriptor.families().map(|family| family.name_text()).collect(),
+                descriptor: (*table.descriptor).clone(),
                 starts: regions.iter().map(|region| region.start_key().clone()).collect(),
                 served: served.iter().map(|region| region.info().start_key().clone()).collect(),
                 cells: cluster.cells_of(name),
@@ -267,6 +271,44 @@ fn bulk_load(cluster: &Cluster) -> Result<()> {
     }
 }
 
+/// A cluster with an expired snapshot beside one that is not.
+fn with_expired_snapshot() -> Cluster {
+    let cluster = with_snapshot();
+    let short = pb::SnapshotDescription { name: "short".into(), ttl: Some(1), ..snapshot("t") };
+    cluster.run(|master| master.take_snapshot(short, NO_NONCE)).expect("taken");
+    cluster.clock.advance_ms(60_000);
+    cluster
+}
+
+/// A cluster with files in the archive and in `oldWALs` that are old enough to be deleted. A
+/// snapshot and a clone need some of them.
+fn with_old_archive() -> Cluster {
+    let mut cluster = with_snapshot();
+    cluster.run(|m| m.restore_or_clone_snapshot(&snapshot("clone"), None, NO_NONCE)).expect("cloned");
+    for row in ["a", "z"] {
+        cluster.put(row).expect("written");
+    }
+    for region in cluster.regions() {
+        region.flush().expect("flushed");
+        region.compact(None, true).expect("compacted");
+        region.archive_compacted().expect("archived");
+    }
+    cluster.crash();
+    cluster.clock.advance_ms(1_000_000_000);
+    cluster
+}
+
+/// The family `f` with other settings, on which files and readers depend.
+fn other_family() -> ColumnFamilyDescriptor {
+    family(b"f").with("VERSIONS", "5").with("BLOOMFILTER", "ROWCOL")
+}
+
+fn modify_table(master: &Arc<Master>) -> Result<u64> {
+    let table = master.table(&table_name())?.descriptor;
+    let changed = (*table).clone().with("MAX_FILESIZE", "123456789").with_family(family(b"h"));
+    master.modify_table(table_name(), changed, NO_NONCE)
+}
+
 /// A cluster with a split parent whose files are no longer needed.
 fn with_split_parent() -> Cluster {
     let cluster = Cluster::with_table();
@@ -319,6 +361,23 @@ const SUBJECTS: &[Subject] = &[
         name: "delete a family of a disabled table",
         prepare: disabled_table,
         change: |c| done(c.run(|m| m.delete_family(table_name(), b"f".to_vec(), NO_NONCE))),
+    },
+    Subject { name: "modify a table", prepare: Cluster::with_table, change: |c| done(c.run(modify_table)) },
+    Subject {
+        name: "modify a disabled table",
+        prepare: disabled_table,
+        change: |c| done(c.run(modify_table)),
+    },
+    Subject {
+        name: "modify a family",
+        prepare: Cluster::with_table,
+        change: |c| done(c.run(|m| m.modify_family(table_name(), other_family(), NO_NONCE))),
+    },
+    Subject { name: "cleaners", prepare: with_old_archive, change: |c| c.master().run_cleaners().map(drop) },
+    Subject {
+        name: "expired snapshots",
+        prepare: with_expired_snapshot,
+        change: |c| c.master().delete_expired_snapshots().map(drop),
     },
     Subject { name: "split", prepare: Cluster::with_table, change: |c| done(c.run(split)) },
     Subject { name: "merge", prepare: Cluster::with_table, change: |c| done(c.run(merge)) },
@@ -393,22 +452,127 @@ const SUBJECTS: &[Subject] = &[
     Subject { name: "bulk load", prepare: with_file_to_load, change: bulk_load },
 ];
 
+/// Chooses the operations that fail.
+struct Sample {
+    takes_all: bool,
+    only: Option<String>,
+    random: StdRng,
+}
+
+impl Sample {
+    fn new() -> Self {
+        let given = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok());
+        let seed = given.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
+        println!("EVENKEEL_TEST_SEED={seed}");
+        Self {
+            takes_all: std::env::var("EVENKEEL_DDL_FAULTS").is_ok_and(|value| value == "all"),
+            only: std::env::var("EVENKEEL_DDL_FAULTS_OF").ok(),
+            random: StdRng::seed_from_u64(seed),
+        }
+    }
+
+    fn takes(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == name)
+    }
+
+    fn of(&mut self, calls: u64) -> Vec<u64> {
+        match self.takes_all {
+            true => (0..calls).collect(),
+            false => (0..CALLS_IN_CI).map(|_| self.random.random_range(0..calls)).collect(),
+        }
+    }
+}
+
 #[test]
 fn a_change_that_fails_at_any_call_leaves_every_region_served() {
-    let takes_all = std::env::var("EVENKEEL_DDL_FAULTS").is_ok_and(|value| value == "all");
-    let only = std::env::var("EVENKEEL_DDL_FAULTS_OF").ok();
-    let seed = std::env::var("EVENKEEL_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let mut random = StdRng::seed_from_u64(seed);
-    println!("EVENKEEL_TEST_SEED={seed}");
-    for subject in SUBJECTS.iter().filter(|subject| only.as_deref().is_none_or(|only| only == subject.name)) {
+    let mut sample = Sample::new();
+    for subject in SUBJECTS {
+        if !sample.takes(subject.name) {
+            continue;
+        }
         let (began, reference) = (Instant::now(), subject.reference());
         assert!(reference.calls > 0, "{} makes no calls", subject.name);
         for failure in FAILURES {
-            let mut sample = || (0..CALLS_IN_CI).map(|_| random.random_range(0..reference.calls)).collect();
-            let calls: Vec<u64> = if takes_all { (0..reference.calls).collect() } else { sample() };
-            calls.into_iter().for_each(|call| subject.run(&reference, failure, call));
+            sample.of(reference.calls).into_iter().for_each(|call| subject.run(&reference, failure, call));
         }
         println!("{}: {} calls, {:?}", subject.name, reference.calls, began.elapsed());
+    }
+}
+
+/// A name, and what makes the directory that a start finds.
+type BeforeStart = (&'static str, fn() -> Cluster);
+
+/// What a start finds: logs to split, references, links, and what changes left.
+const BEFORE_STARTS: [BeforeStart; 4] = [
+    ("start", Cluster::with_table),
+    ("start with references", || {
+        let cluster = Cluster::with_table();
+        cluster.run(split).expect("split");
+        cluster
+    }),
+    ("start with links", with_old_archive),
+    ("start after a change that was cut short", || {
+        let cluster = with_snapshot();
+        cluster.fs.inject(Fault::on(Op::Rename, "").after(6).always().fails(IoKind::StorageFull));
+        drop(cluster.run(merge));
+        cluster
+    }),
+];
+
+/// The shape and cells after a start without faults.
+struct StartReference {
+    shape: Shape,
+    cells: BTreeMap<String, Vec<String>>,
+    calls: u64,
+}
+
+impl StartReference {
+    fn new(prepare: fn() -> Cluster) -> Self {
+        let mut cluster = prepare();
+        cluster.die();
+        let calls = cluster.fs.calls();
+        cluster.start();
+        let calls = cluster.fs.calls() - calls;
+        let shape = Shape::of(&cluster).expect("read");
+        Self { shape, cells: all_cells(&cluster), calls }
+    }
+
+    fn run(&self, name: &str, prepare: fn() -> Cluster, failure: Failure, call: u64) {
+        let mut cluster = prepare();
+        cluster.die();
+        cluster.fs.inject(failure.at(call));
+        let outcome = cluster.try_start();
+        let history = format!("{name}, {failure:?} at call {call}: {outcome:?}");
+        if failure == Failure::ForAWhile {
+            std::thread::sleep(BAD_FOR);
+        }
+        cluster.fs.clear();
+        if outcome.is_ok() {
+            settle(&cluster, &self.shape, &self.shape, &history);
+        }
+        for start in ["the next start", "the one after it"] {
+            cluster.crash();
+            let found = settle(&cluster, &self.shape, &self.shape, &format!("{history}, {start}"));
+            assert_eq!(found, self.shape, "{history}, {start}");
+        }
+        assert!(cluster.lost.is_empty(), "{history}: {:?}", cluster.lost);
+        assert_eq!(all_cells(&cluster), self.cells, "{history}");
+    }
+}
+
+#[test]
+fn a_start_that_fails_at_any_call_is_made_good_by_the_next() {
+    let mut sample = Sample::new();
+    for (name, prepare) in BEFORE_STARTS {
+        if !sample.takes(name) {
+            continue;
+        }
+        let (began, reference) = (Instant::now(), StartReference::new(prepare));
+        for failure in FAILURES {
+            let calls = sample.of(reference.calls);
+            calls.into_iter().for_each(|call| reference.run(name, prepare, failure, call));
+        }
+        println!("{name}: {} calls, {:?}", reference.calls, began.elapsed());
     }
 }
 

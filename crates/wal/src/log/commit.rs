@@ -352,14 +352,14 @@ impl Shared {
         count(&self.counters.failures);
         let mut queue = self.queue.lock();
         queue.rejected_at = Some(clock::monotonic());
-        let refused_before = std::mem::replace(&mut queue.is_rejecting, true);
+        let rejected_before = std::mem::replace(&mut queue.is_rejecting, true);
         drop(queue);
         if error.kind() == io::ErrorKind::NotFound {
             let reason = HBaseError::io(format!("WAL write failed: {error}"));
             self.fail(&reason);
             return reason;
         }
-        if !refused_before {
+        if !rejected_before {
             tracing::error!(%error, "no WAL file can be written: writes are rejected until one can");
         }
         match error.kind() {
