@@ -1,11 +1,11 @@
 //! Cells at and past every limit, legal and not, sent as raw bytes by every kind of request, to
 //! tables of every encoding. Acknowledged cells survive `kill -9`, a flush and a compaction byte
-//! for byte, tags included. All others are refused with an error that no client retries, and no
-//! other cell, row or table is affected.
+//! for byte, tags included, and what a Delete deleted stays deleted. All others are refused with
+//! an error that no client retries, and no other cell, row or table is affected.
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -101,6 +101,29 @@ impl Parts {
         bytes
     }
 
+    fn delete_type(&self) -> DeleteType {
+        match CellType::from_code(self.code) {
+            Some(CellType::Delete) => DeleteType::DeleteOneVersion,
+            Some(CellType::DeleteFamily) => DeleteType::DeleteFamily,
+            Some(CellType::DeleteFamilyVersion) => DeleteType::DeleteFamilyVersion,
+            _ => DeleteType::DeleteMultipleVersions,
+        }
+    }
+
+    /// A Delete of this type. Those of a family delete only what is from the first moment, so not
+    /// the cells beside them.
+    fn deleting(code: CellType, row: &str) -> Self {
+        let cell = Self { code: code.code(), ..Self::of(MutationType::Delete, row) };
+        if is_of_family(code) { Self { qualifier: Vec::new(), timestamp: 0, ..cell } } else { cell }
+    }
+
+    /// The Put of the first moment that a Delete deletes; `None` for an illegal row.
+    fn deleted(&self, code: CellType) -> Option<Self> {
+        let qualifier = if is_of_family(code) { b"q".to_vec() } else { self.qualifier.clone() };
+        let put = Self { row: self.row.clone(), qualifier, timestamp: 0, ..Self::of(MutationType::Put, "") };
+        (1..=32_767).contains(&self.row.len()).then_some(put)
+    }
+
     fn attributes(&self) -> Vec<pb::NameBytesPair> {
         let ttl = |ttl: i64| pb::NameBytesPair {
             name: "_ttl".to_owned(),
@@ -129,7 +152,7 @@ impl Parts {
             qualifier: Some(self.qualifier.clone().into()),
             value: Some(self.value.clone().into()),
             timestamp: Some(self.timestamp.cast_unsigned()),
-            delete_type: (kind == MutationType::Delete).then_some(DeleteType::DeleteMultipleVersions as i32),
+            delete_type: (kind == MutationType::Delete).then(|| self.delete_type() as i32),
             tags: (!self.tags.is_empty()).then(|| self.tags.clone().into()),
         };
         let column = ColumnValue { family: self.family.clone().into(), qualifier_value: vec![value] };
@@ -139,6 +162,13 @@ impl Parts {
 
 fn tag(kind: u8, value: &[u8]) -> Vec<u8> {
     [&low_u16(value.len() + 1)[..], &[kind], value].concat()
+}
+
+const DELETES: [CellType; 4] =
+    [CellType::DeleteColumn, CellType::Delete, CellType::DeleteFamily, CellType::DeleteFamilyVersion];
+
+fn is_of_family(code: CellType) -> bool {
+    matches!(code, CellType::DeleteFamily | CellType::DeleteFamilyVersion)
 }
 
 /// The form in which a cell is sent.
@@ -157,17 +187,21 @@ enum Call {
     Multi,
     /// With a Put to the same row.
     Atomic,
+    /// As [`Call::Atomic`], with a condition.
+    Conditional,
     Check,
     Endpoint,
 }
 
-const WAYS: [(Call, Form); 8] = [
+const WAYS: [(Call, Form); 10] = [
     (Call::Mutate, Form::KeyValue),
     (Call::Mutate, Form::Cell),
     (Call::Mutate, Form::Message),
     (Call::Multi, Form::KeyValue),
     (Call::Multi, Form::Cell),
     (Call::Atomic, Form::KeyValue),
+    (Call::Conditional, Form::KeyValue),
+    (Call::Conditional, Form::Message),
     (Call::Check, Form::Cell),
     (Call::Endpoint, Form::Message),
 ];
@@ -336,7 +370,9 @@ fn failure(pair: &pb::NameBytesPair) -> String {
 }
 
 /// The content of a column.
-type Held = BTreeMap<(usize, Vec<u8>, Vec<u8>), (Vec<u8>, Vec<u8>)>;
+type Held = BTreeMap<Column, (Vec<u8>, Vec<u8>)>;
+/// A table, a row and a qualifier.
+type Column = (usize, Vec<u8>, Vec<u8>);
 
 struct Clients {
     key_values: Raw,
@@ -344,6 +380,8 @@ struct Clients {
     /// The region of each table.
     regions: Vec<pb::RegionSpecifier>,
     held: Held,
+    /// The columns that were deleted.
+    gone: BTreeSet<Column>,
     made: usize,
 }
 
@@ -354,6 +392,7 @@ impl Clients {
             cells: Raw::connect(server, CELL_CODEC),
             regions,
             held: Held::new(),
+            gone: BTreeSet::new(),
             made: 0,
         }
     }
@@ -395,14 +434,16 @@ impl Clients {
                 let answer = connection.call("ExecService", &request, &[]);
                 answer.message::<pb::CoprocessorServiceResponse>().map(drop)
             }
-            Call::Atomic => {
+            Call::Atomic | Call::Conditional => {
+                let condition = (call == Call::Conditional).then(|| nothing_there(&cell.row));
                 let other = Parts { qualifier: b"beside".to_vec(), ..Parts::of(MutationType::Put, "") };
                 let other = Parts { row: cell.row.clone(), ..other };
                 let actions = vec![mutation, other.inside(MutationType::Put)];
-                let results = multi(connection, region, true, actions, &block)?;
+                let results = multi(connection, region, (true, condition), actions, &block)?;
                 if let Some(exception) = &results.exception {
                     return Err(failure(exception));
                 }
+                assert_ne!(results.processed, Some(false), "the condition holds");
                 self.held.insert((at, cell.row.clone(), b"beside".to_vec()), (other.value, Vec::new()));
                 Ok(())
             }
@@ -411,7 +452,7 @@ impl Clients {
                 let (before, after) = (good("before"), good("after"));
                 let actions =
                     vec![before.inside(MutationType::Put), mutation, after.inside(MutationType::Put)];
-                let results = multi(connection, region, false, actions, &block)?;
+                let results = multi(connection, region, (false, None), actions, &block)?;
                 let [one, two, three] = &results.result_or_exception[..] else { panic!("{results:?}") };
                 for (good, result) in [(before, one), (after, three)] {
                     assert!(result.exception.is_none(), "others of the batch: {result:?}");
@@ -432,15 +473,27 @@ impl Clients {
                 for (name, change) in CHANGES {
                     self.made += 1;
                     let at = self.made % TABLES.len();
-                    let mut cell = Parts::of(kind, &format!("r{}", self.made));
+                    let (row, code) = (format!("r{}", self.made), DELETES[self.made % DELETES.len()]);
+                    let is_delete = kind == MutationType::Delete;
+                    let mut cell =
+                        if is_delete { Parts::deleting(code, &row) } else { Parts::of(kind, &row) };
                     let Some(good) = change(&mut cell, kind, form) else { continue };
+                    if is_delete && is_of_family(code) && !cell.qualifier.is_empty() {
+                        continue;
+                    }
+                    let deleted = is_delete.then(|| cell.deleted(code)).flatten();
+                    if let Some(put) = &deleted {
+                        self.put(at, put.clone());
+                    }
                     let what = format!("{kind:?} of {name}, {call:?} as {form:?}");
                     match self.send(at, (call, form), kind, &cell) {
                         Ok(()) => assert!(good, "{what}: taken"),
                         Err(error) => assert!(!good, "{what}: {error}"),
                     }
-                    if good && kind != MutationType::Delete {
-                        self.hold(at, cell);
+                    match deleted {
+                        Some(put) if good => self.is_gone(at, put),
+                        None if good => self.hold(at, cell),
+                        _ => {}
                     }
                 }
             }
@@ -451,6 +504,35 @@ impl Clients {
         let ttl = cell.ttl_ms.map(|ttl| tag(8, &ttl.to_be_bytes())).unwrap_or_default();
         let tags = [cell.tags, ttl].concat();
         self.held.insert((at, cell.row, cell.qualifier), (cell.value, tags));
+    }
+
+    fn put(&mut self, at: usize, cell: Parts) {
+        self.send(at, (Call::Mutate, Form::Message), MutationType::Put, &cell).expect("it is legal");
+        self.hold(at, cell);
+    }
+
+    fn is_gone(&mut self, at: usize, cell: Parts) {
+        let column = (at, cell.row, cell.qualifier);
+        self.held.remove(&column);
+        self.gone.insert(column);
+    }
+
+    /// Mutations of a region with a condition that does not hold.
+    fn send_in_vain(&mut self) {
+        for at in 0..TABLES.len() {
+            let put = |qualifier: &str| Parts {
+                qualifier: qualifier.into(),
+                ..Parts::of(MutationType::Put, "a condition that does not hold")
+            };
+            let compare_type = Some(pb::CompareType::NotEqual as i32);
+            let condition = pb::Condition { compare_type, ..nothing_there(&put("a").row) };
+            let actions = ["a", "b"].map(|qualifier| put(qualifier).inside(MutationType::Put));
+            let region = self.regions[at].clone();
+            let way = (true, Some(condition));
+            let results = multi(&mut self.key_values, region, way, actions.into(), &[]).expect("legal");
+            assert_eq!((results.exception, results.processed), (None, Some(false)));
+            ["a", "b"].into_iter().for_each(|qualifier| self.is_gone(at, put(qualifier)));
+        }
     }
 
     /// Increments and Appends whose result exceeds the limit.
@@ -475,40 +557,44 @@ impl Clients {
     }
 
     fn check(&mut self, when: &str) {
-        for ((at, row, qualifier), (value, tags)) in &self.held {
-            let name = || {
-                format!(
-                    "{when}, {:?}: {} of {} bytes",
-                    TABLES[*at],
-                    row[..row.len().min(20)].escape_ascii(),
-                    row.len()
-                )
-            };
-            let column =
-                pb::Column { family: Bytes::from_static(b"f"), qualifier: vec![qualifier.clone().into()] };
-            let get = pb::Get { row: row.clone().into(), column: vec![column], ..Default::default() };
-            let request = pb::GetRequest { region: self.regions[*at].clone(), get };
-            let answer = self.key_values.call("Get", &request, &[]).message::<pb::GetResponse>();
-            let (_, mut cells) = answer.unwrap_or_else(|error| panic!("{}: {error}", name()));
-            assert!(cells.len() > 4, "{} is lost", name());
-            let cell = KeyValue::parse(cells.split_off(4)).expect("one cell");
-            assert!(cell.as_cell().value() == value, "{}: another value", name());
-            assert!(cell.as_cell().tags() == tags, "{}: other tags", name());
+        let name = |(at, row, qualifier): &Column| {
+            let (start, end) = (row[..row.len().min(20)].escape_ascii(), row.len());
+            format!("{when}, {:?}: {start} of {end} bytes, qualifier of {}", TABLES[*at], qualifier.len())
+        };
+        let (held, gone) = (std::mem::take(&mut self.held), std::mem::take(&mut self.gone));
+        for (column, (value, tags)) in &held {
+            let cell = self.get(column).unwrap_or_else(|| panic!("{} is lost", name(column)));
+            assert!(cell.as_cell().value() == value, "{}: another value", name(column));
+            assert!(cell.as_cell().tags() == tags, "{}: other tags", name(column));
         }
+        for column in &gone {
+            assert!(self.get(column).is_none(), "{} is back", name(column));
+        }
+        (self.held, self.gone) = (held, gone);
+    }
+
+    fn get(&mut self, (at, row, qualifier): &Column) -> Option<KeyValue> {
+        let column =
+            pb::Column { family: Bytes::from_static(b"f"), qualifier: vec![qualifier.clone().into()] };
+        let get = pb::Get { row: row.clone().into(), column: vec![column], ..Default::default() };
+        let request = pb::GetRequest { region: self.regions[*at].clone(), get };
+        let answer = self.key_values.call("Get", &request, &[]).message::<pb::GetResponse>();
+        let (_, mut cells) = answer.unwrap_or_else(|error| panic!("a Get of table {at}: {error}"));
+        (cells.len() > 4).then(|| KeyValue::parse(cells.split_off(4)).expect("one cell"))
     }
 }
 
 fn multi(
     connection: &mut Raw,
     region: pb::RegionSpecifier,
-    atomic: bool,
+    (atomic, condition): (bool, Option<pb::Condition>),
     mutations: Vec<pb::MutationProto>,
     block: &[u8],
 ) -> Result<pb::RegionActionResult, String> {
     let action =
         |(index, mutation)| pb::Action { index: Some(index), mutation: Some(mutation), ..Default::default() };
     let action = (0..).zip(mutations).map(action).collect();
-    let of_region = pb::RegionAction { region, atomic: Some(atomic), action, condition: None };
+    let of_region = pb::RegionAction { region, atomic: Some(atomic), action, condition };
     let request = pb::MultiRequest { region_action: vec![of_region], ..Default::default() };
     let (answer, _) = connection.call("Multi", &request, block).message::<pb::MultiResponse>()?;
     Ok(answer.region_action_result.into_iter().next().expect("a result"))
@@ -599,13 +685,14 @@ fn live(settings: &[(&str, &str)]) {
     let mut clients = Clients::new(&server, regions.clone());
     clients.send_all();
     clients.outgrow();
+    clients.send_in_vain();
     block_on(put_plain(&server));
     clients.check("before the kill");
-    let held = std::mem::take(&mut clients.held);
+    let (held, gone) = (clients.held, clients.gone);
     let restart = |server: &mut Server| {
         server.kill();
         server.start();
-        Clients { held: held.clone(), ..Clients::new(server, regions.clone()) }
+        Clients { held: held.clone(), gone: gone.clone(), ..Clients::new(server, regions.clone()) }
     };
     let mut clients = restart(&mut server);
     clients.check("after the kill");

@@ -39,12 +39,13 @@ const ATTEMPTS: usize = 3;
 const CELLS: usize = 8;
 const VALUE_BYTES: usize = 400_000;
 
-const SETTINGS: [(&str, &str); 4] = [
+const SETTINGS: [(&str, &str); 5] = [
     ("evenkeel.memory.size", "256m"),
     ("evenkeel.ipc.server.receive.timeout", "2000"),
     ("evenkeel.ipc.server.handshake.timeout", "3000"),
     // Abandoned scanners expire within the time limit for release.
     ("hbase.client.scanner.timeout.period", "3000"),
+    ("hbase.coprocessor.user.region.classes", "org.apache.hadoop.hbase.coprocessor.AggregateImplementation"),
 ];
 
 async fn make_table(connection: &Connection, name: &str, puts: Vec<Put>) -> pb::RegionSpecifier {
@@ -84,6 +85,7 @@ fn set_up(server: &Server) -> Stage {
         regionserver: server.port("hbase.regionserver.port"),
         master: server.port("hbase.master.port"),
         zookeeper: server.port("hbase.zookeeper.property.clientPort"),
+        info: server.port("hbase.regionserver.info.port"),
         target,
         bystander,
         until: Instant::now(),

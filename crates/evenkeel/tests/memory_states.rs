@@ -185,6 +185,7 @@ fn set_up(server: &Server) -> (Stage, pb::RegionSpecifier) {
             regionserver: server.port("hbase.regionserver.port"),
             master: server.port("hbase.master.port"),
             zookeeper: server.port("hbase.zookeeper.property.clientPort"),
+            info: server.port("hbase.regionserver.info.port"),
             target,
             bystander,
             until: Instant::now(),

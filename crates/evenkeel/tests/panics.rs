@@ -7,14 +7,19 @@
 
 mod common;
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use common::{PORT_KEYS, config, free_ports, runtime};
+use bytes::Bytes;
+use common::{PORT_KEYS, config, free_ports, raw, runtime};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
+use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
+use evenkeel_protocol::pb::mutation_proto::{ColumnValue, MutationType};
 use evenkeel_standalone::{Standalone, StopProgress};
 
 const LOGS: &str = "/WALs/";
@@ -85,6 +90,27 @@ impl Server {
         got.map(|result| result.value("f", "q").is_some())
     }
 
+    fn value(&self, row: &str, qualifier: &str) -> Option<Vec<u8>> {
+        let get = async { self.connect().await.table(name()).get(Get::new(row)).await };
+        let result = self.runtime.block_on(get).expect("read");
+        result.value("f", qualifier).map(<[u8]>::to_vec)
+    }
+
+    fn region(&self) -> pb::RegionSpecifier {
+        let regions = async { self.connect().await.admin().regions(&name()).await };
+        let regions = self.runtime.block_on(regions).expect("regions");
+        pb::RegionSpecifier { r#type: 1, value: regions[0].region.name().clone() }
+    }
+
+    /// Sends a mutation once, on a new connection.
+    fn mutate(&self, request: &pb::MutateRequest) -> Result<(), String> {
+        let mut stream = raw::connect(self.ports[2]);
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+        stream.write_all(&raw::call(1, "Mutate", request)).expect("sent");
+        let (header, _) = raw::reply(&mut stream).map_err(|error| error.to_string())?;
+        header.exception.map_or(Ok(()), |error| Err(error.stack_trace.unwrap_or_default()))
+    }
+
     fn flush(&self) -> Result<(), Error> {
         self.runtime.block_on(async { self.connect().await.admin().flush_table(&name()).await })
     }
@@ -112,6 +138,24 @@ impl Drop for Server {
 
 fn name() -> TableName {
     "t".parse().expect("legal")
+}
+
+/// An Increment by 1, or an Append of the same bytes, with a nonce.
+fn operation(region: &pb::RegionSpecifier, row: &str, kind: MutationType, nonce: u64) -> pb::MutateRequest {
+    let value = QualifierValue {
+        qualifier: Some(Bytes::from_static(b"n")),
+        value: Some(Bytes::copy_from_slice(&1_u64.to_be_bytes())),
+        ..Default::default()
+    };
+    let column = ColumnValue { family: Bytes::from_static(b"f"), qualifier_value: vec![value] };
+    let mutation = pb::MutationProto {
+        row: Some(Bytes::copy_from_slice(row.as_bytes())),
+        mutate_type: Some(kind as i32),
+        column_value: vec![column],
+        nonce: Some(nonce),
+        ..Default::default()
+    };
+    pb::MutateRequest { region: region.clone(), mutation, condition: None, nonce_group: Some(7) }
 }
 
 fn until(what: &str, holds: impl Fn() -> bool) {
@@ -233,6 +277,38 @@ fn a_panicking_call_fails_and_the_next_succeeds() {
         assert!(started.elapsed() < Duration::from_secs(20), "{thread}");
         server.assert_goes_on(&format!("after_{thread}"));
         assert!(server.has("a").expect("read"));
+    }
+    server.stop().expect("everything is flushed");
+}
+
+/// The nonce does not stay "running": the same call again is answered, is made once however often
+/// it is sent, and the row's lock is free.
+#[test]
+fn an_operation_with_a_nonce_that_panics_leaves_its_nonce_and_row_to_the_next() {
+    let mut server = Server::started(&[("hfile.block.cache.size", "0")]);
+    let region = server.region();
+    for (nonce, kind) in [(1, MutationType::Increment), (2, MutationType::Append)] {
+        let row = format!("{kind:?}");
+        server.put(&row).expect("written");
+        let request = operation(&region, &row, kind, nonce);
+        server.mutate(&request).expect("the cell to read");
+        server.flush().expect("flushed");
+        let request = operation(&region, &row, kind, 10 + nonce);
+        server.fs.inject(Fault::on(Op::Read, "/t/").panics());
+        server.mutate(&request).expect_err("the bug");
+        server.fs.clear();
+        for attempt in 0..3 {
+            let started = Instant::now();
+            server.mutate(&request).unwrap_or_else(|error| panic!("{kind:?}, attempt {attempt}: {error}"));
+            assert!(started.elapsed() < Duration::from_secs(10), "{kind:?}: {:?}", started.elapsed());
+        }
+        let value = server.value(&row, "n");
+        let expected = match kind {
+            MutationType::Increment => 2_u64.to_be_bytes().to_vec(),
+            _ => [1_u64.to_be_bytes(), 1_u64.to_be_bytes()].concat(),
+        };
+        assert_eq!(value, Some(expected), "{kind:?}: made once");
+        server.assert_goes_on(&row);
     }
     server.stop().expect("everything is flushed");
 }

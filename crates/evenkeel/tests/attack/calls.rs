@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 use evenkeel_protocol::pb;
 use prost::Message;
 
@@ -29,6 +30,13 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("any bytes to every method", every_method),
     Attack::new("Gets with a costly filter", costly_gets),
     Attack::that_writes("checks with a costly filter", costly_checks),
+    Attack::that_writes("batches of many Puts", many_puts),
+    Attack::that_writes("atomic batches of many Puts", atomic_batches),
+    Attack::that_writes("Appends to some rows", appends),
+    Attack::new("aggregations", aggregations),
+    Attack::that_writes("tables and snapshots", tables_and_snapshots),
+    Attack::new("reversed scans", reversed_scans),
+    Attack::new("lookups of the registry", registry_calls),
 ];
 
 /// See [`super::unmet`].
@@ -80,6 +88,148 @@ fn many_gets(stage: &Stage) -> Held {
     let gets = stage.sized(200_000, 500_000);
     let actions: Vec<u8> = (0..gets).flat_map(|n| action(n).encode_to_vec().split_off(bare)).collect();
     again(stage, 2, &multi(stage, &actions), true)
+}
+
+/// A Multi of Puts, each in its own row or all in one.
+fn batch_of_puts(stage: &Stage, count: usize, atomic: bool) -> Vec<u8> {
+    let put = |n: usize| {
+        let value = pb::mutation_proto::column_value::QualifierValue {
+            qualifier: Some(Bytes::from(format!("q{}", n % 100))),
+            value: Some(Bytes::from_static(b"value")),
+            ..Default::default()
+        };
+        let row = if atomic { "batch".to_owned() } else { format!("batch{n}") };
+        let mutation = super::put_request(&stage.target, &row, vec![value]).mutation;
+        pb::Action { index: Some(n as u32), mutation: Some(mutation), ..Default::default() }
+    };
+    let action = (0..count).map(put).collect();
+    let of_region =
+        pb::RegionAction { region: stage.target.clone(), atomic: Some(atomic), action, condition: None };
+    raw::call(1, "Multi", &pb::MultiRequest { region_action: vec![of_region], ..Default::default() })
+}
+
+fn many_puts(stage: &Stage) -> Held {
+    again(stage, 2, &batch_of_puts(stage, stage.sized(5_000, 50_000), false), true)
+}
+
+fn atomic_batches(stage: &Stage) -> Held {
+    again(stage, stage.sized(4, 30), &batch_of_puts(stage, stage.sized(2_000, 20_000), true), true)
+}
+
+/// Each makes its row's value longer.
+fn appends(stage: &Stage) -> Held {
+    let append = |n: usize| {
+        let value = pb::mutation_proto::column_value::QualifierValue {
+            qualifier: Some(Bytes::from_static(b"longer")),
+            value: Some(Bytes::from(vec![b'a'; 200])),
+            ..Default::default()
+        };
+        let mut request = super::put_request(&stage.target, &format!("append{}", n % 20), vec![value]);
+        request.mutation.mutate_type = Some(pb::mutation_proto::MutationType::Append as i32);
+        raw::call(1, "Mutate", &request)
+    };
+    again(stage, stage.sized(4, 30), &(0..100).flat_map(append).collect::<Vec<_>>(), true)
+}
+
+/// Every aggregation over the whole region, which this server offers to all tables.
+fn aggregations(stage: &Stage) -> Held {
+    let column = pb::Column { family: Bytes::from_static(b"f"), qualifier: Vec::new() };
+    let request = pb::AggregateRequest {
+        interpreter_class_name: "org.apache.hadoop.hbase.client.coprocessor.LongColumnInterpreter".to_owned(),
+        scan: pb::Scan { column: vec![column], ..Default::default() },
+        interpreter_specific_bytes: None,
+    };
+    let call = |method: &str| {
+        let call = pb::CoprocessorServiceCall {
+            row: Bytes::new(),
+            service_name: "AggregateService".to_owned(),
+            method_name: method.to_owned(),
+            request: request.encode_to_vec().into(),
+        };
+        let request = pb::CoprocessorServiceRequest { region: stage.target.clone(), call };
+        raw::call(1, "ExecService", &request)
+    };
+    let all = ["GetRowNum", "GetMax", "GetMin", "GetSum", "GetAvg", "GetStd", "GetMedian"].map(call).concat();
+    again(stage, stage.sized(4, 30), &all, true)
+}
+
+/// Creates a few tables, and the same ones again; takes snapshots of new names.
+fn tables_and_snapshots(stage: &Stage) -> Held {
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let create = |n: usize| {
+        let table = TableDescriptor::new(format!("flood{}", n % 3).parse().expect("legal"));
+        let table_schema = pb::TableSchema::from(&table.with_family(family.clone()));
+        raw::call(1, "CreateTable", &pb::CreateTableRequest { table_schema, ..Default::default() })
+    };
+    let snapshot = |n: usize| {
+        let snapshot = pb::SnapshotDescription {
+            name: format!("flood{n}"),
+            table: Some("target".to_owned()),
+            ..Default::default()
+        };
+        raw::call(1, "Snapshot", &pb::SnapshotRequest { snapshot, ..Default::default() })
+    };
+    let mut turn = 0;
+    stage.keep(
+        stage.sized(2, 10),
+        || stage.service(stage.master, "MasterService"),
+        |stream| {
+            drain(stream);
+            turn += 10;
+            let some: Vec<u8> = (turn..turn + 10).flat_map(|n| [create(n), snapshot(n)].concat()).collect();
+            push(stream, &some)
+        },
+    )
+}
+
+fn reversed_scans(stage: &Stage) -> Held {
+    let scan = |id: u32| {
+        let request = pb::ScanRequest {
+            region: Some(stage.target.clone()),
+            scan: Some(pb::Scan { reversed: Some(true), ..Default::default() }),
+            number_of_rows: Some(1000),
+            client_handles_partials: Some(true),
+            client_handles_heartbeats: Some(true),
+            ..Default::default()
+        };
+        raw::call(id, "Scan", &request)
+    };
+    again(stage, stage.sized(4, 30), &(0..5).flat_map(scan).collect::<Vec<_>>(), true)
+}
+
+/// What clients ask before they know any region.
+fn registry_calls(stage: &Stage) -> Held {
+    let calls = |methods: &[&str]| -> Vec<u8> {
+        let of_method = |method: &&str| raw::call_of_bytes(1, method, &[]);
+        methods.iter().flat_map(of_method).collect::<Vec<_>>().repeat(500)
+    };
+    let registry =
+        ["GetClusterId", "GetActiveMaster", "GetMasters", "GetMetaRegionLocations", "GetBootstrapNodes"];
+    let services = [
+        (stage.regionserver, "ClientMetaService", calls(&registry)),
+        (stage.master, "ClientMetaService", calls(&registry)),
+        (stage.regionserver, "BootstrapNodeService", calls(&["GetAllBootstrapNodes"])),
+        (stage.regionserver, "ConnectionRegistryService", calls(&["GetConnectionRegistry"])),
+    ];
+    let mut turn = 0;
+    let mut streams = Vec::new();
+    while stage.runs() {
+        for (port, service, calls) in &services {
+            let Some(mut stream) = stage.service(*port, service) else { continue };
+            push(&mut stream, calls);
+            turn += 1;
+            // Half of the answers are read.
+            if turn % 2 == 0 {
+                std::thread::sleep(Duration::from_millis(5));
+                drain(&mut stream);
+            }
+            streams.push(stream);
+        }
+        if streams.len() > 50 {
+            streams.clear();
+        }
+    }
+    Box::new(streams)
 }
 
 /// A value filter with a regular expression that is slow for long values.
@@ -157,6 +307,9 @@ fn increment(stage: &Stage, row: &str, nonce: Option<u64>) -> Vec<u8> {
     request.mutation.mutate_type = Some(pb::mutation_proto::MutationType::Increment as i32);
     request.mutation.nonce = nonce;
     request.nonce_group = nonce.map(|_| 7);
+    // Without the log's time, a client makes more nonces.
+    let unlogged = pb::mutation_proto::Durability::SkipWal as i32;
+    request.mutation.durability = nonce.map(|_| unlogged);
     raw::call(1, "Mutate", &request)
 }
 

@@ -1,12 +1,14 @@
 //! Attacks that use connections and their states.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::Write;
 use std::thread::sleep;
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenkeel_compression::{Compression, Compressor};
 use evenkeel_protocol::pb;
-use prost::Message;
 
 use super::{Attack, Held, Stage, push};
 use crate::common::raw;
@@ -30,10 +32,13 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("a byte at a time", byte_at_a_time),
     Attack::new("garbage", garbage),
     Attack::new("compressed zeros", compressed_zeros),
+    Attack::new("zeros compressed by other codecs", zeros_of_other_codecs),
     Attack::new("connections that come and go", come_and_go),
     Attack::new("idle connections", idle),
     Attack::new("small requests, replies never read", small_never_read),
     Attack::new("large replies never read", never_read),
+    Attack::new("info port: slow and endless requests", info_slow),
+    Attack::new("info port: large pages never read", info_pages),
 ];
 
 fn silent(stage: &Stage) -> Held {
@@ -184,36 +189,63 @@ fn garbage(stage: &Stage) -> Held {
     Box::new(streams)
 }
 
-/// Cell blocks that are short on the wire and large when decompressed.
+/// The bytes of a cell block that is short on the wire and large when decompressed.
+const ZEROS: usize = 64 * MIB;
+
 fn compressed_zeros(stage: &Stage) -> Held {
-    let header = pb::ConnectionHeader {
-        cell_block_compressor_class: Some("org.apache.hadoop.io.compress.SnappyCodec".to_owned()),
-        ..raw::connection_header("ClientService")
-    };
-    // 64 MiB of snappy copies of the preceding byte, 64 at a time.
-    let raw_bytes = 64 * MIB as u32;
+    // Snappy copies of the preceding byte, 64 at a time.
     let mut packed = Vec::new();
-    prost::encoding::encode_varint(u64::from(raw_bytes), &mut packed);
+    prost::encoding::encode_varint(ZEROS as u64, &mut packed);
     packed.extend([0x00, 0x00]);
-    packed.extend([0xfe, 0x01, 0x00].repeat((raw_bytes / 64) as usize));
-    let block = [&raw_bytes.to_be_bytes()[..], &(packed.len() as u32).to_be_bytes(), &packed].concat();
-    let head = pb::RequestHeader {
-        call_id: Some(1),
-        method_name: Some("Mutate".to_owned()),
-        request_param: Some(true),
-        cell_block_meta: Some(pb::CellBlockMeta { length: Some(block.len() as u32) }),
-        ..Default::default()
-    };
+    packed.extend([0xfe, 0x01, 0x00].repeat(ZEROS / 64));
+    send_blocks(stage, &[("SnappyCodec", hadoop_block(&packed))])
+}
+
+/// One chunk in Hadoop's block framing.
+fn hadoop_block(packed: &[u8]) -> Vec<u8> {
+    [&(ZEROS as u32).to_be_bytes()[..], &(packed.len() as u32).to_be_bytes(), packed].concat()
+}
+
+fn zeros_of_other_codecs(stage: &Stage) -> Held {
+    // A zero, then a copy of the preceding byte whose length is the sum of the bytes that follow,
+    // and a zero as the last literal.
+    let longer = ZEROS - 21;
+    let lengths = [vec![0xff; longer / 255], vec![(longer % 255) as u8]].concat();
+    let lz4 = [&[0x1f, 0, 1, 0][..], &lengths, &[0x10, 0]].concat();
+    let mut gzip = Vec::new();
+    let mut compressor = Compressor::new(Compression::Gz, false).expect("known");
+    compressor.compress(&vec![0; ZEROS], &mut gzip).expect("compressed");
+    // The same deflate stream with the header and the checksum of zlib.
+    let checksum = ((ZEROS % 65_521) as u32) << 16 | 1;
+    let zlib = [&[0x78, 0x9c][..], &gzip[10..gzip.len() - 8], &checksum.to_be_bytes()].concat();
+    send_blocks(stage, &[("Lz4Codec", hadoop_block(&lz4)), ("GzipCodec", gzip), ("DefaultCodec", zlib)])
+}
+
+/// Mutates with these cell blocks, each over connections of its codec.
+fn send_blocks(stage: &Stage, blocks: &[(&str, Vec<u8>)]) -> Held {
     let param = super::put_request(&stage.target, "r", Vec::new());
-    let request =
-        [head.encode_length_delimited_to_vec(), param.encode_length_delimited_to_vec(), block].concat();
-    let (opening, request) = (raw::opening(&header), raw::frame(&request));
+    let of_codec = |(codec, block): &(&str, Vec<u8>)| {
+        let header = pb::ConnectionHeader {
+            cell_block_compressor_class: Some(format!("org.apache.hadoop.io.compress.{codec}")),
+            ..raw::connection_header("ClientService")
+        };
+        (raw::opening(&header), raw::call_with_cells(1, "Mutate", &param, block))
+    };
+    let codecs: Vec<_> = blocks.iter().map(of_codec).collect();
+    let ports = RefCell::new(HashMap::new());
+    let mut turn = 0;
     let open = || {
+        turn += 1;
         let mut stream = stage.connect(stage.regionserver)?;
-        push(&mut stream, &opening);
+        let codec = turn % codecs.len();
+        push(&mut stream, &codecs[codec].0);
+        ports.borrow_mut().insert(stream.local_addr().ok()?.port(), codec);
         Some(stream)
     };
-    stage.keep(4, open, |stream| push(stream, &request))
+    stage.keep(4, open, |stream| {
+        let codec = stream.local_addr().ok().and_then(|address| ports.borrow().get(&address.port()).copied());
+        codec.is_some_and(|codec| push(stream, &codecs[codec].1))
+    })
 }
 
 fn come_and_go(stage: &Stage) -> Held {
@@ -265,6 +297,53 @@ fn small_never_read(stage: &Stage) -> Held {
         // A request that is cut off when the server stops reading is never completed; the bytes
         // after it are garbage.
         let _ = stream.write(&gets);
+        true
+    })
+}
+
+/// Connections of the info port: silent ones, half requests, headers that never end, and requests
+/// one byte at a time.
+fn info_slow(stage: &Stage) -> Held {
+    let beginnings: [&[u8]; 4] = [
+        b"",
+        b"GET /jmx HTTP/1.1\r\nhost: x\r\n",
+        b"GET /jmx HTTP/1.1\r\nx: ",
+        b"POST /prometheus HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n",
+    ];
+    let mut turn = 0;
+    let open = || {
+        turn += 1;
+        let mut stream = stage.connect(stage.info)?;
+        stream.set_write_timeout(Some(Duration::from_millis(5))).ok()?;
+        push(&mut stream, beginnings[turn % beginnings.len()]);
+        Some(stream)
+    };
+    let (more, mut turn) = (vec![b'x'; MIB], 0);
+    stage.keep(MANY, open, |stream| {
+        turn += 1;
+        let _ = stream.write(if turn % 20 == 0 { &more } else { &more[..1] });
+        true
+    })
+}
+
+/// Requests for pages, many on each connection, whose answers are not read.
+fn info_pages(stage: &Stage) -> Held {
+    let page = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let pages = ["/prometheus", "/jmx", "/prometheus", "/rs-status"].map(page).concat().repeat(5);
+    let open = || {
+        let mut stream = stage.connect(stage.info)?;
+        stream.set_write_timeout(Some(Duration::from_millis(5))).ok()?;
+        push(&mut stream, pages.as_bytes());
+        Some(stream)
+    };
+    let mut turn = 0;
+    stage.keep(stage.sized(60, 120), open, |stream| {
+        turn += 1;
+        // Half of the connections are read, so that the server has more pages to make.
+        if turn % 2 == 0 {
+            super::drain(stream);
+        }
+        let _ = stream.write(pages.as_bytes());
         true
     })
 }

@@ -83,6 +83,8 @@ pub struct Stage {
     pub regionserver: u16,
     pub master: u16,
     pub zookeeper: u16,
+    /// The RegionServer's info port.
+    pub info: u16,
     /// A table of small rows, `r0000` and so on, and four of 3 MB, `b0` and so on.
     pub target: pb::RegionSpecifier,
     /// The table of other clients.
