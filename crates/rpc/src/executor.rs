@@ -37,8 +37,8 @@ pub enum CallClass {
     Priority,
     /// Admin calls that wait for a disk or for a table lock.
     Admin,
-    /// Scans and other long computations: large requests and replies, costly filters. As a rule
-    /// they wait only for disk reads.
+    /// Scans and other long computations: aggregations, large requests and replies, costly filters.
+    /// As a rule they wait only for disk reads.
     Scan,
     /// Writes too long to be decoded on a connection's thread. They do not wait.
     Decode,

@@ -45,6 +45,17 @@ pub enum NestedRequest {
     Unknown,
 }
 
+const AGGREGATE_SERVICE: &str = "AggregateService";
+
+/// Returns true if a service of this name is AggregateService, which reads only.
+pub fn is_aggregation(service_name: &str) -> bool {
+    without_package(service_name) == AGGREGATE_SERVICE
+}
+
+fn without_package(service_name: &str) -> &str {
+    service_name.strip_prefix(PACKAGE).unwrap_or(service_name)
+}
+
 impl ServiceRequest {
     /// Decodes a [`pb::CoprocessorServiceRequest`] and its nested request.
     ///
@@ -71,11 +82,11 @@ impl ServiceCall {
             return Err(BoundedError::TooLarge);
         }
         let pb::CoprocessorServiceCall { service_name, method_name, request, .. } = call;
-        let request = match service_name.strip_prefix(PACKAGE).unwrap_or(&service_name) {
+        let request = match without_package(&service_name) {
             "MultiRowMutationService" => {
                 NestedRequest::MutateRows(or_malformed(mutate_rows(request, budget))?)
             }
-            "AggregateService" => NestedRequest::Aggregate(or_malformed(aggregate(request, budget))?),
+            AGGREGATE_SERVICE => NestedRequest::Aggregate(or_malformed(aggregate(request, budget))?),
             _ => NestedRequest::Unknown,
         };
         Ok(Self { service_name, method_name, request })

@@ -17,7 +17,7 @@ use prost::Message;
 
 use crate::convert::bounded;
 use crate::convert::multi::MultiRequest;
-use crate::convert::service::ServiceRequest;
+use crate::convert::service::{ServiceRequest, is_aggregation};
 use crate::coprocessor::endpoint;
 use crate::requests::batch::{ClientRunner, Planned, Write};
 use crate::requests::bulk_load;
@@ -48,9 +48,9 @@ const METHODS: &[&str] = &[
 fn class(work: Work, system: bool) -> CallClass {
     match work {
         _ if system => CallClass::Priority,
-        Work::Scan => CallClass::Scan,
-        Work::ReadsFirst => CallClass::Write,
-        Work::Services | Work::BulkLoad => CallClass::General,
+        Work::Scan | Work::Aggregation => CallClass::Scan,
+        Work::ReadsFirst | Work::Services => CallClass::Write,
+        Work::BulkLoad => CallClass::General,
     }
 }
 
@@ -58,7 +58,9 @@ fn class(work: Work, system: bool) -> CallClass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Scan,
-    /// Calls of coprocessor services.
+    /// Calls of AggregateService, which scan a region.
+    Aggregation,
+    /// Calls of other coprocessor services, which write; and Multi with any.
     Services,
     /// Mutate and Multi with writes that read first, which wait until the row's earlier writes are
     /// durable; and Multi with both reads and writes, which cannot restart when a read would block.
@@ -329,14 +331,16 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(region) => region,
         };
-        let server = self.server.clone();
+        let (server, aggregates) = (self.server.clone(), is_aggregation(&request.call.service_name));
         let exec = move || {
             let reply = PendingReply::to_client(reply, call.take_charge());
             let nonce_owner = Caller::of(&call).nonce_source(None).owner;
             endpoint::exec(&server, &region, request, nonce_owner, reply);
         };
         match at {
-            CallClass::Scan => self.executor.submit_continuation(CallClass::General, exec),
+            CallClass::Scan if !aggregates => {
+                self.executor.submit_continuation(class(Work::Services, false), exec);
+            }
             _ => exec(),
         }
     }
@@ -352,11 +356,14 @@ impl ClientService {
     }
 
     fn exec_service(&self, call: Call, reply: Responder) {
-        let system = match call.decode::<pb::CoprocessorServiceRequest>() {
+        let (system, aggregates) = match call.decode::<pb::CoprocessorServiceRequest>() {
             Err(error) => return reply.send_error(&error),
-            Ok(request) => is_system_region(&request.region),
+            Ok(pb::CoprocessorServiceRequest { region, call }) => {
+                (is_system_region(&region), is_aggregation(&call.service_name))
+            }
         };
-        self.submit_to_handler(class(Work::Services, system), system, call, reply);
+        let work = if aggregates { Work::Aggregation } else { Work::Services };
+        self.submit_to_handler(class(work, system), system, call, reply);
     }
 }
 
@@ -422,7 +429,7 @@ mod tests {
 
     #[test]
     fn system_table_calls_have_their_own_queue() {
-        for work in [Work::Scan, Work::Services, Work::ReadsFirst] {
+        for work in [Work::Scan, Work::Aggregation, Work::Services, Work::ReadsFirst] {
             assert_eq!(class(work, true), CallClass::Priority, "{work:?}");
             assert_ne!(class(work, false), CallClass::Priority, "{work:?}");
         }
@@ -431,7 +438,9 @@ mod tests {
     #[test]
     fn waiting_writes_do_not_share_the_read_queue() {
         assert_eq!(class(Work::Scan, false), CallClass::Scan);
+        assert_eq!(class(Work::Aggregation, false), CallClass::Scan);
         assert_eq!(class(Work::ReadsFirst, false), CallClass::Write);
+        assert_eq!(class(Work::Services, false), CallClass::Write);
         assert_eq!(class(Work::BulkLoad, false), CallClass::General);
     }
 }
