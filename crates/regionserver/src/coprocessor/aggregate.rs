@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, CellRef, HBaseError, Result, TryError};
+use evenkeel_common::{CellBuffer, CellRef, Charge, HBaseError, Result, TryError};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter;
 use evenkeel_region::ops::Scan;
 use evenkeel_region::region::Region;
-use evenkeel_region::scanner::ScannerContext;
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
 use prost::Message;
 
 use crate::RegionServer;
@@ -57,11 +57,15 @@ impl Method {
     }
 }
 
+/// A row up to this size is not charged.
+const ROW_BYTES_UNCHARGED: u64 = 64 << 10;
+
 /// Runs a method over a region.
 ///
 /// # Errors
-/// `DoNotRetryIOException` for a scan with no family or an interpreter that is not built in; errors
-/// of reading.
+/// `DoNotRetryIOException` for a scan with no family or an interpreter that is not built in;
+/// `CallQueueTooBigException` if the budget for replies does not admit a large row; errors of
+/// reading.
 pub fn run(
     server: &RegionServer,
     region: &Arc<Region>,
@@ -77,11 +81,13 @@ pub fn run(
         scan.filter = Some(filter::from_proto(&first_key_only)?);
     }
     let mut totals = Totals::default();
-    for_each_row(region, scan, |row| totals.add_row(method, interpreter, &columns, row))?;
+    for_each_row(server, region, scan, |row| totals.add_row(method, interpreter, &columns, row))?;
     totals.response(method, interpreter)
 }
 
+/// Passes each row to `each`. A large row is charged to the budget for replies while it is held.
 fn for_each_row(
+    server: &RegionServer,
     region: &Arc<Region>,
     scan: Scan,
     mut each: impl FnMut(&CellBuffer) -> Result<()>,
@@ -89,11 +95,17 @@ fn for_each_row(
     let mut scanner = region.scanner(scan)?;
     let mut row = CellBuffer::new();
     loop {
-        row.clear();
-        let state =
-            scanner.next(&mut row, &mut ScannerContext::unlimited()).map_err(TryError::into_failure)?;
+        let mut context = ScannerContext::unlimited();
+        let charge = Charge::none(Arc::clone(&server.unsent));
+        context.set_charge(ReplyCharge::new(charge, ROW_BYTES_UNCHARGED));
+        let state = scanner.next(&mut row, &mut context).map_err(TryError::into_failure)?;
         if !row.is_empty() {
             each(&row)?;
+        }
+        match row.encoded_len() as u64 > ROW_BYTES_UNCHARGED {
+            // Frees the memory of a large row before its charge is released.
+            true => row = CellBuffer::new(),
+            false => row.clear(),
         }
         if !state.has_more() {
             return Ok(());
