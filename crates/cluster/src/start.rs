@@ -116,8 +116,8 @@ pub(crate) fn start(
     let serving = serve((&process, &storage), ports, (&session, &nonces), &regionserver, &log_levels)?;
     process.readiness.set_serving(&storage.wals, Vec::new);
     master.send_reports(&abort);
-    regionserver.announce()?;
     slow_log_table::start(&connections.runtime, &regionserver, &process.conf, &process.clock)?;
+    regionserver.announce()?;
     tracing::info!(server = %name, "joined the cluster");
     Ok(ClusterServer {
         process,
