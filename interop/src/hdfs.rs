@@ -100,10 +100,15 @@ impl HdfsCluster {
         }
     }
 
-    /// Stops a DataNode by SIGSTOP, or continues it.
+    /// Stops a DataNode by SIGSTOP, or continues it. Returns when all its threads have stopped: a
+    /// thread runs on for a while after the signal is sent.
     pub fn freeze_datanode(&self, index: usize, frozen: bool) {
-        if let Some(process) = &self.datanodes[index].process {
-            signal(process.pid, if frozen { "-STOP" } else { "-CONT" });
+        let Some(process) = &self.datanodes[index].process else { return };
+        signal(process.pid, if frozen { "-STOP" } else { "-CONT" });
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while frozen && !is_stopped(process.pid) {
+            assert!(Instant::now() < deadline, "process {} runs on", process.pid);
+            sleep(Duration::from_millis(5));
         }
     }
 
@@ -277,6 +282,16 @@ impl HdfsCluster {
         }
         Ok(())
     }
+}
+
+/// Returns true if all threads of the process are stopped by a signal.
+fn is_stopped(pid: u32) -> bool {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which is in parentheses.
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+    })
 }
 
 fn signal(pid: u32, name: &str) {

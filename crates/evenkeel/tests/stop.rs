@@ -208,10 +208,15 @@ fn a_stop_that_panics_ends() {
 #[cfg(target_os = "linux")]
 mod frozen {
     use std::sync::mpsc::channel;
+    use std::time::{Duration, Instant};
 
-    /// Freezes the thread of this name until its process is gone.
+    use super::SOON;
+
+    /// Freezes the thread of this name while it waits for work, until its process is gone. A thread
+    /// that is frozen at work may hold up other threads, and the stop hangs at their step.
     pub fn freeze(pid: u32, name: &str) {
         let tid = tid_of(pid, name);
+        wait_until_idle(pid, tid);
         let (tell, told) = channel();
         // The kernel resumes the thread when the one that froze it ends.
         std::thread::spawn(move || {
@@ -231,6 +236,21 @@ mod frozen {
             while wait() == tid {}
         });
         assert!(told.recv().expect("an answer"), "{name} is not frozen: {}", std::io::Error::last_os_error());
+    }
+
+    /// Waits until the thread sleeps at five looks in a row.
+    fn wait_until_idle(pid: u32, tid: libc::pid_t) {
+        let stat = format!("/proc/{pid}/task/{tid}/stat");
+        let deadline = Instant::now() + SOON;
+        let mut asleep = 0;
+        while asleep < 5 {
+            assert!(Instant::now() < deadline, "thread {tid} is busy");
+            std::thread::sleep(Duration::from_millis(5));
+            let stat = std::fs::read_to_string(&stat).expect("a thread");
+            // The state follows the name, which is in parentheses.
+            let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+            asleep = if state == Some('S') { asleep + 1 } else { 0 };
+        }
     }
 
     fn tid_of(pid: u32, name: &str) -> libc::pid_t {
