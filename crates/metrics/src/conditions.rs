@@ -13,12 +13,15 @@
 //! proportions of the window, up to the totals of the window.
 //!
 //! # Cost
-//! A sample reads one file per thread, 5 µs each. A slow request reads two files, and two more if
-//! no thread has read them for [`REUSE`]. Requests below [`EXAMINED_MIN`] read nothing.
+//! A sample reads one file per thread, 5 µs each. A slow request reads the two files of the process
+//! if no thread has read them for [`REUSE`], and the file of its thread if the thread has not read
+//! it for [`REUSE`]: if all of a thousand requests that end together are slow, the log's thread
+//! reads once. Requests below [`EXAMINED_MIN`] read nothing.
 //!
 //! # Bounds
 //! [`SAMPLES_MAX`] samples, with 24 bytes per thread.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs;
 use std::sync::OnceLock;
@@ -33,7 +36,7 @@ pub const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
 pub const SAMPLES_MAX: usize = 64;
 /// Shorter requests are not examined.
 pub const EXAMINED_MIN: Duration = Duration::from_millis(1);
-/// Maximum age of process-wide numbers when a request ends.
+/// Maximum age of the numbers when a request ends.
 const REUSE: Duration = Duration::from_millis(20);
 /// Unit of the times in `/proc/stat` (USER_HZ, which is 100 on every Linux architecture with a Rust
 /// standard library).
@@ -133,13 +136,16 @@ impl ConditionHistory {
         let Some(mut state) = self.state.try_lock() else { return Conditions::default() };
         let process = match state.latest {
             Some((at, process)) if now < at + REUSE => process,
-            _ => self.read_process(),
+            _ => {
+                let process = self.read_process();
+                state.latest = Some((now, process));
+                process
+            }
         };
-        state.latest = Some((now, process));
         let before = state.samples.iter().rev().find(|sample| sample.at <= from);
         let Some(before) = before.or(state.samples.front()) else { return Conditions::default() };
         let (then, window) = (before.process, now.saturating_duration_since(before.at));
-        let (ran, waited) = thread_since(before);
+        let (ran, waited) = thread_since(before, now);
         Conditions {
             window,
             stolen: ticks(process.stolen_ticks.saturating_sub(then.stolen_ticks)),
@@ -176,20 +182,40 @@ impl Conditions {
     }
 }
 
-/// Returns what this thread did since a sample.
-fn thread_since(before: &Sample) -> (Duration, Duration) {
-    let link = fs::read_link("/proc/thread-self").unwrap_or_default();
-    let number = link.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
-    let then = number.and_then(|number| {
-        let at = before.threads.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-        before.threads.get(at).map(|(_, times)| *times)
-    });
-    let now = fs::read_to_string("/proc/thread-self/schedstat").ok().and_then(|text| parse_thread(&text));
-    let (Some(_), Some(now)) = (number, now) else { return Default::default() };
+/// What a thread last read about itself.
+#[derive(Clone, Copy)]
+struct ThreadReading {
+    at: Instant,
+    /// The kernel's number of the thread.
+    number: u64,
+    times: ThreadTimes,
+}
+
+thread_local! {
+    static READING: Cell<Option<ThreadReading>> = const { Cell::new(None) };
+}
+
+/// Returns the times of this thread, which are at most [`REUSE`] old.
+fn this_thread(now: Instant) -> Option<ThreadReading> {
+    let last = READING.get();
+    if let Some(recent) = last.filter(|last| now < last.at + REUSE) {
+        return Some(recent);
+    }
+    let read_number = || fs::read_link("/proc/thread-self").ok()?.file_name()?.to_str()?.parse().ok();
+    let number = last.map(|last| last.number).or_else(read_number)?;
+    let times = parse_thread(&fs::read_to_string("/proc/thread-self/schedstat").ok()?)?;
+    READING.set(Some(ThreadReading { at: now, number, times }));
+    READING.get()
+}
+
+/// Returns how long this thread ran since a sample, and how long it waited for a processor.
+fn thread_since(before: &Sample, now: Instant) -> (Duration, Duration) {
+    let Some(ThreadReading { number, times, .. }) = this_thread(now) else { return Default::default() };
+    let at = before.threads.binary_search_by_key(&number, |(number, _)| *number).ok();
     // A thread that is not in the sample has started since.
-    let then = then.unwrap_or_default();
+    let then = at.and_then(|at| before.threads.get(at)).map(|(_, then)| *then).unwrap_or_default();
     let since = |now: u64, then: u64| Duration::from_nanos(now.saturating_sub(then));
-    (since(now.ran_ns, then.ran_ns), since(now.waited_ns, then.waited_ns))
+    (since(times.ran_ns, then.ran_ns), since(times.waited_ns, then.waited_ns))
 }
 
 fn read_threads() -> Vec<(u64, ThreadTimes)> {
