@@ -211,8 +211,7 @@ fn read_all(stage: &Stage, region: &pb::RegionSpecifier) -> Held {
 }
 
 fn named(name: &'static str) -> &'static Attack {
-    let all = attack::withstood().chain(attack::unmet());
-    all.into_iter().find(|attack| attack.name == name).unwrap_or_else(|| panic!("no attack is named {name}"))
+    attack::all().find(|attack| attack.name == name).unwrap_or_else(|| panic!("no attack is named {name}"))
 }
 
 /// The peak use of the server, and of each of its parts.

@@ -2,20 +2,23 @@
 //!
 //! There are six classes, each with its own threads and queue, so that one kind of load cannot
 //! starve another. Above all, user load must not delay calls to hbase:meta, nor admin calls that
-//! wait for a disk, and reads must not queue behind writes that wait for a lock or the log. Queues
-//! are bounded: if one is full, the call is answered with CallQueueTooBigException. Calls whose
-//! client has timed out are dropped when they reach the front. Scans, long writes and writes that
-//! wait share CPU slots, so that they do not take the cores from the connection threads and the
-//! log's threads: see [`queue`]. Reads that wait for a disk (General) have no slots: with slots,
-//! more replies would be under construction at the same time.
+//! wait for a disk, and reads must not queue behind writes that wait for a lock or the log.
+//! Connections take turns in each queue ([`fair_queue`]). Queues are bounded: if one is full, the
+//! call is answered with CallQueueTooBigException. Calls whose client has timed out are dropped
+//! when they reach the front. Scans, long writes and writes that wait share CPU slots, so that they
+//! do not take the cores from the connection threads and the log's threads: see [`queue`]. Reads
+//! that wait for a disk (General) have no slots: with slots, more replies would be under
+//! construction at the same time.
 //!
 //! The rest of a call that started elsewhere is a [continuation](Executor::submit_continuation). It
 //! waits in the same queue as calls, and is never refused: the call is already in flight, and the
 //! connections' budgets limit the number of those.
 
+mod fair_queue;
 mod queue;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -161,11 +164,16 @@ impl Executor {
         queue.push(QueuedCall { call, reply: reply.detach(), job: Box::new(job) });
     }
 
-    /// Runs the rest of a call that started elsewhere on a thread of `class`. Never refuses it. If
-    /// the job panics, or is dropped because the executor stops, its responder is dropped, which
-    /// answers.
-    pub fn submit_continuation(&self, class: CallClass, job: impl FnOnce() + Send + 'static) {
-        self.queue(class).push_job(Box::new(job));
+    /// Runs the rest of a call that started elsewhere on a thread of `class`. It waits among the
+    /// calls of its connection, `peer`, and is never refused. If the job panics, or is dropped
+    /// because the executor stops, its responder is dropped, which answers.
+    pub fn submit_continuation(
+        &self,
+        class: CallClass,
+        peer: Option<SocketAddr>,
+        job: impl FnOnce() + Send + 'static,
+    ) {
+        self.queue(class).push_job(peer, Box::new(job));
     }
 
     /// Calls waiting for a thread of `class`.

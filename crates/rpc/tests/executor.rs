@@ -10,6 +10,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use evenkeel_common::cpu_slot;
+use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{
     Call, CallClass, Executor, ExecutorConfig, Respond, Responder, RpcServer, RpcServerConfig, Service,
@@ -197,7 +198,7 @@ fn writes_behind_a_lock(
     for _ in 0..writes {
         let (lock, tell) = (Arc::clone(lock), tell.clone());
         let (waiting, work) = (Arc::clone(&waiting), Arc::clone(&work));
-        executor.submit_continuation(CallClass::Write, move || {
+        executor.submit_continuation(CallClass::Write, None, move || {
             let _held = cpu_slot::release_and_requeue(|| {
                 waiting.fetch_add(1, Relaxed);
                 lock.read()
@@ -244,7 +245,7 @@ fn a_write_runs_without_a_turn_if_its_holder_blocks() {
     (0..WRITES).for_each(|_| told.recv_timeout(Duration::from_secs(60)).unwrap());
     // All slots were returned: further writes run, one at a time.
     let (again, told) = channel();
-    executor.submit_continuation(CallClass::Write, move || again.send(()).unwrap());
+    executor.submit_continuation(CallClass::Write, None, move || again.send(()).unwrap());
     told.recv_timeout(Duration::from_secs(60)).unwrap();
 }
 
@@ -296,4 +297,34 @@ fn an_executor_without_threads_is_refused() {
     ] {
         assert!(Executor::start(&config).is_err());
     }
+}
+
+#[test]
+fn connections_take_turns_in_a_queue() {
+    const FLOOD: usize = 200;
+    let config = ExecutorConfig { write_handlers: 1, ..ExecutorConfig::default() };
+    let executor = Executor::start(&config).unwrap();
+    let peer = |port: u16| Some(SocketAddr::from(([127, 0, 0, 1], port)));
+    let (begin, begun) = channel::<()>();
+    executor.submit_continuation(CallClass::Write, None, move || begun.recv().unwrap());
+    let done = Arc::<AtomicUsize>::default();
+    for _ in 0..FLOOD {
+        let done = Arc::clone(&done);
+        executor.submit_continuation(CallClass::Write, peer(1), move || {
+            done.fetch_add(1, Relaxed);
+        });
+    }
+    let (tell, told) = channel();
+    let before = Arc::clone(&done);
+    executor.submit_continuation(CallClass::Write, peer(2), move || {
+        let waited = waits::take().map(|waits| waits.of(Cause::Thread));
+        tell.send((before.load(Relaxed), waited)).unwrap();
+    });
+    let held = Duration::from_millis(50);
+    std::thread::sleep(held);
+    begin.send(()).unwrap();
+    let (before, waited) = told.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(before, 1, "one call of the other connection went first");
+    assert!(waited.is_some_and(|waited| waited >= held), "the wait has its cause: {waited:?}");
+    eventually("the others run, too", || done.load(Relaxed) == FLOOD);
 }

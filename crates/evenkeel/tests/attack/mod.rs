@@ -43,14 +43,8 @@ pub struct Attack {
     pub left_mib_max: u64,
 }
 
-/// Attacks that an unoptimized build does not withstand yet: Puts of others wait for some hundred
-/// milliseconds. They run only if selected by name.
-pub fn unmet() -> impl Iterator<Item = &'static Attack> {
-    calls::UNMET.iter()
-}
-
-/// The table of attacks that the server withstands.
-pub fn withstood() -> impl Iterator<Item = &'static Attack> {
+/// The table of attacks.
+pub fn all() -> impl Iterator<Item = &'static Attack> {
     [connections::ATTACKS, calls::ATTACKS, zookeeper::ATTACKS].into_iter().flatten()
 }
 

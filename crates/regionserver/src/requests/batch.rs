@@ -34,7 +34,7 @@ use evenkeel_wal::WakeBatch;
 
 use crate::requests::caller::Caller;
 use crate::requests::get_batch::GetBatch;
-use crate::requests::inline::{RunsOn, SLICE, class_of_writes};
+use crate::requests::inline::{Handlers, RunsOn, SLICE, class_of_writes};
 use crate::requests::mutate;
 use crate::requests::pending_reply::PendingReply;
 use crate::requests::request_target::row_detail;
@@ -168,7 +168,10 @@ impl ClientRunner {
                 is_over |= now >= *end.get_or_insert(now + SLICE);
             }
             match is_over {
-                false => write.make(service, RunsOn::Connection(service.executor())),
+                false => {
+                    let handlers = Handlers::for_call(service.executor(), &write.call);
+                    write.make(service, RunsOn::Connection(handlers));
+                }
                 true => write.make_on_handler(service),
             }
         }
@@ -203,7 +206,8 @@ impl Write {
     fn make_on_handler(self, service: &ClientService) {
         let class = self.region.as_ref().map_or(CallClass::Write, |region| class_of_writes(region));
         let own = service.clone();
-        service.executor().submit_continuation(class, move || self.make(&own, RunsOn::Waiting));
+        let handlers = Handlers::for_call(service.executor(), &self.call);
+        handlers.continue_on(class, move || self.make(&own, RunsOn::Waiting));
     }
 }
 

@@ -21,6 +21,7 @@
 //! started in class Decode, because all Scan handlers may be busy with scans that take seconds.
 //! [`RunsOn`] is the kind of thread that a request runs on.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,32 +70,57 @@ pub fn is_short(request: &MultiRequest) -> bool {
     actions <= ACTIONS_MAX && request.kinds.iter().all(|get| is_cheap(get.filter.as_ref()))
 }
 
+/// The handler threads, for what is left of a request.
+#[derive(Clone, Copy)]
+pub struct Handlers<'a> {
+    executor: &'a Arc<Executor>,
+    /// The connection of the request; it waits in turn with the other calls of it.
+    peer: Option<SocketAddr>,
+}
+
+impl<'a> Handlers<'a> {
+    /// The handlers, for the rest of a call.
+    pub fn for_call(executor: &'a Arc<Executor>, call: &Call) -> Self {
+        Self { executor, peer: Some(call.connection.peer) }
+    }
+
+    /// The threads themselves.
+    pub fn executor(self) -> &'a Arc<Executor> {
+        self.executor
+    }
+
+    /// Continues the request on a thread of `class`.
+    pub fn continue_on(self, class: CallClass, job: impl FnOnce() + Send + 'static) {
+        self.executor.submit_continuation(class, self.peer, job);
+    }
+}
+
 /// The kind of thread that a request runs on, which limits what it may do there.
 #[derive(Clone, Copy)]
 pub enum RunsOn<'a> {
     /// A connection's thread: the request may neither block nor take long.
-    Connection(&'a Arc<Executor>),
+    Connection(Handlers<'a>),
     /// A handler for long computations: the request may block only on disk reads.
-    Computing(&'a Arc<Executor>),
+    Computing(Handlers<'a>),
     /// A thread that may block.
     Waiting,
 }
 
 impl<'a> RunsOn<'a> {
     /// Returns the threads that run writes that would block. `None`: such writes block here.
-    pub fn handlers(self) -> Option<&'a Arc<Executor>> {
+    pub fn handlers(self) -> Option<Handlers<'a>> {
         match self {
-            RunsOn::Connection(executor) | RunsOn::Computing(executor) => Some(executor),
+            RunsOn::Connection(handlers) | RunsOn::Computing(handlers) => Some(handlers),
             RunsOn::Waiting => None,
         }
     }
 
     /// Makes a Put or Delete: here if it need not wait, else on a handler.
     pub fn write(self, region: &Arc<Region>, mutation: Mutation, done: Completion<MutationResult>) {
-        let Some(executor) = self.handlers() else { return region.mutate(mutation, NonceSource::NONE, done) };
+        let Some(handlers) = self.handlers() else { return region.mutate(mutation, NonceSource::NONE, done) };
         if let TryWriteResult::WouldWait((mutation, done)) = region.try_mutate(mutation, done) {
             let region = Arc::clone(region);
-            executor.submit_continuation(class_of_writes(&region), move || {
+            handlers.continue_on(class_of_writes(&region), move || {
                 region.mutate(mutation, NonceSource::NONE, done)
             });
         }
@@ -102,11 +128,10 @@ impl<'a> RunsOn<'a> {
 
     /// Makes a batch of Puts and Deletes: here if it need not wait, else on a handler.
     pub fn write_batch(self, region: &Arc<Region>, mutations: Vec<Mutation>, done: BatchCompletion) {
-        let Some(executor) = self.handlers() else { return region.batch_mutate(mutations, done) };
+        let Some(handlers) = self.handlers() else { return region.batch_mutate(mutations, done) };
         if let TryWriteResult::WouldWait((mutations, done)) = region.try_batch_mutate(mutations, done) {
             let region = Arc::clone(region);
-            executor
-                .submit_continuation(class_of_writes(&region), move || region.batch_mutate(mutations, done));
+            handlers.continue_on(class_of_writes(&region), move || region.batch_mutate(mutations, done));
         }
     }
 }

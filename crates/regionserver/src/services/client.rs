@@ -24,7 +24,7 @@ use crate::requests::bulk_load;
 use crate::requests::caller::{Caller, Reply, answer, answer_detailed};
 use crate::requests::get;
 use crate::requests::get_batch::GetBatch;
-use crate::requests::inline::{self, RunsOn, SLICE};
+use crate::requests::inline::{self, Handlers, RunsOn, SLICE};
 use crate::requests::multi::{self, MultiKind};
 use crate::requests::mutate;
 use crate::requests::pending_reply::PendingReply;
@@ -152,7 +152,7 @@ impl ClientService {
         };
         let system = is_system(&request);
         let kind = multi::kind(&request);
-        let runs_on = RunsOn::Connection(&self.executor);
+        let runs_on = RunsOn::Connection(Handlers::for_call(&self.executor, &call));
         match kind {
             // The handler decodes it again, so that the waiting call does not pin the connection's
             // buffer.
@@ -281,13 +281,12 @@ impl ClientService {
         };
         let region = self.server.region(&request.region);
         let reads_first = mutate::reads_first(&request);
-        let write = Write { call, request, region, reply };
         let own = self.clone();
+        let handlers = Handlers::for_call(&self.executor, &call);
+        let write = Write { call, request, region, reply };
         match reads_first && computes(at) {
-            true => {
-                self.executor.submit_continuation(CallClass::Write, move || write.make(&own, RunsOn::Waiting))
-            }
-            false => write.make(self, runs_on(at, &self.executor)),
+            true => handlers.continue_on(CallClass::Write, move || write.make(&own, RunsOn::Waiting)),
+            false => write.make(self, runs_on(at, handlers)),
         }
     }
 
@@ -297,6 +296,7 @@ impl ClientService {
             Ok(request) => request,
         };
         let kind = multi::kind(&request);
+        let handlers = Handlers::for_call(&self.executor, &call);
         if kind == MultiKind::Reads {
             let server = Arc::clone(&self.server);
             let read = move || {
@@ -304,7 +304,7 @@ impl ClientService {
                 answer_detailed(reply, read.map_err(TryError::into_failure), || multi::detail(&request));
             };
             return match at {
-                CallClass::Decode => self.executor.submit_continuation(CallClass::Scan, read),
+                CallClass::Decode => handlers.continue_on(CallClass::Scan, read),
                 _ => read(),
             };
         }
@@ -315,9 +315,10 @@ impl ClientService {
         };
         let own = self.clone();
         match class == at {
-            true => self.begin_multi(&request, call, reply, runs_on(at, &self.executor)),
-            false => self.executor.submit_continuation(class, move || {
-                own.begin_multi(&request, call, reply, runs_on(class, &own.executor));
+            true => self.begin_multi(&request, call, reply, runs_on(at, handlers)),
+            false => handlers.continue_on(class, move || {
+                let handlers = Handlers::for_call(&own.executor, &call);
+                own.begin_multi(&request, call, reply, runs_on(class, handlers));
             }),
         }
     }
@@ -332,15 +333,14 @@ impl ClientService {
             Ok(region) => region,
         };
         let (server, aggregates) = (self.server.clone(), is_aggregation(&request.call.service_name));
+        let handlers = Handlers::for_call(&self.executor, &call);
         let exec = move || {
             let reply = PendingReply::to_client(reply, call.take_charge());
             let nonce_owner = Caller::of(&call).nonce_source(None).owner;
             endpoint::exec(&server, &region, request, nonce_owner, reply);
         };
         match at {
-            CallClass::Scan if !aggregates => {
-                self.executor.submit_continuation(class(Work::Services, false), exec);
-            }
+            CallClass::Scan if !aggregates => handlers.continue_on(class(Work::Services, false), exec),
             _ => exec(),
         }
     }
@@ -368,8 +368,8 @@ impl ClientService {
 }
 
 /// Returns what a request may do on a handler thread of a class.
-fn runs_on(class: CallClass, executor: &Arc<Executor>) -> RunsOn<'_> {
-    if computes(class) { RunsOn::Computing(executor) } else { RunsOn::Waiting }
+fn runs_on(class: CallClass, handlers: Handlers<'_>) -> RunsOn<'_> {
+    if computes(class) { RunsOn::Computing(handlers) } else { RunsOn::Waiting }
 }
 
 /// Returns true if the threads of a class compute for long, and must not wait for writes of others.

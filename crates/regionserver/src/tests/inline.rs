@@ -631,7 +631,7 @@ fn large_writes_do_not_wait_for_scans() {
     let held = busy.lock();
     for _ in 0..100 {
         let busy = Arc::clone(&busy);
-        served.executor.submit_continuation(CallClass::Scan, move || drop(busy.lock()));
+        served.executor.submit_continuation(CallClass::Scan, None, move || drop(busy.lock()));
     }
     let mut client = served.client();
     client.stream.set_read_timeout(Some(TIMEOUT / 3)).expect("set");

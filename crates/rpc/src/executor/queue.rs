@@ -1,5 +1,8 @@
 //! One class of calls: a bounded queue, and the threads that serve it.
 //!
+//! Connections with queued calls take turns ([`fair_queue`](super::fair_queue)), so one client
+//! cannot delay the calls of others by a long queue of its own.
+//!
 //! A class may have *CPU slots*: a limited number of its calls, one per core, compute at once, in
 //! order of arrival. A call of two milliseconds then waits only for the calls before it. With one
 //! runnable thread per call, the kernel would interleave them all, and some replies would be late
@@ -34,6 +37,7 @@ use evenkeel_common::{ErrorKind, HBaseError};
 use evenkeel_metrics::waits::{self, Cause};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::fair_queue::{FairQueue, Peer};
 use crate::call::Call;
 use crate::responder::{DetachedResponder, Respond};
 
@@ -50,17 +54,23 @@ pub(super) struct QueuedCall {
 /// The continuation of a call that started elsewhere.
 pub(super) type Continuation = Box<dyn FnOnce() + Send>;
 
+/// A continuation that waits for a thread.
+struct QueuedJob {
+    job: Continuation,
+    queued_at: Instant,
+}
+
 /// Work for a handler thread.
 enum Work {
     Call(Box<QueuedCall>),
-    Job(Continuation),
+    Job(QueuedJob),
 }
 
 /// An entry of the queue.
 enum QueueEntry {
     Call(Box<QueuedCall>),
     /// Does not count towards the capacity.
-    Job(Continuation),
+    Job(QueuedJob),
     /// A thread whose call yielded.
     Thread(Arc<ParkedThread>),
 }
@@ -101,7 +111,7 @@ impl ParkedThread {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<QueueEntry>,
+    queue: FairQueue<QueueEntry>,
     /// Threads whose calls wait for a slot after another wait. They go ahead of `queue`.
     resuming: VecDeque<Arc<ParkedThread>>,
     /// Calls in `queue` that have not started.
@@ -192,38 +202,41 @@ impl Queue {
             return drop(waiting);
         }
         state.calls += 1;
-        self.append(&mut state, QueueEntry::Call(Box::new(waiting)));
+        let peer = Some(waiting.call.connection.peer);
+        self.append(&mut state, peer, QueueEntry::Call(Box::new(waiting)));
         self.wake_next(state);
     }
 
     /// Appends the rest of a call, or drops it if the queue is stopped.
-    pub fn push_job(&self, job: Continuation) {
+    pub fn push_job(&self, peer: Peer, job: Continuation) {
         let mut state = self.state.lock();
         if state.stopped {
             drop(state);
             return drop(job);
         }
-        self.append(&mut state, QueueEntry::Job(job));
+        let job = QueuedJob { job, queued_at: clock::monotonic() };
+        self.append(&mut state, peer, QueueEntry::Job(job));
         self.wake_next(state);
     }
 
     /// Accepts no more calls and answers those that have not started. All others finish without
     /// slots.
     pub fn stop(&self, server_name: &str) {
-        let (resuming, line) = {
+        let (resuming, queued) = {
             let mut state = self.state.lock();
             state.stopped = true;
             state.calls = 0;
-            let asleep = state.queue.iter().filter(|next| matches!(next, QueueEntry::Thread(_))).count();
+            let queued: Vec<_> = std::mem::take(&mut state.queue).collect();
+            let asleep = queued.iter().filter(|next| matches!(next, QueueEntry::Thread(_))).count();
             state.running += asleep + state.resuming.len();
             self.has_queued.store(false, Ordering::Relaxed);
-            (std::mem::take(&mut state.resuming), std::mem::take(&mut state.queue))
+            (std::mem::take(&mut state.resuming), queued)
         };
         resuming.iter().for_each(|sleeper| sleeper.wake());
         self.arrived.notify_all();
         let message = format!("server {server_name} is stopping");
         let error = HBaseError::new(ErrorKind::RegionServerStopped, message);
-        for next in line {
+        for next in queued {
             match next {
                 QueueEntry::Call(waiting) => waiting.reply.send_error(&error),
                 QueueEntry::Job(job) => drop(job),
@@ -234,17 +247,22 @@ impl Queue {
 
     /// Runs calls until the queue is stopped. This is the main function of a handler thread.
     pub fn handle_calls(self: Arc<Self>) {
-        let slot = Rc::new(HandlerSlot { queue: Arc::clone(&self), began_at: Cell::new(clock::monotonic()) });
+        let slot = Rc::new(HandlerSlot {
+            queue: Arc::clone(&self),
+            began_at: Cell::new(clock::monotonic()),
+            peer: Cell::new(None),
+        });
         if self.running_max < usize::MAX {
             cpu_slot::install(Rc::clone(&slot) as Rc<dyn CpuSlot>);
         }
         let mut next = self.next(self.state.lock());
-        while let Some(work) = next {
+        while let Some((peer, work)) = next {
             let now = clock::monotonic();
             slot.began_at.set(now);
+            slot.peer.set(peer);
             match work {
                 Work::Call(waiting) => run(*waiting, now),
-                Work::Job(job) => run_job(job),
+                Work::Job(job) => run_job(job, now),
             }
             let mut state = self.state.lock();
             state.running -= 1;
@@ -253,15 +271,15 @@ impl Queue {
     }
 
     /// Waits for the next call; `None` if the queue is stopped.
-    fn next(&self, mut state: MutexGuard<'_, State>) -> Option<Work> {
+    fn next(&self, mut state: MutexGuard<'_, State>) -> Option<(Peer, Work)> {
         loop {
             if state.stopped {
                 return None;
             }
             match self.take(&mut state) {
-                Some(QueueEntry::Call(waiting)) => return Some(Work::Call(waiting)),
-                Some(QueueEntry::Job(job)) => return Some(Work::Job(job)),
-                Some(QueueEntry::Thread(sleeper)) => sleeper.wake(),
+                Some((peer, QueueEntry::Call(waiting))) => return Some((peer, Work::Call(waiting))),
+                Some((peer, QueueEntry::Job(job))) => return Some((peer, Work::Job(job))),
+                Some((_, QueueEntry::Thread(sleeper))) => sleeper.wake(),
                 None => {
                     state.idle_handlers += 1;
                     self.arrived.wait(&mut state);
@@ -272,16 +290,16 @@ impl Queue {
     }
 
     /// Takes the next entry, with a slot, if one is free.
-    fn take(&self, state: &mut State) -> Option<QueueEntry> {
+    fn take(&self, state: &mut State) -> Option<(Peer, QueueEntry)> {
         if state.running >= self.running_max {
             return None;
         }
         let next = match state.resuming.pop_front() {
-            Some(sleeper) => QueueEntry::Thread(sleeper),
-            None => state.queue.pop_front()?,
+            Some(sleeper) => (None, QueueEntry::Thread(sleeper)),
+            None => state.queue.pop()?,
         };
         state.running += 1;
-        state.calls -= usize::from(matches!(next, QueueEntry::Call(_)));
+        state.calls -= usize::from(matches!(next.1, QueueEntry::Call(_)));
         self.note_line(state);
         Some(next)
     }
@@ -290,8 +308,8 @@ impl Queue {
         self.has_queued.store(!state.queue.is_empty() || !state.resuming.is_empty(), Ordering::Relaxed);
     }
 
-    fn append(&self, state: &mut State, next: QueueEntry) {
-        state.queue.push_back(next);
+    fn append(&self, state: &mut State, peer: Peer, next: QueueEntry) {
+        state.queue.push(peer, next);
         self.has_queued.store(true, Ordering::Relaxed);
     }
 
@@ -326,7 +344,7 @@ impl Queue {
         }
         match state.queue.front() {
             _ if state.next_is_thread() => {
-                if let Some(QueueEntry::Thread(sleeper)) = self.take(&mut state) {
+                if let Some((_, QueueEntry::Thread(sleeper))) = self.take(&mut state) {
                     sleeper.wake();
                 }
             }
@@ -351,7 +369,10 @@ fn run(QueuedCall { call, mut reply, job }: QueuedCall, now: Instant) {
     }
 }
 
-fn run_job(job: Continuation) {
+fn run_job(QueuedJob { job, queued_at }: QueuedJob, now: Instant) {
+    // Waits that another call left on this thread do not belong to this one.
+    waits::take();
+    waits::note(Cause::Thread, now.saturating_duration_since(queued_at));
     // If the job panics, its responder is dropped, which answers.
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a handler panicked");
@@ -363,6 +384,8 @@ struct HandlerSlot {
     queue: Arc<Queue>,
     /// When the current time slice began.
     began_at: Cell<Instant>,
+    /// The connection of the current call.
+    peer: Cell<Peer>,
 }
 
 impl CpuSlot for HandlerSlot {
@@ -381,7 +404,7 @@ impl CpuSlot for HandlerSlot {
         }
         let sleeper =
             Arc::new(ParkedThread { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
-        queue.append(&mut state, QueueEntry::Thread(Arc::clone(&sleeper)));
+        queue.append(&mut state, self.peer.get(), QueueEntry::Thread(Arc::clone(&sleeper)));
         state.running -= 1;
         queue.wake_next(state);
         waits::time(Cause::Thread, || sleeper.sleep());

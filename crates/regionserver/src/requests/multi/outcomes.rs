@@ -17,7 +17,7 @@ use crate::RegionServer;
 use crate::convert::multi::{MultiResponse, RegionAction, ResultEncoder};
 use crate::convert::result;
 use crate::requests::caller::{Caller, Reply, place_cells};
-use crate::requests::inline;
+use crate::requests::inline::{self, Handlers};
 use crate::requests::pending_reply::PendingReply;
 
 /// The outcome of an action.
@@ -89,10 +89,11 @@ impl OutcomeCollector {
         caller: Caller,
         global_condition: bool,
         reply: PendingReply<MultiResponse>,
-        handlers: Option<&Arc<Executor>>,
+        handlers: Option<Handlers<'_>>,
     ) -> Arc<Self> {
         let count: usize = actions.iter().map(|of| of.actions.len() + 1).sum();
-        let responds = handlers.filter(|_| count > inline::ACTIONS_MAX).cloned();
+        let responds =
+            handlers.filter(|_| count > inline::ACTIONS_MAX).map(|handlers| Arc::clone(handlers.executor()));
         let indices = |of: &RegionAction| of.actions.iter().map(|action| action.index).collect();
         let action_indices =
             actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
@@ -184,7 +185,7 @@ impl OutcomeCollector {
         let respond = move || reply.send(Ok(own.reply(regions, charge)));
         match &self.responds {
             None => respond(),
-            Some(executor) => executor.submit_continuation(CallClass::Scan, respond),
+            Some(executor) => executor.submit_continuation(CallClass::Scan, self.caller.peer, respond),
         }
     }
 
