@@ -1,7 +1,8 @@
 //! `SplitWALCallable`: splits the log of a dead server into `recovered.edits` of its regions.
 //!
 //! The log may be from any server, including HBase's. Edits that the master reports as flushed are
-//! skipped. On success the master moves the log to `oldWALs`. A damaged log is moved to `corrupt`
+//! skipped. So are edits of regions without a directory, which were split, merged or deleted, or
+//! whose directory is lost: the log names them. On success the master moves the log to `oldWALs`. A damaged log is moved to `corrupt`
 //! first, where no cleaner deletes it; its readable entries are recovered.
 //!
 //! The dead server may still be running: the storage first revokes its access to the file
@@ -55,6 +56,13 @@ pub(crate) fn run(transitions: &Transitions, request: &pb::SplitWalParameter) ->
         files = outcome.files.len(),
         "log of a dead server split"
     );
+    for region in &outcome.unclaimed {
+        tracing::warn!(
+            table = %region.table, region = %String::from_utf8_lossy(&region.region),
+            entries = region.entries, wal = %wal.display(),
+            "the region has no directory: its edits are skipped"
+        );
+    }
     match outcome.corrupt {
         None => Ok(()),
         Some(damage) => keep_damaged(fs, root, &wal, &damage),

@@ -19,7 +19,9 @@
 //! Edits of a region without a directory are skipped. Usually nothing is lost: the region was
 //! split, merged or deleted, and hbase:meta does not list it. If hbase:meta does list it, its
 //! directory is lost, and these edits may be all that is left of it. hbase:meta is open only later,
-//! so [`keep_lost_edits`] decides then: it logs the regions and moves their WALs to `corrupt`.
+//! so such a WAL stays where it is until [`keep_lost_edits`] decides: it moves the WAL to `oldWALs`,
+//! or logs the regions and moves the WAL to `corrupt`. A start that ends before that splits the WAL
+//! again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -55,15 +57,18 @@ pub struct Recovered {
     pub entries: u64,
     /// Damaged files; some of their entries are lost.
     pub damaged: u64,
-    /// Files with edits of regions that have no directory.
+    /// Files with edits of regions that have no directory. They are still where their server
+    /// wrote them.
     pub unclaimed: Vec<UnclaimedWal>,
 }
 
 /// A WAL with edits of regions that have no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnclaimedWal {
-    /// Where the file is now.
+    /// Where the file is.
     pub path: PathBuf,
+    /// Whether it is damaged, so that it must be kept.
+    pub is_damaged: bool,
     /// The regions.
     pub regions: Vec<Unclaimed>,
 }
@@ -109,7 +114,8 @@ fn split_server(
     for file in &files {
         split_one(fs, root, file, nonces, recovered)?;
     }
-    if !fs.delete_empty_dir(&dir)? {
+    let holds_unclaimed = recovered.unclaimed.iter().any(|wal| wal.path.starts_with(&dir));
+    if !fs.delete_empty_dir(&dir)? && !holds_unclaimed {
         tracing::warn!(path = %dir.display(), "the server's log directory is not empty; the next start reads it again");
     }
     Ok(())
@@ -153,41 +159,40 @@ fn split_one(
     recovered.damaged += u64::from(outcome.corrupt.is_some());
     recovered.bytes += file.len;
     recovered.entries += outcome.entries;
-    let path = match &outcome.corrupt {
-        Some(damage) => keep_damaged(fs, root, file, &outcome, damage)?,
-        None => archive(fs, &root.join(layout::OLD_WALS_DIR), file)?,
-    };
-    if !outcome.unclaimed.is_empty() {
-        recovered.unclaimed.push(UnclaimedWal { path, regions: outcome.unclaimed });
+    let is_damaged = outcome.corrupt.is_some();
+    if let Some(damage) = &outcome.corrupt {
+        log_damage(file, &outcome, damage);
     }
+    if !outcome.unclaimed.is_empty() {
+        let (path, regions) = (file.path.clone(), outcome.unclaimed);
+        recovered.unclaimed.push(UnclaimedWal { path, is_damaged, regions });
+        return Ok(());
+    }
+    remove_split_wal(fs, root, &file.path, is_damaged)?;
     Ok(())
 }
 
-fn archive(fs: &dyn FileSystem, dir: &Path, file: &FileStatus) -> Result<PathBuf> {
-    let to = dir.join(file.name());
-    fs.touch(&file.path)?;
-    fs.rename(&file.path, &to)?;
+/// Moves a WAL whose edits are in finished files to `oldWALs`, or to `corrupt` if it must be kept.
+/// Returns its new path.
+fn remove_split_wal(fs: &dyn FileSystem, root: &Path, wal: &Path, keeps: bool) -> Result<PathBuf> {
+    if keeps {
+        return keep(fs, root, wal);
+    }
+    let to = root.join(layout::OLD_WALS_DIR).join(wal.file_name().unwrap_or_default());
+    fs.touch(wal)?;
+    fs.rename(wal, &to)?;
     Ok(to)
 }
 
-fn keep_damaged(
-    fs: &dyn FileSystem,
-    root: &Path,
-    file: &FileStatus,
-    outcome: &SplitOutcome,
-    damage: &str,
-) -> Result<PathBuf> {
+fn log_damage(file: &FileStatus, outcome: &SplitOutcome, damage: &str) {
     let bytes: u64 = outcome.gaps.iter().map(|gap| gap.to - gap.from).sum();
-    let to = keep(fs, root, &file.path)?;
     tracing::error!(
         wal = %file.path.display(),
-        kept = %to.display(),
         damage,
         gaps = outcome.gaps.len(),
         bytes,
         "a WAL is damaged: its edits are recovered except those in the gaps; the file is kept in {CORRUPT_DIR}"
     );
-    Ok(to)
 }
 
 fn keep_unknown(fs: &dyn FileSystem, root: &Path, entry: &FileStatus) -> Result<()> {
@@ -213,7 +218,7 @@ fn keep(fs: &dyn FileSystem, root: &Path, path: &Path) -> Result<PathBuf> {
 }
 
 /// Logs edits of regions that hbase:meta lists but that have no directory, and moves their WALs to
-/// `corrupt`. If `meta_is_complete` is false, a region that hbase:meta does not list may have lost
+/// `corrupt`. The other WALs go to `oldWALs`. If `meta_is_complete` is false, a region that hbase:meta does not list may have lost
 /// its row, and counts as listed. Returns the entries by encoded name of the region.
 ///
 /// # Errors
@@ -237,10 +242,10 @@ pub fn keep_lost_edits(
     for wal in unclaimed {
         let is_lost = |region: &&Unclaimed| !meta_is_complete || listed.contains(&name_of(region));
         let regions: Vec<_> = wal.regions.iter().filter(is_lost).collect();
-        if regions.is_empty() {
-            continue;
+        let kept = remove_split_wal(fs, root, &wal.path, wal.is_damaged || !regions.is_empty())?;
+        if let Some(dir) = wal.path.parent() {
+            fs.delete_empty_dir(dir)?;
         }
-        let kept = keep_in_corrupt(fs, root, &wal.path)?;
         for region in regions {
             tracing::error!(
                 table = %region.table, region = name_of(region), entries = region.entries, wal = %kept.display(),
@@ -258,11 +263,6 @@ fn listed_regions(meta: &MetaTable) -> Result<HashSet<String>> {
     let live =
         meta.regions(None)?.into_iter().map(|region| region.info).filter(|info| !info.is_split_parent());
     Ok(live.chain([RegionInfo::meta()]).map(|info| info.encoded_name().to_owned()).collect())
-}
-
-/// Like [`keep`]; does nothing with a damaged WAL, which is there already.
-fn keep_in_corrupt(fs: &dyn FileSystem, root: &Path, wal: &Path) -> Result<PathBuf> {
-    if wal.starts_with(root.join(CORRUPT_DIR)) { Ok(wal.to_owned()) } else { keep(fs, root, wal) }
 }
 
 /// Removes a directory if it is empty.

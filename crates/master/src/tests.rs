@@ -111,6 +111,14 @@ impl Cluster {
         self.try_start().expect("started");
     }
 
+    /// Starts a process that ends before it opens hbase:meta.
+    fn split_wals_and_die(&self) {
+        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        let fs: Arc<dyn FileSystem> = Arc::new(self.fs.clone());
+        let nonces = NonceManager::new(clock, 1000);
+        recovery::split_wals(&fs, Path::new("/hbase"), &nonces).expect("split");
+    }
+
     /// Starts a process. If that fails, the next one needs [`Cluster::die`] first.
     fn try_start(&mut self) -> Result<()> {
         self.life += 1;

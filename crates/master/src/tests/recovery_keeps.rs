@@ -121,7 +121,7 @@ fn a_damaged_log_is_kept_and_the_entries_around_the_damage_are_there() {
     cluster.memory.damage(&log, |bytes| damage_entry_of(bytes, b"row20")).expect("damaged");
     let lines = Log::of(|| cluster.crash());
     let name = log.file_name().expect("a name").to_string_lossy().into_owned();
-    lines.names(&["a WAL is damaged", &name, "/hbase/corrupt/"]);
+    lines.names(&["a WAL is damaged", &name, "kept in corrupt"]);
     lines.names(&["edits are lost", &name]);
     assert!(names(&cluster, CORRUPT_DIR).contains(&name));
     assert!(!names(&cluster, "oldWALs").contains(&name));
@@ -147,6 +147,25 @@ fn edits_of_a_listed_region_without_a_directory_are_kept() {
     assert_eq!(cluster.rows(), ["a", "b", "c"]);
     cluster.crash();
     assert!(cluster.lost.is_empty(), "said once");
+}
+
+#[test]
+fn a_start_that_is_cut_off_before_hbase_meta_is_read_loses_no_edits() {
+    let mut cluster = Cluster::with_table();
+    let region = encoded(cluster.master())[1].clone();
+    let (dir, log) = (log_dir(&cluster), newest_log(&cluster));
+    cluster.die();
+    cluster.memory.delete(&path("data/default/t").join(&region)).expect("deleted");
+    for _ in 0..2 {
+        cluster.split_wals_and_die();
+        assert!(cluster.memory.exists(&log).expect("looked"), "until hbase:meta is read");
+        assert!(names(&cluster, CORRUPT_DIR).is_empty());
+    }
+    let lines = Log::of(|| cluster.start());
+    lines.names(&["directory is missing", &region, "entries=3", "/hbase/corrupt/"]);
+    assert_eq!(cluster.lost.iter().collect::<Vec<_>>(), [(&region, &3)]);
+    assert!(!cluster.memory.exists(&dir).expect("looked"), "its directory is gone");
+    assert_eq!(cluster.rows(), ["a", "b", "c"]);
 }
 
 /// Regions that were split, merged, truncated or deleted have edits in logs and no directory.
