@@ -123,15 +123,37 @@ impl Cluster {
                 let class = ["org.apache.hadoop.hbase.regionserver.HRegionServer", "start"];
                 stock(&self.folder, name, &settings, &class, 384)?
             }
-            ServerKind::Evenkeel => self.evenkeel(name, settings)?,
+            ServerKind::Evenkeel => self.evenkeel(name, settings, None)?,
         };
         let pid = server.pid();
         wait_until(&server, pid, || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
         Ok(server)
     }
 
-    fn evenkeel(&self, name: &str, settings: BTreeMap<String, String>) -> Result<Server, String> {
-        let mut command = vec![evenkeel_binary()?.display().to_string(), "regionserver".to_owned()];
+    /// Starts a RegionServer of Evenkeel whose thread of this name panics, which only a build with
+    /// debug assertions does. Returns at once.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_with_a_panic_of(&self, thread: &str) -> Result<Server, String> {
+        let mut settings = self.settings.clone();
+        for key in ["hbase.regionserver.port", "hbase.regionserver.info.port"] {
+            settings.insert(key.into(), free_port()?.to_string());
+        }
+        self.evenkeel(&format!("without-{thread}"), settings, Some(thread))
+    }
+
+    fn evenkeel(
+        &self,
+        name: &str,
+        settings: BTreeMap<String, String>,
+        panics: Option<&str>,
+    ) -> Result<Server, String> {
+        let mut command: Vec<_> = panics
+            .into_iter()
+            .flat_map(|thread| ["env".to_owned(), format!("EVENKEEL_TEST_PANIC={thread}")])
+            .collect();
+        command.extend([evenkeel_binary()?.display().to_string(), "regionserver".to_owned()]);
         let folder = self.folder.join(name);
         write_site(&folder, &settings.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>())?;
         add_hadoop_conf(&self.folder, &folder)?;

@@ -11,8 +11,8 @@
 //! 2. The tested server is killed, and the Java server splits its log.
 //! 3. The tested server joins again. The Java server is killed, so the tested server gets all
 //!    regions, hbase:meta too, and splits the Java server's log.
-//! 4. The tested server is stopped past its session timeout, and exits when it continues.
-//!
+//! 4. The tested server is stopped past its session timeout, and exits when it continues. Further
+//!    servers lose a thread each, say so and exit.
 //! 5. A DataNode is killed. Then the tested server is killed `EVENKEEL_CLUSTER_KILLS` times. By
 //!    its settings each of its calls is slow, so hbase:slowlog has rows of it. Its pages answer.
 //!
@@ -285,11 +285,70 @@ fn moves_and_server_crashes_lose_no_cell() {
     scene.wait_for("the fenced server to end by itself", || (!is_running(ours.pid())).then_some(()));
     scene.check(&written, &format!("flush {TABLE}"), "a server was stopped past its session");
 
+    if cfg!(debug_assertions) && tested() == ServerKind::Evenkeel {
+        lost_threads_end_a_server(&scene);
+    }
     let _ours = scene.cluster.hdfs().is_some().then(|| {
         let ours = datanode_dies(&mut scene, &load);
         kills_under_load(&mut scene, &load, ours)
     });
     load.end(&scene);
+}
+
+/// Threads whose death ends a RegionServer of a cluster: one of each kind.
+const ESSENTIAL: [&str; 28] = [
+    "cluster",
+    "procedure-results",
+    "open-region-0",
+    "open-priority-region-0",
+    "open-meta-0",
+    "close-region-0",
+    "split-wal-0",
+    "remote-procedure-0",
+    "wal",
+    "wal-watch",
+    "wal-archiver",
+    "flush-0",
+    "flush-in-memory-0",
+    "compact-small-0",
+    "compact-large-0",
+    "write-throttle",
+    "chore",
+    "rpc-accept",
+    "rpc-conn-0",
+    "general-0",
+    "priority-0",
+    "scan-0",
+    "write-0",
+    "admin-0",
+    "decode-0",
+    "info",
+    "start",
+    "signals",
+];
+
+/// A server that loses an essential thread says so and ends; the cluster stays whole.
+fn lost_threads_end_a_server(scene: &Scene) {
+    for threads in ESSENTIAL.chunks(4) {
+        let servers: Vec<_> = threads
+            .iter()
+            .map(|thread| (thread, scene.cluster.start_with_a_panic_of(thread).expect("started")))
+            .collect();
+        for (thread, server) in servers {
+            scene.wait_for(&format!("the end of a server without {thread}"), || {
+                (!is_running(server.pid())).then_some(())
+            });
+            let log = server.folder().expect("its own").join("server.log");
+            let log = std::fs::read_to_string(log).expect("a log");
+            let last = log.lines().rfind(|line| line.starts_with("evenkeel: ")).unwrap_or_default();
+            let said = match *thread {
+                // Its death fails the start's call to ZooKeeper, which may be the first to report.
+                "cluster" => log.contains("EVENKEEL_TEST_PANIC names this thread"),
+                _ => last.contains(&format!("thread {thread} failed: it panicked: EVENKEEL_TEST_PANIC")),
+            };
+            assert!(said && !last.is_empty(), "{thread}: {log}");
+        }
+    }
 }
 
 /// A DataNode dies while the tested server writes its log and store files. Returns the server.

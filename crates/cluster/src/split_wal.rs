@@ -2,8 +2,9 @@
 //!
 //! The log may be from any server, including HBase's. Edits that the master reports as flushed are
 //! skipped. So are edits of regions without a directory, which were split, merged or deleted, or
-//! whose directory is lost: the log names them. On success the master moves the log to `oldWALs`. A damaged log is moved to `corrupt`
-//! first, where no cleaner deletes it; its readable entries are recovered.
+//! whose directory is lost: the log names them. On success the master moves the log to `oldWALs`. A
+//! damaged log is moved to `corrupt` first, where no cleaner deletes it; its readable entries are
+//! recovered.
 //!
 //! The dead server may still be running: the storage first revokes its access to the file
 //! ([`FileSystem::recover`]), so that the file's length is final.

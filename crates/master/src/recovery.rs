@@ -19,9 +19,9 @@
 //! Edits of a region without a directory are skipped. Usually nothing is lost: the region was
 //! split, merged or deleted, and hbase:meta does not list it. If hbase:meta does list it, its
 //! directory is lost, and these edits may be all that is left of it. hbase:meta is open only later,
-//! so such a WAL stays where it is until [`keep_lost_edits`] decides: it moves the WAL to `oldWALs`,
-//! or logs the regions and moves the WAL to `corrupt`. A start that ends before that splits the WAL
-//! again.
+//! so such a WAL stays where it is until [`keep_lost_edits`] decides: it moves the WAL to
+//! `oldWALs`, or logs the regions and moves the WAL to `corrupt`. A start that ends before that
+//! splits the WAL again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -218,8 +218,9 @@ fn keep(fs: &dyn FileSystem, root: &Path, path: &Path) -> Result<PathBuf> {
 }
 
 /// Logs edits of regions that hbase:meta lists but that have no directory, and moves their WALs to
-/// `corrupt`. The other WALs go to `oldWALs`. If `meta_is_complete` is false, a region that hbase:meta does not list may have lost
-/// its row, and counts as listed. Returns the entries by encoded name of the region.
+/// `corrupt`. The other WALs go to `oldWALs`. If `meta_is_complete` is false, a region that
+/// hbase:meta does not list may have lost its row, and counts as listed. Returns the entries by
+/// encoded name of the region.
 ///
 /// # Errors
 /// `IOException` from the file system or hbase:meta.
