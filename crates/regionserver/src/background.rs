@@ -44,41 +44,42 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`config`] | numbers of threads, and retries |
+//! | [`job_queue`] | the queues |
 //! | [`throughput`] | how fast compactions and flushes may write |
 //! | [`chore`] | leases, the limit on unflushed bytes, and other periodic work |
 //! | [`notifier`] | wakes the chore before its time |
 
 pub mod chore;
+mod config;
+mod job_queue;
 pub mod notifier;
 pub mod throughput;
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_common::Result;
 use evenkeel_common::clock;
-use evenkeel_common::config::ConfigError;
 use evenkeel_common::priority::{self, BACKGROUND_NICE, REDUCED_NICE};
 use evenkeel_common::thread::{Supervisor, catch, spawn_essential, spawn_restarted};
-use evenkeel_common::{Configuration, Result, TimeUnit};
 use evenkeel_metrics::activity::{self, ActivityKind};
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::region::{FlushOutcome, Region, RegionEvents};
 use evenkeel_region::store::{BackgroundPriority, CompactionThroughputController, ThroughputController};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
+pub use self::config::BackgroundConfig;
+use self::job_queue::JobQueue;
+pub use self::job_queue::WAITING_LISTED_MAX;
 use crate::background::notifier::Notifier;
 use crate::limits::memstore::MemStoreAccounting;
 use crate::limits::write_throttle::WriteThrottle;
-
-/// The maximum length of a queue.
-const QUEUE_JOBS_MAX: usize = 100_000;
-/// The maximum number of jobs of a queue that [`Background::waiting`] returns.
-pub const WAITING_LISTED_MAX: usize = 200;
 
 /// From this compaction pressure on, compactions are urgent: by default at seven files in a store,
 /// where three files make a compaction due and sixteen block flushes.
@@ -88,86 +89,6 @@ const URGENT_PRESSURE: f64 = 0.25;
 const COMPACTION_PAUSES: u32 = 10;
 /// The longest pause after a failed compaction.
 const COMPACTION_PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
-
-const FLUSH_TRIES: &str = "hbase.hstore.flush.retries.number";
-
-/// Numbers of threads, and retries.
-#[derive(Clone, Debug)]
-pub struct BackgroundConfig {
-    /// `hbase.hstore.flusher.count`.
-    pub flushers: usize,
-    /// `hbase.hstore.flush.retries.number`: the maximum number of tries of a flush.
-    pub flush_tries: u32,
-    /// `hbase.server.pause`: the pause before a failed flush is retried.
-    pub flush_pause: Duration,
-    /// `hbase.regionserver.thread.compaction.small`: threads for small compactions.
-    pub small_compactors: usize,
-    /// `hbase.regionserver.thread.compaction.large`: threads for large compactions.
-    pub large_compactors: usize,
-    /// `hbase.regionserver.thread.compaction.throttle`: a compaction of more bytes is large.
-    pub large_compaction_bytes: u64,
-    /// `hbase.regionserver.inmemory.compaction.pool.size`: threads for in-memory flushes, at most
-    /// the number of cores.
-    pub in_memory_flushers: usize,
-    /// `hbase.regionserver.compaction.enabled`.
-    pub compactions_enabled: bool,
-    /// Notified when a thread dies.
-    pub supervisor: Supervisor,
-}
-
-impl Default for BackgroundConfig {
-    fn default() -> Self {
-        Self {
-            flushers: 2,
-            flush_tries: 10,
-            flush_pause: Duration::from_secs(1),
-            small_compactors: 1,
-            large_compactors: 1,
-            large_compaction_bytes: 2 * 10 * (128 << 20),
-            in_memory_flushers: cores().min(10),
-            compactions_enabled: true,
-            supervisor: Supervisor::log_only(),
-        }
-    }
-}
-
-impl BackgroundConfig {
-    /// The keys whose values [`Background::update_config`] applies.
-    pub const CHANGEABLE_KEYS: [&str; 3] =
-        [FLUSH_TRIES, "hbase.server.pause", "hbase.regionserver.thread.compaction.throttle"];
-
-    /// Reads HBase's keys.
-    ///
-    /// # Errors
-    /// [`ConfigError`] if a value is malformed.
-    pub fn from(conf: &Configuration) -> Result<Self, ConfigError> {
-        let threads = |key: &str, default: u64| Ok(conf.get_u64_or(key, default)?.clamp(1, 64) as usize);
-        let flush_bytes = conf.get_size_or("hbase.hregion.memstore.flush.size", 128 << 20)?;
-        let files_max = conf.get_i64_or("hbase.hstore.compaction.max", 10)?;
-        let large = flush_bytes.saturating_mul(files_max).saturating_mul(2);
-        let large = conf.get_i64_or("hbase.regionserver.thread.compaction.throttle", large)?;
-        let pause_ms = conf.get_time_or("hbase.server.pause", TimeUnit::Milliseconds, 1000)?;
-        let tries = conf.get_i64_or(FLUSH_TRIES, 10)?;
-        if tries <= 0 {
-            return Err(conf.unusable(FLUSH_TRIES, "more than 0"));
-        }
-        Ok(Self {
-            flushers: threads("hbase.hstore.flusher.count", 2)?,
-            flush_tries: u32::try_from(tries).unwrap_or(u32::MAX),
-            flush_pause: Duration::from_millis(pause_ms.max(0) as u64),
-            small_compactors: threads("hbase.regionserver.thread.compaction.small", 1)?,
-            large_compactors: threads("hbase.regionserver.thread.compaction.large", 1)?,
-            large_compaction_bytes: large.max(0) as u64,
-            in_memory_flushers: threads("hbase.regionserver.inmemory.compaction.pool.size", 10)?.min(cores()),
-            compactions_enabled: conf.get_bool_or("hbase.regionserver.compaction.enabled", true)?,
-            supervisor: Supervisor::log_only(),
-        })
-    }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
 
 /// The compactions of a region that wait or run. The numbers are those of HBase's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,73 +122,8 @@ impl Compaction {
     }
 }
 
-/// A queue of jobs; each key is queued at most once.
-struct Queue<T> {
-    state: Mutex<QueueState<T>>,
-    arrived: Condvar,
-}
-
-struct QueueState<T> {
-    waiting: VecDeque<(String, T)>,
-    stopped: bool,
-}
-
-impl<T> Queue<T> {
-    fn new() -> Self {
-        let state = QueueState { waiting: VecDeque::new(), stopped: false };
-        Self { state: Mutex::new(state), arrived: Condvar::new() }
-    }
-
-    /// Appends a job, unless a job with its key is waiting already. Returns true if the job was
-    /// appended.
-    fn push(&self, key: String, job: T) -> bool {
-        let mut state = self.state.lock();
-        let known = state.waiting.iter().any(|(other, _)| *other == key);
-        if known || state.stopped || state.waiting.len() >= QUEUE_JOBS_MAX {
-            return false;
-        }
-        state.waiting.push_back((key, job));
-        self.arrived.notify_one();
-        true
-    }
-
-    /// Returns the next job; blocks until there is one. Returns `None` once stopped.
-    fn next(&self) -> Option<T> {
-        let mut state = self.state.lock();
-        loop {
-            if state.stopped {
-                return None;
-            }
-            if let Some((_, job)) = state.waiting.pop_front() {
-                return Some(job);
-            }
-            self.arrived.wait(&mut state);
-        }
-    }
-
-    fn clear(&self) -> Vec<T> {
-        self.state.lock().waiting.drain(..).map(|(_, job)| job).collect()
-    }
-
-    fn stop(&self) {
-        let mut state = self.state.lock();
-        state.stopped = true;
-        state.waiting.clear();
-        self.arrived.notify_all();
-    }
-
-    fn len(&self) -> usize {
-        self.state.lock().waiting.len()
-    }
-
-    /// Returns the first waiting jobs, mapped by `read`.
-    fn waiting<R>(&self, read: impl Fn(&T) -> R) -> Vec<R> {
-        self.state.lock().waiting.iter().take(WAITING_LISTED_MAX).map(|(_, job)| read(job)).collect()
-    }
-}
-
 struct Shared {
-    flushes: Queue<Arc<Region>>,
+    flushes: JobQueue<Arc<Region>>,
     flushers: usize,
     /// Number of flushes that wait or run on the flushers' threads.
     flushes_open: AtomicUsize,
@@ -279,10 +135,10 @@ struct Shared {
     region_is_throttled: AtomicBool,
     /// True if files of some region pile up.
     files_pile_up: AtomicBool,
-    in_memory_flushes: Queue<Arc<Region>>,
+    in_memory_flushes: JobQueue<Arc<Region>>,
     /// Compactions whose size is not known yet, and small ones.
-    compactions: Queue<Compaction>,
-    large_compactions: Queue<Compaction>,
+    compactions: JobQueue<Compaction>,
+    large_compactions: JobQueue<Compaction>,
     large_compaction_bytes: AtomicU64,
     compactions_enabled: AtomicBool,
     /// The number of minor and major compactions that wait or run, by region.
@@ -336,16 +192,16 @@ impl Background {
     /// I/O error if a thread cannot be started.
     pub fn start(config: &BackgroundConfig) -> io::Result<Arc<Self>> {
         let shared = Arc::new(Shared {
-            flushes: Queue::new(),
+            flushes: JobQueue::new(),
             flushers: config.flushers,
             flushes_open: AtomicUsize::new(0),
             notifier: Arc::default(),
             memory: OnceLock::new(),
             region_is_throttled: AtomicBool::new(false),
             files_pile_up: AtomicBool::new(false),
-            in_memory_flushes: Queue::new(),
-            compactions: Queue::new(),
-            large_compactions: Queue::new(),
+            in_memory_flushes: JobQueue::new(),
+            compactions: JobQueue::new(),
+            large_compactions: JobQueue::new(),
             large_compaction_bytes: AtomicU64::new(config.large_compaction_bytes),
             compactions_enabled: AtomicBool::new(config.compactions_enabled),
             compacting: Mutex::default(),
@@ -487,7 +343,7 @@ impl Background {
     pub fn clear_compactions(&self) {
         let queues = [&self.shared.compactions, &self.shared.large_compactions];
         let deferred: Vec<_> = self.shared.deferred.lock().values_mut().flat_map(std::mem::take).collect();
-        for compaction in queues.into_iter().flat_map(Queue::clear).chain(deferred) {
+        for compaction in queues.into_iter().flat_map(JobQueue::clear).chain(deferred) {
             self.shared.count(&compaction, false);
         }
     }
