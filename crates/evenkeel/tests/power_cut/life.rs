@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_client::{
-    ClientConfig, Connection, Error, NamespaceDescriptor, Put, SnapshotDescription, TableState,
+    ClientConfig, ClusterOption, Connection, Error, NamespaceDescriptor, Put, SnapshotDescription, TableState,
 };
 use evenkeel_common::{
     ColumnFamilyDescriptor, Configuration, Durability, KeyValue, TableDescriptor, TableName,
@@ -136,6 +136,7 @@ impl Life {
         match step {
             Step::BulkLoad(table, row) => self.bulk_load(table, row),
             Step::Janitor => self.run_janitor(),
+            Step::Compact(table) => self.compact(&name(table)),
             other => self.runtime.block_on(self.ask(other)).map_err(|e| e.to_string()),
         }
     }
@@ -155,6 +156,11 @@ impl Life {
                 self.connection.table(name(table)).put(put.durability(Durability::FsyncWal)).await
             }
             Step::Flush(table) => admin.flush_table(&name(table)).await,
+            Step::ModifyTable(table, bytes) => {
+                let described = admin.describe(&name(table)).await?;
+                admin.modify_table(&described.with("MAX_FILESIZE", bytes)).await
+            }
+            Step::Clean => admin.run_cleaner_chore().await.map(drop),
             Step::Enable(table) => admin.enable_table(&name(table)).await,
             Step::Disable(table) => admin.disable_table(&name(table)).await,
             Step::Delete(table) => admin.delete_table(&name(table)).await,
@@ -194,7 +200,7 @@ impl Life {
                 let servers = admin.live_servers().await?;
                 admin.roll_wal(&servers[0]).await.map(drop)
             }
-            Step::BulkLoad(..) | Step::Janitor => Ok(()),
+            Step::BulkLoad(..) | Step::Janitor | Step::Compact(_) => Ok(()),
         }
     }
 
@@ -208,6 +214,30 @@ impl Life {
             std::thread::sleep(Duration::from_millis(20));
         }
         Err("the janitor lets go of nothing".to_owned())
+    }
+
+    fn compact(&self, table: &TableName) -> Result<(), String> {
+        let admin = self.connection.admin();
+        let files = || {
+            let metrics = self
+                .runtime
+                .block_on(admin.cluster_metrics(&[ClusterOption::LiveServers]))
+                .map_err(|e| e.to_string())?;
+            let regions = metrics.servers.iter().flat_map(|server| &server.regions);
+            let prefix = format!("{table},");
+            let of_table = regions.filter(|region| region.name.starts_with(prefix.as_bytes()));
+            Ok::<_, String>(of_table.map(|region| region.store_files).sum::<u32>())
+        };
+        self.runtime.block_on(admin.compact_table(table, None, true)).map_err(|e| e.to_string())?;
+        let deadline = Instant::now() + SETTLES;
+        while Instant::now() < deadline {
+            // One of each family.
+            if files()? == 2 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err("the compaction does not end".to_owned())
     }
 
     /// Bulk loads a file as a client that syncs nothing.

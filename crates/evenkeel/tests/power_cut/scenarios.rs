@@ -10,6 +10,12 @@ pub enum Step {
     /// A row with a cell in each of these families, with FSYNC_WAL.
     Put(&'static str, &'static str, &'static [&'static str]),
     Flush(&'static str),
+    /// Waits until all files of the table are one.
+    Compact(&'static str),
+    /// Removes what the archive and `oldWALs` need no more.
+    Clean,
+    /// Sets MAX_FILESIZE.
+    ModifyTable(&'static str, &'static str),
     Enable(&'static str),
     Disable(&'static str),
     Delete(&'static str),
@@ -89,6 +95,57 @@ pub const SCENARIOS: &[Scenario] = &[
             ModifyFamily("t", "h", "5"),
             DeleteFamily("t", "g"),
             Put("t", "y", &["f", "h"]),
+        ],
+    },
+    Scenario {
+        name: "alter of a disabled table",
+        prepared: &[Create("t", &["m"]), Put("t", "a", FG), Put("t", "z", FG), Disable("t")],
+        steps: &[
+            AddFamily("t", "h"),
+            ModifyFamily("t", "h", "5"),
+            DeleteFamily("t", "g"),
+            ModifyTable("t", "3000000"),
+            Enable("t"),
+            Put("t", "b", &["f", "h"]),
+        ],
+    },
+    Scenario {
+        name: "modify",
+        prepared: &[Create("t", &["m"]), Put("t", "a", FG)],
+        steps: &[
+            ModifyTable("t", "3000000"),
+            Put("t", "b", FG),
+            Flush("t"),
+            ModifyTable("t", "4000000"),
+            Put("t", "z", FG),
+        ],
+    },
+    Scenario {
+        name: "snapshot of a disabled table",
+        prepared: &[Create("t", &["m"]), Put("t", "a", FG), Flush("t"), Put("t", "z", FG), Disable("t")],
+        steps: &[
+            Snapshot("s", "t"),
+            Enable("t"),
+            Put("t", "b", FG),
+            Disable("t"),
+            Restore("s"),
+            DeleteSnapshot("s"),
+            Enable("t"),
+        ],
+    },
+    Scenario {
+        name: "compaction and cleaners",
+        prepared: &[Create("t", &[]), Put("t", "a", FG), Flush("t"), Put("t", "z", FG), Create("u", &[])],
+        steps: &[
+            Flush("t"),
+            Compact("t"),
+            Put("t", "b", FG),
+            Disable("u"),
+            Delete("u"),
+            RollLogs,
+            Flush("t"),
+            Clean,
+            Put("t", "c", FG),
         ],
     },
     Scenario {

@@ -20,6 +20,8 @@ pub struct Table {
     pub state: TableState,
     /// Families and their VERSIONS.
     pub families: BTreeMap<String, String>,
+    /// MAX_FILESIZE.
+    pub file_bytes_max: Option<String>,
     /// Start keys of the regions, which cover all keys.
     pub starts: Vec<Bytes>,
     /// `row/family` of all cells; unknown while the table is disabled.
@@ -70,13 +72,14 @@ impl Table {
         let versions = |family: &evenkeel_common::ColumnFamilyDescriptor| {
             (family.name_text(), family.text("VERSIONS").unwrap_or("1").to_owned())
         };
+        let file_bytes_max = described.text("MAX_FILESIZE").map(str::to_owned);
         let families = described.families().map(versions).collect();
         let starts = cover(&admin, name, state).await?;
         let cells = match state {
             TableState::Enabled => Some(cells(connection, name).await.map_err(say("scan"))?),
             _ => None,
         };
-        Ok(Self { state, families, starts, cells })
+        Ok(Self { state, families, file_bytes_max, starts, cells })
     }
 }
 

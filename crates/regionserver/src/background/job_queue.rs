@@ -1,6 +1,6 @@
 //! [`JobQueue`]: jobs that wait for a background thread.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -17,12 +17,14 @@ pub(super) struct JobQueue<T> {
 
 struct State<T> {
     waiting: VecDeque<(String, T)>,
+    /// The keys of `waiting`: a write that requests a flush must not search ten thousand jobs.
+    keys: HashSet<String>,
     stopped: bool,
 }
 
 impl<T> JobQueue<T> {
     pub fn new() -> Self {
-        let state = State { waiting: VecDeque::new(), stopped: false };
+        let state = State { waiting: VecDeque::new(), keys: HashSet::new(), stopped: false };
         Self { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
@@ -30,8 +32,8 @@ impl<T> JobQueue<T> {
     /// appended.
     pub fn push(&self, key: String, job: T) -> bool {
         let mut state = self.state.lock();
-        let known = state.waiting.iter().any(|(other, _)| *other == key);
-        if known || state.stopped || state.waiting.len() >= QUEUE_JOBS_MAX {
+        let is_full = state.waiting.len() >= QUEUE_JOBS_MAX;
+        if state.stopped || is_full || !state.keys.insert(key.clone()) {
             return false;
         }
         state.waiting.push_back((key, job));
@@ -46,7 +48,8 @@ impl<T> JobQueue<T> {
             if state.stopped {
                 return None;
             }
-            if let Some((_, job)) = state.waiting.pop_front() {
+            if let Some((key, job)) = state.waiting.pop_front() {
+                state.keys.remove(&key);
                 return Some(job);
             }
             self.arrived.wait(&mut state);
@@ -54,13 +57,16 @@ impl<T> JobQueue<T> {
     }
 
     pub fn clear(&self) -> Vec<T> {
-        self.state.lock().waiting.drain(..).map(|(_, job)| job).collect()
+        let mut state = self.state.lock();
+        state.keys.clear();
+        state.waiting.drain(..).map(|(_, job)| job).collect()
     }
 
     pub fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         state.waiting.clear();
+        state.keys.clear();
         self.arrived.notify_all();
     }
 
@@ -71,5 +77,25 @@ impl<T> JobQueue<T> {
     /// Returns the first waiting jobs, mapped by `read`.
     pub fn waiting<R>(&self, read: impl Fn(&T) -> R) -> Vec<R> {
         self.state.lock().waiting.iter().take(WAITING_LISTED_MAX).map(|(_, job)| read(job)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_waits_at_most_once() {
+        let queue = JobQueue::new();
+        assert!(queue.push("a".to_owned(), 1) && queue.push("b".to_owned(), 2));
+        assert!(!queue.push("a".to_owned(), 3));
+        assert_eq!((queue.len(), queue.waiting(|job| *job)), (2, vec![1, 2]));
+        assert_eq!(queue.next(), Some(1));
+        assert!(queue.push("a".to_owned(), 4), "it waits no more");
+        assert_eq!(queue.clear(), [2, 4]);
+        assert!(queue.push("a".to_owned(), 5) && queue.push("b".to_owned(), 6));
+        queue.stop();
+        assert_eq!((queue.next(), queue.len()), (None, 0));
+        assert!(!queue.push("c".to_owned(), 7));
     }
 }
