@@ -11,7 +11,7 @@
 //! | not durable | after a cut |
 //! |---|---|
 //! | directory entries | any subset of the changes that includes each change's dependencies |
-//! | bytes at the end of a file | a prefix, then the end of the file, zeros or garbage |
+//! | bytes at the end of a file | a prefix; then nothing, zeros, garbage, or a hole and the rest |
 //!
 //! A change depends on the earlier ones of the same name or node; both ends of a rename are one
 //! change. The number given to a cut selects the outcome; 0 loses everything and 1 nothing.
@@ -299,13 +299,18 @@ impl Choices {
         if let Some(all) = self.all {
             return if all { tail.to_vec() } else { Vec::new() };
         }
-        let (kind, end) = (self.below(6), self.below(tail.len() + 1));
+        let (kind, end) = (self.below(8), self.below(tail.len() + 1));
         let mut left = tail[..end].to_vec();
         match kind {
             0 => left.clear(),
             1 => left = tail.to_vec(),
             2 | 3 => {}
             4 => left.resize(tail.len(), 0),
+            5 | 6 => {
+                let hole = self.below(tail.len() - end + 1);
+                left.resize(end + hole, 0);
+                left.extend_from_slice(&tail[end + hole..]);
+            }
             _ => left.resize_with(tail.len(), || self.below(256).to_le_bytes()[0]),
         }
         left

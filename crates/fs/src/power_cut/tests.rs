@@ -37,6 +37,7 @@ fn synced_bytes_survive_and_unsynced_ones_may_be_lost() {
     assert!(has(&|tail| tail.len() < 7 && !tail.is_empty() && b"flushed".starts_with(tail)), "a part of it");
     assert!(has(&|tail| tail.len() == 7 && tail.ends_with(&[0])), "zeros");
     assert!(has(&|tail| tail.len() == 7 && !tail.ends_with(b"d") && !tail.ends_with(&[0])), "garbage");
+    assert!(has(&|tail| tail.ends_with(b"d") && tail.contains(&0)), "a hole");
 }
 
 #[test]
