@@ -49,7 +49,8 @@ impl Default for BackgroundConfig {
 }
 
 impl BackgroundConfig {
-    /// The keys whose values [`Background::update_config`](super::Background::update_config) applies.
+    /// The keys whose values [`Background::update_config`](super::Background::update_config)
+    /// applies.
     pub const CHANGEABLE_KEYS: [&str; 3] =
         [FLUSH_TRIES, "hbase.server.pause", "hbase.regionserver.thread.compaction.throttle"];
 
