@@ -14,6 +14,7 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`cell_source`] | [`CellSource`]: the heap bytes that HBase counts for a cell |
 //! | [`context`] | [`ScannerContext`]: limits of a call and progress towards them; [`NextState`] |
 //! | [`heap`] | [`KeyValueHeap`], in both directions |
 //! | [`matcher`] | which cells of a store are visible, or kept by a flush or a compaction |
@@ -31,6 +32,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cell_source;
 pub mod context;
 pub mod heap;
 pub mod matcher;
@@ -45,6 +47,7 @@ mod new_version;
 use bytes::Bytes;
 use evenkeel_common::{CellRef, TryResult};
 
+pub use cell_source::CellSource;
 pub use context::{LimitScope, NextState, ScannerContext};
 pub use heap::KeyValueHeap;
 pub use reply_charge::ReplyCharge;
@@ -117,6 +120,12 @@ pub trait LeafScanner: KeyValueScanner {
     /// Returns the current cell's value without a copy, if its block can be shared.
     fn share_value(&self) -> Option<Bytes> {
         None
+    }
+
+    /// Returns where its cells come from.
+    #[inline]
+    fn source(&self) -> CellSource {
+        CellSource::MemStore
     }
 
     /// Returns the bytes of the blocks it pins. Cells of a segment belong to the MemStore and do

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_common::clock;
-use evenkeel_common::{CellRef, Result, cpu_slot};
+use evenkeel_common::{CellBuffer, CellRef, Result, cpu_slot};
 
+use super::cell_source::CellSource;
 use super::reply_charge::ReplyCharge;
 use super::time_slice::TimeSlice;
 
@@ -68,7 +69,7 @@ impl NextState {
 pub struct ScannerContext {
     /// The maximum number of cells of a result; 0 for no limit.
     pub batch: usize,
-    /// The maximum bytes of cells.
+    /// The maximum heap bytes of cells; see [`CellSource`].
     pub size_limit: u64,
     /// Where the size limit may end a call.
     pub size_scope: LimitScope,
@@ -84,9 +85,12 @@ pub struct ScannerContext {
     pub slice: TimeSlice,
     /// Bytes of cells added so far, as KeyValues.
     pub size: u64,
+    /// Heap bytes of cells added so far, as HBase counts them. Those of a row that a filter
+    /// dropped count until the next row starts.
+    pub heap_size: u64,
     /// Bytes of blocks read so far.
     pub block_size: u64,
-    /// Rows read so far.
+    /// Rows read to their end so far. A row counts once more for its deferred stores, as in HBase.
     pub rows_scanned: u64,
     /// Rows dropped so far, by a filter or for lack of a visible cell.
     pub rows_filtered: u64,
@@ -97,6 +101,8 @@ pub struct ScannerContext {
     /// The value of `size` above which the reply must be charged again.
     charged_up_to: u64,
     pub(crate) cells: usize,
+    /// Where the last cell came from.
+    source: CellSource,
     cells_until_time_check: u32,
     out_of_time: bool,
 }
@@ -120,6 +126,8 @@ impl ScannerContext {
             pauses: false,
             slice: TimeSlice::UNLIMITED,
             size: 0,
+            heap_size: 0,
+            source: CellSource::MemStore,
             block_size: 0,
             rows_scanned: 0,
             rows_filtered: 0,
@@ -144,7 +152,7 @@ impl ScannerContext {
         self
     }
 
-    /// Limits the bytes of cells to about `bytes`.
+    /// Limits the heap bytes of cells to about `bytes`.
     pub fn with_size_limit(mut self, scope: LimitScope, bytes: u64) -> Self {
         (self.size_scope, self.size_limit) = (scope, bytes);
         self
@@ -212,13 +220,25 @@ impl ScannerContext {
         self.cells = 0;
     }
 
-    pub(crate) fn count(&mut self, cell: &CellRef<'_>) {
+    /// Counts a cell that was added. `heap_bytes` are what the size limit counts for it.
+    pub(crate) fn count(&mut self, cell: &CellRef<'_>, source: CellSource, heap_bytes: u64) {
         self.cells += 1;
+        self.source = source;
+        self.heap_size += heap_bytes;
         let bytes = cell.key_value_len() as u64;
         self.size += bytes;
         if bytes >= BYTES_PER_CELL {
             self.advance_time_check(bytes);
         }
+    }
+
+    /// Counts anew the cells of a result, which start at `from`, after a filter saw the whole row.
+    /// `heap_before` are the heap bytes before the result. All cells count as if they came from
+    /// where the last one did: what the filter kept does not say where it was read.
+    pub(crate) fn recount(&mut self, out: &CellBuffer, from: usize, heap_before: u64) {
+        self.cells = out.len() - from;
+        let heap_bytes = (from..out.len()).map(|i| self.source.heap_bytes(&out.get(i)));
+        self.heap_size = heap_before + heap_bytes.sum::<u64>();
     }
 
     /// Counts the bytes of a block that the scan has entered.
@@ -243,7 +263,8 @@ impl ScannerContext {
 
     /// Returns true if the size limit is reached and may end the call at this kind of place.
     pub fn size_reached(&self, at: LimitScope) -> bool {
-        self.size_scope >= at && (self.size >= self.size_limit || self.block_size >= self.block_size_limit)
+        self.size_scope >= at
+            && (self.heap_size >= self.size_limit || self.block_size >= self.block_size_limit)
     }
 
     /// Returns true if the deadline has passed and may end the call at this kind of place. Reads

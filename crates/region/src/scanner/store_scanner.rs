@@ -249,7 +249,6 @@ impl<L: LeafScanner> StoreScanner<L> {
                 self.cells_in_row += 1;
                 if self.cells_in_row > self.offset {
                     push(out, cell, filter, self.heap.current(), context)?;
-                    context.count(cell);
                     if context.size > row_size_limit {
                         return Err(row_too_big(self.row_bytes_max, cell).into());
                     }
@@ -429,8 +428,10 @@ fn push<L: LeafScanner>(
     leaf: Option<&L>,
     context: &mut ScannerContext,
 ) -> Result<()> {
+    let source = leaf.map(L::source).unwrap_or_default();
     if let Some(value) = filter.as_ref().and_then(|filter| filter.transform(cell)) {
         out.push(&cell.with_value(value.as_bytes()));
+        context.count(cell, source, source.key_only_heap_bytes(cell));
         return Ok(());
     }
     context.charge_cell(cell)?;
@@ -439,6 +440,7 @@ fn push<L: LeafScanner>(
         Some(value) => out.push_shared(cell, value),
         None => out.push(cell),
     }
+    context.count(cell, source, source.heap_bytes(cell));
     Ok(())
 }
 

@@ -13,14 +13,15 @@ use bytes::Bytes;
 use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryResult};
 use evenkeel_fs::FileStatus;
 use evenkeel_hfile::{
-    HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange, ScanOptions, keys,
+    DataBlockEncoding, HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange,
+    ScanOptions, keys,
 };
 
 use self::bloom_bypass::BloomBypass;
 use self::name::{FileName, Link};
 use super::{Store, StoreFileInfo};
 use crate::layout;
-use crate::scanner::{KeyValueScanner, LeafScanner};
+use crate::scanner::{CellSource, KeyValueScanner, LeafScanner};
 
 /// A reference holds a split key and a flag. A larger file is not a reference.
 const REFERENCE_BYTES_MAX: u64 = 64 << 10;
@@ -350,6 +351,14 @@ impl LeafScanner for StoreFileScanner {
 
     fn share_value(&self) -> Option<Bytes> {
         self.scanner.share_value()
+    }
+
+    #[inline]
+    fn source(&self) -> CellSource {
+        match self.file.reader.encoding() {
+            DataBlockEncoding::None => CellSource::PlainBlock,
+            _ => CellSource::EncodedBlock,
+        }
     }
 
     fn held_bytes(&self) -> u64 {

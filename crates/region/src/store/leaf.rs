@@ -7,7 +7,7 @@ use evenkeel_common::{CellRef, TryResult};
 
 use super::{StoreFile, StoreFileScanner};
 use crate::memstore::{Segment, SegmentScanner};
-use crate::scanner::{KeyValueScanner, LeafScanner, StoreScanner};
+use crate::scanner::{CellSource, KeyValueScanner, LeafScanner, StoreScanner};
 
 /// A scanner of one segment or one file.
 pub enum StoreLeaf {
@@ -102,6 +102,11 @@ impl LeafScanner for StoreLeaf {
 
     fn share_value(&self) -> Option<Bytes> {
         each!(self, leaf => leaf.share_value())
+    }
+
+    #[inline]
+    fn source(&self) -> CellSource {
+        each!(self, leaf => leaf.source())
     }
 
     fn held_bytes(&self) -> u64 {

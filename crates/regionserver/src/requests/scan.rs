@@ -341,7 +341,7 @@ impl Page {
     /// far. Growing step by step would copy each byte once more.
     fn reserve_capacity(&mut self, rows: u32, context: &ScannerContext) {
         let here = self.cells.encoded_len() as u64;
-        let all = here.saturating_mul(context.size_limit) / context.size.max(1) + here;
+        let all = here.saturating_mul(context.size_limit) / context.heap_size.max(1) + here;
         let times = (rows as usize / self.counts.len().max(1)).saturating_sub(1);
         let bytes = length::index(all.min(POOLED_BYTES_MAX as u64).saturating_sub(here));
         self.cells.reserve_times(times, bytes);

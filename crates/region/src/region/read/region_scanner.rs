@@ -313,15 +313,16 @@ impl RegionScanner {
         from: usize,
         context: &mut ScannerContext,
     ) -> TryResult<NextState> {
+        let heap_before = context.heap_size;
         loop {
-            context.cells = 0;
+            (context.cells, context.heap_size) = (0, heap_before);
             if context.time_reached_at_row() {
                 return Ok(self.cut_by_time());
             }
             if self.position == RowPosition::RowStart && !self.enter_row(out)? {
                 return Ok(NextState::NoMoreRows);
             }
-            match self.read_row(out, from, context)? {
+            match self.read_row(out, from, heap_before, context)? {
                 RowOutcome::LimitReached(state) => return Ok(state),
                 RowOutcome::Read => return Ok(self.state_after_row(context)),
                 RowOutcome::Filtered => context.rows_filtered += 1,
@@ -368,14 +369,15 @@ impl RegionScanner {
         &mut self,
         out: &mut CellBuffer,
         from: usize,
+        heap_before: u64,
         context: &mut ScannerContext,
     ) -> TryResult<RowOutcome> {
-        if self.position == RowPosition::RowStart {
-            context.rows_scanned += 1;
-            if self.is_row_key_filtered()? {
+        if self.position == RowPosition::RowStart && self.is_row_key_filtered()? {
+            if !self.is_filter_done() {
+                context.rows_scanned += 1;
                 self.skip_row()?;
-                return Ok(RowOutcome::Filtered);
             }
+            return Ok(RowOutcome::Filtered);
         }
         if self.position != RowPosition::InJoined {
             let had_cells = self.position == RowPosition::InStores;
@@ -384,8 +386,11 @@ impl RegionScanner {
                 return self.cut(state);
             }
             self.position = RowPosition::RowStart;
+            if self.joined.has_no_runs() && context.size_reached(LimitScope::BetweenCells) {
+                return Ok(RowOutcome::LimitReached(NextState::SizeLimitRowEnd));
+            }
             let is_empty = out.len() == from && !had_cells;
-            if is_empty || self.is_row_filtered(out, from, context)? {
+            if is_empty || self.is_row_filtered(out, from, heap_before, context)? {
                 return Ok(RowOutcome::Filtered);
             }
         }
@@ -425,6 +430,7 @@ impl RegionScanner {
         &mut self,
         out: &mut CellBuffer,
         from: usize,
+        heap_before: u64,
         context: &mut ScannerContext,
     ) -> TryResult<bool> {
         let Some(filter) = &mut self.filter else { return Ok(false) };
@@ -432,7 +438,7 @@ impl RegionScanner {
             let before = bytes_from(out, from);
             filter.filter_row_cells(out, from)?;
             context.size = context.size.saturating_sub(before - bytes_from(out, from));
-            context.cells = out.len() - from;
+            context.recount(out, from, heap_before);
             if out.len() == from {
                 return Ok(false);
             }
@@ -507,7 +513,7 @@ fn populate(
         let is_last = left && heap.is_last_run();
         heap.sift_current();
         if is_last || heap.peek().is_none_or(|cell| cell.row() != row) {
-            return Ok(None);
+            break;
         }
         if context.batch_reached() {
             return Ok(Some(NextState::BatchLimit));
@@ -519,6 +525,7 @@ fn populate(
             return Ok(Some(NextState::TimeLimitMidRow));
         }
     }
+    context.rows_scanned += 1;
     Ok(None)
 }
 

@@ -10,6 +10,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.hbase.Cell;
+import org.apache.hadoop.hbase.CompareOperator;
 import org.apache.hadoop.hbase.client.ColumnFamilyDescriptor;
 import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
 import org.apache.hadoop.hbase.client.Get;
@@ -19,7 +20,16 @@ import org.apache.hadoop.hbase.client.ResultScanner;
 import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.metrics.ScanMetrics;
+import org.apache.hadoop.hbase.filter.BinaryComparator;
+import org.apache.hadoop.hbase.filter.Filter;
+import org.apache.hadoop.hbase.filter.InclusiveStopFilter;
+import org.apache.hadoop.hbase.filter.KeyOnlyFilter;
 import org.apache.hadoop.hbase.filter.PageFilter;
+import org.apache.hadoop.hbase.filter.PrefixFilter;
+import org.apache.hadoop.hbase.filter.RowFilter;
+import org.apache.hadoop.hbase.filter.SingleColumnValueFilter;
+import org.apache.hadoop.hbase.filter.ValueFilter;
+import org.apache.hadoop.hbase.io.encoding.DataBlockEncoding;
 
 /** Limits of a scan: batch, result size, cells per family, partial rows, cursors. */
 final class LimitChecks {
@@ -44,6 +54,9 @@ final class LimitChecks {
     suite.check("scan-batch-limit-reversed", this::batchReversed);
     suite.check("row-too-big", this::rowTooBig);
     suite.check("scan-block-bytes", this::blockBytes);
+    suite.check("scan-size-counts-heap", this::heapSize);
+    suite.check("scan-size-calls", this::callsBySize);
+    suite.check("scan-rows-scanned", this::rowsScanned);
   }
 
   /** Rows r0..r3 in two regions, row i with cells q00..q(i*5). */
@@ -227,12 +240,86 @@ final class LimitChecks {
     }
   }
 
-  private static long blockBytesOf(Table table, Scan scan) throws IOException {
+  /** Cells a call, by the heap size of a cell's class: in memory, of a plain block, of an encoded one. */
+  private void heapSize() throws IOException {
+    ColumnFamilyDescriptor encoded =
+        ColumnFamilyDescriptorBuilder.newBuilder(b("f")).setDataBlockEncoding(DataBlockEncoding.FAST_DIFF).build();
+    try (Table plain = suite.table("f"); Table diff = suite.table(encoded)) {
+      Put wide = new Put(b("r"));
+      for (int q = 0; q < 100; q++) {
+        Rows.add(wide, String.format("f:q%02d", q), 1, String.format("v%02d", q));
+      }
+      plain.put(wide);
+      diff.put(wide);
+      Scan scan = new Scan().setMaxResultSize(3000).setAllowPartialResults(true);
+      Scan keys = new Scan(scan).setFilter(new KeyOnlyFilter());
+      Expect.lines(shape(plain, scan), "r:47+", "r:47+", "r:6");
+      Expect.lines(shape(plain, keys), "r:35+", "r:35+", "r:30");
+      suite.admin.flush(plain.getName());
+      suite.admin.flush(diff.getName());
+      Expect.lines(shape(plain, scan), "r:46+", "r:46+", "r:8");
+      Expect.lines(shape(plain, keys), "r:46+", "r:46+", "r:8");
+      Expect.lines(shape(diff, scan), "r:24+", "r:24+", "r:24+", "r:24+", "r:4");
+    }
+  }
+
+  /** Calls of a scan whose limit is reached at the end of a row, also of the last one, and with rows that a filter drops. */
+  private void callsBySize() throws IOException {
+    try (Table table = suite.table("f")) {
+      for (String row : "a b c d e f".split(" ")) {
+        table.put(put(row, "f:q01", 1, "v01"));
+      }
+      Scan two = new Scan().setMaxResultSize(128);
+      Filter noCell = new ValueFilter(CompareOperator.GREATER, new BinaryComparator(b("w")));
+      Filter noRow = new SingleColumnValueFilter(b("f"), b("q01"), CompareOperator.EQUAL, b("w"));
+      List<Long> calls = new ArrayList<>();
+      calls.add(calls(table, two));
+      calls.add(calls(table, new Scan(two).withStopRow(b("f"))));
+      calls.add(calls(table, new Scan(two).setFilter(noCell)));
+      calls.add(calls(table, new Scan(two).setFilter(noRow)));
+      Expect.same("[4, 3, 1, 1]", calls.toString());
+    }
+  }
+
+  private static long calls(Table table, Scan scan) throws IOException {
+    return metrics(table, scan).get(ScanMetrics.RPC_CALLS_METRIC_NAME);
+  }
+
+  /** A row at whose key a filter ends the scan was not scanned; one with deferred families counts again for them. */
+  private void rowsScanned() throws IOException {
+    try (Table table = suite.table("f", "g")) {
+      for (String row : "a b c d e f".split(" ")) {
+        Put put = put(row, "f:q", 1, row);
+        table.put(Rows.add(put, "g:q", 1, row));
+      }
+      Filter one = new SingleColumnValueFilter(b("f"), b("q"), CompareOperator.GREATER, b("d"));
+      List<String> scanned = new ArrayList<>();
+      scanned.add(scanned(table, new Scan()));
+      scanned.add(scanned(table, new Scan().setFilter(new PrefixFilter(b("c")))));
+      scanned.add(scanned(table, new Scan().setFilter(new PageFilter(3))));
+      scanned.add(scanned(table, new Scan().setFilter(new InclusiveStopFilter(b("c")))));
+      scanned.add(scanned(table, new Scan().setFilter(new RowFilter(CompareOperator.LESS, new BinaryComparator(b("d"))))));
+      scanned.add(scanned(table, new Scan().setLoadColumnFamiliesOnDemand(true).setFilter(one)));
+      Expect.lines(scanned, "6 0", "2 2", "3 0", "3 1", "6 3", "6 4");
+    }
+  }
+
+  private static String scanned(Table table, Scan scan) throws IOException {
+    Map<String, Long> metrics = metrics(table, scan);
+    return metrics.get(ScanMetrics.COUNT_OF_ROWS_SCANNED_KEY_METRIC_NAME) + " "
+        + metrics.get(ScanMetrics.COUNT_OF_ROWS_FILTERED_KEY_METRIC_NAME);
+  }
+
+  private static Map<String, Long> metrics(Table table, Scan scan) throws IOException {
     try (ResultScanner scanner = table.getScanner(scan.setScanMetricsEnabled(true))) {
       for (Result result : scanner) {
         Expect.that(!result.isEmpty(), "a result has cells");
       }
-      return scanner.getScanMetrics().getMetricsMap(false).get(ScanMetrics.BLOCK_BYTES_SCANNED_KEY_METRIC_NAME);
+      return scanner.getScanMetrics().getMetricsMap(false);
     }
+  }
+
+  private static long blockBytesOf(Table table, Scan scan) throws IOException {
+    return metrics(table, scan).get(ScanMetrics.BLOCK_BYTES_SCANNED_KEY_METRIC_NAME);
   }
 }
