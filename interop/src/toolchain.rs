@@ -3,8 +3,9 @@
 //! `work/lib` has the client, the tools and the stock server (in one folder, because
 //! PerformanceEvaluation needs the server's jars on the client's class path), `work/lib-shell` the
 //! shell's further jars, `work/classes` our mains. Beside each folder is a stamp with the hash of
-//! its inputs. A folder is filled under a temporary name and renamed, so a killed run leaves no
-//! partial folder.
+//! its inputs. `work/foreign-VERSION` and `work/foreign-VERSION-classes` are the same for a client
+//! of another version or make. A folder is filled under a temporary name and renamed, so a killed
+//! run leaves no partial folder.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
@@ -53,6 +54,48 @@ pub fn shell_class_path(conf: &Path) -> Result<String, String> {
     Ok(join(&parts))
 }
 
+/// A client of another version or make, by its Maven coordinates.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignClient {
+    /// Its Maven group.
+    pub group: &'static str,
+    /// Its Maven artifact.
+    pub artifact: &'static str,
+    /// Its version; no two clients have the same.
+    pub version: &'static str,
+    /// The folders under `foreign` of the programs that run with it.
+    pub sources: &'static [&'static str],
+}
+
+impl ForeignClient {
+    /// The class path of its programs: their classes, then its jars.
+    ///
+    /// # Errors
+    /// As [`client_class_path`].
+    pub fn class_path(&self) -> Result<String, String> {
+        let _lock = lock()?;
+        let pom = home().join("foreign/pom.xml");
+        let jars = format!("foreign-{}", self.version);
+        fill(&jars, std::slice::from_ref(&pom), |to| self.copy_jars(&pom, to))?;
+        let mut sources = Vec::new();
+        for folder in self.sources {
+            sources.extend(list(&home().join("foreign").join(folder))?);
+        }
+        sources.sort();
+        let classes = format!("{jars}-classes");
+        let class_path = work().join(&jars).join("*");
+        fill(&classes, &sources, |to| compile(&sources, &class_path, to))?;
+        Ok(join(&[work().join(classes), class_path]))
+    }
+
+    fn copy_jars(&self, pom: &Path, to: &Path) -> Result<(), String> {
+        let of = |key: &str, value: &str| format!("-Dforeign.{key}={value}");
+        let coordinates =
+            [of("group", self.group), of("artifact", self.artifact), of("version", self.version)];
+        copy_jars(pom, &coordinates, to)
+    }
+}
+
 /// The `java` of `JAVA_HOME`, or else of the path.
 pub fn java_command() -> PathBuf {
     jdk_tool("java")
@@ -91,16 +134,23 @@ fn prepared() -> Result<(), String> {
 }
 
 fn prepare() -> Result<(), String> {
-    fs::create_dir_all(work()).map_err(|e| format!("cannot make {}: {e}", work().display()))?;
-    let lock = File::create(work().join("lock")).map_err(|e| format!("cannot open the lock: {e}"))?;
-    lock.lock().map_err(|e| format!("cannot lock: {e}"))?;
-    fill("lib", &[home().join("pom.xml")], |to| copy_jars(&home().join("pom.xml"), to))?;
-    fill("lib-shell", &[home().join("shell/pom.xml")], |to| copy_jars(&home().join("shell/pom.xml"), to))?;
+    let _lock = lock()?;
+    fill("lib", &[home().join("pom.xml")], |to| copy_jars(&home().join("pom.xml"), &[], to))?;
+    let shell = home().join("shell/pom.xml");
+    fill("lib-shell", std::slice::from_ref(&shell), |to| copy_jars(&shell, &[], to))?;
     let mut sources = list(&home().join("src/main/java/evenkeel/interop"))?;
     sources.sort();
     let mut made_from = sources.clone();
     made_from.push(home().join("pom.xml"));
-    fill("classes", &made_from, |to| compile(&sources, to))
+    fill("classes", &made_from, |to| compile(&sources, &work().join("lib").join("*"), to))
+}
+
+/// Locks `work` against other processes, until the file is dropped.
+fn lock() -> Result<File, String> {
+    fs::create_dir_all(work()).map_err(|e| format!("cannot make {}: {e}", work().display()))?;
+    let lock = File::create(work().join("lock")).map_err(|e| format!("cannot open the lock: {e}"))?;
+    lock.lock().map_err(|e| format!("cannot lock: {e}"))?;
+    Ok(lock)
 }
 
 /// Rebuilds `work/NAME` unless its stamp has the hash of these files.
@@ -126,17 +176,17 @@ fn fill(name: &str, made_from: &[PathBuf], make: impl Fn(&Path) -> Result<(), St
     fs::write(&stamp, hash).map_err(|e| format!("cannot write {}: {e}", stamp.display()))
 }
 
-fn copy_jars(pom: &Path, to: &Path) -> Result<(), String> {
+fn copy_jars(pom: &Path, properties: &[String], to: &Path) -> Result<(), String> {
     let mut maven = Command::new("mvn");
     maven.args(["-B", "-q", "-f"]).arg(pom).arg("dependency:copy-dependencies").arg("-DincludeScope=runtime");
-    maven.arg(format!("-DoutputDirectory={}", to.display()));
+    maven.arg(format!("-DoutputDirectory={}", to.display())).args(properties);
     tool(maven, "Maven (mvn)")
 }
 
-fn compile(sources: &[PathBuf], to: &Path) -> Result<(), String> {
+fn compile(sources: &[PathBuf], class_path: &Path, to: &Path) -> Result<(), String> {
     let mut javac = Command::new(jdk_tool("javac"));
-    javac.args(["--release", "17", "-nowarn", "-encoding", "UTF-8", "-d"]).arg(to);
-    javac.arg("-cp").arg(work().join("lib").join("*")).args(sources);
+    javac.args(["--release", "17", "-nowarn", "-proc:none", "-encoding", "UTF-8", "-d"]).arg(to);
+    javac.arg("-cp").arg(class_path).args(sources);
     tool(javac, "a JDK 17 or later (javac)")
 }
 
