@@ -58,7 +58,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -71,7 +71,7 @@ use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::RegionEnv;
 pub use evenkeel_region::{descriptors, links};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use self::assignment::Assignment;
 use self::cleaner::{CleanerSettings, Cleaners};
@@ -163,6 +163,8 @@ pub struct Master {
     /// Taken after a table's lock.
     namespace_lock: RwLock<()>,
     procedures: ProcedureExecutor,
+    /// Tables that a procedure of an older client has flushed; at most those that exist or existed.
+    flushed_by_procedure: Mutex<HashSet<TableName>>,
     switches: Switches,
     snapshot_procedures: SnapshotProcedures,
     cleaners: Cleaners,
@@ -188,6 +190,7 @@ impl Master {
         Ok(Arc::new(Self {
             started_ms: clock.now_ms(),
             snapshot_procedures: SnapshotProcedures::default(),
+            flushed_by_procedure: Mutex::default(),
             cleaners,
             cleaner_settings,
             procedures: ProcedureExecutor::start(clock, parts.regionserver.background().supervisor())?,

@@ -131,7 +131,7 @@ impl Master {
         Err(HBaseError::new(ErrorKind::TableNotDisabled, message))
     }
 
-    fn check_enabled(&self, name: &TableName) -> Result<Table> {
+    pub(super) fn check_enabled(&self, name: &TableName) -> Result<Table> {
         let table = self.table(name)?;
         if table.state == TableState::Enabled {
             return Ok(table);
@@ -296,18 +296,40 @@ impl Master {
         };
         let master = Arc::clone(self);
         self.procedures.submit("FlushTableProcedure", nonce, Some(&name.clone()), move || {
-            if !unknown.is_empty() {
-                let message = format!("Column families [{}] don't exist in table {name}", unknown.join(", "));
-                return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));
-            }
-            for region in master.parts.regionserver.regions().of_table(&name) {
-                match region.flush() {
-                    Err(error) if error.kind() == ErrorKind::NotServingRegion => {}
-                    other => drop(other?),
-                }
-            }
+            check_none_unknown(&name, &unknown)?;
+            master.flush_regions(&name)?;
             Ok(Vec::new())
         })
+    }
+
+    /// Flushes every region of a table, as clients before 2.6 request it: by the procedure
+    /// `flush-table-proc`, of which HBase remembers the tables. A table that does not exist has no
+    /// region.
+    ///
+    /// # Errors
+    /// `NoSuchColumnFamilyException`, or errors of a flush.
+    pub fn flush_by_procedure(&self, name: &TableName, families: Vec<Bytes>) -> Result<()> {
+        if let Ok(table) = self.table(name) {
+            check_none_unknown(name, &unknown_families(&table.descriptor, &families))?;
+            self.flush_regions(name)?;
+            self.flushed_by_procedure.lock().insert(name.clone());
+        }
+        Ok(())
+    }
+
+    /// Returns true if [`Master::flush_by_procedure`] has flushed a table since the server's start.
+    pub fn was_flushed_by_procedure(&self, name: &TableName) -> bool {
+        self.flushed_by_procedure.lock().contains(name)
+    }
+
+    fn flush_regions(&self, name: &TableName) -> Result<()> {
+        for region in self.parts.regionserver.regions().of_table(name) {
+            match region.flush() {
+                Err(error) if error.kind() == ErrorKind::NotServingRegion => {}
+                other => drop(other?),
+            }
+        }
+        Ok(())
     }
 
     /// Returns the directory of a region.
@@ -319,6 +341,14 @@ impl Master {
 /// Returns the regions, and those that they were merged from, whose files may still exist.
 pub(super) fn with_merge_parents(regions: &[MetaRegion]) -> impl Iterator<Item = &RegionInfo> {
     regions.iter().flat_map(|region| std::iter::once(&region.info).chain(&region.merge_parents))
+}
+
+fn check_none_unknown(name: &TableName, unknown: &[String]) -> Result<()> {
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let message = format!("Column families [{}] don't exist in table {name}", unknown.join(", "));
+    Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message))
 }
 
 /// Returns those of `families` that a table does not have.

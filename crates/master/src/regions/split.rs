@@ -44,6 +44,12 @@ impl Master {
                 "Split region {name} failed due to split switch off"
             )));
         }
+        if !checks::is_on(&self.table(region.info().table())?.descriptor, "SPLIT_ENABLED") {
+            let name = region.info().name_text();
+            return Err(HBaseError::do_not_retry(format!(
+                "Split region {name} failed as region split is disabled for the table"
+            )));
+        }
         let row = split_row(&region, row)?;
         let master = Arc::clone(self);
         let encoded = encoded.to_owned();
@@ -136,14 +142,21 @@ impl Master {
         let mut regions = encoded.iter().map(|e| self.online(e)).collect::<Result<Vec<_>>>()?;
         regions.sort_by(|a, b| a.info().start_key().cmp(b.info().start_key()));
         check_mergeable(&regions, forcible)?;
+        let merge_of = || {
+            let names: Vec<_> = regions.iter().map(|region| region.info().encoded_name()).collect();
+            format!("Merge of [{}] failed", names.join(", "))
+        };
         if !self.switches.merge.load(Ordering::Relaxed) {
-            return Err(HBaseError::new(
-                ErrorKind::MergeRegion,
-                "Merge of regions failed because merge switch is off",
-            ));
+            return Err(HBaseError::do_not_retry(format!("{} because merge switch is off", merge_of())));
+        }
+        let table = regions.first().map(|region| region.info().table().clone());
+        if let Some(name) = &table
+            && !checks::is_on(&self.table(name)?.descriptor, "MERGE_ENABLED")
+        {
+            let reason = "as region merge is disabled for the table";
+            return Err(HBaseError::do_not_retry(format!("{} {reason}", merge_of())));
         }
         let master = Arc::clone(self);
-        let table = regions.first().map(|region| region.info().table().clone());
         self.procedures.submit("MergeTableRegionsProcedure", nonce, table.as_ref(), move || {
             let Some(first) = regions.first() else { return Ok(Vec::new()) };
             let _lock = master.lock_table(first.info().table())?;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenkeel_common::{HBaseError, Result, TableName};
 use evenkeel_protocol::pb;
 
@@ -12,7 +13,7 @@ use crate::Master;
 pub(super) const METHODS: &[Method<Master>] = methods![
     "AbortProcedure" => abort,
     waits "ExecProcedure" => exec,
-    waits "ExecProcedureWithRet" => exec,
+    waits "ExecProcedureWithRet" => exec_with_result,
     "GetLocks" => |_: &Arc<Master>, _: pb::GetLocksRequest| Ok(pb::GetLocksResponse::default()),
     "GetProcedures" => |_: &Arc<Master>, _: pb::GetProceduresRequest| Ok(pb::GetProceduresResponse::default()),
     waits "IsProcedureDone" => is_done,
@@ -23,6 +24,8 @@ pub(super) const METHODS: &[Method<Master>] = methods![
 const FLUSH_PROCEDURE: &str = "flush-table-proc";
 /// The name of the procedure with which they may request a snapshot.
 const SNAPSHOT_PROCEDURE: &str = "online-snapshot";
+/// The argument of a flush that names families (`HConstants.FAMILY_KEY_STR`).
+const FAMILIES: &str = "family";
 
 fn abort(_: &Arc<Master>, _: pb::AbortProcedureRequest) -> Result<pb::AbortProcedureResponse> {
     Ok(pb::AbortProcedureResponse { is_procedure_aborted: false })
@@ -62,30 +65,56 @@ fn foreign_exception(error: &HBaseError, source: &str) -> pb::ForeignExceptionMe
     }
 }
 
+/// Executes a procedure. Clients then ask [`is_done`] until the expected time has passed, so that
+/// time must not be 0.
 fn exec(master: &Arc<Master>, q: pb::ExecProcedureRequest) -> Result<pb::ExecProcedureResponse> {
     let procedure = &q.procedure;
-    if procedure.signature == SNAPSHOT_PROCEDURE {
-        master.take_snapshot(snapshot_of(procedure), (0, 0))?;
-        return Ok(pb::ExecProcedureResponse {
-            expected_timeout: Some(snapshots::TIMEOUT_MS),
-            return_data: None,
-        });
+    match procedure.signature.as_str() {
+        SNAPSHOT_PROCEDURE => drop(master.take_snapshot(snapshot_of(procedure), (0, 0))?),
+        FLUSH_PROCEDURE => master.flush_by_procedure(&flushed_table(procedure)?, families_of(procedure))?,
+        unknown => return Err(HBaseError::do_not_retry(not_registered(unknown))),
     }
-    if procedure.signature != FLUSH_PROCEDURE {
-        let message = format!("The procedure is not registered: {}", procedure.signature);
-        return Err(HBaseError::do_not_retry(message));
-    }
-    let name: TableName = procedure.instance().parse().map_err(illegal)?;
-    for region in master.parts.regionserver.regions().of_table(&name) {
-        region.flush()?;
-    }
-    Ok(pb::ExecProcedureResponse { expected_timeout: Some(0), return_data: None })
+    Ok(pb::ExecProcedureResponse { expected_timeout: Some(snapshots::TIMEOUT_MS), return_data: None })
+}
+
+/// As [`exec`], but HBase's response has the returned data only. An unknown procedure is an
+/// `IOException`.
+fn exec_with_result(master: &Arc<Master>, q: pb::ExecProcedureRequest) -> Result<pb::ExecProcedureResponse> {
+    check_registered(&q.procedure)?;
+    exec(master, q).map(|_| pb::ExecProcedureResponse::default())
 }
 
 fn is_done(master: &Arc<Master>, q: pb::IsProcedureDoneRequest) -> Result<pb::IsProcedureDoneResponse> {
-    let snapshot = q.procedure.as_ref().filter(|p| p.signature == SNAPSHOT_PROCEDURE).map(snapshot_of);
-    let done = snapshot.map_or(Ok(true), |snapshot| master.is_snapshot_done(&snapshot))?;
-    Ok(pb::IsProcedureDoneResponse { done: Some(done), snapshot: q.procedure })
+    let procedure = q.procedure.unwrap_or_default();
+    check_registered(&procedure)?;
+    let done = match procedure.signature == SNAPSHOT_PROCEDURE {
+        true => master.is_snapshot_done(&snapshot_of(&procedure))?,
+        false => master.was_flushed_by_procedure(&flushed_table(&procedure)?),
+    };
+    Ok(pb::IsProcedureDoneResponse { done: Some(done), snapshot: None })
+}
+
+fn check_registered(procedure: &pb::ProcedureDescription) -> Result<()> {
+    match procedure.signature.as_str() {
+        SNAPSHOT_PROCEDURE | FLUSH_PROCEDURE => Ok(()),
+        unknown => Err(HBaseError::io(not_registered(unknown))),
+    }
+}
+
+fn not_registered(signature: &str) -> String {
+    format!("The procedure is not registered: {signature}")
+}
+
+/// Returns the table that a procedure of [`FLUSH_PROCEDURE`] flushes.
+fn flushed_table(procedure: &pb::ProcedureDescription) -> Result<TableName> {
+    procedure.instance().parse().map_err(illegal)
+}
+
+/// Returns the families that a procedure of [`FLUSH_PROCEDURE`] names, which commas separate.
+fn families_of(procedure: &pb::ProcedureDescription) -> Vec<Bytes> {
+    let value = procedure.configuration.iter().filter(|pair| pair.name == FAMILIES).map(|pair| &pair.value);
+    let names = value.flat_map(|value| value.split(',')).filter(|name| !name.is_empty());
+    names.map(|name| Bytes::copy_from_slice(name.as_bytes())).collect()
 }
 
 /// Returns the snapshot that a procedure of [`SNAPSHOT_PROCEDURE`] requests.

@@ -17,7 +17,9 @@ pub(super) const METHODS: &[Method<Master>] = methods![
     "EnableTable" => enable_table,
     "FlushTable" => flush_table,
     "ModifyColumn" => modify_column,
+    "ModifyColumnStoreFileTracker" => modify_tracker_of_family,
     "ModifyTable" => modify_table,
+    "ModifyTableStoreFileTracker" => modify_tracker,
     "truncateTable" => truncate_table,
 ];
 
@@ -52,6 +54,24 @@ fn modify_table(master: &Arc<Master>, q: pb::ModifyTableRequest) -> Result<pb::M
     let new = TableDescriptor::try_from(&q.table_schema).map_err(illegal)?;
     let id = master.modify_table(name_of(&q.table_name)?, new, (q.nonce_group(), q.nonce()))?;
     Ok(pb::ModifyTableResponse { proc_id: Some(id) })
+}
+
+fn modify_tracker(
+    master: &Arc<Master>,
+    q: pb::ModifyTableStoreFileTrackerRequest,
+) -> Result<pb::ModifyTableStoreFileTrackerResponse> {
+    let nonce = (q.nonce_group(), q.nonce());
+    let id = master.modify_tracker(name_of(&q.table_name)?, None, &q.dst_sft, nonce)?;
+    Ok(pb::ModifyTableStoreFileTrackerResponse { proc_id: Some(id) })
+}
+
+fn modify_tracker_of_family(
+    master: &Arc<Master>,
+    q: pb::ModifyColumnStoreFileTrackerRequest,
+) -> Result<pb::ModifyColumnStoreFileTrackerResponse> {
+    let (nonce, family) = ((q.nonce_group(), q.nonce()), Some(q.family.to_vec()));
+    let id = master.modify_tracker(name_of(&q.table_name)?, family, &q.dst_sft, nonce)?;
+    Ok(pb::ModifyColumnStoreFileTrackerResponse { proc_id: Some(id) })
 }
 
 fn add_column(master: &Arc<Master>, q: pb::AddColumnRequest) -> Result<pb::AddColumnResponse> {

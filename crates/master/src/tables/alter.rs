@@ -8,7 +8,9 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName};
+use evenkeel_common::{
+    Binary, ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName,
+};
 
 use super::{Nonce, checks};
 use crate::change_intent::ChangeIntent;
@@ -81,6 +83,42 @@ impl Master {
                 ));
             }
             Ok(changed)
+        })
+    }
+
+    /// Changes the store file tracker of a table, or of a family of it. Regions have one tracker,
+    /// DEFAULT, so a change to it is complete at once, and a change to another one is refused.
+    ///
+    /// # Errors
+    /// `TableNotFoundException`, `TableNotEnabledException`, `NoSuchColumnFamilyException`;
+    /// `DoNotRetryIOException` for a tracker other than DEFAULT; `IOException` for a class that
+    /// does not exist.
+    pub fn modify_tracker(
+        self: &Arc<Self>,
+        name: TableName,
+        family: Option<Vec<u8>>,
+        tracker: &str,
+        nonce: Nonce,
+    ) -> Result<u64> {
+        if let Some(id) = self.procedures.find(nonce) {
+            return Ok(id);
+        }
+        checks::check_new_tracker(tracker)?;
+        self.check_enabled(&name)?;
+        let master = Arc::clone(self);
+        let kind = match family {
+            Some(_) => "ModifyColumnFamilyStoreFileTrackerProcedure",
+            None => "ModifyTableStoreFileTrackerProcedure",
+        };
+        self.procedures.submit(kind, nonce, Some(&name.clone()), move || {
+            let table = master.check_enabled(&name)?;
+            match family.filter(|family| table.descriptor.family(family).is_none()) {
+                None => Ok(Vec::new()),
+                Some(family) => {
+                    let message = format!("{} does not exist for table {name}", Binary(&family));
+                    Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message))
+                }
+            }
         })
     }
 

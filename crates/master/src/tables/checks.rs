@@ -13,6 +13,9 @@ const MAX_FILE_BYTES_MIN: i64 = 2 << 20;
 /// The smallest `MEMSTORE_FLUSHSIZE` (`hbase.hregion.memstore.flush.size.limit`).
 const FLUSH_BYTES_MIN: i64 = 1 << 20;
 const TRACKER: &str = "hbase.store.file-tracker.impl";
+/// The package of HBase's trackers, and what their classes' names end with.
+const TRACKER_PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.storefiletracker.";
+const TRACKER_SUFFIX: &str = "StoreFileTracker";
 const CHECKS: &str = "hbase.table.sanity.checks";
 
 /// Adds what HBase's master adds to every new table: the implementation of its store file tracker.
@@ -82,10 +85,39 @@ fn check_tracker(table: &TableDescriptor) -> Result<()> {
     let of_families =
         table.families().filter_map(|family| family.configuration().get(TRACKER).map(String::as_str));
     let mut trackers = table.text(TRACKER).into_iter().chain(of_families);
-    match trackers.find(|tracker| *tracker != "DEFAULT" && !tracker.ends_with(".DefaultStoreFileTracker")) {
+    match trackers.find(|tracker| !is_default_tracker(tracker)) {
         None => Ok(()),
         Some(other) => reject(format!("{TRACKER}={other} is not supported")),
     }
+}
+
+/// Checks the tracker that a table or a family is to change to: a name (of any case) or a class.
+///
+/// # Errors
+/// `DoNotRetryIOException` for a tracker other than DEFAULT; `IOException` for a class that does
+/// not exist.
+pub fn check_new_tracker(tracker: &str) -> Result<()> {
+    let class = tracker.strip_prefix(TRACKER_PACKAGE).and_then(|class| class.strip_suffix(TRACKER_SUFFIX));
+    match tracker.to_uppercase().as_str() {
+        "DEFAULT" => Ok(()),
+        "MIGRATION" => reject(format!("Do not need to transfer to {tracker}")),
+        "FILE" => reject(format!("{TRACKER}={tracker} is not supported")),
+        _ => match class {
+            Some("Default") => Ok(()),
+            Some("Migration") => reject(format!("Do not need to transfer to {tracker}")),
+            Some("FileBased") => reject(format!("{TRACKER}={tracker} is not supported")),
+            _ => Err(HBaseError::io(format!("java.lang.ClassNotFoundException: {tracker}"))),
+        },
+    }
+}
+
+fn is_default_tracker(tracker: &str) -> bool {
+    tracker == "DEFAULT" || tracker.ends_with(".DefaultStoreFileTracker")
+}
+
+/// Returns a flag of a table, as `Boolean.parseBoolean` reads it; true if it is not set.
+pub fn is_on(table: &TableDescriptor, flag: &str) -> bool {
+    table.text(flag).is_none_or(|value| value.eq_ignore_ascii_case("true"))
 }
 
 fn is_off(table: &TableDescriptor, conf: &Configuration) -> bool {

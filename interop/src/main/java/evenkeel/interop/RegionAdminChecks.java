@@ -11,9 +11,18 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hbase.DoNotRetryIOException;
+import org.apache.hadoop.hbase.HConstants;
 import org.apache.hadoop.hbase.ServerName;
+import org.apache.hadoop.hbase.TableName;
+import org.apache.hadoop.hbase.TableNotEnabledException;
+import org.apache.hadoop.hbase.TableNotFoundException;
+import org.apache.hadoop.hbase.client.Admin;
+import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
 import org.apache.hadoop.hbase.client.CompactionState;
+import org.apache.hadoop.hbase.client.Connection;
+import org.apache.hadoop.hbase.client.ConnectionFactory;
 import org.apache.hadoop.hbase.client.Get;
 import org.apache.hadoop.hbase.client.LogEntry;
 import org.apache.hadoop.hbase.client.OnlineLogRecord;
@@ -22,6 +31,8 @@ import org.apache.hadoop.hbase.client.RegionInfo;
 import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.ServerType;
 import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
+import org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /** Region operations of the Admin: flush, compaction, split, merge, unassign and assign. */
@@ -40,6 +51,9 @@ final class RegionAdminChecks {
     suite.check("split-by-size", this::splitByMiddle);
     suite.check("split-errors", this::splitErrors);
     suite.check("merge", this::merge);
+    suite.check("split-and-merge-of-table-off", this::splitAndMergeOff);
+    suite.check("procedures-by-name", this::procedures);
+    suite.check("store-file-trackers", this::trackers);
     suite.check("unassign-assign", this::unassignAssign);
     suite.check("roll-wal", this::rollWal);
     suite.check("slow-log", this::slowLog);
@@ -230,6 +244,72 @@ final class RegionAdminChecks {
       Expect.same(30, Rows.keys(table, new Scan()).size());
       table.put(put("r0005", "f:q", 2, "w"));
       Expect.same("r0005{f:q@2=w}", Rows.read(table, "r0005"));
+    }
+  }
+
+  /** A table's own switches, which refuse splits and merges that a user asks for. */
+  private void splitAndMergeOff() throws Exception {
+    TableDescriptorBuilder builder = TableDescriptorBuilder.newBuilder(suite.name());
+    builder.setColumnFamily(ColumnFamilyDescriptorBuilder.of("f")).setSplitEnabled(false).setMergeEnabled(false);
+    suite.admin.createTable(builder.build(), new byte[][] {b("m")});
+    TableName name = builder.build().getTableName();
+    List<RegionInfo> regions = suite.admin.getRegions(name);
+    byte[][] both = {regions.get(0).getEncodedNameAsBytes(), regions.get(1).getEncodedNameAsBytes()};
+    byte[] first = regions.get(0).getRegionName();
+    String split = Expect.fails(DoNotRetryIOException.class,
+        () -> suite.admin.splitRegionAsync(first, b("c")).get(30, TimeUnit.SECONDS)).getMessage();
+    Expect.that(split.contains("Split region " + regions.get(0).getRegionNameAsString()
+        + " failed as region split is disabled for the table"), split);
+    String merge = Expect.fails(DoNotRetryIOException.class,
+        () -> suite.admin.mergeRegionsAsync(both, false).get(30, TimeUnit.SECONDS)).getMessage();
+    Expect.that(merge.contains("failed as region merge is disabled for the table"), merge);
+    suite.admin.modifyTable(builder.setSplitEnabled(true).setMergeEnabled(true).build());
+    suite.admin.mergeRegionsAsync(both, false).get(60, TimeUnit.SECONDS);
+    Expect.same(1, suite.admin.getRegions(name).size());
+    suite.admin.splitRegionAsync(suite.admin.getRegions(name).get(0).getRegionName(), b("c")).get(60, TimeUnit.SECONDS);
+    Expect.same(2, suite.admin.getRegions(name).size());
+  }
+
+  /** The flush of clients before 2.6, and questions about procedures that are unknown or were never run. */
+  private void procedures() throws Exception {
+    try (Table table = filled(10)) {
+      String name = table.getName().getNameAsString();
+      Configuration once = new Configuration(suite.connection.getConfiguration());
+      once.setInt(HConstants.HBASE_CLIENT_RETRIES_NUMBER, 1);
+      try (Connection connection = ConnectionFactory.createConnection(once); Admin admin = connection.getAdmin()) {
+        Expect.same(false, admin.isProcedureFinished("flush-table-proc", name, Map.of()));
+        admin.execProcedure("flush-table-proc", name, new HashMap<>());
+        Expect.same(1, storeFiles(table));
+        Expect.same(true, admin.isProcedureFinished("flush-table-proc", name, Map.of()));
+        Expect.fails(NoSuchColumnFamilyException.class,
+            () -> admin.execProcedure("flush-table-proc", name, new HashMap<>(Map.of("family", "nope"))));
+        String unknown = "The procedure is not registered: nope";
+        Throwable done = Expect.fails(IOException.class, () -> admin.isProcedureFinished("nope", name, Map.of()));
+        Expect.that(done.getMessage().contains(unknown), done.getMessage());
+        Throwable run = Expect.fails(DoNotRetryIOException.class, () -> admin.execProcedure("nope", name, new HashMap<>()));
+        Expect.that(run.getMessage().contains(unknown), run.getMessage());
+        Throwable ret = Expect.fails(IOException.class, () -> admin.execProcedureWithReturn("nope", name, new HashMap<>()));
+        Expect.that(ret.getMessage().contains(unknown), ret.getMessage());
+      }
+    }
+  }
+
+  /** Changes of a store file tracker to the one that is in use, and those that HBase refuses. */
+  private void trackers() throws Exception {
+    try (Table table = filled(10)) {
+      TableName name = table.getName();
+      suite.admin.modifyTableStoreFileTracker(name, "DEFAULT");
+      suite.admin.modifyTableStoreFileTracker(name,
+          "org.apache.hadoop.hbase.regionserver.storefiletracker.DefaultStoreFileTracker");
+      suite.admin.modifyColumnFamilyStoreFileTracker(name, b("f"), "default");
+      Expect.same(10, Rows.keys(table, new Scan()).size());
+      Expect.fails(DoNotRetryIOException.class, () -> suite.admin.modifyTableStoreFileTracker(name, "MIGRATION"));
+      Expect.fails(NoSuchColumnFamilyException.class,
+          () -> suite.admin.modifyColumnFamilyStoreFileTracker(name, b("nope"), "DEFAULT"));
+      TableName none = TableName.valueOf("no-such-table");
+      Expect.fails(TableNotFoundException.class, () -> suite.admin.modifyTableStoreFileTracker(none, "DEFAULT"));
+      suite.admin.disableTable(name);
+      Expect.fails(TableNotEnabledException.class, () -> suite.admin.modifyTableStoreFileTracker(name, "DEFAULT"));
     }
   }
 
