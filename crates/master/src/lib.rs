@@ -163,7 +163,7 @@ pub struct Master {
     /// Taken after a table's lock.
     namespace_lock: RwLock<()>,
     procedures: ProcedureExecutor,
-    /// Tables that a procedure of an older client has flushed; at most those that exist or existed.
+    /// Tables that a procedure of an older client has flushed.
     flushed_by_procedure: Mutex<HashSet<TableName>>,
     switches: Switches,
     snapshot_procedures: SnapshotProcedures,

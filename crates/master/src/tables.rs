@@ -98,6 +98,7 @@ impl Master {
             changes.push(MetaChange::DeleteState(name.clone()));
             master.parts.meta.commit(changes)?;
             master.tables.write().remove(&name);
+            master.flushed_by_procedure.lock().remove(&name);
             master.mirror_state(&name, None);
             master.forget_blocks(&name);
             let gone = name.clone();

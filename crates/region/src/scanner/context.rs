@@ -232,7 +232,7 @@ impl ScannerContext {
         }
     }
 
-    /// Counts anew the cells of a result, which start at `from`, after a filter saw the whole row.
+    /// Counts the cells of a result again, which start at `from`, after a filter saw the whole row.
     /// `heap_before` are the heap bytes before the result. All cells count as if they came from
     /// where the last one did: what the filter kept does not say where it was read.
     pub(crate) fn recount(&mut self, out: &CellBuffer, from: usize, heap_before: u64) {
