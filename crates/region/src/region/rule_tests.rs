@@ -393,7 +393,13 @@ fn limits_end_calls_only_at_allowed_points() {
     assert_eq!(states(&unlimited), [(NextState::MoreRows, 2), (NextState::NoMoreRows, 1)]);
     assert_eq!(
         states(&|| unlimited().with_batch(1)),
-        [(NextState::BatchLimit, 1), (NextState::MoreRows, 1), (NextState::NoMoreRows, 1)]
+        [
+            (NextState::BatchLimit, 1),
+            (NextState::MoreRows, 1),
+            (NextState::MoreRows, 1),
+            (NextState::NoMoreRows, 0)
+        ],
+        "as in HBase, a limit that is reached at the end of the last row asks for another call"
     );
     assert_eq!(
         states(&|| unlimited().with_size_limit(LimitScope::BetweenCells, 1)),
@@ -402,8 +408,7 @@ fn limits_end_calls_only_at_allowed_points() {
             (NextState::SizeLimitRowEnd, 1),
             (NextState::SizeLimitRowEnd, 1),
             (NextState::NoMoreRows, 0)
-        ],
-        "as in HBase, a limit that is reached at the end of the last row asks for another call"
+        ]
     );
     assert_eq!(
         states(&|| unlimited().with_size_limit(LimitScope::BetweenRows, 1)),

@@ -232,9 +232,9 @@ impl ScannerContext {
         }
     }
 
-    /// Counts the cells of a result again, which start at `from`, after a filter saw the whole row.
-    /// `heap_before` are the heap bytes before the result. All cells count as if they came from
-    /// where the last one did: what the filter kept does not say where it was read.
+    /// Counts the cells of a result again, which start at `from`, after a filter changed the whole
+    /// row. `heap_before` are the heap bytes before the result. All cells count as if they came
+    /// from where the last one did: what the filter kept does not say where it was read.
     pub(crate) fn recount(&mut self, out: &CellBuffer, from: usize, heap_before: u64) {
         self.cells = out.len() - from;
         let heap_bytes = (from..out.len()).map(|i| self.source.heap_bytes(&out.get(i)));

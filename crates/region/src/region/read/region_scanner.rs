@@ -386,8 +386,13 @@ impl RegionScanner {
                 return self.cut(state);
             }
             self.position = RowPosition::RowStart;
+            // As in HBase, a limit that is reached exactly at the end of a row ends the result
+            // before the filter sees the row, and asks for another call after the last row.
             if self.joined.has_no_runs() && context.size_reached(LimitScope::BetweenCells) {
                 return Ok(RowOutcome::LimitReached(NextState::SizeLimitRowEnd));
+            }
+            if self.joined.has_no_runs() && context.batch_reached() {
+                return Ok(RowOutcome::LimitReached(NextState::MoreRows));
             }
             let is_empty = out.len() == from && !had_cells;
             if is_empty || self.is_row_filtered(out, from, heap_before, context)? {
@@ -435,10 +440,13 @@ impl RegionScanner {
     ) -> TryResult<bool> {
         let Some(filter) = &mut self.filter else { return Ok(false) };
         if self.whole_rows {
-            let before = bytes_from(out, from);
+            let (cells, bytes) = (out.len(), bytes_from(out, from));
             filter.filter_row_cells(out, from)?;
-            context.size = context.size.saturating_sub(before - bytes_from(out, from));
-            context.recount(out, from, heap_before);
+            let removed = bytes.saturating_sub(bytes_from(out, from));
+            context.size = context.size.saturating_sub(removed);
+            if removed > 0 || out.len() != cells {
+                context.recount(out, from, heap_before);
+            }
             if out.len() == from {
                 return Ok(false);
             }

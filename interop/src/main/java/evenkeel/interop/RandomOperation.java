@@ -5,7 +5,6 @@ import static evenkeel.interop.Rows.b;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
 import org.apache.hadoop.hbase.CompareOperator;
@@ -25,7 +24,6 @@ import org.apache.hadoop.hbase.client.Row;
 import org.apache.hadoop.hbase.client.RowMutations;
 import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
-import org.apache.hadoop.hbase.client.metrics.ScanMetrics;
 import org.apache.hadoop.hbase.io.TimeRange;
 import org.apache.hadoop.hbase.util.Bytes;
 
@@ -378,22 +376,25 @@ final class RandomOperation {
     }
   }
 
-  private static final List<String> COMPARED = List.of(ScanMetrics.RPC_CALLS_METRIC_NAME,
-      ScanMetrics.COUNT_OF_ROWS_SCANNED_KEY_METRIC_NAME, ScanMetrics.COUNT_OF_ROWS_FILTERED_KEY_METRIC_NAME);
-
   private String scan(Table table) throws IOException {
     Scan scan = makeScan();
     log(scan.toString(20));
     log(scan.getFilter());
+    // Servers may split a row into results of different sizes, so the parts are joined.
+    boolean joined = scan.getAllowPartialResults() || scan.getMaxResultSize() > 0 && scan.getBatch() > 0;
     StringBuilder out = new StringBuilder();
-    try (ResultScanner scanner = table.getScanner(scan.setScanMetricsEnabled(true))) {
+    String last = "";
+    try (ResultScanner scanner = table.getScanner(scan)) {
       for (Result result : scanner) {
-        out.append(Show.row(result)).append(' ');
-      }
-      // Where the server cuts rows and ends calls follows from the heap sizes of cells, so it is compared, too.
-      Map<String, Long> metrics = scanner.getScanMetrics().getMetricsMap(false);
-      for (String metric : COMPARED) {
-        out.append(metric).append('=').append(metrics.get(metric)).append(' ');
+        String row = Show.row(result);
+        String key = Show.text(result.getRow());
+        if (joined && key.equals(last)) {
+          out.setLength(out.length() - 2);
+          out.append(' ').append(row, key.length() + 1, row.length()).append(' ');
+        } else {
+          out.append(row).append(' ');
+        }
+        last = key;
       }
     } catch (RuntimeException | IOException e) {
       if (crashed(e)) {
