@@ -6,7 +6,8 @@
 //! ([`CpuSlot`]; the executor of `rpc` does so for scans, and for writes that wait). The work marks
 //! where it can give up its slot:
 //!
-//! * [`yield_if_due`] where it holds no lock, except one that others wait for without a slot;
+//! * [`yield_if_due`] where it holds no lock: even a lock that others wait for without a slot would
+//!   be wrong, because they could be all threads, and none would be left to take the slot over;
 //! * [`release_during`] around a wait for a disk or for another thread;
 //! * [`release_and_requeue`] around a wait that may end for many threads at the same time.
 //!
@@ -18,7 +19,7 @@ use std::rc::Rc;
 /// The CPU slot of a thread.
 pub trait CpuSlot {
     /// If the time slice is over, yields to waiting threads and returns with a new slot. The caller
-    /// holds no lock, except those that others wait for without a slot.
+    /// holds no lock.
     fn yield_if_due(&self);
     /// The work begins to wait: another thread may have its slot.
     fn release(&self);

@@ -73,11 +73,11 @@ impl Region {
         self.read_row(scan, Some(UNCOMMITTED))
     }
 
-    /// Reads one row, at the current read point unless one is given. Counts it as a read, as HBase
-    /// counts what a write reads.
+    /// Reads one row for a write that holds the row's lock, at the current read point unless one is
+    /// given. Counts it as a read, as HBase counts what a write reads.
     pub(super) fn read_row(&self, scan: Scan, read_point: Option<u64>) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
-        let mut context = ScannerContext::unlimited();
+        let mut context = ScannerContext::unlimited().without_yielding();
         let mut scanner = self.open_scanner(scan, read_point).map_err(TryError::into_failure)?;
         let read = scanner.next(&mut row, &mut context);
         self.counts.add(RegionCount::Reads, 1);
@@ -329,8 +329,11 @@ impl Drop for RowReader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
     use std::time::Duration;
 
+    use evenkeel_common::cpu_slot::{self, CpuSlot};
     use evenkeel_common::{Budget, Charge, ErrorKind, KeyValue};
 
     use super::*;
@@ -342,6 +345,39 @@ mod tests {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("linux");
         let after_name = stat.rsplit(") ").next().expect("fields");
         after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+    }
+
+    /// Counts how often the work on this thread offers its slot.
+    #[derive(Default)]
+    struct CountedSlot {
+        yields: Cell<u32>,
+    }
+
+    impl CpuSlot for CountedSlot {
+        fn yield_if_due(&self) {
+            self.yields.set(self.yields.get() + 1);
+        }
+
+        fn release(&self) {}
+
+        fn reacquire_now(&self) {}
+
+        fn requeue(&self) {}
+    }
+
+    #[test]
+    fn a_read_under_a_row_lock_does_not_yield() {
+        use crate::ops::{Mutation, MutationKind};
+        let region = region();
+        let cell = |value: &[u8]| vec![KeyValue::put(b"r", b"f", b"q", 5, value)];
+        region.mutate_wait(Mutation::new(MutationKind::Put, "r", cell(&[0; 8]))).expect("written");
+        let slot = Rc::new(CountedSlot::default());
+        cpu_slot::install(Rc::clone(&slot) as Rc<dyn CpuSlot>);
+        let add = Mutation::new(MutationKind::Increment, "r", cell(&1_i64.to_be_bytes()));
+        region.mutate_wait(add).expect("incremented");
+        assert_eq!(slot.yields.get(), 0);
+        region.get(Scan::get("r")).expect("read");
+        assert!(slot.yields.get() > 0, "a Get does");
     }
 
     #[test]

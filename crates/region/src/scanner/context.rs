@@ -81,6 +81,8 @@ pub struct ScannerContext {
     pub time_scope: LimitScope,
     /// True if a call returns at each clock check within a row, whether it has added cells or not.
     pub pauses: bool,
+    /// Whether the call yields its CPU slot to others at clock checks.
+    yields: bool,
     /// How long the calls may compute on this thread.
     pub slice: TimeSlice,
     /// Bytes of cells added so far, as KeyValues.
@@ -124,6 +126,7 @@ impl ScannerContext {
             deadline: None,
             time_scope: LimitScope::BetweenRows,
             pauses: false,
+            yields: true,
             slice: TimeSlice::UNLIMITED,
             size: 0,
             heap_size: 0,
@@ -169,6 +172,13 @@ impl ScannerContext {
     /// value states only that the row continues.
     pub fn with_pauses(mut self) -> Self {
         self.pauses = true;
+        self
+    }
+
+    /// Keeps the CPU slot. For a read under a row lock: if it yielded, writes that wait for the lock
+    /// could occupy all threads, and none would be left to take the slot over.
+    pub(crate) fn without_yielding(mut self) -> Self {
+        self.yields = false;
         self
     }
 
@@ -295,7 +305,9 @@ impl ScannerContext {
 
     #[inline(never)]
     fn yield_and_check(&mut self, at: LimitScope) -> bool {
-        cpu_slot::yield_if_due();
+        if self.yields {
+            cpu_slot::yield_if_due();
+        }
         self.time_reached(at)
     }
 
