@@ -212,7 +212,9 @@ fn read_all(stage: &Stage, region: &pb::RegionSpecifier) -> Held {
 }
 
 fn named(name: &'static str) -> &'static Attack {
-    attack::all().find(|attack| attack.name == name).unwrap_or_else(|| panic!("no attack is named {name}"))
+    attack::withstood()
+        .find(|attack| attack.name == name)
+        .unwrap_or_else(|| panic!("no attack is named {name}"))
 }
 
 /// The peak use of the server, and of each of its parts.

@@ -175,8 +175,8 @@ impl ScannerContext {
         self
     }
 
-    /// Keeps the CPU slot. For a read under a row lock: if it yielded, writes that wait for the lock
-    /// could occupy all threads, and none would be left to take the slot over.
+    /// Keeps the CPU slot. For a read under a row lock: if it yielded, writes that wait for the
+    /// lock could occupy all threads, and none would be left to take the slot over.
     pub(crate) fn without_yielding(mut self) -> Self {
         self.yields = false;
         self
