@@ -14,7 +14,8 @@
 //!
 //! A damaged WAL, and anything that is not a WAL, goes to `corrupt` instead, from which no cleaner
 //! deletes. Every readable entry of a damaged WAL is recovered, also entries after the damage; the
-//! log lists what is lost ([`evenkeel_wal::Gap`]).
+//! log lists what is lost ([`evenkeel_wal::Gap`]). It stays where it is until hbase:meta is read:
+//! rows of hbase:meta may be lost, which a start after a crash must know, too.
 //!
 //! Edits of a region without a directory are skipped. Usually nothing is lost: the region was
 //! split, merged or deleted, and hbase:meta does not list it. If hbase:meta does list it, its
@@ -57,12 +58,12 @@ pub struct Recovered {
     pub entries: u64,
     /// Damaged files; some of their entries are lost.
     pub damaged: u64,
-    /// Files with edits of regions that have no directory. They are still where their server
-    /// wrote them.
+    /// Files that are damaged, or have edits of regions that have no directory. They are still
+    /// where their server wrote them.
     pub unclaimed: Vec<UnclaimedWal>,
 }
 
-/// A WAL with edits of regions that have no directory.
+/// A WAL that is damaged, or has edits of regions that have no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnclaimedWal {
     /// Where the file is.
@@ -163,12 +164,12 @@ fn split_one(
     if let Some(damage) = &outcome.corrupt {
         log_damage(file, &outcome, damage);
     }
-    if !outcome.unclaimed.is_empty() {
+    if is_damaged || !outcome.unclaimed.is_empty() {
         let (path, regions) = (file.path.clone(), outcome.unclaimed);
         recovered.unclaimed.push(UnclaimedWal { path, is_damaged, regions });
         return Ok(());
     }
-    remove_split_wal(fs, root, &file.path, is_damaged)?;
+    remove_split_wal(fs, root, &file.path, false)?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one p
 const ONE_ADDRESS: &str = "all ports listen on hbase.regionserver.ipc.address";
 const IN_MEMORY_TREE: &str = "the ZooKeeper endpoint is one server, with its tree in memory";
 const FILE_RIGHTS: &str = "files and directories are created with the default permissions of the process";
-const ONE_LINE: &str = "general calls, those of priority, scans and writes that wait each have one queue, in which connections take \
+const ONE_QUEUE: &str = "general calls, those of priority, scans and writes that wait each have one queue, in which connections take \
     turns; hbase.ipc.server.max.callqueue.length is its limit";
 const THREADS: &str = "these calls have no separate threads; hbase.regionserver.handler.count and \
     hbase.regionserver.metahandler.count are the numbers of handlers";
@@ -124,9 +124,9 @@ pub(super) const IGNORED: &[Ignored] = &[
             "hbase.ipc.server.callqueue.balancer.class",
         ],
         &[],
-        ONE_LINE,
+        ONE_QUEUE,
     ),
-    Ignored::new(&["hbase.ipc.server.callqueue.type"], &["fifo"], ONE_LINE),
+    Ignored::new(&["hbase.ipc.server.callqueue.type"], &["fifo"], ONE_QUEUE),
     Ignored::new(&["hbase.ipc.slow.metric.time"], &["-1"], SLOW_IS_A_SECOND),
     Ignored::new(&["hbase.server.allocator.pool.enabled"], &["false"], NO_RESERVOIR),
     Ignored::new(

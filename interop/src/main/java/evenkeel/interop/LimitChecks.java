@@ -263,7 +263,7 @@ final class LimitChecks {
     }
   }
 
-  /** Calls of a scan whose limit is reached at the end of a row, also of the last one, and with rows that a filter drops. */
+  /** Calls of a scan whose limit is reached at a row's end, also the last, and with rows that a filter drops. */
   private void callsBySize() throws IOException {
     try (Table table = suite.table("f")) {
       for (String row : "a b c d e f".split(" ")) {
