@@ -13,8 +13,8 @@ const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one p
 const ONE_ADDRESS: &str = "all ports listen on hbase.regionserver.ipc.address";
 const IN_MEMORY_TREE: &str = "the ZooKeeper endpoint is one server, with its tree in memory";
 const FILE_RIGHTS: &str = "files and directories are created with the default permissions of the process";
-const ONE_LINE: &str = "general calls, those of priority, scans and writes that wait each have one line, first come, first served; \
-    hbase.ipc.server.max.callqueue.length is how long it is";
+const ONE_LINE: &str = "general calls, those of priority, scans and writes that wait each have one queue, in which connections take \
+    turns; hbase.ipc.server.max.callqueue.length is its limit";
 const THREADS: &str = "these calls have no separate threads; hbase.regionserver.handler.count and \
     hbase.regionserver.metahandler.count are the numbers of handlers";
 const SLOW_IS_A_SECOND: &str = "operations count as slow from one second on";
