@@ -25,6 +25,13 @@ use crate::service::{BatchRunner, ServiceEntry, Services};
 const STALL_CHECK_MIN: Duration = Duration::from_millis(10);
 const STALL_CHECK_MAX: Duration = Duration::from_secs(1);
 
+/// What a call in flight takes beside its frame: its decoded message, its responder, and its place
+/// in a queue or a log.
+const CALL_BYTES: u64 = 1024;
+/// A connection with fewer calls and frame bytes in flight may always start another call.
+const CALLS_FREE: usize = 64;
+const FRAME_BYTES_FREE: usize = 64 << 10;
+
 /// Minimum interval between log lines about refused clients.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -202,15 +209,16 @@ impl Worker {
         &self.shared.config
     }
 
-    /// Charges a call of `frame_bytes` to the budgets. Returns the key of the exceeded limit as
-    /// error.
+    /// Charges a call of `frame_bytes`, and [`CALL_BYTES`], to the budgets. Returns the key of the
+    /// exceeded limit as error.
     #[inline]
     pub fn take_call(&self, frame_bytes: usize) -> Result<(), &'static str> {
-        if !self.bytes.acquire(frame_bytes as u64) {
+        let bytes = CALL_BYTES + frame_bytes as u64;
+        if !self.bytes.acquire(bytes) {
             return Err("hbase.ipc.server.max.callqueue.size");
         }
         if !self.calls.acquire(1) {
-            self.bytes.release(frame_bytes as u64);
+            self.bytes.release(bytes);
             return Err("hbase.ipc.server.max.callqueue.length");
         }
         Ok(())
@@ -219,8 +227,23 @@ impl Worker {
     /// Returns a call's budgets.
     #[inline]
     pub fn give_call(&self, frame_bytes: usize) {
-        self.bytes.release(frame_bytes as u64);
+        self.bytes.release(CALL_BYTES + frame_bytes as u64);
         self.calls.release(1);
+    }
+
+    /// Returns true if a connection that has this many calls of this many bytes in flight may start
+    /// another one: if it has few, or if as much of the budgets is free as it has. So a connection
+    /// takes at most half of what the earlier ones left, and a new client finds some capacity.
+    #[inline]
+    pub fn may_start_call(&self, calls: usize, frame_bytes: usize) -> bool {
+        (calls < CALLS_FREE && frame_bytes < FRAME_BYTES_FREE) || self.is_within_share(calls, frame_bytes)
+    }
+
+    #[cold]
+    fn is_within_share(&self, calls: usize, frame_bytes: usize) -> bool {
+        let (calls, frame_bytes) = (calls as u64, frame_bytes as u64);
+        calls <= self.shared.inflight_calls.free()
+            && frame_bytes + calls * CALL_BYTES <= self.shared.inflight_bytes.free()
     }
 
     /// The budget of incomplete requests.

@@ -54,10 +54,11 @@ fn a_frame_of_exactly_the_limit_is_served() {
 
 #[test]
 fn request_bytes_in_flight_are_limited_for_the_server() {
-    let server = TestServer::with(|config| config.inflight_bytes_max = 100_000);
-    let mut clients = [server.client(), server.client()];
+    let server = TestServer::with(|config| config.inflight_bytes_max = 105_000);
+    // Each has few calls, so it is read on.
+    let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
     for id in 0..40 {
-        clients[id as usize % 2].send(&request(id, "Hold", &message("", &vec![0; 10_000])));
+        clients[id as usize % 8].send(&request(id, "Hold", &message("", &vec![0; 10_000])));
     }
     // Only refused calls are answered while the others are held.
     let refused = || server.handle.stats().calls_refused;
@@ -69,12 +70,12 @@ fn request_bytes_in_flight_are_limited_for_the_server() {
     }
     let mut answers = Vec::new();
     for client in &mut clients {
-        answers.extend((0..21).map(|_| client.response()));
+        answers.extend((0..6).map(|_| client.response()));
     }
     let too_big = answers.iter().filter(|answer| answer.header.exception.is_some());
     assert_eq!(too_big.clone().count() as u64, 40 - held);
     assert!(too_big.into_iter().all(|answer| answer.exception_class() == TOO_BIG));
-    eventually("the budget came back", || server.handle.stats().inflight_bytes <= 100_000 / 8);
+    eventually("the budget came back", || server.handle.stats().inflight_bytes <= 105_000 / 8);
     server.assert_alive();
 }
 
@@ -88,6 +89,21 @@ fn calls_in_flight_are_limited_for_the_server() {
         let response = client.response();
         assert_eq!((response.call_id(), response.exception_class()), (id, TOO_BIG));
     }
+}
+
+#[test]
+fn connections_with_many_calls_leave_capacity_to_others() {
+    let server = TestServer::with(|config| config.inflight_calls_max = 2000);
+    let mut clients = [server.client(), server.client(), server.client()];
+    let calls: Vec<u8> = (0..2000).flat_map(|id| request(id, "Hold", &message("", b""))).collect();
+    clients.iter_mut().for_each(|client| client.send(&calls));
+    let ran = || server.service.ran.load(Ordering::Relaxed);
+    // Each takes at most half of what the earlier ones left. The threads keep some in reserve.
+    eventually("the connections are read up to their shares", || ran() >= 1200);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(ran() <= 1800, "{} run", ran());
+    assert_eq!(server.handle.stats().calls_refused, 0);
+    server.assert_alive();
 }
 
 #[test]

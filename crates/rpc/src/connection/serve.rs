@@ -213,6 +213,7 @@ impl Connection {
             && !self.worker.is_draining()
             && self.shared.calls.get() < config.connection_calls_max
             && self.shared.call_bytes.get() < config.connection_inflight_bytes_max
+            && self.worker.may_start_call(self.shared.calls.get(), self.shared.call_bytes.get())
             && unsent < config.connection_unsent_bytes_max
             && (unsent == 0 || (unsent as u64) < config.unsent.free() / UNSENT_DIVISOR)
     }
