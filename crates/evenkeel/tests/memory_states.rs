@@ -212,7 +212,7 @@ fn read_all(stage: &Stage, region: &pb::RegionSpecifier) -> Held {
 }
 
 fn named(name: &'static str) -> &'static Attack {
-    attack::withstood()
+    attack::attacks()
         .find(|attack| attack.name == name)
         .unwrap_or_else(|| panic!("no attack is named {name}"))
 }

@@ -273,6 +273,9 @@ pub enum ConditionTest {
 pub struct MutationResult {
     /// The new cells of an Increment or Append that returns them; otherwise `None`.
     pub cells: Option<CellBuffer>,
+    /// Bytes of the cells that were written beyond those of the mutation: the old value and tags
+    /// that an Append or Increment writes again. A batch of Puts and Deletes does not count them.
+    pub grown_bytes: u64,
 }
 
 /// The result of a conditional write.
@@ -282,6 +285,8 @@ pub struct CheckAndMutateResult {
     pub success: bool,
     /// The new cells of its Increments and Appends, in order.
     pub cells: Option<CellBuffer>,
+    /// See [`MutationResult::grown_bytes`]; of all mutations together.
+    pub grown_bytes: u64,
 }
 
 /// Called once with the outcome of a write, when it is as durable as requested and visible to

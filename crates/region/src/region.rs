@@ -165,6 +165,10 @@ pub trait RegionEvents: Send + Sync {
     /// Reported once until that flush begins. A server that ignores it does no in-memory flushes.
     fn in_memory_flush_wanted(&self, _region: &Arc<Region>) {}
 
+    /// An Increment or Append has added `bytes` to the MemStore beyond those of its mutation: the
+    /// old value and tags. Called before the write is durable.
+    fn write_grew(&self, _bytes: u64) {}
+
     /// A panic left a write or a flush of the region half done, so later ones would wait forever.
     /// The server must abort; every acknowledged write is in the log.
     fn abort_server(&self, _region: &Region, _reason: &str) {}

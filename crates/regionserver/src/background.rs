@@ -368,6 +368,13 @@ impl Background {
         &self.write_throttle
     }
 
+    /// Returns how long to hold the reply to a write that has [grown](RegionEvents::write_grew) by
+    /// `bytes`.
+    pub fn hold_for_growth(&self, bytes: u64) -> Duration {
+        let memory = self.shared.memory.get().filter(|_| bytes > 0);
+        memory.map_or(Duration::ZERO, |memory| memory.hold_for(bytes))
+    }
+
     /// Returns the notifier for checks of unflushed bytes: memory was freed, or runs out.
     pub fn notifier(&self) -> &Arc<Notifier> {
         &self.shared.notifier
@@ -446,6 +453,12 @@ impl RegionEvents for Background {
 
     fn in_memory_flush_wanted(&self, region: &Arc<Region>) {
         self.shared.in_memory_flushes.push(region.info().encoded_name().to_owned(), region.clone());
+    }
+
+    fn write_grew(&self, bytes: u64) {
+        if self.shared.memory.get().is_some_and(|memory| memory.note(bytes)) {
+            self.notifier().notify();
+        }
     }
 }
 

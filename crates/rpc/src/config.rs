@@ -29,7 +29,7 @@ pub struct RpcServerConfig {
     /// Limit of the bytes of requests that are being received or run, and of what the server keeps
     /// for each, over all connections: `hbase.ipc.server.max.callqueue.size`. Above it calls are
     /// answered with CallQueueTooBigException. A connection with many requests is not read while it
-    /// has more of the budget than is free.
+    /// has more of the budget than is free beyond a quarter.
     pub inflight_bytes_max: u64,
     /// The budget for these bytes, which servers may share. `None`: a budget of
     /// `inflight_bytes_max`.
@@ -38,7 +38,7 @@ pub struct RpcServerConfig {
     /// `inflight_bytes_max`.
     pub input: Option<Arc<InputBudget>>,
     /// Limit of running or queued calls, over all connections; above it: CallQueueTooBigException.
-    /// A connection with many is not read while it has more of them than are free.
+    /// A connection with many is not read while it has more of them than are free beyond a quarter.
     pub inflight_calls_max: u64,
     /// Limit of running calls of one connection; above it, its requests wait in the socket.
     pub connection_calls_max: usize,

@@ -31,6 +31,8 @@ const CALL_BYTES: u64 = 1024;
 /// A connection with fewer calls and frame bytes in flight may always start another call.
 const CALLS_FREE: usize = 64;
 const FRAME_BYTES_FREE: usize = 64 << 10;
+/// This fraction (1/`RESERVED_DIVISOR`) of the budgets is reserved for connections with fewer.
+const RESERVED_DIVISOR: u64 = 4;
 
 /// Minimum interval between log lines about refused clients.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -232,8 +234,9 @@ impl Worker {
     }
 
     /// Returns true if a connection that has this many calls of this many bytes in flight may start
-    /// another one: if it has few, or if as much of the budgets is free as it has. So a connection
-    /// takes at most half of what the earlier ones left, and a new client finds some capacity.
+    /// another one: if it has few, or if a quarter of the budgets is free and as much again as it
+    /// has. So a connection takes at most half of what the earlier ones left of three quarters, and
+    /// a new client finds the last quarter, however many such connections there are.
     #[inline]
     pub fn may_start_call(&self, calls: usize, frame_bytes: usize) -> bool {
         (calls < CALLS_FREE && frame_bytes < FRAME_BYTES_FREE) || self.is_within_share(calls, frame_bytes)
@@ -242,8 +245,9 @@ impl Worker {
     #[cold]
     fn is_within_share(&self, calls: usize, frame_bytes: usize) -> bool {
         let (calls, frame_bytes) = (calls as u64, frame_bytes as u64);
-        calls <= self.shared.inflight_calls.free()
-            && frame_bytes + calls * CALL_BYTES <= self.shared.inflight_bytes.free()
+        let is_within = |budget: &Budget, own: u64| own + budget.max() / RESERVED_DIVISOR <= budget.free();
+        is_within(&self.shared.inflight_calls, calls)
+            && is_within(&self.shared.inflight_bytes, frame_bytes + calls * CALL_BYTES)
     }
 
     /// The budget of incomplete requests.

@@ -98,10 +98,11 @@ fn connections_with_many_calls_leave_capacity_to_others() {
     let calls: Vec<u8> = (0..2000).flat_map(|id| request(id, "Hold", &message("", b""))).collect();
     clients.iter_mut().for_each(|client| client.send(&calls));
     let ran = || server.service.ran.load(Ordering::Relaxed);
-    // Each takes at most half of what the earlier ones left. The threads keep some in reserve.
-    eventually("the connections are read up to their shares", || ran() >= 1200);
+    // Each takes at most half of what the earlier ones left of 1500. The threads keep some in
+    // reserve.
+    eventually("the connections are read up to their shares", || ran() >= 1000);
     std::thread::sleep(Duration::from_millis(100));
-    assert!(ran() <= 1800, "{} run", ran());
+    assert!(ran() <= 1500, "{} run", ran());
     assert_eq!(server.handle.stats().calls_refused, 0);
     server.assert_alive();
 }

@@ -37,10 +37,6 @@ pub const ATTACKS: &[Attack] = &[
     Attack::that_writes("tables and snapshots", tables_and_snapshots),
     Attack::new("reversed scans", reversed_scans),
     Attack::new("lookups of the registry", registry_calls),
-];
-
-/// See [`super::unmet`].
-pub const UNMET: &[Attack] = &[
     Attack::that_writes("Appends to some rows", appends),
     Attack::that_writes("Increments of one row", increments_of_one_row),
 ];

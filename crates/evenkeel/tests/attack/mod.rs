@@ -43,17 +43,8 @@ pub struct Attack {
     pub left_mib_max: u64,
 }
 
-/// Attacks that the server does not withstand yet. They run only if selected by name.
-///
-/// An Append is counted against the MemStores' limit by the bytes that it appends, but it writes
-/// the whole value. So Appends to growing values fill the MemStores before the throttle slows them
-/// down, and then the replies to the Puts of others are held, too, or those Puts are refused.
-pub fn unmet() -> impl Iterator<Item = &'static Attack> {
-    calls::UNMET.iter()
-}
-
-/// The table of attacks that the server withstands.
-pub fn withstood() -> impl Iterator<Item = &'static Attack> {
+/// The table of attacks.
+pub fn attacks() -> impl Iterator<Item = &'static Attack> {
     [connections::ATTACKS, calls::ATTACKS, zookeeper::ATTACKS].into_iter().flatten()
 }
 

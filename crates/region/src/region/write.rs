@@ -336,7 +336,22 @@ impl Region {
             self.count_unlogged(mutations.len(), &applied.cells);
         }
         let returns = mutations.iter().any(|m| reads_first(m) && m.return_results);
-        Ok(Some((applied, CheckAndMutateResult { success: true, cells: returns.then_some(results) })))
+        let cells = returns.then_some(results);
+        let grown_bytes = self.count_growth(mutations, &applied.cells);
+        Ok(Some((applied, CheckAndMutateResult { success: true, cells, grown_bytes })))
+    }
+
+    /// Reports the bytes that Increments and Appends have written beyond those of their mutations,
+    /// and returns them.
+    fn count_growth(&self, mutations: &[Mutation], written: &[KeyValue]) -> u64 {
+        if !mutations.iter().any(reads_first) {
+            return 0;
+        }
+        let given = mutations.iter().flat_map(|mutation| &mutation.cells).map(KeyValue::bytes_len).sum();
+        let written: usize = written.iter().map(KeyValue::bytes_len).sum();
+        let grown_bytes = written.saturating_sub(given) as u64;
+        self.env.events.write_grew(grown_bytes);
+        grown_bytes
     }
 
     fn lock_rows<'r>(
@@ -490,7 +505,7 @@ impl Region {
             scan.families = columns_of(mutation);
             self.get(scan)?.iter().for_each(|cell| cells.push(&cell));
         }
-        Ok(CheckAndMutateResult { success: true, cells: Some(cells) })
+        Ok(CheckAndMutateResult { success: true, cells: Some(cells), grown_bytes: 0 })
     }
 
     fn check_whole(&self, mutation: &Mutation) -> Result<()> {

@@ -122,12 +122,15 @@ fn mutate_rows(
         Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
     };
     let hold = server.begin_write(region, mutations.iter().map(memstore::bytes_of).sum());
-    let done = server.answer_after(hold, done);
+    let background = Arc::clone(&server.background);
     let respond = move |outcome: Result<CheckAndMutateResult>| {
-        done(outcome.map(|result| {
+        let grown_bytes = outcome.as_ref().map_or(0, |result| result.grown_bytes);
+        let hold = hold.max(background.hold_for_growth(grown_bytes));
+        let outcome = outcome.map(|result| {
             let response = pb::MutateRowsResponse { processed: Some(result.success) };
             value("MultiRowMutationProtos$MutateRowsResponse", &response)
-        }));
+        });
+        background.write_throttle().hold(hold, move || done(outcome));
     };
     region.mutate_rows(mutations, conditions, nonces, Box::new(respond));
 }

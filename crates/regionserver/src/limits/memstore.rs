@@ -83,6 +83,11 @@
 //! within one period. The limit is checked before the bytes are added, and the bytes of a write
 //! that is rejected there are not added. If a region rejects a write later, its bytes are dropped
 //! at the next measurement.
+//!
+//! An Append or Increment of a few bytes writes its column's old value and tags again, which may
+//! have megabytes. The region reports these bytes when it has added them
+//! ([`RegionEvents::write_grew`](evenkeel_region::region::RegionEvents::write_grew)), and the hold
+//! of the reply is computed from them when the write has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -157,7 +157,8 @@ pub fn multi(
         Some(_) => request.region_actions.get(..1).unwrap_or_default(),
         None => &request.region_actions[..],
     };
-    let gathering = OutcomeCollector::new(actions, caller, global.is_some(), reply, runs_on.handlers());
+    let gathering =
+        OutcomeCollector::new(server, actions, caller, global.is_some(), reply, runs_on.handlers());
     let mut run = MultiRun {
         runs_on,
         context: ReplyLimits::context(server, None),
@@ -179,7 +180,7 @@ pub fn multi(
     count();
     run.end_gets();
     // The hold is computed here because all written bytes are counted.
-    gathering.hold_reply_for(server, hold_for(server, actions, run.written_bytes));
+    gathering.hold_reply_for(hold_for(server, actions, run.written_bytes));
     gathering.keep_charge(run.context.take_charge().map(ReplyCharge::into_charge));
     gathering.end();
 }
@@ -316,7 +317,10 @@ impl MultiRun<'_> {
         let gathering = self.gathering.start();
         let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
             match outcome {
-                Ok(result) => gathering.set_whole(at, result),
+                Ok(result) => {
+                    gathering.count_grown(result.grown_bytes);
+                    gathering.set_whole(at, result);
+                }
                 Err(error) => gathering.fail_region(at, error),
             }
             gathering.end();
@@ -399,6 +403,7 @@ impl MultiRun<'_> {
                 self.count_written(memstore::bytes_of(&mutation));
                 let gathering = self.gathering.start();
                 let done = Box::new(move |outcome: Result<MutationResult>| {
+                    gathering.count_grown(outcome.as_ref().map_or(0, |result| result.grown_bytes));
                     let cells = outcome.map(|result| Outcome::Cells(result.cells.unwrap_or_default()));
                     gathering.set(at, slot, cells.unwrap_or_else(Outcome::Failed));
                     gathering.end();

@@ -69,22 +69,31 @@ pub fn mutate(
         &mutation.row,
     ));
     reply.hold_for(server.begin_write(&region, memstore::bytes_of(&mutation)), &server.background);
-    match condition {
-        None => {
+    match (condition, kind) {
+        (None, MutationKind::Put | MutationKind::Delete) => {
             let done = Box::new(move |outcome: Result<_>| {
                 reply.send(outcome.map(|result| written(kind, result, &caller)));
             });
-            match kind {
-                MutationKind::Put | MutationKind::Delete => runs_on.write(&region, mutation, done),
-                _ => region.mutate(mutation, nonces(), done),
-            }
+            runs_on.write(&region, mutation, done);
         }
-        Some(condition) => region.check_and_mutate(
-            condition,
-            vec![mutation],
-            nonces(),
-            Box::new(move |outcome| reply.send(outcome.map(|result| checked(result, &caller)))),
-        ),
+        (None, MutationKind::Increment | MutationKind::Append) => {
+            let background = Arc::clone(&server.background);
+            let done = Box::new(move |outcome: Result<MutationResult>| {
+                let grown_bytes = outcome.as_ref().map_or(0, |result| result.grown_bytes);
+                reply.extend_hold(grown_bytes, &background);
+                reply.send(outcome.map(|result| written(kind, result, &caller)));
+            });
+            region.mutate(mutation, nonces(), done);
+        }
+        (Some(condition), _) => {
+            let background = Arc::clone(&server.background);
+            let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
+                let grown_bytes = outcome.as_ref().map_or(0, |result| result.grown_bytes);
+                reply.extend_hold(grown_bytes, &background);
+                reply.send(outcome.map(|result| checked(result, &caller)));
+            });
+            region.check_and_mutate(condition, vec![mutation], nonces(), done);
+        }
     }
 }
 

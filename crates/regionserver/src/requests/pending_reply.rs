@@ -10,8 +10,9 @@
 //!
 //! Between *begun* and *ended* the region owns the write, with its own states: logged, durable,
 //! visible (see `region/write/pending_write.rs`). The hold is computed when the write begins,
-//! because it depends on what the write adds to the MemStores. The refusal of a write to a busy
-//! server is held too: otherwise its client would retry immediately.
+//! because it depends on what the write adds to the MemStores. What an Increment or Append adds is
+//! known only when the region has read the old values; its hold may be extended when it ends. The
+//! refusal of a write to a busy server is held too: otherwise its client would retry immediately.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,15 @@ impl<M: Message + 'static> PendingReply<M> {
     /// Holds the reply once the outcome is known, so that writers slow down before memory runs out.
     pub fn hold_for(&mut self, hold: Duration, background: &Arc<Background>) {
         self.hold = (!hold.is_zero()).then(|| (hold, Arc::clone(background)));
+    }
+
+    /// Extends the hold of a write that has
+    /// [grown](evenkeel_region::ops::MutationResult::grown_bytes).
+    pub fn extend_hold(&mut self, grown_bytes: u64, background: &Arc<Background>) {
+        let hold = background.hold_for_growth(grown_bytes);
+        if self.hold.as_ref().map_or(Duration::ZERO, |(present, _)| *present) < hold {
+            self.hold_for(hold, background);
+        }
     }
 
     /// Sends the outcome, immediately or when the hold ends. May be called on any thread.

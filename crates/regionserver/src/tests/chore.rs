@@ -224,6 +224,20 @@ fn writes_are_held_near_the_limit_and_refused_at_it() {
 }
 
 #[test]
+fn an_append_counts_the_value_that_it_writes() {
+    let (server, region) = near_its_limit(table());
+    put(&region, &[cell(b"a", b"q", &vec![7; 400_000])]);
+    server.server.run_chore();
+    let append = request(&region, MutationType::Append, b"a");
+    let started = Instant::now();
+    write(&server, &append, &[cell(b"a", b"q", b"1")], caller()).expect("written");
+    let (took, bytes) = (started.elapsed(), server.server.memory.bytes());
+    assert!((800_000..802_000).contains(&bytes), "{bytes}");
+    assert!(took >= HOLD_MAX / 4, "{took:?}");
+    assert_eq!(server.server.background().write_throttle().count(), 1);
+}
+
+#[test]
 fn chunks_of_idle_regions_are_flushed_before_they_pass_the_limit() {
     const LIMIT: u64 = 16 << 20;
     let bytes_max = LIMIT + chunk_slack_bytes(LIMIT);

@@ -476,3 +476,18 @@ fn large_and_refused_requests_are_held() {
     let reads = run(&server, vec![on(&region, vec![get_action(1, b"b")])], &[]);
     assert_eq!((reads.cells, throttle.count()), (vec!["b/q=1".to_owned()], 3), "reads are not held");
 }
+
+#[test]
+fn appends_are_held_for_the_values_that_they_write() {
+    let (server, region) = near_its_limit(table());
+    put(&region, &[cell(b"a", b"q", &vec![7; 200_000]), cell(b"b", b"q", &vec![7; 200_000])]);
+    server.server.run_chore();
+    let append = |index, row| mutation(index, MutationType::Append, row, 1);
+    let started = Instant::now();
+    let actions = vec![append(1, b"a"), append(2, b"b")];
+    run(&server, vec![on(&region, actions)], &[cell(b"a", b"q", b"1"), cell(b"b", b"q", b"1")]);
+    let (took, bytes) = (started.elapsed(), server.server.memory.bytes());
+    assert!((800_000..802_000).contains(&bytes), "{bytes}");
+    assert!(took >= HOLD_MAX / 4, "{took:?}");
+    assert_eq!(server.server.background().write_throttle().count(), 1);
+}

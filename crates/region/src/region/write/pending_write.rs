@@ -61,7 +61,12 @@ impl WriteResponder {
     pub fn respond(self, outcome: Result<CheckAndMutateResult>) {
         match (self, outcome) {
             (Self::Mutation(done), outcome) => {
-                done(outcome.map(|result| MutationResult { cells: result.cells }));
+                done(
+                    outcome.map(|result| MutationResult {
+                        cells: result.cells,
+                        grown_bytes: result.grown_bytes,
+                    }),
+                );
             }
             (Self::Checked(done), outcome) => done(outcome),
             (Self::Batch(outcomes, done), Ok(_)) => done(outcomes),

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use prost::Message;
 
 use crate::RegionServer;
+use crate::background::Background;
 use crate::convert::multi::{MultiResponse, RegionAction, ResultEncoder};
 use crate::convert::result;
 use crate::requests::caller::{Caller, Reply, place_cells};
@@ -65,6 +66,8 @@ struct Slots {
     reply: Option<PendingReply<MultiResponse>>,
     /// The charge of the cells against the budget for replies, until the response is sent.
     charge: Option<Charge>,
+    /// The [`grown_bytes`](evenkeel_region::ops::MutationResult::grown_bytes) of all writes.
+    grown_bytes: u64,
 }
 
 /// Collects outcomes until all are there.
@@ -81,10 +84,13 @@ pub(super) struct OutcomeCollector {
     too_large: OnceLock<HBaseError>,
     /// Builds a response that takes long to build: the last action may end on the log's thread.
     responds: Option<Arc<Executor>>,
+    /// Holds the response while writers are throttled.
+    background: Arc<Background>,
 }
 
 impl OutcomeCollector {
     pub fn new(
+        server: &RegionServer,
         actions: &[RegionAction],
         caller: Caller,
         global_condition: bool,
@@ -99,19 +105,36 @@ impl OutcomeCollector {
             actions.iter().map(|a| (indices(a), global_condition || a.condition.is_some())).collect();
         let regions =
             actions.iter().map(|a| RegionOutcome::Each(a.actions.iter().map(|_| None).collect())).collect();
-        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply), charge: None });
+        let slots = Mutex::new(Slots { regions, open: 1, reply: Some(reply), charge: None, grown_bytes: 0 });
         let (reply_bytes, too_large) = (AtomicU64::new(0), OnceLock::new());
-        Arc::new(Self { action_indices, caller, global_condition, slots, reply_bytes, too_large, responds })
+        let background = Arc::clone(&server.background);
+        Arc::new(Self {
+            action_indices,
+            caller,
+            global_condition,
+            slots,
+            reply_bytes,
+            too_large,
+            responds,
+            background,
+        })
     }
 
     /// Sets the hold of the response. The request calls this before its own
     /// [`OutcomeCollector::end`].
-    pub fn hold_reply_for(&self, server: &RegionServer, hold: Duration) {
+    pub fn hold_reply_for(&self, hold: Duration) {
         if !hold.is_zero() {
             let mut slots = self.slots.lock();
             if let Some(reply) = &mut slots.reply {
-                reply.hold_for(hold, &server.background);
+                reply.hold_for(hold, &self.background);
             }
+        }
+    }
+
+    /// Counts bytes by which a write has grown. They extend the hold of the response.
+    pub fn count_grown(&self, bytes: u64) {
+        if bytes > 0 {
+            self.slots.lock().grown_bytes += bytes;
         }
     }
 
@@ -178,9 +201,10 @@ impl OutcomeCollector {
             return;
         }
         let (regions, reply) = (std::mem::take(&mut slots.regions), slots.reply.take());
-        let charge = slots.charge.take();
+        let (charge, grown_bytes) = (slots.charge.take(), slots.grown_bytes);
         drop(slots);
-        let Some(reply) = reply else { return };
+        let Some(mut reply) = reply else { return };
+        reply.extend_hold(grown_bytes, &self.background);
         let own = Arc::clone(self);
         let respond = move || reply.send(Ok(own.reply(regions, charge)));
         match &self.responds {
