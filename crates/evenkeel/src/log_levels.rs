@@ -12,6 +12,11 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 /// HBase's name for the root logger.
 const ROOT: &str = "root";
 
+/// The maximum number of loggers with a level of their own, and the maximum length of a logger:
+/// each directive is kept and is compared with every place that logs.
+const DIRECTIVES_MAX: usize = 100;
+const LOGGER_BYTES_MAX: usize = 200;
+
 /// See the module's documentation.
 pub struct Levels {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -34,15 +39,19 @@ impl LogLevels for Levels {
     fn set_level(&self, logger: &str, level: &str) -> Result<(), String> {
         let level = level.to_lowercase();
         if !["off", "error", "warn", "info", "debug", "trace"].contains(&level.as_str()) {
-            return Err(format!("{level} is no level"));
+            return Err(format!("{level} is not a level"));
         }
-        if !logger.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':') || logger.is_empty() {
-            return Err(format!("{logger} is no logger; a logger is a module, evenkeel_region::region"));
+        let is_module = logger.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+        if !is_module || logger.is_empty() || logger.len() > LOGGER_BYTES_MAX {
+            return Err(format!("{logger} is not a logger; a logger is a module, evenkeel_region::region"));
         }
         let mut directives = self.directives.lock();
         let mut next: Vec<&str> = directives.split(',').filter(|one| logger_of(one) != logger).collect();
         let added = if logger == ROOT { level } else { format!("{logger}={level}") };
         next.push(&added);
+        if next.len() > DIRECTIVES_MAX {
+            return Err(format!("{DIRECTIVES_MAX} loggers have levels already; set the level of root"));
+        }
         let text = next.join(",");
         let filter = EnvFilter::try_new(&text).map_err(|error| error.to_string())?;
         self.filter.reload(filter).map_err(|error| error.to_string())?;
@@ -109,6 +118,10 @@ mod tests {
         assert_eq!(levels.level_of("evenkeel_wal"), "ERROR");
         assert!(levels.set_level("evenkeel_wal", "loud").is_err());
         assert!(levels.set_level("a,b=trace", "info").is_err());
+        assert!(levels.set_level(&"a".repeat(LOGGER_BYTES_MAX + 1), "info").is_err());
+        let set = (0..DIRECTIVES_MAX).filter(|n| levels.set_level(&format!("m{n}"), "info").is_ok()).count();
+        assert_eq!(set, DIRECTIVES_MAX - 2, "beside those of root and evenkeel_wal");
+        levels.set_level("m0", "warn").unwrap();
         levels.set_levels("warn,evenkeel_wal=trace").unwrap();
         assert_eq!((levels.level_of("evenkeel_wal"), levels.level_of("x")), ("TRACE".into(), "WARN".into()));
         assert!(levels.set_levels("a=loudest").is_err());

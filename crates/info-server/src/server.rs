@@ -3,32 +3,33 @@
 //! # Limits
 //! | a peer | effect |
 //! |---|---|
-//! | opens more than [`Limits::connections`] | the next ones wait in the kernel's queue |
+//! | opens more than [`Limits::connections_of_address`] | the next ones are closed |
+//! | opens, with others, more than [`Limits::connections`] | the next ones wait in the kernel |
 //! | sends no header, or one slowly | closed after [`Limits::header_time`] |
 //! | sends a header of more than [`HEAD_BYTES_MAX`] | status 431, closed |
 //! | sends the body of a POST slowly | status 408 after [`Limits::body_time`] |
 //! | sends a body of more than [`BODY_BYTES_MAX`] | status 413, closed |
 //! | stays connected, or reads a response slowly | see below |
-//! | requests large responses and reads none | status 503 beyond [`UNSENT_BYTES_MAX`] |
+//! | requests large responses and reads none | status 503 beyond [`Limits::unsent_bytes`] |
 //!
 //! A connection accepts no more requests after [`Limits::life`], and then has the same time again
 //! to read its last response. So no slow peer can hold a connection for longer than twice that
 //! time.
 //!
-//! # Memory
-//! A response of more than [`SMALL_BYTES`] counts until it is sent or its connection is closed.
-//! Together these responses may hold [`UNSENT_BYTES_MAX`], or be a single larger one. Beyond that
-//! they are dropped. Small responses, such as `/health`, are always sent.
+//! # Memory A response of more than [`SMALL_BYTES`] counts until it is sent or its connection is
+//! closed. Together these responses may hold [`Limits::unsent_bytes`], or be a single larger one.
+//! Beyond that they are dropped. Small responses, such as `/health`, are always sent.
 //!
 //! # Failures
 //! The response of a page that panics has status 500. If the system has no descriptor for a new
 //! connection, the server pauses and retries. If the thread ends for another reason, the supervisor
 //! is notified.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::pin::pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ const HEADERS_MAX: usize = 100;
 pub const BODY_BYTES_MAX: usize = 64 << 10;
 /// Responses up to this size do not count as unsent.
 pub const SMALL_BYTES: usize = 64 << 10;
-/// The maximum bytes of responses that peers have not read yet.
+/// The default of [`Limits::unsent_bytes`].
 pub const UNSENT_BYTES_MAX: usize = 64 << 20;
 /// Unsent bytes are counted in this unit.
 const UNSENT_UNIT: usize = 1 << 10;
@@ -76,6 +77,11 @@ const HEADERS: [(&str, &str); 3] = [
 pub struct Limits {
     /// The maximum number of concurrent connections.
     pub connections: usize,
+    /// The maximum number of concurrent connections of one address, so that those who watch the
+    /// server from other addresses always find some.
+    pub connections_of_address: usize,
+    /// The maximum bytes of large responses that peers have not read yet.
+    pub unsent_bytes: usize,
     /// The time limit of a request's header, from the connection or the last response on.
     pub header_time: Duration,
     /// The time limit of a request's body.
@@ -88,6 +94,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 64,
+            connections_of_address: 48,
+            unsent_bytes: UNSENT_BYTES_MAX,
             header_time: Duration::from_secs(20),
             body_time: Duration::from_secs(10),
             life: Duration::from_secs(60),
@@ -127,6 +135,32 @@ struct Shared {
     routes: Arc<CurrentRoutes>,
     limits: Limits,
     unsent: Arc<Semaphore>,
+    addresses: Addresses,
+}
+
+/// The number of connections of each address that has any.
+#[derive(Debug, Default)]
+struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+
+impl Addresses {
+    /// Counts a connection of this address, unless it has `max` already.
+    fn enter(&self, address: IpAddr, max: usize) -> bool {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        let is_admitted = *count < max;
+        *count += usize::from(is_admitted);
+        is_admitted
+    }
+
+    fn leave(&self, address: IpAddr) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&address);
+            }
+        }
+    }
 }
 
 /// The body of a large response, which counts as unsent while it exists.
@@ -184,8 +218,9 @@ impl InfoServer {
 
     async fn run(self, routes: Arc<CurrentRoutes>, stopped: oneshot::Receiver<()>) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let unsent = Arc::new(Semaphore::new(UNSENT_BYTES_MAX / UNSENT_UNIT));
-        let shared = Arc::new(Shared { routes, limits: self.limits, unsent });
+        let unsent = Arc::new(Semaphore::new(self.limits.unsent_bytes / UNSENT_UNIT));
+        let shared =
+            Arc::new(Shared { routes, limits: self.limits, unsent, addresses: Addresses::default() });
         tokio::select! {
             () = accept(listener, shared) => {}
             // The handle was dropped.
@@ -221,10 +256,14 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
     // The semaphore is never closed.
     while let Ok(permit) = Arc::clone(&connections).acquire_owned().await {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let shared = Arc::clone(&shared);
+                if !shared.addresses.enter(peer.ip(), shared.limits.connections_of_address) {
+                    continue;
+                }
                 tokio::spawn(async move {
-                    serve_connection(stream, shared).await;
+                    serve_connection(stream, Arc::clone(&shared)).await;
+                    shared.addresses.leave(peer.ip());
                     drop(permit);
                 });
             }
@@ -343,7 +382,7 @@ impl Shared {
         if body.len() <= SMALL_BYTES {
             return Some(body.into());
         }
-        let units = body.len().min(UNSENT_BYTES_MAX) / UNSENT_UNIT;
+        let units = body.len().min(self.limits.unsent_bytes) / UNSENT_UNIT;
         let units = u32::try_from(units).ok()?;
         let permit = Arc::clone(&self.unsent).try_acquire_many_owned(units).ok()?;
         Some(Bytes::from_owner(CountedBody { body, _unsent: permit }))

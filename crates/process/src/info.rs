@@ -11,16 +11,21 @@ use std::sync::{Arc, OnceLock};
 
 use evenkeel_common::clock::{Clock, SystemClock};
 use evenkeel_common::thread::Supervisor;
-use evenkeel_common::{Configuration, Result};
+use evenkeel_common::{Configuration, Result, length};
 use evenkeel_info_server::{
-    InfoServer, InfoServerHandle, LogLevels, Request, Response, Routes, StandardPages,
+    InfoServer, InfoServerHandle, Limits, LogLevels, Request, Response, Routes, StandardPages,
+    UNSENT_BYTES_MAX,
 };
 use evenkeel_metrics::Registry;
 use evenkeel_metrics::sink::{PeriodicSinks, slow_requests};
 use evenkeel_rpc::RpcMetrics;
 
 use crate::settings::Settings;
-use crate::{io_error, metrics_sinks};
+use crate::{io_error, metrics_sinks, security};
+
+/// The responses of an info port that were not read yet have this fraction (1/`UNSENT_DIVISOR`) of
+/// the memory.
+const UNSENT_DIVISOR: u64 = 64;
 
 /// Whether a free port is used if the configured one is taken.
 const AUTO: &str = "hbase.regionserver.info.port.auto";
@@ -91,6 +96,9 @@ fn bind(keys: &Keys, is_any: bool, settings: &Settings, conf: &Configuration) ->
     let port =
         u16::try_from(port).map_err(|_| io_error(conf.unusable(keys.port, "a port, or -1 for none")))?;
     let ip = address(keys, settings, conf)?;
+    if let Some(exposure) = security::page_exposure(ip, settings.bind_address) {
+        tracing::warn!("{exposure}");
+    }
     let is_set = conf.is_set(keys.port) && !conf.get_bool_or(AUTO, false).map_err(io_error)?;
     let bound = match is_any && !is_set {
         true => InfoServer::bind(SocketAddr::new(ip, 0)),
@@ -103,8 +111,10 @@ fn bind(keys: &Keys, is_any: bool, settings: &Settings, conf: &Configuration) ->
         }
         bound => bound,
     };
+    let unsent_bytes = length::index(settings.memory.memory / UNSENT_DIVISOR).min(UNSENT_BYTES_MAX);
+    let limits = Limits { unsent_bytes, ..Limits::default() };
     bound
-        .map(Some)
+        .map(|bound| Some(bound.with_limits(limits)))
         .map_err(|e| io_error(format!("info server: cannot listen on port {port} ({}): {e}", keys.port)))
 }
 

@@ -58,7 +58,7 @@ const REFUSED: [(&str, &[&str], &str); 32] = [
 
 /// Settings whose value is a class. HBase's encrypting classes are named `Secure...`, such as
 /// `SecureProtobufLogReader`. Releases before 2.6 read the two names with `hlog`, and the manual of
-/// HBase still tells to set them.
+/// HBase still recommends them.
 const CLASSES: [&str; 6] = [
     "hbase.regionserver.hlog.reader.impl",
     "hbase.regionserver.hlog.writer.impl",
@@ -68,6 +68,10 @@ const CLASSES: [&str; 6] = [
     "hbase.regionserver.wal.codec",
 ];
 const SECURE_CLASS: &str = "Secure";
+
+/// Filters of the info ports.
+const PAGE_FILTERS: &str = "hbase.http.filter.initializers";
+const MASTER_ADDRESS: &str = "hbase.master.ipc.address";
 
 const KERBEROS: &str = "there is no authentication and no protection of connections by it";
 const VISIBILITY: &str = "there are no visibility labels";
@@ -82,7 +86,23 @@ pub fn reject_unsupported(conf: &Configuration) -> Result<()> {
         reject(conf, key, missing, |value| !open.iter().any(|open| open.eq_ignore_ascii_case(value)))?;
     }
     let is_secure = |class: &str| class.rsplit('.').next().is_some_and(|name| name.starts_with(SECURE_CLASS));
-    CLASSES.iter().try_for_each(|key| reject(conf, key, ENCRYPTION, is_secure))
+    CLASSES.iter().try_for_each(|key| reject(conf, key, ENCRYPTION, is_secure))?;
+    // A list of classes such as AuthenticationFilterInitializer.
+    reject(conf, PAGE_FILTERS, KERBEROS, |classes| classes.contains("Authentication"))
+}
+
+/// Rejects an address of the master's port that only this machine reaches, if the port is bound to
+/// one that others reach: all ports are bound to `hbase.regionserver.ipc.address`.
+///
+/// # Errors
+/// One line that names the setting and both addresses.
+pub fn reject_open_master(conf: &Configuration, bound: IpAddr) -> Result<()> {
+    let is_narrower = |text: &str| {
+        let address = text.parse::<IpAddr>();
+        (text == "localhost" || address.is_ok_and(|address| address.is_loopback())) && !bound.is_loopback()
+    };
+    let missing = format!("all ports are bound to hbase.regionserver.ipc.address={bound}");
+    reject(conf, MASTER_ADDRESS, &missing, is_narrower)
 }
 
 fn reject(
@@ -107,6 +127,14 @@ fn reject(
 pub fn exposure(address: IpAddr) -> Option<String> {
     let open = "anyone who reaches it can read, change and delete everything: clients are not authenticated";
     (!address.is_loopback()).then(|| format!("open to the network at {address}; {open}"))
+}
+
+/// Returns the warning for an address of an info port that other machines can reach, although the
+/// RPC ports are bound to `rpc`, which they cannot reach.
+pub fn page_exposure(address: IpAddr, rpc: IpAddr) -> Option<String> {
+    let open = "anyone who reaches it can read row keys and settings, and change log levels";
+    (rpc.is_loopback() && !address.is_loopback())
+        .then(|| format!("pages open to the network at {address}; {open}"))
 }
 
 #[cfg(test)]
@@ -149,9 +177,34 @@ mod tests {
     }
 
     #[test]
+    fn filters_that_authenticate_are_refused() {
+        let mut conf = Configuration::new();
+        conf.set(PAGE_FILTERS, "org.apache.hadoop.hbase.http.lib.StaticUserWebFilter");
+        assert_eq!(reject_unsupported(&conf), Ok(()));
+        conf.set(PAGE_FILTERS, "a.Filter, org.apache.hadoop.security.AuthenticationFilterInitializer");
+        assert!(reject_unsupported(&conf).expect_err("open").message().starts_with(PAGE_FILTERS));
+    }
+
+    #[test]
+    fn a_master_that_only_its_machine_reaches_is_not_opened() {
+        let rejected = |master: &str, bound: &str| {
+            let mut conf = Configuration::new();
+            conf.set(MASTER_ADDRESS, master);
+            reject_open_master(&conf, bound.parse().expect("an address")).is_err()
+        };
+        for (master, bound) in [("127.0.0.1", "0.0.0.0"), ("localhost", "10.1.2.3"), ("::1", "::")] {
+            assert!(rejected(master, bound), "{master} {bound}");
+        }
+        for (master, bound) in [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("10.1.2.3", "::")] {
+            assert!(!rejected(master, bound), "{master} {bound}");
+        }
+    }
+
+    #[test]
     fn every_setting_is_known() {
         let mut conf = Configuration::new();
-        REFUSED.iter().map(|(key, ..)| *key).chain(CLASSES).for_each(|key| conf.set(key, "x"));
+        let own = [PAGE_FILTERS, MASTER_ADDRESS];
+        REFUSED.iter().map(|(key, ..)| *key).chain(CLASSES).chain(own).for_each(|key| conf.set(key, "x"));
         assert!(conf.unknown_keys().is_empty(), "{:?}", conf.unknown_keys());
     }
 
@@ -162,5 +215,10 @@ mod tests {
         for address in ["0.0.0.0", "::", "10.1.2.3"] {
             assert!(said(address).is_some_and(|text| text.contains(address)), "{address}");
         }
+        let pages = |address: &str, rpc: &str| {
+            page_exposure(address.parse().expect("an address"), rpc.parse().expect("an address"))
+        };
+        assert!(pages("0.0.0.0", "127.0.0.1").is_some_and(|text| text.contains("0.0.0.0")));
+        assert_eq!((pages("0.0.0.0", "0.0.0.0"), pages("::1", "127.0.0.1")), (None, None));
     }
 }

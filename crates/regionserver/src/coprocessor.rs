@@ -129,12 +129,14 @@ impl Coprocessors {
     ///
     /// # Errors
     /// `IOException` for a class that is not built in, unless `hbase.coprocessor.abortonerror` is
-    /// off.
+    /// off and the class is none of HBase's for security: the table would be open to everyone.
     pub fn check(&self, table: &TableDescriptor) -> Result<()> {
         let Some(class) = unknown_class(table).filter(|_| self.of_tables) else { return Ok(()) };
-        match self.abort_on_error {
-            true => Err(HBaseError::io(cannot_be_loaded(class))),
-            false => {
+        let security = table.coprocessors().find(|class| class.starts_with(SECURITY_PACKAGE));
+        match (self.abort_on_error, security) {
+            (true, _) => Err(HBaseError::io(cannot_be_loaded(class))),
+            (false, Some(security)) => Err(HBaseError::io(cannot_be_loaded(security))),
+            (false, None) => {
                 tracing::error!(table = %table.name(), class, "a coprocessor cannot be loaded; the table is served without it");
                 Ok(())
             }
@@ -230,6 +232,10 @@ mod tests {
         assert_eq!(Coprocessors::default().check(&table("t", &format!("|{MULTI}||"))), Ok(()));
         let lenient = with(&[("hbase.coprocessor.abortonerror", "false")]).expect("read");
         assert_eq!(lenient.check(&foreign), Ok(()));
+        let access = "org.apache.hadoop.hbase.security.access.AccessController";
+        let both = foreign.with("coprocessor$2", &format!("|{access}|1001|"));
+        let error = lenient.check(&both).expect_err("would be open");
+        assert_eq!(error.message(), format!("Class {access} cannot be loaded"));
         assert_eq!(unknown_class(&table("t", "no pattern of HBase's")), None);
     }
 }

@@ -25,6 +25,7 @@ use evenkeel_metrics::{
 };
 
 use crate::call::ConnectionInfo;
+use crate::report::user_text;
 
 /// The times of a call; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +194,7 @@ impl RpcMetrics {
             request_bytes: 0,
             reply_bytes: 0,
             client: info.peer.to_string(),
-            user: info.user.clone().unwrap_or_default(),
+            user: user_text(info.user.as_deref()),
             error: "",
             detail: RequestDetail {
                 text: "replies not taken by the client".to_owned(),
@@ -229,7 +230,7 @@ impl RpcMetrics {
             request_bytes: call.request_bytes as u64,
             reply_bytes: call.reply_bytes as u64,
             client: call.info.peer.to_string(),
-            user: call.info.user.clone().unwrap_or_default(),
+            user: user_text(call.info.user.as_deref()),
             error: call.error.map_or("", ErrorKind::class_name),
             detail,
             waits,

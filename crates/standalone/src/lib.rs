@@ -154,9 +154,15 @@ impl Standalone {
             root = s.root.display(),
             ms = self.started_in.as_millis(),
             pid = std::process::id(),
-            exposure = security::exposure(s.bind_address)
-                .map_or_else(String::new, |what| format!("\n\x20 WARNING              {what}\n")),
+            exposure = self.exposures(),
         )
+    }
+
+    fn exposures(&self) -> String {
+        let bound = self.settings.bind_address;
+        let pages = self.info.addresses().filter_map(|at| security::page_exposure(at.ip(), bound));
+        let warnings = security::exposure(bound).into_iter().chain(pages);
+        warnings.map(|what| format!("\n\x20 WARNING              {what}\n")).collect()
     }
 
     fn info_lines(&self) -> String {

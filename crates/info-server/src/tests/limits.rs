@@ -40,6 +40,8 @@ fn routes() -> Routes {
 fn short() -> Limits {
     Limits {
         connections: 4,
+        connections_of_address: 8,
+        unsent_bytes: UNSENT_BYTES_MAX,
         header_time: Duration::from_secs(1),
         body_time: Duration::from_secs(1),
         life: Duration::from_secs(2),
@@ -187,6 +189,37 @@ fn slow_headers_do_not_block_the_server() {
     assert!(begun.elapsed() < WAIT_MAX / 3, "{:?}", begun.elapsed());
     slow.iter_mut().for_each(|stream| drop(read_all(stream)));
     assert!(drip.join().expect("ended") < WAIT_MAX / 3);
+}
+
+/// One address cannot take all connections, and gets its own back.
+#[test]
+fn one_address_leaves_connections_to_others() {
+    let limits = Limits { connections: 8, connections_of_address: 2, ..short() };
+    let server = serve(routes(), limits);
+    let mut idle: Vec<TcpStream> = (0..6).map(|_| connect(&server)).collect();
+    let closed = idle.split_off(2);
+    closed.into_iter().for_each(|mut stream| assert_eq!(read_all(&mut stream), ""));
+    let mut other = from_address("127.0.0.2", &server);
+    other.write_all(b"GET /ok HTTP/1.0\r\n\r\n").expect("sent");
+    assert_eq!(body_of(&read_all(&mut other)), "OK\n");
+    drop(idle);
+    let deadline = Instant::now() + WAIT_MAX;
+    while !get(&server, "/ok").ends_with("OK\n") {
+        assert!(Instant::now() < deadline, "the connections are not given back");
+    }
+}
+
+/// Opens a connection from another address of this machine.
+fn from_address(address: &str, server: &InfoServerHandle) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind(std::net::SocketAddr::new(address.parse().expect("an address"), 0)).expect("bound");
+        socket.connect(server.address()).await.expect("a connection").into_std().expect("a stream")
+    });
+    stream.set_nonblocking(false).expect("set");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("set");
+    stream
 }
 
 /// Sends a byte of a header every 20 ms. Returns how long the server accepted that.
