@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evenkeel_common::{Configuration, HBaseError, Result, TimeUnit, length};
 use evenkeel_process::io_error;
+use evenkeel_process::settings::splitter_threads;
 use evenkeel_zookeeper::znodes::ZnodePaths;
 
 /// What a RegionServer of a cluster reads at start, besides
@@ -59,7 +60,7 @@ impl ClusterSettings {
             opener_threads: threads("hbase.regionserver.executor.openregion.threads", 3)?,
             priority_opener_threads: threads("hbase.regionserver.executor.openpriorityregion.threads", 3)?,
             closer_threads: threads("hbase.regionserver.executor.closeregion.threads", 3)?,
-            splitter_threads: threads("hbase.regionserver.wal.max.splitters", 2)?,
+            splitter_threads: splitter_threads(conf)?,
             move_timeout: ms("evenkeel.regionserver.stop.move.timeout.ms", 30_000)?,
         })
     }

@@ -8,6 +8,11 @@
 //! nothing: a WAL is moved only when all its edits are in finished files, and splitting it again
 //! produces the same files.
 //!
+//! Several threads split WALs side by side, because each split waits for its syncs. Each WAL is
+//! split by one thread, and WALs of the same name by the same thread. Those of hbase:meta come
+//! first. No region is open before all are split. After an error no further WAL is started, and
+//! those in progress are completed.
+//!
 //! Nonces are restored from every entry, also of regions that were split or merged since, and of
 //! edits that are already in store files: a client may retry an Increment at the region that has
 //! the row today.
@@ -27,19 +32,23 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use evenkeel_common::clock;
 use evenkeel_common::length;
+use evenkeel_common::thread::{catch, spawn_scoped};
 use evenkeel_common::{HBaseError, RegionInfo, Result, TableName};
 use evenkeel_fs::{FileStatus, FileSystem};
 use evenkeel_region::layout::{self, CORRUPT_DIR};
 use evenkeel_region::region::nonce::{NonceKey, NonceManager};
 use evenkeel_wal::names;
 use evenkeel_wal::split::{SplitOptions, SplitOutcome, StoreSeqIds, Unclaimed, split_wal};
+use parking_lot::Mutex;
 
 use crate::meta::MetaTable;
 
-/// The limit on bytes of edits buffered in memory (`hbase.regionserver.hlog.splitlog.buffersize`).
+/// The most bytes of edits that the threads buffer together
+/// (`hbase.regionserver.hlog.splitlog.buffersize`).
 const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Distinguishes the temporary files of this process from those of other processes.
 const WORKER: &str = "standalone";
@@ -63,6 +72,16 @@ pub struct Recovered {
     pub unclaimed: Vec<UnclaimedWal>,
 }
 
+impl Recovered {
+    fn add(&mut self, other: Self) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.entries += other.entries;
+        self.damaged += other.damaged;
+        self.unclaimed.extend(other.unclaimed);
+    }
+}
+
 /// A WAL that is damaged, or has edits of regions that have no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnclaimedWal {
@@ -74,49 +93,73 @@ pub struct UnclaimedWal {
     pub regions: Vec<Unclaimed>,
 }
 
+/// How many WALs are split at a time, and in how much memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitLimits {
+    /// The number of threads, at least 1: `hbase.regionserver.wal.max.splitters`.
+    pub threads: usize,
+    /// The most bytes of edits in memory, of all threads together.
+    pub buffer_bytes_max: usize,
+}
+
+impl SplitLimits {
+    /// Limits of a process without a MemStore in use: edits take no more than the part of the
+    /// memory that MemStores have later.
+    pub fn new(threads: usize, memstore_bytes_max: u64) -> Self {
+        let memstores = usize::try_from(memstore_bytes_max).unwrap_or(usize::MAX);
+        Self { threads: threads.max(1), buffer_bytes_max: BUFFER_BYTES_MAX.min(memstores) }
+    }
+}
+
 /// Splits every WAL below `<root>/WALs`, and restores the nonces of all entries.
 ///
 /// # Errors
-/// Returns I/O errors of the file system; the next start continues where this one stopped.
-pub fn split_wals(fs: &Arc<dyn FileSystem>, root: &Path, nonces: &NonceManager) -> Result<Recovered> {
+/// Returns I/O errors of the file system, those of the first WAL in order that has one, and
+/// `DoNotRetryIOException` if a thread hits a bug. The next start continues where this one stopped.
+pub fn split_wals(
+    fs: &Arc<dyn FileSystem>,
+    root: &Path,
+    nonces: &NonceManager,
+    limits: SplitLimits,
+) -> Result<Recovered> {
     let (wals, started) = (root.join(layout::WALS_DIR), clock::monotonic());
     fs.mkdirs(&wals)?;
     fs.mkdirs(&root.join(layout::OLD_WALS_DIR))?;
-    let mut recovered = Recovered::default();
+    let (mut dirs, mut files) = (Vec::new(), Vec::new());
     for server in fs.list(&wals)? {
         if server.is_dir {
-            split_server(&**fs, root, &server, nonces, &mut recovered)?;
+            let dir = fence(&**fs, &server)?;
+            files.extend(take_wals(&**fs, root, &dir)?);
+            dirs.push(dir);
         } else {
             keep_unknown(&**fs, root, &server)?;
         }
     }
+    let recovered = Splitter { fs: &**fs, root, nonces, limits }.split_all(files)?;
+    dirs.iter().try_for_each(|dir| remove_split_dir(&**fs, dir, &recovered))?;
     if recovered.files > 0 {
         let ms = length::whole_ms(started.elapsed());
         let Recovered { files, bytes, entries, damaged, .. } = recovered;
-        tracing::info!(files, bytes, entries, damaged, ms, "WALs of an earlier process split");
+        let threads = limits.threads;
+        tracing::info!(files, bytes, entries, damaged, threads, ms, "WALs of an earlier process split");
     }
     Ok(recovered)
 }
 
-/// Splits every WAL of one server, and removes its directory.
-fn split_server(
-    fs: &dyn FileSystem,
-    root: &Path,
-    server: &FileStatus,
-    nonces: &NonceManager,
-    recovered: &mut Recovered,
-) -> Result<()> {
-    let dir = fence(fs, server)?;
+/// Returns the WALs of a server, and moves everything else away. Takes all files from their writer
+/// without waiting, so that their recoveries run side by side.
+fn take_wals(fs: &dyn FileSystem, root: &Path, dir: &Path) -> Result<Vec<FileStatus>> {
     let is_wal = |entry: &FileStatus| !entry.is_dir && names::is_wal_name(entry.name());
-    let (files, unknown): (Vec<_>, Vec<_>) = fs.list(&dir)?.into_iter().partition(is_wal);
+    let (files, unknown): (Vec<_>, Vec<_>) = fs.list(dir)?.into_iter().partition(is_wal);
     unknown.iter().try_for_each(|entry| keep_unknown(fs, root, entry))?;
-    // Takes all files from their writer without waiting: their recoveries run side by side.
     files.iter().for_each(|file| drop(fs.recover(&file.path, &|| false)));
-    for file in &files {
-        split_one(fs, root, file, nonces, recovered)?;
-    }
-    let holds_unclaimed = recovered.unclaimed.iter().any(|wal| wal.path.starts_with(&dir));
-    if !fs.delete_empty_dir(&dir)? && !holds_unclaimed {
+    Ok(files)
+}
+
+/// Removes the directory of a server whose WALs are split.
+fn remove_split_dir(fs: &dyn FileSystem, dir: &Path, recovered: &Recovered) -> Result<()> {
+    let holds_unclaimed = recovered.unclaimed.iter().any(|wal| wal.path.starts_with(dir));
+    if !fs.delete_empty_dir(dir)? && !holds_unclaimed {
         tracing::warn!(path = %dir.display(), "the server's log directory is not empty; the next start reads it again");
     }
     Ok(())
@@ -133,44 +176,93 @@ fn fence(fs: &dyn FileSystem, server: &FileStatus) -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn split_one(
-    fs: &dyn FileSystem,
-    root: &Path,
-    file: &FileStatus,
-    nonces: &NonceManager,
-    recovered: &mut Recovered,
-) -> Result<()> {
-    let outcome = split_wal(SplitOptions {
-        fs,
-        wal: &file.path,
-        worker: WORKER,
-        last_flushed: &mut |_| Ok(StoreSeqIds::default()),
-        region_dir: &mut |region: &[u8], table: &TableName| {
-            let dir = layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
-            Ok(if fs.exists(&dir)? { Some(dir) } else { None })
-        },
-        on_entry: &mut |entry| {
-            let key = NonceKey { group: entry.nonce_group, nonce: entry.nonce };
-            nonces.restore(key, entry.write_time_ms);
-        },
-        should_continue: &mut || true,
-        buffer_bytes_max: BUFFER_BYTES_MAX,
-    })?;
-    recovered.files += 1;
-    recovered.damaged += u64::from(outcome.corrupt.is_some());
-    recovered.bytes += file.len;
-    recovered.entries += outcome.entries;
-    let is_damaged = outcome.corrupt.is_some();
-    if let Some(damage) = &outcome.corrupt {
-        log_damage(file, &outcome, damage);
+/// Splits WALs on several threads.
+struct Splitter<'a> {
+    fs: &'a dyn FileSystem,
+    root: &'a Path,
+    nonces: &'a NonceManager,
+    limits: SplitLimits,
+}
+
+impl Splitter<'_> {
+    /// Returns the sum of all outcomes, or the first error in the order of the WALs.
+    fn split_all(&self, mut files: Vec<FileStatus>) -> Result<Recovered> {
+        files.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
+        // The temporary files of WALs with the same name have the same name, too.
+        let groups: Vec<_> = files.chunk_by(|a, b| a.name() == b.name()).collect();
+        let threads = self.limits.threads.min(groups.len());
+        let buffer_bytes_max = self.limits.buffer_bytes_max / threads.max(1);
+        let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let outcomes = Mutex::new(BTreeMap::new());
+        // The threads log where the caller logs.
+        let log = tracing::dispatcher::get_default(Clone::clone);
+        let split = || {
+            while !has_failed.load(Ordering::Relaxed) {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(group) = groups.get(number) else { break };
+                let outcome = self.split_group(group, buffer_bytes_max);
+                has_failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                outcomes.lock().insert(number, outcome);
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..threads).try_for_each(|at| {
+                let run = || tracing::dispatcher::with_default(&log, split);
+                spawn_scoped(scope, format!("split-wal-{at}"), run).map(drop)
+            })
+        })?;
+        let mut recovered = Recovered::default();
+        outcomes.into_inner().into_values().try_for_each(|of_group| of_group.map(|of| recovered.add(of)))?;
+        Ok(recovered)
     }
-    if is_damaged || !outcome.unclaimed.is_empty() {
-        let (path, regions) = (file.path.clone(), outcome.unclaimed);
-        recovered.unclaimed.push(UnclaimedWal { path, is_damaged, regions });
-        return Ok(());
+
+    fn split_group(&self, group: &[FileStatus], buffer_bytes_max: usize) -> Result<Recovered> {
+        let mut recovered = Recovered::default();
+        for file in group {
+            let split = || self.split_one(file, buffer_bytes_max);
+            recovered.add(catch(format_args!("splitting {}", file.path.display()), split)?);
+        }
+        Ok(recovered)
     }
-    remove_split_wal(fs, root, &file.path, false)?;
-    Ok(())
+
+    fn split_one(&self, file: &FileStatus, buffer_bytes_max: usize) -> Result<Recovered> {
+        let Self { fs, root, nonces, .. } = *self;
+        let outcome = split_wal(SplitOptions {
+            fs,
+            wal: &file.path,
+            worker: WORKER,
+            last_flushed: &mut |_| Ok(StoreSeqIds::default()),
+            region_dir: &mut |region: &[u8], table: &TableName| {
+                let dir = layout::table_dir(root, table).join(&*String::from_utf8_lossy(region));
+                Ok(if fs.exists(&dir)? { Some(dir) } else { None })
+            },
+            on_entry: &mut |entry| {
+                let key = NonceKey { group: entry.nonce_group, nonce: entry.nonce };
+                nonces.restore(key, entry.write_time_ms);
+            },
+            should_continue: &mut || true,
+            buffer_bytes_max,
+        })?;
+        let is_damaged = outcome.corrupt.is_some();
+        let (files, bytes, entries) = (1, file.len, outcome.entries);
+        let mut recovered =
+            Recovered { files, bytes, entries, damaged: u64::from(is_damaged), ..Recovered::default() };
+        if let Some(damage) = &outcome.corrupt {
+            log_damage(file, &outcome, damage);
+        }
+        if is_damaged || !outcome.unclaimed.is_empty() {
+            let (path, regions) = (file.path.clone(), outcome.unclaimed);
+            recovered.unclaimed.push(UnclaimedWal { path, is_damaged, regions });
+        } else {
+            remove_split_wal(fs, root, &file.path, false)?;
+        }
+        Ok(recovered)
+    }
+}
+
+/// The order of WALs: those of hbase:meta first, as in HBase, then by name.
+fn order_of(file: &FileStatus) -> (bool, &str, &Path) {
+    (!names::is_meta(file.name()), file.name(), &file.path)
 }
 
 /// Moves a WAL whose edits are in finished files to `oldWALs`, or to `corrupt` if it must be kept.

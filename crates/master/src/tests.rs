@@ -7,6 +7,7 @@ mod histories;
 mod leftovers;
 mod lost_rows;
 mod recovery_keeps;
+mod recovery_threads;
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,9 @@ use evenkeel_zookeeper::ZnodeTree;
 use evenkeel_zookeeper::znodes::ZnodePaths;
 
 pub(super) const NO_NONCE: (u64, u64) = (0, 0);
+/// WALs are split by two threads, as by default.
+pub(super) const LIMITS: recovery::SplitLimits =
+    recovery::SplitLimits { threads: 2, buffer_bytes_max: 1 << 20 };
 pub(super) const ROWS: [&str; 6] = ["a", "b", "c", "m", "n", "z"];
 
 struct NoHooks;
@@ -116,7 +120,7 @@ impl Cluster {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let fs: Arc<dyn FileSystem> = Arc::new(self.fs.clone());
         let nonces = NonceManager::new(clock, 1000);
-        recovery::split_wals(&fs, Path::new("/hbase"), &nonces).expect("split");
+        recovery::split_wals(&fs, Path::new("/hbase"), &nonces, LIMITS).expect("split");
     }
 
     /// Starts a process. If that fails, the next one needs [`Cluster::die`] first.
@@ -127,7 +131,7 @@ impl Cluster {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let server = ServerName::new("h", 16020, self.life);
         let nonces = Arc::new(NonceManager::new(Arc::clone(&clock), 1000));
-        let recovered = recovery::split_wals(&fs, Path::new("/hbase"), &nonces)?;
+        let recovered = recovery::split_wals(&fs, Path::new("/hbase"), &nonces, LIMITS)?;
         let env = self.env(&fs, &clock, &server, nonces)?;
         let meta_region = regions::open_meta(&env)?;
         let meta = MetaTable::new(Arc::clone(&meta_region), Arc::clone(&clock))?;

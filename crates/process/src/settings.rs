@@ -27,6 +27,8 @@ use evenkeel_regionserver::slow_log_table::ENABLED;
 const ROOT_DEFAULT: &str = "./evenkeel-data";
 /// The maximum number of slow requests that are kept: 2 KiB each, some MiB.
 const LEDGER_KEPT_MAX: u64 = 4096;
+/// The maximum number of threads that split logs.
+const SPLITTER_THREADS_MAX: u64 = 256;
 /// The assumed memory of the server if the machine does not report its memory.
 const MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 
@@ -59,6 +61,8 @@ pub struct Settings {
     /// `evenkeel.rootdir.lock.wait.ms`: how long a start waits for another process that has locked
     /// the directory.
     pub lock_wait: Duration,
+    /// `hbase.regionserver.wal.max.splitters`: logs split concurrently.
+    pub splitter_threads: usize,
     /// `evenkeel.shutdown.timeout.ms`: the time limit of a stop, after which the process ends with
     /// the stop unfinished.
     pub shutdown_timeout: Duration,
@@ -116,6 +120,7 @@ impl Settings {
             lock_wait: Duration::from_millis(
                 conf.get_u64_or("evenkeel.rootdir.lock.wait.ms", 5_000).map_err(io_error)?,
             ),
+            splitter_threads: splitter_threads(conf)?,
             shutdown_timeout: shutdown_timeout(conf)?,
             nonce_kept_ms: conf.get_i64_or("hbase.client.operation.timeout", 1_200_000).map_err(io_error)?,
             ledger: ledger_config(conf)?,
@@ -131,6 +136,15 @@ impl Settings {
     pub fn nonce_bytes_max(&self) -> u64 {
         self.memory.memstore / NONCE_PART
     }
+}
+
+/// Returns `hbase.regionserver.wal.max.splitters`.
+///
+/// # Errors
+/// One line about a value that is not a number.
+pub fn splitter_threads(conf: &Configuration) -> Result<usize> {
+    let count = conf.get_u64_or("hbase.regionserver.wal.max.splitters", 2).map_err(io_error)?;
+    Ok(length::index(count.clamp(1, SPLITTER_THREADS_MAX)))
 }
 
 /// Returns `hbase.regionserver.ipc.address`. The default is loopback; HBase's is all addresses.

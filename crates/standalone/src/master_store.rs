@@ -32,7 +32,7 @@ use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};
 
 use evenkeel_master::descriptors;
 use evenkeel_master::meta::{INFO, MetaChange, MetaTable};
-use evenkeel_master::recovery;
+use evenkeel_master::recovery::{self, SplitLimits};
 
 const DIR: &str = "MasterData";
 /// The id of the region of `master:store` (`MasterRegion.REGION_ID`).
@@ -48,16 +48,17 @@ const PROCEDURES: &[u8] = b"proc";
 const SWITCHES: &[u8] = b"state";
 
 /// Records that hbase:meta is on this server, and that no other server is alive. `env` is the
-/// environment of this server's regions; its WAL is not written to.
+/// environment of this server's regions; its WAL is not written to. WALs of a stock master are
+/// split within `limits`.
 ///
 /// # Errors
 /// `IOException` from the file system.
-pub fn record_meta_location(env: &RegionEnv) -> Result<()> {
+pub fn record_meta_location(env: &RegionEnv, limits: SplitLimits) -> Result<()> {
     let (fs, root) = (&env.stores.fs, env.stores.root.join(DIR));
     let table = TableName::new("master", "store")?;
     let info = RegionInfo::new(table, Bytes::new(), Bytes::new(), REGION_ID);
     move_back_replayed_wals(&**fs, &root, &info)?;
-    recovery::split_wals(fs, &root, &env.nonces)?;
+    recovery::split_wals(fs, &root, &env.nonces, limits)?;
     let descriptor = prepare_region(&**fs, &root, &info)?;
     let wal = open_wal(env, &root)?;
     let mut stores = env.stores.clone();

@@ -37,6 +37,7 @@ use evenkeel_master::connection::EmbeddedConnection;
 use evenkeel_master::meta::{MetaTable, TableState};
 use evenkeel_master::metrics::MasterSource;
 use evenkeel_master::namespaces::NamespaceTable;
+use evenkeel_master::recovery::SplitLimits;
 use evenkeel_master::service::MasterService;
 use evenkeel_master::{
     Master, MasterParts, Table, descriptors, reconcile, recovery, regions, to_mirror_state,
@@ -156,7 +157,8 @@ struct Recovery {
 fn recover_wals(process: &Process) -> Result<Recovery> {
     let (settings, clock) = (&process.settings, &process.clock);
     let nonces = process.nonces();
-    let recovered = recovery::split_wals(&process.fs, &settings.root, &nonces)?;
+    let limits = SplitLimits::new(settings.splitter_threads, settings.memory.memstore);
+    let recovered = recovery::split_wals(&process.fs, &settings.root, &nonces, limits)?;
     let name = ServerName::new(&settings.host, settings.regionserver_port, clock.now_ms());
     Ok(Recovery { nonces, recovered, name })
 }
@@ -169,7 +171,8 @@ struct OpenMeta {
 
 /// Step 5.
 fn open_meta(process: &Process, storage: &Storage) -> Result<OpenMeta> {
-    master_store::record_meta_location(&storage.meta_env)?;
+    let limits = SplitLimits::new(process.settings.splitter_threads, process.settings.memory.memstore);
+    master_store::record_meta_location(&storage.meta_env, limits)?;
     let region = regions::open_meta(&storage.meta_env)?;
     let table = MetaTable::new(Arc::clone(&region), Arc::clone(&process.clock))?;
     Ok(OpenMeta { region, table })

@@ -11,8 +11,11 @@
 //!
 //! A region's edits go to `<region dir>/recovered.edits/<first seq id>-<wal file>-<worker>.temp`, a
 //! separate WAL file. When it is complete it is renamed to its highest sequence id, with 19 digits.
-//! If a file of that name exists from another attempt, the one with more edits stays: the one with
-//! the lower first sequence id.
+//! If a file of that name exists, from another attempt or another log, the one with more edits
+//! stays: the one with the lower first sequence id. Two logs may end with the same edit, because
+//! edits that were not synced are appended to the next log again. The comparison and the rename
+//! exclude those of other threads (`PUBLISHING`), so logs may be split side by side. Two threads
+//! must not split logs of the same name at the same time: their temporary files have one name.
 //!
 //! Splitting is idempotent, whichever server repeats it; a failure leaves no finished file that
 //! lacks an edit. Corruption loses only the entries it affects, as far as the format allows to find
@@ -21,18 +24,20 @@
 //!
 //! A file of edits is read back before it is renamed, because the log may be deleted afterwards.
 //!
-//! Memory: edits are buffered up to [`SplitOptions::buffer_bytes_max`] over all regions, then those
-//! of the region with the most bytes are written to disk.
+//! Memory: each region has a buffer, which is written to its file at [`APPEND_BUFFER_BYTES`]. All
+//! buffers have at most [`SplitOptions::buffer_bytes_max`] together: before one of them would grow
+//! beyond that, the longest is written and freed. An entry longer than the limit is buffered alone.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, KeyValue, Result, TableName};
-use evenkeel_fs::{AppendFile, CreateOptions, FileKind, FileSystem};
+use evenkeel_common::{HBaseError, KeyValue, Result, TableName, length};
+use evenkeel_fs::{APPEND_BUFFER_BYTES, AppendFile, CreateOptions, FileKind, FileSystem};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::entry::{META_FAMILY, WalEntry};
 use crate::format::{TRAILER, encode};
@@ -85,7 +90,8 @@ pub struct SplitOptions<'a> {
     pub on_entry: &'a mut dyn FnMut(&WalEntry),
     /// Called every [`ENTRIES_PER_CHECK`] entries; the split fails if it returns false.
     pub should_continue: &'a mut dyn FnMut() -> bool,
-    /// The most bytes of buffered edits: `hbase.regionserver.hlog.splitlog.buffersize`.
+    /// The most bytes of the buffers of edits: `hbase.regionserver.hlog.splitlog.buffersize`.
+    /// Splits that run side by side share the caller's limit.
     pub buffer_bytes_max: usize,
 }
 
@@ -167,6 +173,7 @@ const ENTRIES_PER_CHECK: u64 = 1024;
 struct Split<'a> {
     options: SplitOptions<'a>,
     regions: HashMap<Bytes, Region>,
+    /// The bytes that the buffers of all regions have allocated.
     buffered: usize,
     outcome: SplitOutcome,
     /// Whether the last gap is not logged yet, because the entry after it is unknown.
@@ -183,6 +190,8 @@ struct RecoveredEdits {
     temporary: PathBuf,
     file: Box<dyn AppendFile>,
     buffer: Vec<u8>,
+    /// The bytes of the buffer that count in [`Split::buffered`]; 0 before the first entry.
+    allocated: usize,
     first: u64,
     max: u64,
     entries: u64,
@@ -248,11 +257,7 @@ impl Split<'_> {
             self.outcome.skipped += 1;
             return Ok(());
         }
-        self.write(&entry)?;
-        if self.buffered > self.options.buffer_bytes_max {
-            self.spill_fullest()?;
-        }
-        Ok(())
+        self.write(&entry)
     }
 
     /// Removes the cells that are not needed. Returns true if any are left.
@@ -291,26 +296,40 @@ impl Split<'_> {
     }
 
     fn write(&mut self, entry: &WalEntry) -> Result<()> {
-        let (fs, wal, worker) = (self.options.fs, self.options.wal, self.options.worker);
-        let Region::Here { dir, edits, .. } = self.region(&entry.region, &entry.table)? else {
-            return Ok(());
-        };
-        let edits = match edits {
-            Some(edits) => edits,
-            None => edits.insert(Box::new(RecoveredEdits::create(fs, dir, wal, worker, entry.seq_id)?)),
-        };
-        let bytes = edits.push(entry);
-        self.buffered += bytes;
+        let bytes = encode::measure(&entry.key(), entry.cells.iter().map(KeyValue::as_cell)).total;
+        while let Some(edits) = self.edits(entry)? {
+            let growth = edits.growth(bytes);
+            if self.buffered + growth <= self.options.buffer_bytes_max || !self.spill_longest()? {
+                break;
+            }
+        }
+        if let Some(edits) = self.edits(entry)? {
+            let allocated = edits.push(entry);
+            edits.write_if_full()?;
+            self.buffered += allocated;
+        }
         Ok(())
     }
 
-    fn spill_fullest(&mut self) -> Result<()> {
+    /// Returns the recovered edits of an entry's region, and creates their file if there is none.
+    fn edits(&mut self, entry: &WalEntry) -> Result<Option<&mut RecoveredEdits>> {
+        let (fs, wal, worker) = (self.options.fs, self.options.wal, self.options.worker);
+        let Region::Here { dir, edits, .. } = self.region(&entry.region, &entry.table)? else {
+            return Ok(None);
+        };
+        Ok(Some(match edits {
+            Some(edits) => edits,
+            None => edits.insert(Box::new(RecoveredEdits::create(fs, dir, wal, worker, entry.seq_id)?)),
+        }))
+    }
+
+    /// Writes the longest buffer to its file. Returns false if none has entries.
+    fn spill_longest(&mut self) -> Result<bool> {
         let all = self.regions.values_mut().filter_map(Region::edits);
-        if let Some(fullest) = all.max_by_key(|edits| edits.buffer.len()) {
-            self.buffered = self.buffered.saturating_sub(fullest.buffer.len());
-            fullest.spill()?;
-        }
-        Ok(())
+        let Some(longest) = all.max_by_key(|edits| edits.allocated) else { return Ok(false) };
+        let freed = longest.spill()?;
+        self.buffered -= freed;
+        Ok(freed > 0)
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -372,24 +391,43 @@ impl RecoveredEdits {
         let file =
             fs.create(&temporary, CreateOptions { overwrite: true, parents: true, kind: FileKind::Small })?;
         let (buffer, digest) = (encode::header(None), DefaultHasher::new());
-        Ok(Self { temporary, file, buffer, first, max: first, entries: 0, digest })
+        Ok(Self { temporary, file, buffer, allocated: 0, first, max: first, entries: 0, digest })
     }
 
-    /// Adds an entry. Returns its encoded bytes.
+    /// Returns the bytes that the buffer allocates for an entry of `bytes` bytes.
+    fn growth(&self, bytes: usize) -> usize {
+        let needed = self.buffer.len() + bytes;
+        if needed <= self.allocated { 0 } else { needed.max(2 * self.allocated) - self.allocated }
+    }
+
+    /// Adds an entry. Returns the bytes that the buffer allocated for it.
     fn push(&mut self, entry: &WalEntry) -> usize {
         let cells = entry.cells.iter().map(KeyValue::as_cell);
         let size = encode::measure(&entry.key(), cells.clone());
+        let growth = self.growth(size.total);
+        self.allocated += growth;
+        self.buffer.reserve_exact(self.allocated - self.buffer.len());
         encode::write(&mut self.buffer, size, &entry.key(), cells);
         self.max = entry.seq_id.max(self.max);
         self.entries += 1;
         digest(&mut self.digest, entry);
-        size.total
+        growth
     }
 
-    fn spill(&mut self) -> io::Result<()> {
-        self.file.append(&self.buffer)?;
-        self.buffer.clear();
+    /// Writes the buffer to the file if the file would not buffer it again. Keeps its memory.
+    fn write_if_full(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= APPEND_BUFFER_BYTES {
+            self.file.append(&self.buffer)?;
+            self.buffer.clear();
+        }
         Ok(())
+    }
+
+    /// Writes the buffer to the file, and frees it. Returns the bytes that it had allocated.
+    fn spill(&mut self) -> io::Result<usize> {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.file.append(&buffer)?;
+        Ok(std::mem::take(&mut self.allocated))
     }
 
     pub(crate) fn complete(&mut self) -> io::Result<()> {
@@ -424,6 +462,7 @@ impl RecoveredEdits {
     pub(crate) fn publish(&self, fs: &dyn FileSystem) -> Result<PathBuf> {
         let name = format!("{:0width$}", self.max, width = SEQ_ID_DIGITS);
         let path = self.temporary.with_file_name(name);
+        let _alone = publishing(&path);
         if fs.exists(&path)? && first_seq_id(fs, &path)?.is_some_and(|first| first <= self.first) {
             fs.delete(&self.temporary)?;
         } else {
@@ -431,6 +470,17 @@ impl RecoveredEdits {
         }
         Ok(path)
     }
+}
+
+/// Locks, by path, that a thread holds while it replaces a file of recovered edits. They belong to
+/// the process and not to a caller, because any two splits may have a region in common. A rename
+/// waits for a sync, so there are several.
+static PUBLISHING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
+
+fn publishing(path: &Path) -> Option<MutexGuard<'static, ()>> {
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    PUBLISHING.get(length::index(hasher.finish()) % PUBLISHING.len()).map(Mutex::lock)
 }
 
 /// Adds the replayed parts of an entry to a digest.
@@ -456,5 +506,52 @@ fn first_seq_id(fs: &dyn FileSystem, path: &Path) -> Result<Option<u64>> {
         Ok(entry) => Ok(entry.map(|entry| entry.seq_id)),
         Err(ReadError::Io(error)) => Err(error.into()),
         Err(_) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_fs::MemoryFileSystem;
+
+    use super::*;
+
+    const BYTES_MAX: usize = 2 * APPEND_BUFFER_BYTES;
+
+    fn entry(region: usize, seq_id: u64) -> WalEntry {
+        let cell = KeyValue::put(b"row", b"f", b"q", 1, &[7; 100]);
+        let region = Bytes::from(format!("{region:032}"));
+        WalEntry::new(region, TableName::meta(), seq_id, 1, vec![cell])
+    }
+
+    /// Edits come in runs of one region, so that every buffer would become as long as all may be.
+    #[test]
+    fn the_buffers_of_all_regions_have_one_limit() {
+        let fs = MemoryFileSystem::new();
+        let options = SplitOptions {
+            fs: &fs,
+            wal: Path::new("/w.1"),
+            worker: "w",
+            last_flushed: &mut |_| Ok(StoreSeqIds::default()),
+            region_dir: &mut |region, _| {
+                Ok(Some(Path::new("/t").join(String::from_utf8_lossy(region).as_ref())))
+            },
+            on_entry: &mut |_| (),
+            should_continue: &mut || true,
+            buffer_bytes_max: BYTES_MAX,
+        };
+        let (regions, outcome) = (HashMap::new(), SplitOutcome::default());
+        let mut split = Split { options, regions, buffered: 0, outcome, is_gap_open: false };
+        let mut most = 0;
+        for number in 0..20_000 {
+            split.entry(entry(number / 2000, number as u64 + 1)).expect("buffered");
+            let buffers = split.regions.values_mut().filter_map(Region::edits);
+            let allocated: usize = buffers.map(|edits| edits.buffer.capacity()).sum();
+            assert_eq!(allocated, split.buffered, "after entry {number}");
+            assert!(allocated <= BYTES_MAX, "{allocated} bytes after entry {number}");
+            most = most.max(allocated);
+        }
+        assert!(most > BYTES_MAX / 2, "{most} bytes: the limit is used");
+        split.finish().expect("published");
+        assert_eq!(split.outcome.files.len(), 10);
     }
 }

@@ -4,11 +4,12 @@ mod common;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use common::*;
 use evenkeel_common::{HBaseError, KeyValue, Result, TableName};
-use evenkeel_fs::{Damage, Fault, FaultyFileSystem, FileSystem, MemoryFileSystem, Op};
+use evenkeel_fs::{Damage, Fault, FaultyFileSystem, FileSystem, Latch, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_wal::markers::{self, Marker};
 use evenkeel_wal::{
@@ -242,4 +243,35 @@ fn callback_errors_and_cancellation_end_the_split() {
     let error = attempt(Ok(StoreSeqIds::default()), false).expect_err("called off");
     assert!(error.message().contains("called off"));
     assert!(edit_names(&fs, &REGION).is_empty());
+}
+
+/// A log that failed and its successor may end with the same edit, and their files of recovered
+/// edits then have the same name. The file with fewer edits must not replace the other, at any
+/// order of two threads.
+#[test]
+fn logs_that_end_with_the_same_edit_are_split_side_by_side() {
+    for slow in ["long", "short"] {
+        let memory = MemoryFileSystem::new();
+        let write = |name: &str, first: u64| {
+            let entries: Vec<_> = (first..=9).map(entry).collect();
+            let path = Path::new(WAL_DIR).join(format!("{name}.1"));
+            memory.rename(&write_wal(&memory, &entries), &path).expect("renamed");
+            path
+        };
+        let (long, short) = (write("long", 1), write("short", 8));
+        let fs = FaultyFileSystem::new(memory.clone());
+        let latch = Latch::new();
+        fs.inject(Fault::on(Op::Rename, &format!("-{slow}.1-")).waits_for(&latch));
+        std::thread::scope(|scope| {
+            let (slow, fast) = if slow == "long" { (&long, &short) } else { (&short, &long) };
+            let slow = scope.spawn(|| split(&fs, slow));
+            latch.wait_for_arrival();
+            let fast = scope.spawn(|| split(&fs, fast));
+            std::thread::sleep(Duration::from_millis(100));
+            latch.open();
+            slow.join().expect("no panic").expect("split");
+            fast.join().expect("no panic").expect("split");
+        });
+        assert_eq!(seq_ids(&read_dir(&memory, &edits_dir(&REGION))), (1..=9).collect::<Vec<_>>());
+    }
 }

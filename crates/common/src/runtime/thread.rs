@@ -48,10 +48,11 @@
 //! | `status-history` | `status-pages/history.rs` | restarted | restarted |
 //! | `metrics-sink` | `metrics/sink/periodic.rs` | that round | nothing depends on it |
 //! | `open-region-N` of a master | `master/regions.rs` | that region is not served | the start |
+//! | `split-wal-N` of a master | `master/recovery.rs` | that WAL is not split | the start |
 //! | `cluster` | `cluster/start.rs` | that task | the server |
 //! | `open-region-N`, `open-meta-N` | `cluster/pools.rs` | that job | the server |
 //! | `open-priority-region-N`, `close-region-N` | same | that job | the server |
-//! | `split-wal-N`, `remote-procedure-N` | same | that job | the server |
+//! | `split-wal-N`, `remote-procedure-N` of a cluster | same | that job | the server |
 //! | `procedure-results` | `cluster/procedures.rs` | | the server |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
 //! | `log` | `evenkeel/log.rs` | restarted | restarted |

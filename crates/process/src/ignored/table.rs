@@ -35,7 +35,7 @@ const ON_REQUEST: &str = "regions are split when a user requests it, never by si
 const DISCHARGE: &str =
     "compacted files that readers still used are archived every two minutes, by one thread";
 const SPLIT_HERE: &str =
-    "WALs of earlier runs are split at start, in turn, with at most 128 MiB of edits in memory";
+    "WALs of earlier runs are split at start, with at most 128 MiB of edits in memory, all threads together";
 
 /// Every setting without an effect.
 pub(super) const IGNORED: &[Ignored] = &[
