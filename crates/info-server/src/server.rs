@@ -16,9 +16,10 @@
 //! to read its last response. So no slow peer can hold a connection for longer than twice that
 //! time.
 //!
-//! # Memory A response of more than [`SMALL_BYTES`] counts until it is sent or its connection is
-//! closed. Together these responses may hold [`Limits::unsent_bytes`], or be a single larger one.
-//! Beyond that they are dropped. Small responses, such as `/health`, are always sent.
+//! # Memory
+//! A response of more than [`SMALL_BYTES`] counts until it is sent or its connection is closed.
+//! Together these responses may hold [`Limits::unsent_bytes`], or be a single larger one. Beyond
+//! that they are dropped. Small responses, such as `/health`, are always sent.
 //!
 //! # Failures
 //! The response of a page that panics has status 500. If the system has no descriptor for a new
