@@ -67,7 +67,7 @@ pub(super) fn rows_of(number: usize) -> usize {
 /// Measures each deploy on each server.
 ///
 /// # Errors
-/// The error, except that of a server that refuses a deploy.
+/// The first error of a server or load. A server that refuses a deploy is not an error.
 pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.add_header_line(
         "Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed but those of \

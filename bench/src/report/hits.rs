@@ -52,7 +52,7 @@ impl CacheLookups {
 /// Measures rows concurrently, and the hit ratio of all their data blocks.
 ///
 /// # Errors
-/// The error, or that of a server without counters.
+/// The first error of the load, or a server without counters.
 pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line<'_>]) -> Result<(), String> {
     let options = rows.iter().map(|(.., line)| session.options(line)).collect::<Result<Vec<_>, _>>()?;
     rows.iter().for_each(|(_, title, line)| eprintln!("{}: {title}: {line}", session.kind.title()));

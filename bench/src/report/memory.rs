@@ -17,7 +17,7 @@ const TABLE: &str = "Counted";
 /// Writes a table, flushes it, and adds the memory of a cell to the report.
 ///
 /// # Errors
-/// The error, or that of a log without the line.
+/// The first error of the load, or a log without the line.
 pub(super) fn measure(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     let rows = if session.context.plan.short { ROWS_SHORT } else { ROWS };
     let line = format!("--table={TABLE} --rows={} --valueSize=200 --autoFlush=true --multiPut=100", rows / 4);

@@ -22,7 +22,7 @@ const KTHREADD: u32 = 2;
 /// Clock ticks since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ticks {
-    /// Of all cores.
+    /// All cores together.
     all: f64,
     /// Ticks in which a core was busy, or kept by the hypervisor.
     busy: f64,

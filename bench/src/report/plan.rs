@@ -205,7 +205,7 @@ impl Plan {
     }
 }
 
-/// The words with `--minutes N` as one.
+/// Joins `--minutes N` into one word.
 fn joined(words: &[String]) -> Vec<String> {
     let mut joined: Vec<String> = Vec::with_capacity(words.len());
     for word in words {

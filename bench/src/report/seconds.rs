@@ -3,7 +3,7 @@
 //! The goal is that no second has a P99 above [`BAD_TIMES`] that of the median second. On a virtual
 //! machine on a shared host, some seconds are bad because the host took the cores: `/proc/stat`
 //! counts that time as stolen, and the load records it for each second. A backlog outlasts its
-//! cause, so the second after such a one is classified separately.
+//! cause, so the second after a stolen one is classified separately.
 
 use std::fmt::Write as _;
 
@@ -147,7 +147,8 @@ impl Seconds {
         seconds.max_by(|a, b| a.p99_us.total_cmp(&b.p99_us))
     }
 
-    /// The numbers of bad seconds, of those with stolen time, and of the rest after such a one.
+    /// The numbers of bad seconds, of those with stolen time, and of the others after such a
+    /// second.
     fn bad(&self) -> [usize; 3] {
         let bad: Vec<_> = (0..self.all.len()).filter(|at| self.is_bad(&self.all[*at])).collect();
         let stolen = bad.iter().filter(|at| self.all[**at].is_stolen()).count();

@@ -90,7 +90,7 @@ fn read<M: Message + Default>(fs: &dyn FileSystem, path: &Path) -> Result<M> {
 fn working_dir(root: &Path, snapshot: &pb::SnapshotDescription) -> Result<PathBuf> {
     let name = &snapshot.name;
     if name.is_empty() || name.starts_with('.') || name.contains('/') {
-        return Err(HBaseError::do_not_retry(format!("{name} is no name of a snapshot")));
+        return Err(HBaseError::do_not_retry(format!("{name} is not the name of a snapshot")));
     }
     Ok(root.join(SNAPSHOT_DIR).join(WORKING_DIR).join(name))
 }

@@ -59,7 +59,7 @@ use crate::transitions::{TransitionParts, Transitions};
 /// The first pause between attempts to register; each pause doubles the previous one.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 const REGISTER_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Where the files of the cluster are, as the master tells it.
+/// The locations of the cluster's files, as reported by the master.
 const STORAGE_KEYS: [&str; 2] = ["hbase.rootdir", "fs.defaultFS"];
 
 /// The thread of all connections that this server opens, and its runtime. It ends when this is

@@ -114,7 +114,7 @@ fn shared_sums_are_readable_and_keep_growing() {
     let at_first = shared.read().expect("there");
     assert!(at_first.calls >= before.calls && at_first.ns > before.ns / 2, "{at_first:?} after {before:?}");
     allocator::share().expect("done before");
-    assert!(shared.read().expect("there").calls >= at_first.calls, "the sums do not begin anew");
+    assert!(shared.read().expect("there").calls >= at_first.calls, "the sums are not reset");
     use_pieces(48);
     let (read, own) = (shared.read().expect("there"), allocator::stats());
     assert_counted(read.since(at_first), CALLS);

@@ -22,7 +22,7 @@ const WIDTH_MAX: usize = 100;
 /// Words that have a plainer or more exact replacement.
 const PHRASES: [&str; 4] = ["anew", "is to be", "are to be", "so many"];
 /// Beginnings of sentences that put the subject last.
-const BEGINNINGS: [&str; 4] = ["Of a ", "Of an ", "Of one ", "Who "];
+const BEGINNINGS: [&str; 2] = ["Of ", "Who "];
 /// Names that several types of different meaning had.
 const VAGUE_NAMES: [&str; 5] = ["Place", "Run", "Kind", "Waiting", "Stuff"];
 

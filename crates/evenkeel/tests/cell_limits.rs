@@ -26,7 +26,7 @@ const ENDPOINT: &str = "|org.apache.hadoop.hbase.coprocessor.MultiRowMutationEnd
 const CELL_BYTES_MAX: usize = 1_000_000;
 const TTL_MS: i64 = 1 << 40;
 const PLAIN_ROWS: usize = 100;
-/// The encoding, the codec, and if tags are compressed, of each table.
+/// For each table: encoding, codec, and whether tags are compressed.
 const TABLES: [(&str, &str, &str); 5] = [
     ("NONE", "NONE", "true"),
     ("PREFIX", "SNAPPY", "true"),
@@ -110,8 +110,8 @@ impl Parts {
         }
     }
 
-    /// A Delete of this type. Those of a family delete only what is from the first moment, so not
-    /// the cells beside them.
+    /// A Delete of this type. A Delete of a family removes only cells with the first timestamp, so
+    /// cells beside it stay.
     fn deleting(code: CellType, row: &str) -> Self {
         let cell = Self { code: code.code(), ..Self::of(MutationType::Delete, row) };
         if is_of_family(code) { Self { qualifier: Vec::new(), timestamp: 0, ..cell } } else { cell }

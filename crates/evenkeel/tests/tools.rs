@@ -410,10 +410,7 @@ fn a_missing_region_is_found_by_regioninfo_and_meta() {
     std::fs::remove_dir_all(&missing).expect("removed");
     let said = root.verify(1);
     assert!(said.contains("by .regioninfo: hole: no region holds the rows from b to d"), "{said}");
-    assert!(
-        said.contains(&format!("{}: not there, and a region in hbase:meta", missing.display())),
-        "{said}"
-    );
+    assert!(said.contains(&format!("{}: missing, and a region in hbase:meta", missing.display())), "{said}");
 
     root.write_meta(&[root.regions[0].clone(), root.regions[2].clone()]);
     let said = root.verify(1);
@@ -503,7 +500,7 @@ fn rows_of_hbase_meta_are_read_from_the_wal_too() {
         wal.sync(txid, SyncLevel::Flush).expect("synced");
     }
     let said = root.verify(1);
-    assert!(said.contains(&format!("{}: not there", root.region_dir(&extra).display())), "{said}");
+    assert!(said.contains(&format!("{}: missing", root.region_dir(&extra).display())), "{said}");
     assert!(!said.contains(hidden.encoded_name()), "{said}");
     wal.close().expect("closed");
 }

@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(ask(&b, 0, &mut [0; 5]), StorageChecksum::Absent);
         write_with_sums(&a, &[1; 600]);
         fs.create(&a, CreateOptions { overwrite: true, parents: false, kind: FileKind::Small })
-            .expect("made anew");
+            .expect("created again");
         assert!(!path_of(&a).expect("a name").exists());
         // The checksum file of a file that another program removed.
         fs::write(path_of(&a).expect("a name"), b"crc\0").expect("stale");

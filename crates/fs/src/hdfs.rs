@@ -89,7 +89,7 @@ impl HdfsFileSystem {
 /// Returns the path in the form that HDFS accepts.
 fn name_of(path: &Path) -> io::Result<&str> {
     let invalid = || {
-        let what = format!("{} is no path of HDFS: absolute, UTF-8, without `:`", path.display());
+        let what = format!("{} is not a path of HDFS: absolute, UTF-8, without `:`", path.display());
         io::Error::new(io::ErrorKind::InvalidInput, what)
     };
     let name =

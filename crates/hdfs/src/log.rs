@@ -138,7 +138,7 @@ impl LogWriter {
         self.checked(sent).map(FlushId)
     }
 
-    /// Waits until every DataNode has acknowledged a flush, and thereby all flushes before it.
+    /// Waits until every DataNode has acknowledged a flush, and all flushes before it.
     ///
     /// # Errors
     /// An I/O error if the log broke first; see the module documentation.

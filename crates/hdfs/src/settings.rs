@@ -178,7 +178,7 @@ fn authority_of(uri: &str) -> Result<Option<String>> {
     if uri.starts_with('/') {
         return Ok(None);
     }
-    let rest = uri.strip_prefix("hdfs://").ok_or_else(|| invalid(format!("{uri} is no URI of HDFS")))?;
+    let rest = uri.strip_prefix("hdfs://").ok_or_else(|| invalid(format!("{uri} is not a URI of HDFS")))?;
     let authority = rest.split('/').next().unwrap_or_default();
     Ok(Some(authority.to_owned()).filter(|authority| !authority.is_empty()))
 }

@@ -41,7 +41,7 @@ pub struct ScanOptions {
     /// A compaction reads, so data blocks are never inserted into the cache. Its scanners keep
     /// their blocks, for which the server has planned memory.
     pub is_compaction: bool,
-    /// If reads may wait for a disk or for another thread that reads the same block.
+    /// Whether reads may wait for a disk or for another thread that reads the same block.
     pub wait: Wait,
 }
 
@@ -274,7 +274,7 @@ impl HFileScanner {
 
     /// Moves to the next cell. Returns false after the last cell; the position is unset then.
     #[inline]
-    // HBase's name. A cell borrows from the scanner, so it is no iterator.
+    // HBase's name. A cell borrows from the scanner, so this cannot implement `Iterator`.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> TryResult<bool> {
         if !self.position.is_at_cell() {
@@ -418,7 +418,7 @@ impl HFileScanner {
         let reservation =
             waits::time(Cause::BlockMemory, || cpu_slot::release_during(|| heap_blocks::reserve(bytes)));
         reservation.ok_or_else(|| {
-            let message = format!("there is no room for a block of {bytes} bytes; try again later");
+            let message = format!("no memory for a block of {bytes} bytes; try again later");
             HBaseError::new(ErrorKind::RegionTooBusy, message).into()
         })
     }

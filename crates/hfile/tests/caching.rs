@@ -419,7 +419,7 @@ fn a_scan_reads_ahead_and_a_get_does_not() {
     let first = scanner.next_indexed_key().map(|key| key.row().to_vec());
     let mut entered = 1;
     let mut last = first;
-    // Four blocks later, a block that was not requested is cached soon.
+    // After four more blocks, read-ahead caches a block that was not requested.
     while entered < 4 {
         scanner.next().unwrap();
         let here = scanner.next_indexed_key().map(|key| key.row().to_vec());

@@ -14,7 +14,7 @@
 //! - `MasterData/archive`, `MasterData/oldWALs`: it is younger than
 //!   `hbase.master.local.store.hfilecleaner.ttl`, `...walcleaner.ttl`
 //!
-//! **Exclusion.** Code that creates links or snapshots holds the cleaners off
+//! **Exclusion.** Code that creates links or snapshots pauses the cleaners
 //! ([`Cleaners::pause`]) from before it reads the first file until the links or the snapshot
 //! exist. A cleaner takes the same lock exclusively for one directory at a time, from before it
 //! calls the delegates until the files are deleted. If it cannot take the lock at once, it skips

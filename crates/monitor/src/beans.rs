@@ -24,7 +24,7 @@ impl Beans {
     /// If it is not such a document.
     pub fn parse(document: &[u8]) -> Result<Self, Failure> {
         let mut document: Value =
-            serde_json::from_slice(document).map_err(|error| format!("/jmx is no JSON: {error}"))?;
+            serde_json::from_slice(document).map_err(|error| format!("/jmx is not JSON: {error}"))?;
         let Some(Value::Array(beans)) = document.get_mut("beans").map(Value::take) else {
             return Err("/jmx has no beans".to_owned());
         };

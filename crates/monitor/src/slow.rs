@@ -80,7 +80,7 @@ impl SlowRequests {
     /// If it is not JSON.
     pub fn parse(document: &[u8]) -> Result<Self, Failure> {
         let document: Value =
-            serde_json::from_slice(document).map_err(|error| format!("{PAGE} is no JSON: {error}"))?;
+            serde_json::from_slice(document).map_err(|error| format!("{PAGE} is not JSON: {error}"))?;
         Ok(Self {
             threshold_ms: number(&document, "thresholdMs"),
             total: document.get("slowRequests").and_then(Value::as_u64).unwrap_or_default(),

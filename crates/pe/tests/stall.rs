@@ -122,7 +122,7 @@ fn rows_are_run_and_measured_as_hbases_tool_does() {
     server.shutdown(Duration::from_secs(1));
     assert_eq!(report.tally.rows, 4 * 2 * 150);
     assert_eq!((report.tally.requests, report.tally.errors), (1200, 0));
-    // Of each client and cycle rows 0, 2, 4, 6 and 8 are not measured.
+    // Rows 0, 2, 4, 6 and 8 of each client and cycle are not measured.
     assert_eq!(report.latency.count, 4 * 2 * (150 - 5));
 }
 

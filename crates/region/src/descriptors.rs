@@ -40,7 +40,7 @@ pub fn read(fs: &dyn FileSystem, table_dir: &Path) -> Result<Option<TableDescrip
 #[derive(Debug)]
 pub struct Damage(pub HBaseError);
 
-/// As [`read`], but tells a file that is not a descriptor from one that cannot be read now.
+/// As [`read`], but distinguishes a file that is not a descriptor from an unreadable one.
 ///
 /// # Errors
 /// `IOException` from the file system.

@@ -85,7 +85,7 @@ fn verify_file(
     let (region, target) = match StoreFileName::parse(&file.name) {
         Some(StoreFileName::Reference { target, region }) => (region, target),
         Some(_) => (info.encoded_name().to_owned(), file.name.clone()),
-        None => return Err(corrupted(format!("{} is no store file", file.name))),
+        None => return Err(corrupted(format!("{} is not a store file", file.name))),
     };
     let found = resolve_data_file(fs, root, (info.table(), &region), family, &target)
         .map_err(|e| corrupted(format!("Can't find hfile: {}: {e}", file.name)))?;

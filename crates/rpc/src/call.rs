@@ -220,7 +220,7 @@ impl Call {
         match raw {
             Ok(raw) => Ok(Bytes::from_owner(ChargedBytes { raw, _charge: charge })),
             Err(DecompressError::OverBudget) => {
-                let message = "a decompressed cell block passes hbase.ipc.server.max.callqueue.size";
+                let message = "a decompressed cell block exceeds hbase.ipc.server.max.callqueue.size";
                 Err(HBaseError::new(ErrorKind::CallQueueTooBig, message))
             }
             Err(error) => Err(HBaseError::do_not_retry(error.to_string())),

@@ -166,7 +166,7 @@ impl RpcServerConfig {
             return Err(format!("{name} must be positive"));
         }
         if self.request_bytes_max > i32::MAX as usize {
-            return Err("request_bytes_max passes what a frame's length can say".to_owned());
+            return Err("request_bytes_max exceeds what a frame's length can be".to_owned());
         }
         if self.connection_unsent_bytes_fatal < self.connection_unsent_bytes_max {
             return Err("connection_unsent_bytes_fatal is below connection_unsent_bytes_max".to_owned());

@@ -48,7 +48,7 @@ pub fn write_result<M: Message>(
         + cell_bytes;
     let Ok(total) = i32::try_from(total) else {
         return Err(HBaseError::do_not_retry(format!(
-            "a response of {total} bytes passes what a frame can hold"
+            "a response of {total} bytes exceeds what a frame can hold"
         )));
     };
     if total as u64 > bytes_max {
@@ -69,7 +69,7 @@ pub fn write_result<M: Message>(
 /// Returns the error for an answer that does not fit into the budget.
 pub fn over_budget(bytes: usize) -> HBaseError {
     let message =
-        format!("a response of {bytes} bytes finds no room beside those that clients have not taken yet");
+        format!("a response of {bytes} bytes exceeds the budget of responses that clients have not read");
     HBaseError::new(ErrorKind::CallQueueTooBig, message)
 }
 

@@ -108,7 +108,7 @@ pub fn split_body(
     cell_block_bytes: Option<u32>,
 ) -> Result<(Bytes, Option<Bytes>), HBaseError> {
     let param = split_header(&mut body)
-        .map_err(|_| HBaseError::do_not_retry("the request's parameter passes the end of its frame"))?;
+        .map_err(|_| HBaseError::do_not_retry("the request's parameter extends past the end of its frame"))?;
     let Some(announced) = cell_block_bytes.filter(|bytes| *bytes > 0) else {
         return Ok((param, None));
     };

@@ -55,7 +55,7 @@ fn a_frame_of_exactly_the_limit_is_served() {
 #[test]
 fn request_bytes_in_flight_are_limited_for_the_server() {
     let server = TestServer::with(|config| config.inflight_bytes_max = 105_000);
-    // Each has few calls, so it is read on.
+    // Each connection has few calls, so the server keeps reading from it.
     let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
     for id in 0..40 {
         clients[id as usize % 8].send(&request(id, "Hold", &message("", &vec![0; 10_000])));

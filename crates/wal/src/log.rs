@@ -350,7 +350,7 @@ impl Wal {
         cells: impl Iterator<Item = CellRef<'a>> + Clone,
     ) -> Result<Txid> {
         let appended = self.append_entry(key, cells, WhenFull::Wait)?;
-        appended.ok_or_else(|| HBaseError::io("an append that waits found no room"))
+        appended.ok_or_else(|| HBaseError::io("no space in the queue for an append that may wait"))
     }
 
     /// As [`Wal::append_cells`], but never waits: returns `None` if the queue has no capacity, or

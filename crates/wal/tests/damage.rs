@@ -259,8 +259,8 @@ fn a_tail_that_never_reached_the_disk_is_not_read() {
     }
 }
 
-/// The last entry of a killed server's log was acknowledged. If a bit of it changes, it is not
-/// taken for torn, though its value may end in some zeros.
+/// The last entry of a killed server's log was acknowledged. If one of its bits changes,
+/// it is reported as corrupt, not torn, even if its value ends in zeros.
 #[test]
 fn a_changed_last_entry_that_ends_in_zeros_is_named() {
     for zeros in 0..TORN_ZEROS_MIN {

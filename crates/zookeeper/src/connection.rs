@@ -267,7 +267,7 @@ impl Wire {
         self.progress = Some(progress.advance(self.input.len(), now, self.receive_timeout));
         let more = (self.input.len() as u64).saturating_sub(self.held);
         if !self.budgets.charge_input(more) {
-            return Err(invalid("no room for a packet that has begun"));
+            return Err(invalid("the budget has no space for the rest of a packet"));
         }
         self.held += more;
         Ok(None)
@@ -321,7 +321,7 @@ impl Wire {
                 0..=REPLY_BYTES_UNCOUNTED => None,
                 bytes => {
                     let counted = self.budgets.count_reply(bytes as u64);
-                    Some(counted.ok_or_else(|| invalid("no room for a reply"))?)
+                    Some(counted.ok_or_else(|| invalid("the budget has no space for a reply"))?)
                 }
             };
             timeout(within, self.stream.write_all(&self.out)).await??;

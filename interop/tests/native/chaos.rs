@@ -240,7 +240,7 @@ async fn restart(site: &Site, server: Server) -> Server {
     }
     let now = [counter(&table, rows[0]).await, counter(&table, rows[1]).await];
     let want = match site.kind {
-        // To the retry of a replayed operation it returns an empty result, as of time zero.
+        // It answers the retry of a replayed operation with an empty result and timestamp 0.
         ServerKind::Stock => ([None, Some(2)], [Some(1), Some(2)]),
         ServerKind::Evenkeel => ([Some(1), Some(1)], [Some(1), Some(1)]),
     };

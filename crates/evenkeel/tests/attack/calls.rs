@@ -383,7 +383,7 @@ fn scanners_of_meta(stage: &Stage) -> Held {
 }
 
 fn nonces(stage: &Stage) -> Held {
-    // Counts on from run to run: a known nonce takes no memory.
+    // Continues across runs, because a known nonce takes no memory.
     static NONCE: AtomicU64 = AtomicU64::new(0);
     let open = || {
         let stream = stage.client()?;

@@ -22,7 +22,7 @@ use crate::common::{PORT_KEYS, config, free_ports, raw};
 use crate::scenarios::Step;
 use crate::world::World;
 
-/// The number of attempts of a start whose ports another process took meanwhile.
+/// Attempts to start if another process takes the ports.
 const PORT_ATTEMPTS: usize = 20;
 /// The time limit of a server's background work after its start.
 const SETTLES: Duration = Duration::from_secs(5);

@@ -135,7 +135,7 @@ fn cuts(run: &RecordedScenario, count: Option<usize>, random: &mut StdRng) -> Ve
                 Cut { at, choice, again: (choice > 0).then(|| random.random()) }
             })
             .collect(),
-        // Each from another part of the steps, so that no long part is left out.
+        // One cut from each part of the steps, so that none is skipped.
         Some(count) => (0..count)
             .map(|part| {
                 let (from, to) = (part * (len + 1) / count, (part + 1) * (len + 1) / count);

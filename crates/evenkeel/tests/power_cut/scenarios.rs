@@ -12,7 +12,7 @@ pub enum Step {
     Flush(&'static str),
     /// Waits until all files of the table are one.
     Compact(&'static str),
-    /// Removes what the archive and `oldWALs` need no more.
+    /// Removes files of the archive and `oldWALs` that are no longer needed.
     Clean,
     /// Sets MAX_FILESIZE.
     ModifyTable(&'static str, &'static str),

@@ -69,7 +69,7 @@ pub fn checksum_failures_count() -> u64 {
     CHECKSUM_FAILURES.load(Relaxed)
 }
 
-/// If loading a data block computes its seek points.
+/// Whether loading a data block computes its seek points.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SeekPointMode {
     Build,

@@ -2,8 +2,8 @@
 //! were lost, or an operator copied directories here. Their data is never deleted.
 //!
 //! A region that has its `.regioninfo` and overlaps no other gets its row back, as by HBCK2's
-//! `addFsRegionsMissingInMeta`. Of regions that overlap each other the newest gets its row back: a
-//! region that was split or merged is older than its daughters or its merged region. Every other
+//! `addFsRegionsMissingInMeta`. If regions overlap, the newest gets its row back: a region that
+//! was split or merged is older than its daughters or its merged region. Every other
 //! region stays in place, because other regions may hold references to its files, and is logged as
 //! an error.
 //!

@@ -36,7 +36,7 @@ impl Entry {
                 Self::Half { file: links::link_to(table, &parent, &target), parent }
             }
             Some(_) => Self::File(links::link_to(table, region, name)),
-            None => return Err(corrupted(format!("{name} is no store file"))),
+            None => return Err(corrupted(format!("{name} is not a store file"))),
         };
         let file = entry.file();
         // The parts of a link's name become path components.

@@ -7,8 +7,8 @@
 //! A start is such a change, too: it succeeds or returns the error, and the next one serves
 //! everything.
 //!
-//! CI runs a sample of the operations, chosen by a seed that is another one in each run and that a
-//! failure prints; `EVENKEEL_TEST_SEED` sets it. `EVENKEEL_DDL_FAULTS=all` runs all operations.
+//! CI runs a sample of the operations, chosen by a random seed, which a failure prints;
+//! `EVENKEEL_TEST_SEED` sets it. `EVENKEEL_DDL_FAULTS=all` runs all operations.
 //! `EVENKEEL_DDL_FAULTS_OF` names one change.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -506,7 +506,7 @@ fn a_change_that_fails_at_any_call_leaves_every_region_served() {
     }
 }
 
-/// A name, and what makes the directory that a start finds.
+/// A name, and the function that prepares the directory.
 type BeforeStart = (&'static str, fn() -> Cluster);
 
 /// What a start finds: logs to split, references, links, and what changes left.

@@ -1,5 +1,5 @@
-//! A start keeps everything in the log directories, and in directories that it removes, that it
-//! cannot use, and names it.
+//! A start keeps and logs everything that it cannot use, in log directories and in directories that
+//! it removes.
 
 use std::fmt::{Debug, Write};
 

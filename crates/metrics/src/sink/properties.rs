@@ -159,7 +159,7 @@ impl Properties {
         }
         let source = self.option(name, "source").unwrap_or("unknown");
         if source.contains('/') {
-            return Err(format!("source {source} is no name of a file"));
+            return Err(format!("source {source} is not a file name"));
         }
         let interval = self.option(name, "roll-interval").unwrap_or("1 hour");
         let roll_interval = parse_interval(interval).ok_or_else(|| format!("no interval: {interval}"))?;

@@ -151,7 +151,7 @@ fn idle_spare_chunks_are_freed_except_a_few() {
     drop(segment_of(&pool, 26));
     let freed = pool.release_idle(2) / CHUNK_BYTES + pool.release_idle(100) / CHUNK_BYTES;
     assert!(freed > 2 && pool.spare() == full - freed, "{freed}");
-    assert!(pool.spare() >= 10, "so many are kept ready, for so many were taken: {}", pool.spare());
+    assert!(pool.spare() >= 10, "as many are prepared as were taken: {}", pool.spare());
     for _ in 0..8 {
         pool.begin_idle_period();
         while pool.release_idle(1) > 0 {}

@@ -84,8 +84,8 @@ impl Mvcc {
     /// Takes the next number and runs `ordered` with it before another number can be taken. The
     /// number stays incomplete until [`Mvcc::complete`], regardless of what `ordered` returns.
     pub fn begin<T>(&self, ordered: impl FnOnce(u64) -> T) -> (u64, T) {
-        // The holder computes, or waits for space in the log's queue. Only the latter is long
-        // enough to release the CPU slot, and is then the cause of this wait, too.
+        // The holder computes, or waits for space in the log's queue. Only that wait is long enough
+        // to release the CPU slot; it is then reported as the cause.
         let soon = self.order.try_lock().or_else(|| self.order.try_lock_for(wait_budget::SHORT_WAIT_MAX));
         let _order = soon.unwrap_or_else(|| {
             waits::time(Cause::LogQueue, || cpu_slot::release_during(|| self.order.lock()))

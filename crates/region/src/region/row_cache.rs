@@ -185,12 +185,12 @@ impl RowCache {
         WrittenRows { cache: Arc::clone(self), rows }
     }
 
-    /// Returns true if all requested families of a scan exist and satisfy `such`.
-    fn all_asked(&self, scan: &Scan, such: impl Fn(&FamilyRules) -> bool) -> bool {
+    /// Returns true if all requested families of a scan exist and satisfy `predicate`.
+    fn all_asked(&self, scan: &Scan, predicate: impl Fn(&FamilyRules) -> bool) -> bool {
         if scan.families.is_empty() {
-            return self.families.iter().all(such);
+            return self.families.iter().all(predicate);
         }
-        scan.families.iter().all(|asked| self.family(&asked.family).is_some_and(&such))
+        scan.families.iter().all(|asked| self.family(&asked.family).is_some_and(&predicate))
     }
 
     fn family(&self, name: &[u8]) -> Option<&FamilyRules> {

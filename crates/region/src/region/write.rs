@@ -272,8 +272,7 @@ impl Region {
 
     fn too_many_nonces(&self) -> HBaseError {
         let region = self.info.name_text();
-        let message =
-            format!("too many operations with nonces of late; try again later, regionName={region}");
+        let message = format!("too many recent operations with nonces; try again later, regionName={region}");
         HBaseError::new(ErrorKind::RegionTooBusy, message)
     }
 
@@ -584,7 +583,7 @@ impl Region {
 
 /// The error for a retry that waited for an operation which then failed. The client retries.
 fn previous_attempt_failed() -> HBaseError {
-    HBaseError::io("the same operation, asked for before, has just failed")
+    HBaseError::io("an earlier attempt of this operation has failed")
 }
 
 /// Returns true if `value OP cell` holds, given the order of the condition's value relative to the

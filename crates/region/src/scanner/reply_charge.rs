@@ -48,7 +48,7 @@ impl ReplyCharge {
             return Ok(());
         }
         let message = format!(
-            "a row of {row_bytes} bytes and more finds no room beside replies that clients have not taken yet"
+            "a row of {row_bytes} bytes and more exceeds the budget of replies that clients have not read"
         );
         Err(HBaseError::new(ErrorKind::CallQueueTooBig, message))
     }

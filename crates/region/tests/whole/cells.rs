@@ -291,7 +291,7 @@ fn is_of_family(code: CellType) -> bool {
     matches!(code, CellType::DeleteFamily | CellType::DeleteFamilyVersion)
 }
 
-/// A mutation of one cell; `None` if the bytes are no cell, which only those of an illegal one are.
+/// A mutation of one cell; `None` if the bytes do not form a cell. Only illegal cells do not.
 fn mutation(
     kind: MutationKind,
     row: Vec<u8>,
@@ -414,8 +414,7 @@ fn table(encoding: &str, codec: &str, compress_tags: bool, log: Option<WalCompre
     cluster
 }
 
-/// The life of a table. Beside each write, a plain one goes to another region, through the same
-/// log.
+/// Writes to one table. After each, a plain write goes to another region through the same log.
 fn live(cluster: &mut Cluster, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut model = Model::default();

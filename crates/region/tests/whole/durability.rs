@@ -201,7 +201,7 @@ fn striped() -> Cluster {
     cluster
 }
 
-/// A fault for deleting a file that is in place.
+/// A fault that fails the deletion of an installed file.
 fn removal(cluster: &Cluster, family: &str) -> Fault {
     Fault::on(Op::Delete, &format!("{}/{family}/", cluster.region().info().encoded_name()))
 }

@@ -15,8 +15,8 @@
 //! | it is false, SYNC_WAL | nothing until its region has flushed, then the same for each cell |
 //!
 //! The last line is HBase's promise for `hflush` on one machine: what only the kernel has is lost
-//! with the kernel. Each cell reads as some write left it that is not older than the last write
-//! that had to stay; so no value comes from before an FSYNC_WAL or a flush, or from nowhere. The
+//! with the kernel. Each cell has the value of a write that is no older than the last durable one;
+//! so no value comes from before an FSYNC_WAL or a flush, or from nowhere. The
 //! one write that the cut interrupted may or may not exist; with `hsync`, never half of it. Without
 //! it, one of two families may be flushed before the cut, while the log with the other half is
 //! lost.

@@ -165,7 +165,7 @@ fn delimited(wire_type: WireType, bytes: &mut Bytes) -> Result<Bytes, BoundedErr
     check_wire_type(WireType::LengthDelimited, wire_type)?;
     let len = usize::try_from(decode_varint(bytes)?).ok().filter(|len| *len <= bytes.len());
     let len =
-        len.ok_or_else(|| BoundedError::Malformed("a field passes the end of its message".to_owned()))?;
+        len.ok_or_else(|| BoundedError::Malformed("a field extends past the end of its message".to_owned()))?;
     Ok(bytes.split_to(len))
 }
 

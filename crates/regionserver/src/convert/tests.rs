@@ -422,5 +422,5 @@ fn parts_that_do_not_fit_are_refused_with_hbases_words() {
 fn a_malformed_cell_block_is_not_retried() {
     let mut block = CellBlockReader::new(CellCodec::KeyValue, Bytes::from_static(&[0, 0, 0, 9, 0, 0]));
     let read = mutation::read(&proto(MutationType::Put, Some(b"r"), 1), &mut block, 0);
-    refused(read, "a length in the cell block passes its end");
+    refused(read, "a length in the cell block extends past its end");
 }

@@ -25,8 +25,8 @@
 //! that wait for their next call. Their clients get `UnknownScannerException`, at which they open
 //! another scanner after the last row that they have. The rules for the scanner to close:
 //!
-//! * It belongs to the connection whose scanners hold the most bytes, including the new scanner. Of
-//!   that connection, the least recently used scanner is closed. So a client that opens many
+//! * It belongs to the connection whose scanners hold the most bytes, including the new scanner.
+//!   The least recently used scanner of that connection is closed. So a client that opens many
 //!   scanners, or large ones, closes its own.
 //! * A scanner used within the last [`ACTIVE_MS`] is protected, unless it belongs to the connection
 //!   that exceeds the limit, or its connection holds more than 1/[`FAIR_SHARE_DIVISOR`] of the

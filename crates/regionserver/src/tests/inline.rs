@@ -40,8 +40,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Allows one [`Served`] at a time: the tests of this file would delay each other's clients.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A server over TCP with one thread for all connections. The client that disturbs uses rows before
-/// `x`, the disturbed client the others.
+/// A server over TCP with one thread for all connections. The disturbing client uses rows
+/// before `x`; the other uses the rest.
 struct Served {
     _server: TestServer,
     _alone: MutexGuard<'static, ()>,

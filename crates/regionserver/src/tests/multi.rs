@@ -105,7 +105,7 @@ fn stored(region: &std::sync::Arc<Region>, row: &'static [u8]) -> Vec<String> {
     cells.iter().map(|cell| text(&KeyValue::copy_of(&cell))).collect()
 }
 
-/// Only requests that only read may be restarted.
+/// Only read-only requests may be restarted.
 #[test]
 fn the_actions_of_a_request_decide_where_it_runs() {
     let (_server, region) = TestServer::with_region();

@@ -138,11 +138,11 @@ fn without_tags(bytes: Bytes) -> Result<Bytes> {
 }
 
 fn partial_cell(_: Malformed) -> HBaseError {
-    HBaseError::io("a length in the cell block passes its end")
+    HBaseError::io("a length in the cell block extends past its end")
 }
 
 fn unknown_type(code: i32) -> HBaseError {
-    HBaseError::io(format!("{code} is no cell type"))
+    HBaseError::io(format!("{code} is not a cell type"))
 }
 
 /// The parts of a cell, as the codecs other than the KeyValue ones encode it.

@@ -124,7 +124,7 @@ impl Connection {
             return if is_short {
                 Ok(())
             } else {
-                Err(CloseReason("there is no room for a request that has begun"))
+                Err(CloseReason("the budget of requests has no space for the rest of a request"))
             };
         };
         count(&self.worker.counters.calls, 1);
@@ -139,7 +139,7 @@ impl Connection {
         if self.charge_buffered() {
             Ok(())
         } else {
-            Err(CloseReason("there is no room for requests that wait"))
+            Err(CloseReason("the budget of requests has no space for requests that wait"))
         }
     }
 
@@ -168,7 +168,7 @@ impl Connection {
         let Some(call_id) = self.partial_call_id()? else { return self.charge_waiting() };
         let info = self.shared.info();
         let message = format!(
-            "a request of {bytes} bytes from {} passes this server's hbase.ipc.max.request.size of {} bytes",
+            "a request of {bytes} bytes from {} exceeds this server's hbase.ipc.max.request.size of {} bytes",
             info.peer.ip(),
             self.worker.config().request_bytes_max
         );

@@ -96,7 +96,7 @@ fn established(
     held.clear();
     let bytes = header_bytes(&info);
     if bytes > HEADER_BYTES_FREE && !held.grow_to(bytes) {
-        return Err(format!("no room for {bytes} bytes"));
+        return Err(format!("the budget of requests has no space for {bytes} bytes"));
     }
     Ok(Established { info: Arc::new(info), service, header: held })
 }

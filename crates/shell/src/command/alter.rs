@@ -174,7 +174,7 @@ fn set_table(out: &mut Output, table: TableDescriptor, mut options: Hash) -> Com
 /// Adds a coprocessor under the next number (`coprocessor$N`).
 fn with_coprocessor(table: TableDescriptor, spec: &str) -> CommandResult<TableDescriptor> {
     if spec.split('|').count() < 2 {
-        let message = format!("{spec:?} is no coprocessor: expected path|class|priority|arguments");
+        let message = format!("{spec:?} is not a coprocessor: expected path|class|priority|arguments");
         return Err(Failure::argument(message).into());
     }
     let numbers: BTreeMap<u32, ()> = table

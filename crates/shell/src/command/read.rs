@@ -57,7 +57,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "count",
         (1, 2),
         count,
-        "Counts the rows of a table, printing every so many (INTERVAL, 1000 unless given): count table, interval or options \
+        "Counts the rows of a table, printing after every INTERVAL rows (1000 unless given): count table, interval or options \
          (INTERVAL, CACHE, and those of scan that choose rows).\n\n  hbase> count 't1'\n  hbase> count 't1', 100000\n  \
          hbase> count 't1', INTERVAL => 10, CACHE => 1000\n  hbase> count 't1', FILTER => \"PrefixFilter('a')\"",
     ),

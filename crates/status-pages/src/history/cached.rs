@@ -47,7 +47,7 @@ pub struct CacheSnapshot {
 }
 
 impl CacheSnapshot {
-    /// Returns for each region, by its encoded name: bytes that are cached, and that can be.
+    /// Returns, by encoded region name, the bytes that are cached and that can be cached.
     pub fn by_region(&self) -> HashMap<&str, (u64, u64)> {
         let mut regions = HashMap::<&str, (u64, u64)>::new();
         for file in &self.files {

@@ -31,7 +31,7 @@ const COLUMNS: [Column; 12] = [
     Column::number("memstore", "MemStore", "memStoreSize: bytes of cells that are not flushed"),
     Column::number("cached", "Cached", "The part of its store files' bytes that is in the block cache"),
     Column::number("locality", "Local", "percentFilesLocal: the part of its bytes that is on this machine"),
-    Column::number("busy", "Work", "compactionsQueuedCount, flushesQueuedCount: what goes on or waits"),
+    Column::number("busy", "Work", "compactionsQueuedCount, flushesQueuedCount: running or waiting"),
 ];
 
 /// One region.

@@ -17,7 +17,7 @@ use crate::layout::{bar, card, refreshed_part, tile};
 pub(super) const PAGE: Description = Description {
     path: "/work",
     title: "Background work",
-    about: "Flushes and compactions: what goes on, how far it is, what waits, and how fast it may write.",
+    about: "Flushes and compactions: those that run, their progress, those that wait, and their rate limit.",
     refresh_ms: 1_000,
     content,
 };

@@ -265,7 +265,7 @@ impl<'a> Walk<'a> {
         while let Some(entry) = self.index.get(self.index_at).filter(|entry| entry.offset < offset) {
             if !self.faults.blocks.contains_key(&entry.offset) {
                 let at = entry.offset;
-                self.faults.add("index", at, || "the index names a data block that is not there".into());
+                self.faults.add("index", at, || "the index names a data block that is missing".into());
             }
             self.index_at += 1;
         }

@@ -89,7 +89,7 @@ fn check_root_files(fs: &dyn FileSystem, root: &Path, report: &mut Report<'_>) -
                 }
             }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                report.note(format_args!("{}: not there", path.display()));
+                report.note(format_args!("{}: missing", path.display()));
             }
             Err(e) => report.fault(e),
         }
@@ -150,7 +150,7 @@ impl Plan<'_> {
         for info in catalog.serving(table) {
             let dir = layout::region_dir(self.root, info);
             if !self.fs.exists(&dir)? {
-                report.fault(format_args!("{}: not there, and a region in hbase:meta", dir.display()));
+                report.fault(format_args!("{}: missing, and a region in hbase:meta", dir.display()));
             }
         }
         Ok(())
@@ -164,7 +164,7 @@ impl Plan<'_> {
         for table in tables.into_iter().filter(|table| !table.is_meta()) {
             let dir = layout::table_dir(self.root, table);
             if !self.fs.exists(&dir)? {
-                report.fault(format_args!("{}: not there, and a table in hbase:meta", dir.display()));
+                report.fault(format_args!("{}: missing, and a table in hbase:meta", dir.display()));
             }
         }
         Ok(())

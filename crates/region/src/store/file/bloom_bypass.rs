@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(
             asked(&bloom, PASSES_TO_BYPASS * SAMPLE, |_| true),
             [(PASSES_TO_BYPASS - 1) * SAMPLE + 1, 0],
-            "it begins anew"
+            "it starts over"
         );
     }
 
