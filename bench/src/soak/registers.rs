@@ -189,7 +189,7 @@ impl Worker {
             match outcome {
                 Ok(operation) => self.seen.push((row, Entry { sent_ns, answered_ns, operation })),
                 Err((operation, error)) => {
-                    if let Some(operation) = operation.filter(|_| !was_refused(&error)) {
+                    if let Some(operation) = operation.filter(|_| !was_not_applied(&error)) {
                         self.given_up.insert(row);
                         self.seen.push((row, Entry { sent_ns, answered_ns: None, operation }));
                     }
@@ -284,7 +284,7 @@ async fn get(table: &Table, key: &str, by_scan: bool) -> Result<Operation, Error
 }
 
 /// Returns true if the server reported that it has not applied a write.
-fn was_refused(error: &Error) -> bool {
+fn was_not_applied(error: &Error) -> bool {
     use ErrorKind as K;
     let refusals = [
         K::NotServingRegion,

@@ -339,24 +339,24 @@ impl TableDescriptor {
 /// `IllegalArgumentException` that names the violated rule.
 pub fn check_family_name(name: &[u8]) -> Result<()> {
     let shown = || name.escape_ascii().to_string();
-    let refuse = |why: String| Err(HBaseError::new(ErrorKind::IllegalArgument, why));
+    let illegal = |why: String| Err(HBaseError::new(ErrorKind::IllegalArgument, why));
     if name.is_empty() {
-        return refuse("Column Family name can not be empty".into());
+        return illegal("Column Family name can not be empty".into());
     }
     if name.len() > FAMILY_BYTES_MAX {
-        return refuse(format!("Column Family name is longer than {FAMILY_BYTES_MAX} bytes: {}", shown()));
+        return illegal(format!("Column Family name is longer than {FAMILY_BYTES_MAX} bytes: {}", shown()));
     }
     if name.starts_with(b".") {
-        return refuse(format!("Column Family names cannot start with a period: {}", shown()));
+        return illegal(format!("Column Family names cannot start with a period: {}", shown()));
     }
     if let Some(bad) = name.iter().find(|b| b.is_ascii_control() || matches!(b, b':' | b'\\' | b'/')) {
-        return refuse(format!(
+        return illegal(format!(
             "Illegal character <{bad}>. Column Family names cannot contain control characters or colons: {}",
             shown()
         ));
     }
     if name == b"recovered.edits" {
-        return refuse("Column Family name cannot be: recovered.edits".into());
+        return illegal("Column Family name cannot be: recovered.edits".into());
     }
     Ok(())
 }

@@ -125,7 +125,7 @@ fn corrupt_reads_during_open_are_repaired() {
 #[test]
 fn persistent_damage_is_an_error_with_its_offset() {
     let faulty = FaultyFile::new();
-    let refuse = |wanted: &str| {
+    let assert_error = |wanted: &str| {
         let reader = faulty.open().unwrap();
         let error = faulty.scan(&reader).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::CorruptHFile);
@@ -135,11 +135,11 @@ fn persistent_damage_is_an_error_with_its_offset() {
     };
     faulty.write_side_sums();
     faulty.damage(60);
-    refuse("the checksum does not match (nor does the file system's own checksum agree)");
+    assert_error("the checksum does not match (nor does the file system's own checksum agree)");
     faulty.write_side_sums();
-    refuse("the checksum does not match (the file system's own checksum agrees: it was written so)");
+    assert_error("the checksum does not match (the file system's own checksum agrees: it was written so)");
     std::fs::remove_file(side(&faulty.path)).unwrap();
-    refuse("the checksum does not match");
+    assert_error("the checksum does not match");
 }
 
 #[test]

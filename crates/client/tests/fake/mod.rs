@@ -159,7 +159,7 @@ impl Fake {
             "Multi" => self.multi(&pb::MultiRequest::decode(param).expect("a Multi"), frame),
             "Scan" => match self.scan(&pb::ScanRequest::decode(param).expect("a Scan")) {
                 Some(answer) => answer,
-                None => return refuse(out, header.call_id()),
+                None => return reject_call(out, header.call_id()),
             },
             other => panic!("{other}"),
         };
@@ -324,7 +324,7 @@ fn reply(out: &mut Vec<u8>, call_id: u32, message: &[u8], cells: &[u8]) {
     out.extend(body);
 }
 
-fn refuse(out: &mut Vec<u8>, call_id: u32) {
+fn reject_call(out: &mut Vec<u8>, call_id: u32) {
     let exception = pb::ExceptionResponse {
         exception_class_name: Some("org.apache.hadoop.hbase.UnknownScannerException".into()),
         do_not_retry: Some(true),

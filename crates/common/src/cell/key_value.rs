@@ -160,13 +160,13 @@ impl KeyValueBuilder<'_> {
     /// # Errors
     /// `DoNotRetryIOException` if a part is longer than its field allows, with HBase's message.
     pub fn try_build(&self) -> Result<KeyValue> {
-        let refuse = |what| Err(HBaseError::do_not_retry(what));
+        let illegal = |what| Err(HBaseError::do_not_retry(what));
         let (row, family) = (self.row.len(), self.family.len());
         if row > ROW_BYTES_MAX {
-            return refuse(format!("Row length {row} is > {ROW_BYTES_MAX}"));
+            return illegal(format!("Row length {row} is > {ROW_BYTES_MAX}"));
         }
         if family > FAMILY_BYTES_MAX {
-            return refuse(format!("Family > {FAMILY_BYTES_MAX}"));
+            return illegal(format!("Family > {FAMILY_BYTES_MAX}"));
         }
         check_tags_bytes(self.tags.len())?;
         let key_bytes = KEY_FIXED_BYTES + row + family + self.qualifier.len();
