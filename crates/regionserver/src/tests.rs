@@ -9,6 +9,7 @@ mod inline;
 mod master_connection;
 mod memory;
 mod multi;
+mod priority;
 mod reads_and_writes;
 mod replies;
 mod scan;

@@ -134,15 +134,17 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let region = self.server.region(&request.region);
-        if !mutate::reads_first(&request) {
-            return writes.push(Write { call, request, region, reply: reply.detach() });
+        match self.server.region(&request.region) {
+            Ok(region) if mutate::reads_first(&request) => {
+                let class = class(Work::ReadsFirst, region.info().table().is_system());
+                let own = self.clone();
+                self.executor.submit(class, call, reply, move |call, reply| {
+                    Write { call, request, region: Ok(region), reply }.make(&own, RunsOn::Waiting);
+                });
+            }
+            // Without a region, making the write only answers with the error.
+            region => writes.push(Write { call, request, region, reply: reply.detach() }),
         }
-        let class = class(Work::ReadsFirst, is_system_region(&request.region));
-        let own = self.clone();
-        self.executor.submit(class, call, reply, move |call, reply| {
-            Write { call, request, region, reply }.make(&own, RunsOn::Waiting);
-        });
     }
 
     fn multi(&self, call: Call, reply: Responder, planned: &mut Planned) {
@@ -150,17 +152,17 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let system = is_system(&request);
+        let system = || is_system(&self.server, &request);
         let kind = multi::kind(&request);
         let runs_on = RunsOn::Connection(Handlers::for_call(&self.executor, &call));
         match kind {
             // The handler decodes it again, so that the waiting call does not pin the connection's
             // buffer.
-            MultiKind::ReadsFirst => {
-                self.submit_to_handler(class(Work::ReadsFirst, system), system, call, reply)
+            MultiKind::ReadsFirst => self.submit_to_handler(CallClass::Write, system(), call, reply),
+            MultiKind::Services => self.submit_to_handler(CallClass::Write, system(), call, reply),
+            _ if !inline::is_short(&request) => {
+                self.submit_to_handler(CallClass::Scan, system(), call, reply);
             }
-            MultiKind::Services => self.submit_to_handler(class(Work::Services, system), system, call, reply),
-            _ if !inline::is_short(&request) => self.submit_to_handler(CallClass::Scan, system, call, reply),
             MultiKind::Writes => {
                 planned.wakes.get_or_insert_with(WakeBatch::begin);
                 self.begin_multi(&request, call, reply.detach(), runs_on);
@@ -190,13 +192,13 @@ impl ClientService {
     }
 
     /// Answers a read that was tried on its connection's thread, or hands it to a handler thread to
-    /// be read again. Returns the times of the call if it was answered. `detail` describes the call
-    /// and is called only if the call was slow.
+    /// be read again. Returns the times of the call if it was answered. `is_system` is called only
+    /// if the call is read again, `detail` only if it was slow.
     pub(crate) fn answer_or_read_again<M: Message>(
         &self,
         call: Call,
         reply: Responder,
-        system: bool,
+        is_system: impl FnOnce() -> bool,
         outcome: TryResult<Reply<M>>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> Option<CallTimes> {
@@ -207,7 +209,7 @@ impl ClientService {
             Err(TryError::TimeSliceOver) => CallClass::Scan,
         };
         self.server.counters.count(RequestKind::ReadRetriedOnHandler);
-        self.submit_to_handler(class, system, call, reply);
+        self.submit_to_handler(class, is_system(), call, reply);
         None
     }
 
@@ -309,8 +311,8 @@ impl ClientService {
             };
         }
         let class = match kind {
-            MultiKind::ReadsFirst => class(Work::ReadsFirst, is_system(&request)),
-            MultiKind::Services => class(Work::Services, is_system(&request)),
+            MultiKind::ReadsFirst => class(Work::ReadsFirst, is_system(&self.server, &request)),
+            MultiKind::Services => class(Work::Services, is_system(&self.server, &request)),
             MultiKind::Reads | MultiKind::Writes => at,
         };
         let own = self.clone();
@@ -356,13 +358,14 @@ impl ClientService {
     }
 
     fn exec_service(&self, call: Call, reply: Responder) {
-        let (system, aggregates) = match call.decode::<pb::CoprocessorServiceRequest>() {
+        let decoded = call.decode::<pb::CoprocessorServiceRequest>();
+        let found = decoded.and_then(|request| Ok((self.server.region(&request.region)?, request.call)));
+        let (region, service) = match found {
             Err(error) => return reply.send_error(&error),
-            Ok(pb::CoprocessorServiceRequest { region, call }) => {
-                (is_system_region(&region), is_aggregation(&call.service_name))
-            }
+            Ok(found) => found,
         };
-        let work = if aggregates { Work::Aggregation } else { Work::Services };
+        let system = region.info().table().is_system();
+        let work = if is_aggregation(&service.service_name) { Work::Aggregation } else { Work::Services };
         self.submit_to_handler(class(work, system), system, call, reply);
     }
 }
@@ -377,9 +380,16 @@ fn computes(class: CallClass) -> bool {
     matches!(class, CallClass::Scan | CallClass::Decode)
 }
 
-/// Returns true if any part of a request is on a system table.
-fn is_system(request: &MultiRequest) -> bool {
-    request.region_actions.iter().any(|action| is_system_region(&action.region))
+/// Returns true if a request has a region, and all its regions are online and of system tables.
+/// Other requests have no claim to the priority handlers: a client could add one region of a system
+/// table to the work of a user.
+///
+/// Looks at the regions that are found. The name that a client sends says nothing of the table: a
+/// region is found by the hash at the end of its name alone.
+fn is_system(server: &RegionServer, request: &MultiRequest) -> bool {
+    let mut regions = request.region_actions.iter().map(|action| server.region(&action.region));
+    !request.region_actions.is_empty()
+        && regions.all(|region| region.is_ok_and(|region| region.info().table().is_system()))
 }
 
 impl Service for ClientService {
@@ -406,11 +416,6 @@ impl Service for ClientService {
 /// Returns the bytes without a connection's buffer behind them: large parameters are slices of it.
 fn detached_copy(param: Bytes) -> Bytes {
     if param.len() <= evenkeel_rpc::COMPACT_BYTES_MAX { param } else { Bytes::copy_from_slice(&param) }
-}
-
-/// Returns true if a full region name belongs to a system table.
-fn is_system_region(specifier: &pb::RegionSpecifier) -> bool {
-    specifier.value.starts_with(b"hbase:")
 }
 
 fn exec_region_server_service(call: &Call) -> Result<crate::Reply<pb::CoprocessorServiceResponse>> {
