@@ -1,5 +1,6 @@
 //! Requests against real regions, without a network.
 
+mod abandoned_reads;
 mod background;
 mod budget;
 mod chore;

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, cpu_slot};
+use evenkeel_common::{CallerState, HBaseError, Result, TryError, TryResult, Wait, cpu_slot};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Operation;
+use evenkeel_region::scanner::TimeSlice;
 use evenkeel_rpc::{
     BatchRunner, Call, CallClass, CallTimes, DetachedResponder, Executor, Respond, Responder, Service,
 };
@@ -18,7 +19,7 @@ use prost::Message;
 use crate::convert::bounded;
 use crate::convert::multi::MultiRequest;
 use crate::convert::service::{ServiceRequest, is_aggregation};
-use crate::coprocessor::endpoint;
+use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::requests::batch::{ClientRunner, Planned, Write};
 use crate::requests::bulk_load;
 use crate::requests::caller::{Caller, Reply, answer, answer_detailed};
@@ -168,7 +169,8 @@ impl ClientService {
                 self.begin_multi(&request, call, reply.detach(), runs_on);
             }
             MultiKind::Reads => {
-                let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Never, Some(SLICE));
+                let (caller, slice) = (Caller::of(&call), TimeSlice::new(SLICE));
+                let read = multi::read(&self.server, &request, &caller, Wait::Never, slice);
                 self.answer_or_read_again(call, reply, system, read, || multi::detail(&request));
             }
         }
@@ -179,8 +181,13 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(block) => block,
         };
+        let state = match runs_on {
+            // It only writes.
+            RunsOn::Connection(_) => CallerState::default(),
+            RunsOn::Computing(_) | RunsOn::Waiting => call.caller_state(),
+        };
         let reply = PendingReply::to_client(reply, call.take_charge());
-        multi::multi(&self.server, request, block, Caller::of(&call), reply, runs_on);
+        multi::multi(&self.server, request, block, (Caller::of(&call), &state), reply, runs_on);
     }
 
     /// Runs a call on a handler thread of a class, or on a priority handler if it is on a system
@@ -271,7 +278,8 @@ impl ClientService {
             Ok(region) => region,
         };
         let row = request.get.row.clone();
-        let outcome = get::get_of(&self.server, &region, &request.get, &Caller::of(call));
+        let outcome =
+            get::get_of(&self.server, &region, &request.get, (&Caller::of(call), call.caller_state()));
         let times = answer_detailed(reply, outcome, || row_detail(&region, &row));
         region.operation_times().record_ns(Operation::Get, times.processing_ns());
     }
@@ -301,8 +309,9 @@ impl ClientService {
         let handlers = Handlers::for_call(&self.executor, &call);
         if kind == MultiKind::Reads {
             let server = Arc::clone(&self.server);
+            let slice = TimeSlice::while_awaited(call.caller_state());
             let read = move || {
-                let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, None);
+                let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, slice);
                 answer_detailed(reply, read.map_err(TryError::into_failure), || multi::detail(&request));
             };
             return match at {
@@ -339,7 +348,8 @@ impl ClientService {
         let exec = move || {
             let reply = PendingReply::to_client(reply, call.take_charge());
             let nonce_owner = Caller::of(&call).nonce_source(None).owner;
-            endpoint::exec(&server, &region, request, nonce_owner, reply);
+            let caller = ServiceCaller { nonce_owner, state: &call.caller_state() };
+            endpoint::exec(&server, &region, request, caller, reply);
         };
         match at {
             CallClass::Scan if !aggregates => handlers.continue_on(class(Work::Services, false), exec),

@@ -97,7 +97,7 @@ impl Served {
             }),
             ..Default::default()
         };
-        let mut client = Client { stream, calls: 0 };
+        let mut client = Client { stream, calls: 0, timeout_ms: None };
         client.stream.write_all(b"HBas\x00\x50").expect("sent");
         client.write_frame(&[&header.encode_to_vec()]);
         client
@@ -188,6 +188,8 @@ fn assert_not_disturbed(disturb: impl Fn() -> Latencies) {
 pub(super) struct Client {
     pub(super) stream: TcpStream,
     calls: u32,
+    /// The timeout that it sends with its calls.
+    pub(super) timeout_ms: Option<u32>,
 }
 
 pub(super) type Answered = Result<Bytes, pb::ExceptionResponse>;
@@ -206,6 +208,7 @@ impl Client {
             call_id: Some(self.calls),
             method_name: Some(method.to_owned()),
             request_param: Some(true),
+            timeout: self.timeout_ms,
             cell_block_meta: (!cells.is_empty())
                 .then(|| pb::CellBlockMeta { length: Some(u32::try_from(cells.len()).expect("fits")) }),
             ..Default::default()
@@ -270,7 +273,7 @@ fn mutation(kind: MutationType, row: &[u8], cells: i32) -> pb::MutationProto {
     }
 }
 
-fn put_request(region: &Region, row: &[u8]) -> pb::MutateRequest {
+pub(super) fn put_request(region: &Region, row: &[u8]) -> pb::MutateRequest {
     pb::MutateRequest {
         region: specifier(region),
         mutation: mutation(MutationType::Put, row, 1),
