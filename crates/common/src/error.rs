@@ -59,6 +59,8 @@ kinds! {
     CallQueueTooBig = "org.apache.hadoop.hbase.CallQueueTooBigException", retry;
     /// The call was dropped from the queue; the client backs off.
     CallDropped = "org.apache.hadoop.hbase.CallDroppedException", retry;
+    /// The client disconnected while the call ran. No client sees it.
+    CallerDisconnected = "org.apache.hadoop.hbase.ipc.CallerDisconnectedException", retry;
     /// The client retries these actions immediately, in a smaller batch.
     MultiActionResultTooLarge = "org.apache.hadoop.hbase.MultiActionResultTooLarge", retry;
     /// The request frame exceeds `hbase.ipc.max.request.size`.

@@ -6,6 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`binary`] | [`Binary`]: bytes as HBase prints them |
+//! | [`caller_state`] | [`CallerState`]: whether a client still waits for a reply |
 //! | [`cell`] | [`CellRef`], a view of a cell; [`KeyValue`], owned; [`KeyBuf`]; [`CellBuffer`] |
 //! | [`comparator`] | the order of cells, and that of hbase:meta |
 //! | [`config`] | [`Configuration`]: `hbase-site.xml`, defaults, overlays |
@@ -39,6 +40,7 @@
 #![deny(unsafe_code)]
 
 pub mod binary;
+pub mod caller_state;
 pub mod cell;
 pub mod comparator;
 pub mod config;
@@ -55,6 +57,7 @@ pub mod varint;
 pub mod wait;
 
 pub use binary::Binary;
+pub use caller_state::{CallerConnection, CallerState};
 pub use cell::{CellBuffer, CellRef, CellType, KeyBuf, KeyValue};
 pub use comparator::CellComparator;
 pub use config::{ConfigError, Configuration, TimeUnit};

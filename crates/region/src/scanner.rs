@@ -20,7 +20,7 @@
 //! | [`matcher`] | which cells of a store are visible, or kept by a flush or a compaction |
 //! | [`reply_charge`] | [`ReplyCharge`]: what a reply's cells take from the budget of replies |
 //! | [`store_scanner`] | [`StoreScanner`] |
-//! | [`time_slice`] | [`TimeSlice`]: how long reads may compute on a thread that serves others |
+//! | [`time_slice`] | [`TimeSlice`]: how long reads may compute, and for whom |
 //! | `columns`, `deletes`, `new_version` | a matcher's trackers of columns and of delete markers |
 //!
 //! **Views.** A scanner holds the segments and files that its stores had when it was made. A later

@@ -1,5 +1,6 @@
 //! Requests against real regions, without a network.
 
+mod abandoned_reads;
 mod background;
 mod budget;
 mod chore;
@@ -9,6 +10,7 @@ mod inline;
 mod master_connection;
 mod memory;
 mod multi;
+mod priority;
 mod reads_and_writes;
 mod replies;
 mod scan;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use evenkeel_common::{Budget, Charge, ErrorKind, HBaseError, Result};
+use evenkeel_common::{Budget, CallerConnection, CallerState, Charge, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::{BoundedError, DecodeBudget, pb};
 use prost::Message;
 
@@ -85,6 +85,12 @@ impl ConnectionInfo {
     /// messages.
     pub fn cell_block_writer(&self) -> Option<CellBlockWriter> {
         self.codec.map(|codec| CellBlockWriter::new(codec, self.compressor))
+    }
+}
+
+impl CallerConnection for ConnectionInfo {
+    fn is_closed(&self) -> bool {
+        ConnectionInfo::is_closed(self)
     }
 }
 
@@ -231,6 +237,11 @@ impl Call {
     /// timeout is over.
     pub fn is_abandoned(&self, now: Instant) -> bool {
         self.connection.is_closed() || self.deadline.is_some_and(|deadline| now > deadline)
+    }
+
+    /// Returns what a read that takes long looks at to see whether the client still waits.
+    pub fn caller_state(&self) -> CallerState {
+        CallerState::new(Some(Arc::clone(&self.connection) as Arc<dyn CallerConnection>), self.deadline)
     }
 
     /// Decodes the attributes of the request.

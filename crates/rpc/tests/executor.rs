@@ -19,7 +19,7 @@ use prost::Message;
 use support::{Client, connection_header, eventually, framed, message, request};
 
 /// Runs each call on the class that its method names, for the number of milliseconds in its
-/// parameter: asleep, computing, or waiting with its slot released.
+/// parameter: asleep, computing, or waiting with its slot released; or until its caller is gone.
 struct ByClass(Arc<Executor>, Arc<AtWork>);
 
 /// Computing calls: the current number and its maximum.
@@ -72,6 +72,12 @@ impl Service for ByClass {
             match (how, time) {
                 ("asleep", Ok(time)) => std::thread::sleep(time),
                 ("released", Ok(time)) => cpu_slot::release_during(|| std::thread::sleep(time)),
+                ("awaited", Ok(_)) => {
+                    let state = call.caller_state();
+                    while state.check().is_ok() {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
                 ("work", Ok(time)) => at_work.work_for(time.as_millis() as u64),
                 _ => panic!("a panic made for a test"),
             }
@@ -260,6 +266,17 @@ fn stopping_ends_writes_that_wait_for_a_turn() {
     told.recv_timeout(Duration::from_secs(60)).unwrap();
     executor.shutdown();
     assert_eq!(told.iter().take(7).count(), 7);
+}
+
+#[test]
+fn a_running_call_sees_that_its_client_is_gone() {
+    let (executor, _handle, mut client) = start(1);
+    send(&mut client, 1, "General", "awaited 0");
+    eventually("it runs", || executor.active(CallClass::General) == 1);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(executor.active(CallClass::General), 1, "its client still waits");
+    drop(client);
+    eventually("it ends", || executor.active(CallClass::General) == 0);
 }
 
 #[test]

@@ -331,14 +331,17 @@ impl Drop for RowReader<'_> {
 mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
+    use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
     use evenkeel_common::cpu_slot::{self, CpuSlot};
-    use evenkeel_common::{Budget, Charge, ErrorKind, KeyValue};
+    use evenkeel_common::{Budget, CallerConnection, CallerState, Charge, ErrorKind, KeyValue};
 
     use super::*;
+    use crate::filter;
+    use crate::ops::{Mutation, MutationKind};
     use crate::region::testing::region;
-    use crate::scanner::ReplyCharge;
+    use crate::scanner::{ReplyCharge, TimeSlice};
 
     /// Processor time that this thread has used, in the kernel's hundredths of a second.
     fn used() -> u64 {
@@ -365,9 +368,68 @@ mod tests {
         fn requeue(&self) {}
     }
 
+    /// A connection that is closed after it was asked for its state this many times.
+    #[derive(Debug)]
+    struct ClosesAfter(AtomicU32);
+
+    impl CallerConnection for ClosesAfter {
+        fn is_closed(&self) -> bool {
+            let left = self.0.load(Ordering::Relaxed);
+            self.0.store(left.saturating_sub(1), Ordering::Relaxed);
+            left == 0
+        }
+    }
+
+    /// Returns a context for a caller whose connection is closed at the second check.
+    fn closing_context() -> ScannerContext {
+        let state = CallerState::new(Some(Arc::new(ClosesAfter(AtomicU32::new(1)))), None);
+        ScannerContext::within(TimeSlice::while_awaited(state))
+    }
+
+    fn failure(error: TryError) -> ErrorKind {
+        let TryError::Failed(error) = error else { panic!("it may wait") };
+        error.kind()
+    }
+
+    #[test]
+    fn a_scan_ends_when_its_caller_is_gone() {
+        let region = region();
+        let rows: Vec<_> = (0..100_u32).map(|row| format!("row{row:03}")).collect();
+        for row in &rows {
+            let cells = vec![KeyValue::put(row.as_bytes(), b"f", b"q", 5, b"v")];
+            region.mutate_wait(Mutation::new(MutationKind::Put, row.clone(), cells)).expect("written");
+        }
+        let (mut scanner, mut context) = (region.scanner(Scan::default()).expect("open"), closing_context());
+        let mut out = CellBuffer::new();
+        let error = loop {
+            if let Err(error) = scanner.next(&mut out, &mut context) {
+                break error;
+            }
+        };
+        assert_eq!((failure(error), out.len()), (ErrorKind::CallerDisconnected, 32));
+    }
+
+    #[test]
+    fn a_read_of_a_whole_row_ends_when_its_caller_is_gone() {
+        let region = region();
+        let cell = |n: u32| KeyValue::put(b"r", b"f", &n.to_be_bytes(), 5, b"v");
+        let cells: Vec<_> = (0..5000).map(cell).collect();
+        region.mutate_wait(Mutation::new(MutationKind::Put, "r", cells)).expect("written");
+        // The filter of the second must see whole rows, which no limit of a scan may cut.
+        let page = evenkeel_protocol::pb::Filter {
+            name: "org.apache.hadoop.hbase.filter.PageFilter".to_owned(),
+            serialized_filter: Some(Bytes::from_static(&[8, 9])),
+        };
+        for filter in [None, Some(filter::from_proto(&page).expect("legal"))] {
+            let scan = Scan { filter, ..Scan::get("r") };
+            let (mut out, mut context) = (CellBuffer::new(), closing_context());
+            let read = region.row_reader(Wait::Allowed).get(scan, &mut out, &mut context);
+            assert_eq!(failure(read.expect_err("abandoned")), ErrorKind::CallerDisconnected);
+        }
+    }
+
     #[test]
     fn a_read_under_a_row_lock_does_not_yield() {
-        use crate::ops::{Mutation, MutationKind};
         let region = region();
         let cell = |value: &[u8]| vec![KeyValue::put(b"r", b"f", b"q", 5, value)];
         region.mutate_wait(Mutation::new(MutationKind::Put, "r", cell(&[0; 8]))).expect("written");
@@ -382,7 +444,6 @@ mod tests {
 
     #[test]
     fn a_row_read_fails_when_its_room_is_spent() {
-        use crate::ops::{Mutation, MutationKind};
         let region = region();
         let cell = |n: u32| KeyValue::put(b"r", b"f", format!("q{n:02}").as_bytes(), 5, &[7; 40]);
         let cells: Vec<_> = (0..20).map(cell).collect();

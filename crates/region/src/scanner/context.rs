@@ -1,6 +1,6 @@
 //! [`ScannerContext`]: the limits of one scanner call, and the progress towards them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use evenkeel_common::clock;
 use evenkeel_common::{CellBuffer, CellRef, Result, cpu_slot};
@@ -143,10 +143,9 @@ impl ScannerContext {
         }
     }
 
-    /// A context with a time slice of this length, shared by all Gets that are read in it. `None`
-    /// for no limit.
-    pub fn within(slice: Option<Duration>) -> Self {
-        Self { slice: TimeSlice::new(slice), ..Self::unlimited() }
+    /// A context with a time slice, shared by all rows that are read in it.
+    pub fn within(slice: TimeSlice) -> Self {
+        Self { slice, ..Self::unlimited() }
     }
 
     /// Limits a result to `cells` cells; 0 for no limit.

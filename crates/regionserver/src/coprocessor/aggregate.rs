@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, CellRef, Charge, HBaseError, Result, TryError};
+use evenkeel_common::{CallerState, CellBuffer, CellRef, Charge, HBaseError, Result, TryError};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter;
 use evenkeel_region::ops::Scan;
-use evenkeel_region::region::Region;
-use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
+use evenkeel_region::region::{Region, RegionScanner};
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 use prost::Message;
 
 use crate::RegionServer;
@@ -60,17 +60,18 @@ impl Method {
 /// A row up to this size is not charged.
 const ROW_BYTES_UNCHARGED: u64 = 64 << 10;
 
-/// Runs a method over a region.
+/// Runs a method over a region, as long as its caller waits.
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a scan with no family or an interpreter that is not built in;
-/// `CallQueueTooBigException` if the budget for replies does not admit a large row; errors of
-/// reading.
+/// `CallQueueTooBigException` if the budget for replies does not admit a large row; the errors of
+/// [`CallerState::check`]; errors of reading.
 pub fn run(
     server: &RegionServer,
     region: &Arc<Region>,
     method: Method,
     request: &pb::AggregateRequest,
+    state: &CallerState,
 ) -> Result<pb::AggregateResponse> {
     let interpreter = Interpreter::by_class(&request.interpreter_class_name)?;
     let mut scan = read::scan(&request.scan, server.config.load_families_on_demand)?.scan;
@@ -81,24 +82,24 @@ pub fn run(
         scan.filter = Some(filter::from_proto(&first_key_only)?);
     }
     let mut totals = Totals::default();
-    for_each_row(server, region, scan, |row| totals.add_row(method, interpreter, &columns, row))?;
+    let scanner = region.scanner(scan)?;
+    for_each_row(server, scanner, state, |row| totals.add_row(method, interpreter, &columns, row))?;
     totals.response(method, interpreter)
 }
 
 /// Passes each row to `each`. A large row is charged to the budget for replies while it is held.
 fn for_each_row(
     server: &RegionServer,
-    region: &Arc<Region>,
-    scan: Scan,
+    mut scanner: RegionScanner,
+    state: &CallerState,
     mut each: impl FnMut(&CellBuffer) -> Result<()>,
 ) -> Result<()> {
-    let mut scanner = region.scanner(scan)?;
     let mut row = CellBuffer::new();
+    let mut context = ScannerContext::within(TimeSlice::while_awaited(state.clone()));
     loop {
-        let mut context = ScannerContext::unlimited();
         let charge = Charge::none(Arc::clone(&server.unsent));
         context.set_charge(ReplyCharge::new(charge, ROW_BYTES_UNCHARGED));
-        let state = scanner.next(&mut row, &mut context).map_err(TryError::into_failure)?;
+        let next = scanner.next(&mut row, &mut context).map_err(TryError::into_failure)?;
         if !row.is_empty() {
             each(&row)?;
         }
@@ -107,7 +108,8 @@ fn for_each_row(
             true => row = CellBuffer::new(),
             false => row.clear(),
         }
-        if !state.has_more() {
+        drop(context.take_charge());
+        if !next.has_more() {
             return Ok(());
         }
     }

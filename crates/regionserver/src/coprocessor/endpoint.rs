@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_common::{CallerState, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::CheckAndMutateResult;
 use evenkeel_region::region::Region;
@@ -25,12 +25,21 @@ use crate::requests::pending_reply::PendingReply;
 /// The Java package of the response classes.
 const JAVA_PACKAGE: &str = "org.apache.hadoop.hbase.protobuf.generated";
 
-/// Answers ExecService. `nonce_owner` is the owner of the nonces of its writes.
+/// The caller of a service.
+#[derive(Clone, Copy)]
+pub struct ServiceCaller<'a> {
+    /// The owner of the nonces of its writes.
+    pub nonce_owner: u64,
+    /// Whether it still waits.
+    pub state: &'a CallerState,
+}
+
+/// Answers ExecService.
 pub fn exec(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
     request: ServiceRequest,
-    nonce_owner: u64,
+    caller: ServiceCaller<'_>,
     reply: PendingReply<pb::CoprocessorServiceResponse>,
 ) {
     let specifier = request.region;
@@ -38,7 +47,7 @@ pub fn exec(
         let message = value.map(|value| pb::CoprocessorServiceResponse { region: specifier, value });
         reply.send(message.map(Reply::plain));
     };
-    call(server, region, &request.call, nonce_owner, Box::new(done));
+    call(server, region, &request.call, caller, Box::new(done));
 }
 
 /// Returns the error for a service that does not exist.
@@ -52,23 +61,23 @@ pub fn unknown_service(name: &str, place: &str) -> HBaseError {
 /// Called once with the result of a service.
 pub type DoneValue = Box<dyn FnOnce(Result<pb::NameBytesPair>) + Send>;
 
-/// Calls a service of a region. AggregateService reads the region before this returns.
-/// `nonce_owner` is the owner of the nonces of its writes.
+/// Calls a service of a region. AggregateService reads the region before this returns, or until the
+/// caller waits no longer.
 pub fn call(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
     call: &ServiceCall,
-    nonce_owner: u64,
+    caller: ServiceCaller<'_>,
     done: DoneValue,
 ) {
     let has = |built_in| server.config.coprocessors.has(region.table(), built_in);
     match (&call.request, call.method_name.as_str()) {
         (NestedRequest::MutateRows(request), method) if has(BuiltIn::MultiRowMutation) => match method {
-            "MutateRows" => mutate_rows(server, region, request.as_ref(), nonce_owner, done),
+            "MutateRows" => mutate_rows(server, region, request.as_ref(), caller.nonce_owner, done),
             method => done(Err(unknown_method(method, "MultiRowMutationService"))),
         },
         (NestedRequest::Aggregate(request), method) if has(BuiltIn::Aggregate) => {
-            done(aggregate(server, region, method, request.as_deref()));
+            done(aggregate(server, region, (method, request.as_deref()), caller.state));
         }
         _ => {
             let place = format!("in region {}", region.info().name_text());
@@ -80,12 +89,12 @@ pub fn call(
 fn aggregate(
     server: &RegionServer,
     region: &Arc<Region>,
-    method: &str,
-    request: Result<&pb::AggregateRequest, &HBaseError>,
+    (method, request): (&str, Result<&pb::AggregateRequest, &HBaseError>),
+    state: &CallerState,
 ) -> Result<pb::NameBytesPair> {
     let found = aggregate::Method::by_name(method);
     let method = found.ok_or_else(|| unknown_method(method, "AggregateService"))?;
-    let response = aggregate::run(server, region, method, request.map_err(HBaseError::clone)?)?;
+    let response = aggregate::run(server, region, method, request.map_err(HBaseError::clone)?, state)?;
     Ok(value("AggregateProtos$AggregateResponse", &response))
 }
 

@@ -140,9 +140,9 @@ impl ClientRunner {
         let service = &self.service;
         let caller = |(call, _): &(Call, Responder)| Caller::of(call);
         let largest = gets.read(service.server(), caller, |(call, reply), (region, row), outcome| {
-            let system = region.info().table().is_system();
+            let is_system = || region.info().table().is_system();
             let detail = || row_detail(region, row);
-            let times = service.answer_or_read_again(call, reply, system, outcome, detail);
+            let times = service.answer_or_read_again(call, reply, is_system, outcome, detail);
             if let Some(times) = times {
                 region.operation_times().record_ns(Operation::Get, times.processing_ns());
             }

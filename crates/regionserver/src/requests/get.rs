@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{CellBuffer, Charge, ErrorKind, HBaseError, Result, TryError, TryResult, Wait};
+use evenkeel_common::{
+    CallerState, CellBuffer, Charge, ErrorKind, HBaseError, Result, TryError, TryResult, Wait,
+};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::{Region, RowReader};
-use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 
 use crate::convert::{check_row, read, result};
 use crate::requests::caller::{Caller, Reply, place_cells};
@@ -24,22 +26,24 @@ pub fn get(
     request: pb::GetRequest,
     caller: &Caller,
 ) -> Result<Reply<pb::GetResponse>> {
-    get_of(server, &*find_region(server, &request)?, &request.get, caller)
+    let state = CallerState::new(None, caller.deadline);
+    get_of(server, &*find_region(server, &request)?, &request.get, (caller, state))
 }
 
-/// Reads one row of a region. The thread may block.
+/// Reads one row of a region. The thread may block. `state` tells whether the caller still waits.
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a malformed Get, `CallQueueTooBigException` if the reply exceeds the
-/// budget for replies, and the region's errors, of I/O among them.
+/// budget for replies, the errors of [`CallerState::check`], and the region's errors, of I/O among
+/// them.
 pub fn get_of(
     server: &RegionServer,
     region: &Region,
     get: &pb::Get,
-    caller: &Caller,
+    (caller, state): (&Caller, CallerState),
 ) -> Result<Reply<pb::GetResponse>> {
     let mut reader = GetReader::new(server, region, Wait::Allowed);
-    let mut context = ScannerContext::unlimited();
+    let mut context = ScannerContext::within(TimeSlice::while_awaited(state));
     let reply = reader.reply(0, get, &get.row, std::iter::empty(), caller, &mut context);
     reply.map(|(reply, _)| reply).map_err(TryError::into_failure)
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use evenkeel_common::{TryError, TryResult, Wait};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
-use evenkeel_region::scanner::ScannerContext;
+use evenkeel_region::scanner::{ScannerContext, TimeSlice};
 
 use crate::RegionServer;
 use crate::requests::caller::{Caller, Reply};
@@ -83,7 +83,7 @@ impl<T> GetBatch<T> {
         mut answer: impl FnMut(T, (&Region, &[u8]), TryResult<Reply<pb::GetResponse>>),
     ) -> u64 {
         let mut largest = 0;
-        let mut context = ScannerContext::within(Some(SLICE));
+        let mut context = ScannerContext::within(TimeSlice::new(SLICE));
         for (number, kind) in self.kinds.iter().enumerate() {
             let mut reader = GetReader::new(server, &kind.region, Wait::Never);
             for at in 0..self.gets.len() {

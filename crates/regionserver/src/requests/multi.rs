@@ -40,14 +40,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::error::QUOTED_BYTES_MAX;
-use evenkeel_common::{Binary, CellBuffer, HBaseError, Result, TryError, Wait, clock, cpu_slot, quoted};
+use evenkeel_common::{
+    Binary, CallerState, CellBuffer, HBaseError, Result, TryError, Wait, clock, cpu_slot, quoted,
+};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{self, Operation, OperationTimes, Region};
-use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 use evenkeel_rpc::CellBlockReader;
 
 use self::outcomes::{Outcome, OutcomeCollector};
@@ -57,7 +59,7 @@ use self::reply_limits::ReplyLimits;
 use crate::convert::multi::{Action, ActionKind, MultiRequest, MultiResponse, RegionAction};
 use crate::convert::service::ServiceCall;
 use crate::convert::{condition, mutation};
-use crate::coprocessor::endpoint;
+use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::limits::memstore;
 use crate::requests::caller::Caller;
 use crate::requests::get::GetReader;
@@ -136,12 +138,13 @@ fn region_name(name: &[u8]) -> String {
 }
 
 /// Starts all actions of a request. `reply` gets the outcome when the last action has ended.
-/// Operations that read before they write may block on any thread.
+/// Operations that read before they write may block on any thread. When the client waits no longer,
+/// the Gets that are left fail, and the writes are made all the same.
 pub fn multi(
     server: &Arc<RegionServer>,
     request: &MultiRequest,
     block: CellBlockReader,
-    caller: Caller,
+    (caller, state): (Caller, &CallerState),
     reply: PendingReply<MultiResponse>,
     runs_on: RunsOn<'_>,
 ) {
@@ -161,7 +164,7 @@ pub fn multi(
         OutcomeCollector::new(server, actions, caller, global.is_some(), reply, runs_on.handlers());
     let mut run = MultiRun {
         runs_on,
-        context: ReplyLimits::context(server, None),
+        context: ReplyLimits::context(server, TimeSlice::while_awaited(state.clone())),
         kinds: &request.kinds,
         actions_left: actions.iter().map(|of| of.actions.len()).sum(),
         gets: None,
@@ -169,6 +172,7 @@ pub fn multi(
         gathering: &gathering,
         block,
         nonces: caller.nonce_source(request.nonce_group),
+        state,
         limits: ReplyLimits::new(server, &caller),
         written_bytes: 0,
     };
@@ -257,6 +261,7 @@ struct MultiRun<'a> {
     /// The open run of Gets, if the last action was a Get.
     gets: Option<GetRun>,
     nonces: NonceSource,
+    state: &'a CallerState,
     runs_on: RunsOn<'a>,
     /// Counts the bytes of the blocks read and holds the charge of the reply.
     context: ScannerContext,
@@ -445,6 +450,9 @@ impl MultiRun<'_> {
         kind: usize,
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
     ) -> Result<Outcome> {
+        if self.context.slice.is_abandoned() {
+            return Err(self.context.slice.error().into_failure());
+        }
         let get = self.kinds.get(kind).ok_or_else(no_such_kind)?;
         let caller = &self.gathering.caller;
         if caller.codec.is_none() {
@@ -486,7 +494,8 @@ impl MultiRun<'_> {
             gathering.set(at, slot, value.map_or_else(Outcome::Failed, Outcome::Service));
             gathering.end();
         });
-        endpoint::call(self.server, region, call, self.nonces.owner, done);
+        let caller = ServiceCaller { nonce_owner: self.nonces.owner, state: self.state };
+        endpoint::call(self.server, region, call, caller, done);
     }
 
     /// Returns the error for the remaining actions if the reply is full.

@@ -12,6 +12,9 @@
 //!   results
 //! - time: only for clients that take heartbeats: half of the client's or the lease's timeout
 //!
+//! A read also ends, without results, when the client has disconnected or its deadline has passed
+//! ([`CallerState`]). The scanner is closed then.
+//!
 //! If a reply reports no more results (in the region, or at all), the scanner is
 //! already closed here.
 
@@ -22,12 +25,14 @@ use bytes::Bytes;
 use evenkeel_common::buffer_pool::POOLED_BYTES_MAX;
 use evenkeel_common::clock;
 use evenkeel_common::length;
-use evenkeel_common::{Binary, CellBuffer, Charge, ErrorKind, HBaseError, Result, TryError};
+use evenkeel_common::{
+    Binary, CallerConnection, CallerState, CellBuffer, Charge, ErrorKind, HBaseError, Result, TryError,
+};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
 use evenkeel_region::region::{Operation, Region, RegionCount};
-use evenkeel_region::scanner::{LimitScope, NextState, ReplyCharge, ScannerContext};
+use evenkeel_region::scanner::{LimitScope, NextState, ReplyCharge, ScannerContext, TimeSlice};
 
 use evenkeel_rpc::ConnectionInfo;
 use prost::Message;
@@ -105,7 +110,9 @@ pub fn scan_on(
     }
     region.counts().add(RegionCount::Scans, 1);
     let started_at = clock::monotonic();
-    let outcome = Call { server, request, caller, started_at }.run(&mut scanner, response);
+    let on = connection.map(|connection| Arc::clone(connection) as Arc<dyn CallerConnection>);
+    let state = CallerState::new(on, caller.deadline);
+    let outcome = Call { server, request, caller, state, started_at }.run(&mut scanner, response);
     let of_table = region.operation_times();
     of_table.record(Operation::Scan, started_at.elapsed());
     scanner.scanner.count_reads();
@@ -174,6 +181,7 @@ fn finish(
 ) -> Result<Option<Reply<pb::ScanResponse>>> {
     let too_late = caller.deadline.is_some_and(|deadline| clock::monotonic() > deadline);
     match outcome {
+        Err(error) if too_late && error.kind() == ErrorKind::Timeout => Ok(None),
         Err(error) => Err(reset(error, caller)),
         // The client does not know which rows it missed, so it must not continue with this scanner.
         Ok(_) if too_late => Ok(None),
@@ -288,6 +296,8 @@ fn reset(error: HBaseError, caller: &Caller) -> HBaseError {
         ErrorKind::FileNotFound => HBaseError::do_not_retry(error.to_string()),
         // An unchecked exception in HBase: returned unchanged.
         ErrorKind::IllegalArgument => error,
+        // No client sees it.
+        ErrorKind::CallerDisconnected => error,
         _ if error.is_do_not_retry() => error,
         // The client backs off, then finds no scanner and opens another one.
         ErrorKind::CallQueueTooBig => error,
@@ -306,6 +316,7 @@ struct Call<'a> {
     server: &'a RegionServer,
     request: &'a pb::ScanRequest,
     caller: &'a Caller,
+    state: CallerState,
     started_at: Instant,
 }
 
@@ -392,7 +403,9 @@ impl Call<'_> {
         let bytes = scanner.max_result_bytes.map_or(server_max, |bytes| bytes.min(server_max));
         let partials = self.request.client_handles_partials() && !scanner.whole_rows;
         let scope = if partials { LimitScope::BetweenCells } else { LimitScope::BetweenRows };
-        let mut context = ScannerContext::unlimited().with_batch(scanner.batch).with_size_limit(scope, bytes);
+        let slice = TimeSlice::while_awaited(self.state.clone());
+        let mut context =
+            ScannerContext::within(slice).with_batch(scanner.batch).with_size_limit(scope, bytes);
         context.block_size_limit = self.server.config.result_bytes_max;
         // The size limit bounds replies of small cells. Only a large cell that exceeds it is
         // charged.

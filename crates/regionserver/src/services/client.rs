@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{HBaseError, Result, TryError, TryResult, Wait, cpu_slot};
+use evenkeel_common::{CallerState, HBaseError, Result, TryError, TryResult, Wait, cpu_slot};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Operation;
+use evenkeel_region::scanner::TimeSlice;
 use evenkeel_rpc::{
     BatchRunner, Call, CallClass, CallTimes, DetachedResponder, Executor, Respond, Responder, Service,
 };
@@ -18,7 +19,7 @@ use prost::Message;
 use crate::convert::bounded;
 use crate::convert::multi::MultiRequest;
 use crate::convert::service::{ServiceRequest, is_aggregation};
-use crate::coprocessor::endpoint;
+use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::requests::batch::{ClientRunner, Planned, Write};
 use crate::requests::bulk_load;
 use crate::requests::caller::{Caller, Reply, answer, answer_detailed};
@@ -134,15 +135,17 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let region = self.server.region(&request.region);
-        if !mutate::reads_first(&request) {
-            return writes.push(Write { call, request, region, reply: reply.detach() });
+        match self.server.region(&request.region) {
+            Ok(region) if mutate::reads_first(&request) => {
+                let class = class(Work::ReadsFirst, region.info().table().is_system());
+                let own = self.clone();
+                self.executor.submit(class, call, reply, move |call, reply| {
+                    Write { call, request, region: Ok(region), reply }.make(&own, RunsOn::Waiting);
+                });
+            }
+            // Without a region, making the write only answers with the error.
+            region => writes.push(Write { call, request, region, reply: reply.detach() }),
         }
-        let class = class(Work::ReadsFirst, is_system_region(&request.region));
-        let own = self.clone();
-        self.executor.submit(class, call, reply, move |call, reply| {
-            Write { call, request, region, reply }.make(&own, RunsOn::Waiting);
-        });
     }
 
     fn multi(&self, call: Call, reply: Responder, planned: &mut Planned) {
@@ -150,23 +153,24 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
         };
-        let system = is_system(&request);
+        let system = || is_system(&self.server, &request);
         let kind = multi::kind(&request);
         let runs_on = RunsOn::Connection(Handlers::for_call(&self.executor, &call));
         match kind {
             // The handler decodes it again, so that the waiting call does not pin the connection's
             // buffer.
-            MultiKind::ReadsFirst => {
-                self.submit_to_handler(class(Work::ReadsFirst, system), system, call, reply)
+            MultiKind::ReadsFirst => self.submit_to_handler(CallClass::Write, system(), call, reply),
+            MultiKind::Services => self.submit_to_handler(CallClass::Write, system(), call, reply),
+            _ if !inline::is_short(&request) => {
+                self.submit_to_handler(CallClass::Scan, system(), call, reply);
             }
-            MultiKind::Services => self.submit_to_handler(class(Work::Services, system), system, call, reply),
-            _ if !inline::is_short(&request) => self.submit_to_handler(CallClass::Scan, system, call, reply),
             MultiKind::Writes => {
                 planned.wakes.get_or_insert_with(WakeBatch::begin);
                 self.begin_multi(&request, call, reply.detach(), runs_on);
             }
             MultiKind::Reads => {
-                let read = multi::read(&self.server, &request, &Caller::of(&call), Wait::Never, Some(SLICE));
+                let (caller, slice) = (Caller::of(&call), TimeSlice::new(SLICE));
+                let read = multi::read(&self.server, &request, &caller, Wait::Never, slice);
                 self.answer_or_read_again(call, reply, system, read, || multi::detail(&request));
             }
         }
@@ -177,8 +181,13 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(block) => block,
         };
+        let state = match runs_on {
+            // It only writes.
+            RunsOn::Connection(_) => CallerState::default(),
+            RunsOn::Computing(_) | RunsOn::Waiting => call.caller_state(),
+        };
         let reply = PendingReply::to_client(reply, call.take_charge());
-        multi::multi(&self.server, request, block, Caller::of(&call), reply, runs_on);
+        multi::multi(&self.server, request, block, (Caller::of(&call), &state), reply, runs_on);
     }
 
     /// Runs a call on a handler thread of a class, or on a priority handler if it is on a system
@@ -190,13 +199,13 @@ impl ClientService {
     }
 
     /// Answers a read that was tried on its connection's thread, or hands it to a handler thread to
-    /// be read again. Returns the times of the call if it was answered. `detail` describes the call
-    /// and is called only if the call was slow.
+    /// be read again. Returns the times of the call if it was answered. `is_system` is called only
+    /// if the call is read again, `detail` only if it was slow.
     pub(crate) fn answer_or_read_again<M: Message>(
         &self,
         call: Call,
         reply: Responder,
-        system: bool,
+        is_system: impl FnOnce() -> bool,
         outcome: TryResult<Reply<M>>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> Option<CallTimes> {
@@ -207,7 +216,7 @@ impl ClientService {
             Err(TryError::TimeSliceOver) => CallClass::Scan,
         };
         self.server.counters.count(RequestKind::ReadRetriedOnHandler);
-        self.submit_to_handler(class, system, call, reply);
+        self.submit_to_handler(class, is_system(), call, reply);
         None
     }
 
@@ -269,7 +278,8 @@ impl ClientService {
             Ok(region) => region,
         };
         let row = request.get.row.clone();
-        let outcome = get::get_of(&self.server, &region, &request.get, &Caller::of(call));
+        let outcome =
+            get::get_of(&self.server, &region, &request.get, (&Caller::of(call), call.caller_state()));
         let times = answer_detailed(reply, outcome, || row_detail(&region, &row));
         region.operation_times().record_ns(Operation::Get, times.processing_ns());
     }
@@ -299,8 +309,9 @@ impl ClientService {
         let handlers = Handlers::for_call(&self.executor, &call);
         if kind == MultiKind::Reads {
             let server = Arc::clone(&self.server);
+            let slice = TimeSlice::while_awaited(call.caller_state());
             let read = move || {
-                let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, None);
+                let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, slice);
                 answer_detailed(reply, read.map_err(TryError::into_failure), || multi::detail(&request));
             };
             return match at {
@@ -309,8 +320,8 @@ impl ClientService {
             };
         }
         let class = match kind {
-            MultiKind::ReadsFirst => class(Work::ReadsFirst, is_system(&request)),
-            MultiKind::Services => class(Work::Services, is_system(&request)),
+            MultiKind::ReadsFirst => class(Work::ReadsFirst, is_system(&self.server, &request)),
+            MultiKind::Services => class(Work::Services, is_system(&self.server, &request)),
             MultiKind::Reads | MultiKind::Writes => at,
         };
         let own = self.clone();
@@ -337,7 +348,8 @@ impl ClientService {
         let exec = move || {
             let reply = PendingReply::to_client(reply, call.take_charge());
             let nonce_owner = Caller::of(&call).nonce_source(None).owner;
-            endpoint::exec(&server, &region, request, nonce_owner, reply);
+            let caller = ServiceCaller { nonce_owner, state: &call.caller_state() };
+            endpoint::exec(&server, &region, request, caller, reply);
         };
         match at {
             CallClass::Scan if !aggregates => handlers.continue_on(class(Work::Services, false), exec),
@@ -356,13 +368,14 @@ impl ClientService {
     }
 
     fn exec_service(&self, call: Call, reply: Responder) {
-        let (system, aggregates) = match call.decode::<pb::CoprocessorServiceRequest>() {
+        let decoded = call.decode::<pb::CoprocessorServiceRequest>();
+        let found = decoded.and_then(|request| Ok((self.server.region(&request.region)?, request.call)));
+        let (region, service) = match found {
             Err(error) => return reply.send_error(&error),
-            Ok(pb::CoprocessorServiceRequest { region, call }) => {
-                (is_system_region(&region), is_aggregation(&call.service_name))
-            }
+            Ok(found) => found,
         };
-        let work = if aggregates { Work::Aggregation } else { Work::Services };
+        let system = region.info().table().is_system();
+        let work = if is_aggregation(&service.service_name) { Work::Aggregation } else { Work::Services };
         self.submit_to_handler(class(work, system), system, call, reply);
     }
 }
@@ -377,9 +390,16 @@ fn computes(class: CallClass) -> bool {
     matches!(class, CallClass::Scan | CallClass::Decode)
 }
 
-/// Returns true if any part of a request is on a system table.
-fn is_system(request: &MultiRequest) -> bool {
-    request.region_actions.iter().any(|action| is_system_region(&action.region))
+/// Returns true if a request has a region, and all its regions are online and of system tables.
+/// Other requests have no claim to the priority handlers: a client could add one region of a system
+/// table to the work of a user.
+///
+/// Looks at the regions that are found. The name that a client sends says nothing of the table: a
+/// region is found by the hash at the end of its name alone.
+fn is_system(server: &RegionServer, request: &MultiRequest) -> bool {
+    let mut regions = request.region_actions.iter().map(|action| server.region(&action.region));
+    !request.region_actions.is_empty()
+        && regions.all(|region| region.is_ok_and(|region| region.info().table().is_system()))
 }
 
 impl Service for ClientService {
@@ -406,11 +426,6 @@ impl Service for ClientService {
 /// Returns the bytes without a connection's buffer behind them: large parameters are slices of it.
 fn detached_copy(param: Bytes) -> Bytes {
     if param.len() <= evenkeel_rpc::COMPACT_BYTES_MAX { param } else { Bytes::copy_from_slice(&param) }
-}
-
-/// Returns true if a full region name belongs to a system table.
-fn is_system_region(specifier: &pb::RegionSpecifier) -> bool {
-    specifier.value.starts_with(b"hbase:")
 }
 
 fn exec_region_server_service(call: &Call) -> Result<crate::Reply<pb::CoprocessorServiceResponse>> {

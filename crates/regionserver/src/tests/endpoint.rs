@@ -1,7 +1,7 @@
 //! Coprocessor services.
 
 use bytes::Bytes;
-use evenkeel_common::{ErrorKind, HBaseError, TableDescriptor};
+use evenkeel_common::{CallerState, ErrorKind, HBaseError, TableDescriptor};
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{ColumnValue, MutationType};
 use evenkeel_protocol::{DecodeBudget, pb};
@@ -11,7 +11,7 @@ use prost::Message;
 use super::chore::near_its_limit;
 use crate::RegionServerConfig;
 use crate::convert::service::{ServiceCall, ServiceRequest};
-use crate::coprocessor::endpoint::exec;
+use crate::coprocessor::endpoint::{ServiceCaller, exec};
 use crate::coprocessor::{BuiltIn, Coprocessors};
 use crate::testing::*;
 
@@ -30,7 +30,8 @@ fn call(
     };
     let call = ServiceCall::decode(call, &mut DecodeBudget::new(1 << 30, &mut || None)).expect("room");
     let request = ServiceRequest { region: specifier(region), call };
-    let answer = wait(|done| exec(&server.server, region, request, 1, done))?;
+    let caller = ServiceCaller { nonce_owner: 1, state: &CallerState::default() };
+    let answer = wait(|done| exec(&server.server, region, request, caller, done))?;
     assert_eq!(answer.message.region, specifier(region));
     Ok(answer.message.value.value.expect("a value"))
 }

@@ -40,19 +40,19 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Allows one [`Served`] at a time: the tests of this file would delay each other's clients.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A server over TCP with one thread for all connections. The disturbing client uses rows
-/// before `x`; the other uses the rest.
-struct Served {
-    _server: TestServer,
+/// A server over TCP with one thread for all connections. The disturbing client uses rows before
+/// `x`; the other uses the rest.
+pub(super) struct Served {
+    pub(super) server: TestServer,
     _alone: MutexGuard<'static, ()>,
-    region: Arc<Region>,
+    pub(super) region: Arc<Region>,
     quiet: Arc<Region>,
-    executor: Arc<Executor>,
+    pub(super) executor: Arc<Executor>,
     rpc: Option<RpcServerHandle>,
 }
 
 impl Served {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self::over(FaultyFileSystem::new(MemoryFileSystem::new()), WalConfig::default())
     }
 
@@ -74,10 +74,10 @@ impl Served {
         config.unsent = server.unsent.clone();
         let rpc = RpcServer::bind(config).expect("an address");
         let rpc = rpc.serve(server.server.services(&executor)).expect("threads");
-        Self { _server: server, _alone: alone, region, quiet, executor, rpc: Some(rpc) }
+        Self { server, _alone: alone, region, quiet, executor, rpc: Some(rpc) }
     }
 
-    fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Client {
         self.client_with(None)
     }
 
@@ -97,7 +97,7 @@ impl Served {
             }),
             ..Default::default()
         };
-        let mut client = Client { stream, calls: 0 };
+        let mut client = Client { stream, calls: 0, timeout_ms: None };
         client.stream.write_all(b"HBas\x00\x50").expect("sent");
         client.write_frame(&[&header.encode_to_vec()]);
         client
@@ -185,12 +185,14 @@ fn assert_not_disturbed(disturb: impl Fn() -> Latencies) {
     assert!(outcomes.len() < 3, "{outcomes:?}");
 }
 
-struct Client {
-    stream: TcpStream,
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
     calls: u32,
+    /// The timeout that it sends with its calls.
+    pub(super) timeout_ms: Option<u32>,
 }
 
-type Answered = Result<Bytes, pb::ExceptionResponse>;
+pub(super) type Answered = Result<Bytes, pb::ExceptionResponse>;
 
 impl Client {
     fn write_frame(&mut self, parts: &[&[u8]]) {
@@ -200,12 +202,13 @@ impl Client {
         self.stream.write_all(&frame).expect("sent");
     }
 
-    fn send(&mut self, method: &str, param: &[u8], cells: &[u8]) {
+    pub(super) fn send(&mut self, method: &str, param: &[u8], cells: &[u8]) {
         self.calls += 1;
         let header = pb::RequestHeader {
             call_id: Some(self.calls),
             method_name: Some(method.to_owned()),
             request_param: Some(true),
+            timeout: self.timeout_ms,
             cell_block_meta: (!cells.is_empty())
                 .then(|| pb::CellBlockMeta { length: Some(u32::try_from(cells.len()).expect("fits")) }),
             ..Default::default()
@@ -215,7 +218,7 @@ impl Client {
         self.write_frame(&[&header.encode_length_delimited_to_vec(), &length, param, cells]);
     }
 
-    fn receive(&mut self) -> Answered {
+    pub(super) fn receive(&mut self) -> Answered {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length).expect("answered in time");
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
@@ -225,7 +228,7 @@ impl Client {
         header.exception.map_or(Ok(frame), Err)
     }
 
-    fn call(&mut self, method: &str, param: &impl Message, cells: &[u8]) -> Answered {
+    pub(super) fn call(&mut self, method: &str, param: &impl Message, cells: &[u8]) -> Answered {
         self.call_bytes(method, &param.encode_to_vec(), cells)
     }
 
@@ -246,7 +249,7 @@ impl Client {
     }
 }
 
-fn block_of(cells: &[KeyValue]) -> Vec<u8> {
+pub(super) fn block_of(cells: &[KeyValue]) -> Vec<u8> {
     compressed_block(cells, None)
 }
 
@@ -256,7 +259,7 @@ fn compressed_block(cells: &[KeyValue], compressor: Option<Compressor>) -> Vec<u
     writer.into_bytes().expect("written")
 }
 
-fn get_request(region: &Region, row: &[u8], filter: Option<pb::Filter>) -> pb::GetRequest {
+pub(super) fn get_request(region: &Region, row: &[u8], filter: Option<pb::Filter>) -> pb::GetRequest {
     let get = pb::Get { row: Bytes::copy_from_slice(row), filter, ..Default::default() };
     pb::GetRequest { region: specifier(region), get }
 }
@@ -270,7 +273,7 @@ fn mutation(kind: MutationType, row: &[u8], cells: i32) -> pb::MutationProto {
     }
 }
 
-fn put_request(region: &Region, row: &[u8]) -> pb::MutateRequest {
+pub(super) fn put_request(region: &Region, row: &[u8]) -> pb::MutateRequest {
     pb::MutateRequest {
         region: specifier(region),
         mutation: mutation(MutationType::Put, row, 1),
@@ -278,30 +281,30 @@ fn put_request(region: &Region, row: &[u8]) -> pb::MutateRequest {
     }
 }
 
-fn increment(region: &Region, row: &'static [u8]) -> (pb::MutateRequest, Vec<u8>) {
+pub(super) fn increment(region: &Region, row: &'static [u8]) -> (pb::MutateRequest, Vec<u8>) {
     let mut request = put_request(region, row);
     request.mutation.mutate_type = Some(MutationType::Increment as i32);
     (request, block_of(&[cell(row, b"n", &1u64.to_be_bytes())]))
 }
 
-fn multi(region: &Region, actions: Vec<pb::Action>) -> pb::MultiRequest {
+pub(super) fn multi(region: &Region, actions: Vec<pb::Action>) -> pb::MultiRequest {
     let of_region = pb::RegionAction { region: specifier(region), action: actions, ..Default::default() };
     pb::MultiRequest { region_action: vec![of_region], ..Default::default() }
 }
 
-fn gets_of(rows: u32) -> Vec<pb::Action> {
+pub(super) fn gets_of(rows: u32) -> Vec<pb::Action> {
     let get = |index: u32| pb::Get { row: row_name(index % 1000).into(), ..Default::default() };
     (0..rows)
         .map(|index| pb::Action { index: Some(index), get: Some(get(index)), ..Default::default() })
         .collect()
 }
 
-fn row_name(number: u32) -> Vec<u8> {
+pub(super) fn row_name(number: u32) -> Vec<u8> {
     format!("row{number:06}").into_bytes()
 }
 
 /// Returns a filter on values: a regular expression with many states.
-fn regex_filter(pattern: &str) -> pb::Filter {
+pub(super) fn regex_filter(pattern: &str) -> pb::Filter {
     let comparator = pb::RegexStringComparator {
         pattern: pattern.to_owned(),
         charset: "UTF-8".to_owned(),

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use evenkeel_common::{ErrorKind, HBaseError, KeyValue, TryError, Wait};
+use evenkeel_common::{CallerState, ErrorKind, HBaseError, KeyValue, TryError, Wait};
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_protocol::{DecodeBudget, pb};
 use evenkeel_region::ops::Scan;
 use evenkeel_region::region::Region;
+use evenkeel_region::scanner::TimeSlice;
 use prost::Message;
 
 use super::chore::near_its_limit;
@@ -28,10 +29,17 @@ fn run_as(
     // The same choice as the service's.
     let answer = wait(|reply| match kind(&request) {
         MultiKind::Reads => {
-            let read = multi::read(&server.server, &request, &caller, Wait::Allowed, None);
+            let read = multi::read(&server.server, &request, &caller, Wait::Allowed, TimeSlice::UNLIMITED);
             reply.send(read.map_err(TryError::into_failure));
         }
-        _ => multi::multi(&server.server, &request, block(cells), caller, reply, RunsOn::Waiting),
+        _ => multi::multi(
+            &server.server,
+            &request,
+            block(cells),
+            (caller, &CallerState::default()),
+            reply,
+            RunsOn::Waiting,
+        ),
     })?;
     let message = pb::MultiResponse::decode(&answer.message.encode_to_vec()[..]).expect("well-formed");
     Ok(Answer { message, cells: answer.cells })

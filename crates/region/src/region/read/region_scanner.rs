@@ -11,7 +11,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, TryError, TryResult};
+use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, TryResult};
 use smallvec::SmallVec;
 
 use crate::memstore::Segment;
@@ -273,8 +273,8 @@ impl RegionScanner {
     /// `IOException` from store files, errors of the filter, and `DoNotRetryIOException` if a batch
     /// would cut a row that the filter needs whole. `CallQueueTooBigException` if the charge of
     /// `context` exceeds the budget of replies. `WouldWait` if [`Scan::wait`] forbids waiting, and
-    /// `TimeSliceOver` if the time slice of `context` is used up; the caller must then discard the
-    /// results and the scanner.
+    /// [`TimeSlice::error`](crate::scanner::TimeSlice::error) if the time slice of `context` is
+    /// used up; the caller must then discard the results and the scanner.
     pub fn next(&mut self, out: &mut CellBuffer, context: &mut ScannerContext) -> TryResult<NextState> {
         if self.batch > 0 {
             context.batch = self.batch;
@@ -285,7 +285,7 @@ impl RegionScanner {
         let filtered_before = context.rows_filtered;
         let state = self.next_result(out, out.len(), context)?;
         if context.slice.is_over() {
-            return Err(TryError::TimeSliceOver);
+            return Err(context.slice.error());
         }
         if let Some(reads) = &mut self.reads {
             reads.add(context.rows_filtered.saturating_sub(filtered_before));
@@ -383,7 +383,7 @@ impl RegionScanner {
             let had_cells = self.position == RowPosition::InStores;
             self.position = RowPosition::InStores;
             if let Some(state) = populate(&mut self.stores, &mut self.filter, &self.row, out, context)? {
-                return self.cut(state);
+                return self.cut(state, context);
             }
             self.position = RowPosition::RowStart;
             // As in HBase, a limit that is reached exactly at the end of a row ends the result
@@ -404,7 +404,7 @@ impl RegionScanner {
             let limit = populate(&mut self.joined, &mut self.filter, &self.row, out, context)?;
             sort_from(out, from, self.comparator);
             if let Some(state) = limit {
-                return self.cut(state);
+                return self.cut(state, context);
             }
         }
         let was_joined =
@@ -412,8 +412,9 @@ impl RegionScanner {
         Ok(if out.len() == from && !was_joined { RowOutcome::Filtered } else { RowOutcome::Read })
     }
 
-    fn cut(&self, state: NextState) -> TryResult<RowOutcome> {
-        if self.whole_rows {
+    fn cut(&self, state: NextState, context: &ScannerContext) -> TryResult<RowOutcome> {
+        // At the end of the time slice, the whole result is discarded.
+        if self.whole_rows && !context.slice.is_over() {
             return Err(HBaseError::do_not_retry(
                 "Filter whose hasFilterRow() returns true is incompatible with scans that must stop mid-row because of a limit",
             )

@@ -3,13 +3,11 @@
 //! The cells of all rows are in one buffer, in the order of the request. Each entry of the response
 //! gives the number of its cells. For a client without a codec, each entry contains its cells.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, HBaseError, TryError, TryResult, Wait, clock};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Operation;
-use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 use evenkeel_rpc::CellBlockWriter;
 use prost::Message;
 
@@ -23,18 +21,19 @@ use crate::requests::get::GetReader;
 use crate::{RegionServer, RequestKind};
 
 /// Reads the rows of a request of [`MultiKind::Reads`](super::MultiKind::Reads). `slice` limits the
-/// time that this may take; `None`: no limit.
+/// time that this may take.
 ///
 /// # Errors
 /// `RegionServerStoppedException`; `DoNotRetryIOException` if the request has too many actions;
-/// `WouldWait` and `TimeSliceOver`, after which the request must be read again elsewhere. The error
-/// of a single action goes into the reply.
+/// `WouldWait` and `TimeSliceOver`, after which the request must be read again elsewhere; the
+/// error of a slice that lasts [while a client waits](TimeSlice::while_awaited). The error of a
+/// single action goes into the reply.
 pub fn read(
     server: &RegionServer,
     request: &MultiRequest,
     caller: &Caller,
     wait: Wait,
-    slice: Option<Duration>,
+    slice: TimeSlice,
 ) -> TryResult<Reply<MultiResponse>> {
     let checked = server.check_open().and_then(|()| check_size(server, request));
     let actions_left = request.region_actions.iter().map(|of| of.actions.len()).sum();
@@ -116,6 +115,8 @@ impl Rows<'_> {
             };
             let outcome = match outcome {
                 Ok(outcome) => outcome,
+                // Nobody waits for the other rows, either.
+                Err(abandoned) if self.context.slice.is_abandoned() => return Err(abandoned),
                 Err(TryError::Failed(error)) => Outcome::Failed(error),
                 Err(unfinished) => {
                     reader.discard();

@@ -1,10 +1,9 @@
 //! [`ReplyLimits`]: bounds the size of the reply to a Multi.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use evenkeel_common::{Charge, ErrorKind, HBaseError, Result, TryError};
-use evenkeel_region::scanner::{ReplyCharge, ScannerContext};
+use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 
 use crate::RegionServer;
 use crate::requests::caller::Caller;
@@ -41,8 +40,8 @@ impl ReplyLimits {
     }
 
     /// Creates the context of the reads for a reply, with the charge of their cells. `slice` limits
-    /// the time that the reads may take; `None`: no limit.
-    pub fn context(server: &RegionServer, slice: Option<Duration>) -> ScannerContext {
+    /// the time that the reads may take.
+    pub fn context(server: &RegionServer, slice: TimeSlice) -> ScannerContext {
         let mut context = ScannerContext::within(slice);
         let unsent = Charge::none(Arc::clone(&server.unsent));
         context.set_charge(ReplyCharge::new(unsent, UNCHARGED_BYTES_MAX));
