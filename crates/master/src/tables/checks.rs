@@ -4,7 +4,9 @@
 use bytes::Bytes;
 use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::config::Configuration;
-use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor};
+use evenkeel_common::{
+    ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, quoted,
+};
 
 use evenkeel_regionserver::coprocessor;
 
@@ -12,6 +14,9 @@ use evenkeel_regionserver::coprocessor;
 const MAX_FILE_BYTES_MIN: i64 = 2 << 20;
 /// The smallest `MEMSTORE_FLUSHSIZE` (`hbase.hregion.memstore.flush.size.limit`).
 const FLUSH_BYTES_MIN: i64 = 1 << 20;
+/// The longest name of a directory, in bytes: `NAME_MAX` of Linux, and the default of HDFS
+/// (`dfs.namenode.fs-limits.max-component-length`).
+const NAME_BYTES_MAX: usize = 255;
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 /// The package of HBase's trackers, and what their classes' names end with.
 const TRACKER_PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.storefiletracker.";
@@ -29,6 +34,21 @@ pub fn with_master_defaults(table: TableDescriptor) -> TableDescriptor {
 /// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
     check_table(table, conf)
+}
+
+/// Checks the names of a new table or namespace, which are names of directories.
+///
+/// # Errors
+/// Returns `DoNotRetryIOException` for a name that no file system takes.
+pub fn check_directory_name(name: &str) -> Result<()> {
+    if name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let shown = quoted(name.as_bytes());
+    Err(HBaseError::do_not_retry(format!(
+        "File name too long: {} bytes of at most {NAME_BYTES_MAX}: {shown}",
+        name.len()
+    )))
 }
 
 /// Checks that regions can have rows in hbase:meta: a region's name is longer than its start key,
