@@ -70,6 +70,7 @@ impl Master {
         tracker: Option<&str>,
         nonce: Nonce,
     ) -> Result<u64> {
+        checks::check_table_name(&name)?;
         let descriptor = clone_of(&snapshot.table, &name, tracker);
         checks::check_table(&descriptor, &self.parts.conf)?;
         let master = Arc::clone(self);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::config::Configuration;
 use evenkeel_common::{
-    ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, quoted,
+    ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName, quoted,
 };
 
 use evenkeel_regionserver::coprocessor;
@@ -49,6 +49,15 @@ pub fn check_directory_name(name: &str) -> Result<()> {
         "File name too long: {} bytes of at most {NAME_BYTES_MAX}: {shown}",
         name.len()
     )))
+}
+
+/// Checks the name of a new table, whose parts are names of directories.
+///
+/// # Errors
+/// Returns `DoNotRetryIOException` for a name that no file system takes.
+pub fn check_table_name(name: &TableName) -> Result<()> {
+    check_directory_name(name.namespace())?;
+    check_directory_name(name.qualifier())
 }
 
 /// Checks that regions can have rows in hbase:meta: a region's name is longer than its start key,
