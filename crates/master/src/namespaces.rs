@@ -302,7 +302,8 @@ impl Master {
             ));
         }
         let master = Arc::clone(self);
-        self.procedures.submit(
+        self.procedures.submit_holding(
+            descriptor_bytes(&namespace),
             "CreateNamespaceProcedure",
             nonce,
             Some(&TableName::namespace_table()),
@@ -350,7 +351,8 @@ impl Master {
         self.namespaces().get(&name)?;
         let namespace = check_size(&namespace)?;
         let master = Arc::clone(self);
-        self.procedures.submit(
+        self.procedures.submit_holding(
+            descriptor_bytes(&namespace),
             "ModifyNamespaceProcedure",
             nonce,
             Some(&TableName::namespace_table()),

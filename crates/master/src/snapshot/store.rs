@@ -16,6 +16,8 @@ use evenkeel_hfile::{HFileLink, StoreFileName};
 use evenkeel_protocol::pb;
 use prost::Message;
 
+use crate::tables::checks::descriptor_bytes;
+
 const DIR: &str = ".hbase-snapshot";
 const WORKING_DIR: &str = ".tmp";
 const INFO_FILE: &str = ".snapshotinfo";
@@ -46,6 +48,14 @@ pub struct Snapshot {
     pub table: TableDescriptor,
     /// Its regions and their files.
     pub regions: Vec<pb::SnapshotRegionManifest>,
+}
+
+impl Snapshot {
+    /// Returns the bytes of its description, its descriptor and its regions on disk.
+    pub(super) fn bytes(&self) -> usize {
+        let regions: usize = self.regions.iter().map(Message::encoded_len).sum();
+        self.description.encoded_len() + descriptor_bytes(&self.table) + regions
+    }
 }
 
 impl<'a> SnapshotStore<'a> {

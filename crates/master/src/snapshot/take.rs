@@ -52,7 +52,8 @@ impl Master {
             )));
         }
         let (master, key, name) = (Arc::clone(self), snapshot.name.clone(), snapshot.name.clone());
-        let id = self.procedures.submit("SnapshotProcedure", nonce, Some(&table.clone()), move || {
+        let (bytes, kind) = (snapshot.encoded_len(), "SnapshotProcedure");
+        let id = self.procedures.submit_holding(bytes, kind, nonce, Some(&table.clone()), move || {
             let _lock = master.lock_table(&table)?;
             let _files_stay = master.cleaners.pause();
             master.take_now(snapshot, &table).inspect_err(|_| master.discard_snapshot(&name))

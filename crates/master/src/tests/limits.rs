@@ -96,3 +96,41 @@ fn a_namespace_row_with_an_illegal_name_does_not_stop_a_start() {
     assert!(error.message().contains("row c: it describes another namespace"), "{error}");
     all_rows_are_there(&cluster, true, "the start succeeds");
 }
+
+#[test]
+fn a_table_descriptor_stays_limited_when_families_are_added() {
+    let cluster = Cluster::with_table();
+    let family = |name: &str| {
+        let family = ColumnFamilyDescriptor::new(name.as_bytes()).expect("legal");
+        family.with("VALUE", &"v".repeat(400 << 10))
+    };
+    // All are submitted before the first one is made, so each alone would fit.
+    let lock = cluster.master().lock_table(&table_name()).expect("free");
+    let submit = |name| cluster.master().add_family(table_name(), family(name), NO_NONCE);
+    let ids = ["x", "y", "z"].map(|name| submit(name).expect("submitted"));
+    drop(lock);
+    let outcomes = ids.map(|id| cluster.run(|_| Ok(id)));
+    assert!(outcomes[0].is_ok() && outcomes[1].is_ok());
+    assert!(outcomes[2].as_ref().expect_err("refused").is_do_not_retry());
+    assert_eq!(cluster.master().table(&table_name()).expect("there").descriptor.families().len(), 4);
+    let modified = cluster.run(|master| master.modify_family(table_name(), family("f"), NO_NONCE));
+    assert!(modified.expect_err("refused").is_do_not_retry());
+}
+
+#[test]
+fn a_list_of_table_descriptors_names_each_table_once_and_is_charged() {
+    let cluster = Cluster::with_table();
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("VALUE", &"v".repeat(500 << 10));
+    cluster.run(|master| master.modify_family(table_name(), family, NO_NONCE)).expect("modified");
+    let list = || {
+        let table_names = vec![pb::TableName::from(&table_name()); 200];
+        let request = pb::GetTableDescriptorsRequest { table_names, ..Default::default() };
+        crate::service::tables::get_table_descriptors(cluster.master(), request)
+    };
+    assert_eq!(list().expect("listed").table_schema.len(), 1);
+    let budget = Arc::clone(cluster.master().parts.regionserver.unsent_budget());
+    let taken = budget.free() - (100 << 10);
+    assert!(budget.acquire(taken));
+    assert_eq!(list().expect_err("no space").kind(), ErrorKind::CallQueueTooBig);
+    assert_eq!(budget.used(), taken);
+}
