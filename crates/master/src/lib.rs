@@ -32,6 +32,7 @@
 //! | [`connection`] | requests of the RegionServer of this process to the master |
 //! | `status` | the status of the cluster |
 //! | [`metrics`] | the master's beans |
+//! | `reply_list` | lists of replies, charged while they grow |
 //! | [`service`] | MasterService |
 
 #![forbid(unsafe_code)]
@@ -50,6 +51,7 @@ pub mod procedures;
 pub mod reconcile;
 pub mod recovery;
 pub mod regions;
+mod reply_list;
 pub mod service;
 pub mod snapshot;
 mod status;

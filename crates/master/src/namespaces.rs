@@ -5,6 +5,11 @@
 //! As with hbase:meta, a write that failed may be in the log nonetheless. Its row is in doubt until
 //! it is written again with its current value ([`NamespaceTable::revert_failed_writes`]), which
 //! happens before any other change that concerns a namespace.
+//!
+//! # Bounds
+//! The bytes of one descriptor, of all descriptors in the znodes, and of a name. A client can write
+//! to hbase:namespace directly. So a row that no change through the master could have written is
+//! logged and skipped, like one that cannot be parsed, and stays in the table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,14 +25,26 @@ use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::ScannerContext;
+use evenkeel_zookeeper::znodes::Znodes;
 use parking_lot::Mutex;
 use prost::Message;
 
 use super::Master;
 use crate::recovery::remove_if_empty;
+use crate::tables::checks::check_directory_name;
 
 const FAMILY: &[u8] = b"info";
 const QUALIFIER: &[u8] = b"d";
+
+/// The largest descriptor of a namespace, in bytes. HBase stores it in a znode, which ZooKeeper
+/// limits to `jute.maxbuffer`, 1 MiB.
+pub const DESCRIPTOR_BYTES_MAX: usize = 1 << 20;
+/// The limit on the bytes of all namespaces' znodes, which are in memory: some 20,000 namespaces
+/// without properties.
+pub const ZNODE_BYTES_MAX: usize = 4 << 20;
+/// Bytes that a property counts besides its name and its value: a decoded one takes more memory
+/// than its encoding.
+const PROPERTY_BYTES: usize = 16;
 
 /// hbase:namespace.
 #[derive(Debug)]
@@ -104,26 +121,59 @@ impl NamespaceTable {
         descriptor_of(&self.region.get(Scan::get(name.as_bytes().to_vec()))?)
     }
 
-    /// Returns every namespace, ordered by name. A row that cannot be parsed is logged and skipped,
-    /// so that it does not prevent a start.
+    /// Returns every namespace, as [`NamespaceTable::visit`] does.
     ///
     /// # Errors
     /// Returns I/O errors of the region.
     pub fn list(&self) -> Result<Vec<pb::NamespaceDescriptor>> {
+        let mut all = Vec::new();
+        self.visit(|namespace| {
+            all.push(namespace);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Calls `visit` with every namespace, ordered by name. A row that cannot be parsed is logged
+    /// and skipped, so that it does not prevent a start.
+    ///
+    /// # Errors
+    /// Returns I/O errors of the region, and errors of `visit`, which end the call.
+    pub fn visit(&self, mut visit: impl FnMut(pb::NamespaceDescriptor) -> Result<()>) -> Result<()> {
         let mut scanner = self.region.scanner(Scan::default())?;
-        let (mut row, mut all) = (CellBuffer::new(), Vec::new());
+        let mut row = CellBuffer::new();
         loop {
             row.clear();
             let state =
                 scanner.next(&mut row, &mut ScannerContext::unlimited()).map_err(TryError::into_failure)?;
             match descriptor_of(&row) {
-                Ok(namespace) => all.extend(namespace),
+                Ok(namespace) => namespace.map_or(Ok(()), &mut visit)?,
                 Err(error) => tracing::error!(%error, "the namespace cannot be read; it is skipped"),
             }
             if !state.has_more() {
-                return Ok(all);
+                return Ok(());
             }
         }
+    }
+
+    /// Publishes every namespace as a znode, up to [`ZNODE_BYTES_MAX`] of them together. A
+    /// namespace without a znode is logged.
+    ///
+    /// # Errors
+    /// Returns I/O errors of the region.
+    pub fn publish(&self, znodes: &Znodes) -> Result<()> {
+        let mut free = ZNODE_BYTES_MAX;
+        self.visit(|namespace| {
+            let name = name_of(&namespace);
+            match free.checked_sub(znodes.namespace_bytes(&name, &namespace)) {
+                None => tracing::error!(namespace = name, "the namespaces are too large for a znode of each"),
+                Some(rest) => match znodes.set_namespace(&name, &namespace) {
+                    Ok(()) => free = rest,
+                    Err(error) => tracing::error!(%error, "the namespace has no znode"),
+                },
+            }
+            Ok(())
+        })
     }
 
     /// Writes a namespace's row.
@@ -189,18 +239,50 @@ fn descriptor_of(row: &CellBuffer) -> Result<Option<pb::NamespaceDescriptor>> {
     let Some(cell) = row.iter().find(|c| c.family() == FAMILY && c.qualifier() == QUALIFIER) else {
         return Ok(None);
     };
-    let decoded = pb::NamespaceDescriptor::decode(cell.value());
-    decoded.map(Some).map_err(|e| {
+    parse(cell.row(), cell.value()).map(Some).map_err(|why| {
         let (row, value) = (quoted(cell.row()), quoted(cell.value()));
-        HBaseError::io(format!("hbase:namespace row {row}: {e}: its value is {value}"))
+        HBaseError::io(format!("hbase:namespace row {row}: {why}: its value is {value}"))
     })
+}
+
+/// Parses the value of a row, or returns why no change through the master has written it.
+fn parse(row: &[u8], value: &[u8]) -> Result<pb::NamespaceDescriptor, String> {
+    if value.len() > DESCRIPTOR_BYTES_MAX {
+        return Err(format!("it has {} bytes, more than {DESCRIPTOR_BYTES_MAX}", value.len()));
+    }
+    let namespace = pb::NamespaceDescriptor::decode(value).map_err(|e| e.to_string())?;
+    if namespace.name != row {
+        return Err("it describes another namespace".to_owned());
+    }
+    check_namespace(&name_of(&namespace)).map_err(|e| e.message().to_owned())?;
+    Ok(namespace)
+}
+
+/// Returns the bytes of a descriptor that count.
+fn descriptor_bytes(namespace: &pb::NamespaceDescriptor) -> usize {
+    namespace.encoded_len() + PROPERTY_BYTES * namespace.configuration.len()
+}
+
+/// Checks the size of a descriptor, and returns a copy that does not share the bytes of the request
+/// it was decoded from.
+fn check_size(namespace: &pb::NamespaceDescriptor) -> Result<pb::NamespaceDescriptor> {
+    let bytes = descriptor_bytes(namespace);
+    if bytes > DESCRIPTOR_BYTES_MAX {
+        return Err(HBaseError::do_not_retry(format!(
+            "the descriptor of namespace {} takes {bytes} bytes, more than {DESCRIPTOR_BYTES_MAX}",
+            quoted(&namespace.name)
+        )));
+    }
+    let name = Bytes::copy_from_slice(&namespace.name);
+    Ok(pb::NamespaceDescriptor { name, configuration: namespace.configuration.clone() })
 }
 
 impl Master {
     /// Creates a namespace.
     ///
     /// # Errors
-    /// Returns `NamespaceExistException`, or `ConstraintException` for an illegal name.
+    /// Returns `NamespaceExistException`, or `DoNotRetryIOException` for an illegal name or a
+    /// descriptor that is too large.
     pub fn create_namespace(
         self: &Arc<Self>,
         namespace: pb::NamespaceDescriptor,
@@ -211,6 +293,8 @@ impl Master {
         }
         let name = name_of(&namespace);
         check_namespace(&name).map_err(|e| HBaseError::do_not_retry(e.message()))?;
+        check_directory_name(&name)?;
+        let namespace = check_size(&namespace)?;
         if self.namespaces().find(&name)?.is_some() {
             return Err(HBaseError::new(
                 ErrorKind::NamespaceExist,
@@ -218,16 +302,29 @@ impl Master {
             ));
         }
         let master = Arc::clone(self);
-        self.procedures.submit(
+        self.procedures.submit_holding(
+            descriptor_bytes(&namespace),
             "CreateNamespaceProcedure",
             nonce,
             Some(&TableName::namespace_table()),
             move || {
                 let _alone = master.namespace_lock.write();
+                master.check_has_znode_space(&name, &namespace)?;
                 master.fs().mkdirs(&evenkeel_region::layout::namespace_dir(master.root(), &name))?;
                 master.put_namespace(&namespace)
             },
         )
+    }
+
+    /// Checks that the znodes of all namespaces stay within [`ZNODE_BYTES_MAX`].
+    fn check_has_znode_space(&self, name: &str, namespace: &pb::NamespaceDescriptor) -> Result<()> {
+        let bytes = self.parts.znodes.namespace_bytes_with(name, namespace);
+        if bytes <= ZNODE_BYTES_MAX {
+            return Ok(());
+        }
+        Err(HBaseError::do_not_retry(format!(
+            "the descriptors of all namespaces take {bytes} bytes with that of {name}, more than {ZNODE_BYTES_MAX}"
+        )))
     }
 
     fn put_namespace(&self, namespace: &pb::NamespaceDescriptor) -> Result<Vec<u8>> {
@@ -241,7 +338,7 @@ impl Master {
     /// Replaces a namespace's properties.
     ///
     /// # Errors
-    /// `NamespaceNotFoundException`.
+    /// `NamespaceNotFoundException`; `DoNotRetryIOException` if the descriptor is too large.
     pub fn modify_namespace(
         self: &Arc<Self>,
         namespace: pb::NamespaceDescriptor,
@@ -250,15 +347,19 @@ impl Master {
         if let Some(id) = self.procedures.find(nonce) {
             return Ok(id);
         }
-        self.namespaces().get(&name_of(&namespace))?;
+        let name = name_of(&namespace);
+        self.namespaces().get(&name)?;
+        let namespace = check_size(&namespace)?;
         let master = Arc::clone(self);
-        self.procedures.submit(
+        self.procedures.submit_holding(
+            descriptor_bytes(&namespace),
             "ModifyNamespaceProcedure",
             nonce,
             Some(&TableName::namespace_table()),
             move || {
                 let _alone = master.namespace_lock.write();
-                master.namespaces().get(&name_of(&namespace))?;
+                master.namespaces().get(&name)?;
+                master.check_has_znode_space(&name, &namespace)?;
                 master.put_namespace(&namespace)
             },
         )

@@ -10,8 +10,8 @@
 //! gets the id of the first one.
 //!
 //! # Bounds
-//! The number of waiting procedures, in total and per table; the number of outcomes, of which the
-//! oldest are dropped.
+//! The number of waiting procedures, in total and per table; the bytes that waiting and running
+//! procedures hold; the number and the bytes of outcomes, of which the oldest are dropped.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,6 +27,9 @@ use parking_lot::{ArcMutexGuard, Condvar, Mutex, RawMutex};
 const QUEUED_MAX: usize = 1024;
 /// The limit per table, so that one table cannot fill the queue.
 const QUEUED_OF_TABLE_MAX: usize = 64;
+/// The limit on bytes that waiting and running procedures hold, such as descriptors. A procedure
+/// that holds more may run when no other holds any.
+const HELD_BYTES_MAX: usize = 8 << 20;
 /// Threads that run procedures (`hbase.master.procedure.threads`; this is its default on most
 /// machines).
 const THREADS: usize = 16;
@@ -34,6 +37,10 @@ const THREADS: usize = 16;
 const OUTCOME_TTL_MS: i64 = 15 * 60 * 1000;
 /// The limit on outcomes kept.
 const OUTCOMES_MAX: usize = 10_000;
+/// The limit on their bytes.
+const OUTCOME_BYTES_MAX: usize = 4 << 20;
+/// Bytes that an outcome takes besides the table's name and the result or the error.
+const OUTCOME_BYTES: usize = 256;
 
 /// How long after its work a procedure counts as done. HBase's async client reads a table's state
 /// as of *before* the millisecond of its request, and would not see a state written in that
@@ -61,6 +68,19 @@ pub struct ProcedureState {
     pub outcome: Option<Outcome>,
 }
 
+impl ProcedureState {
+    /// Returns about how many bytes of memory the state takes.
+    fn bytes(&self) -> usize {
+        let name = self.table.as_ref().map_or(0, |name| name.namespace().len() + name.qualifier().len());
+        let outcome = match &self.outcome {
+            None => 0,
+            Some(Ok(result)) => result.len(),
+            Some(Err(error)) => error.message().len(),
+        };
+        OUTCOME_BYTES + name + outcome
+    }
+}
+
 /// Runs procedures and keeps their outcomes.
 pub struct ProcedureExecutor {
     shared: Arc<Shared>,
@@ -77,6 +97,8 @@ struct Shared {
 struct QueuedProcedure {
     id: u64,
     table: Option<TableName>,
+    /// The bytes that `work` holds.
+    bytes: usize,
     work: Work,
 }
 
@@ -91,6 +113,8 @@ struct Inner {
     tables: HashMap<TableName, VecDeque<QueuedProcedure>>,
     /// The number of procedures that no thread has started.
     queued: usize,
+    /// The bytes that waiting and running procedures hold.
+    held_bytes: usize,
     states: BTreeMap<u64, ProcedureState>,
     nonces: HashMap<(u64, u64), u64>,
 }
@@ -119,13 +143,30 @@ impl ProcedureExecutor {
     }
 
     /// Submits a procedure, which waits for earlier procedures of its table. A procedure without a
-    /// table waits for none. A `nonce` (group and number) with number 0 is none.
+    /// table waits for none. A `nonce` (group and number) with number 0 is none. `work` holds no
+    /// more of a client's bytes than names.
     ///
     /// # Errors
     /// Returns `MasterStoppedException` after [`ProcedureExecutor::stop`]; `IOException` if too
     /// many wait.
     pub fn submit(
         &self,
+        kind: &'static str,
+        nonce: (u64, u64),
+        table: Option<&TableName>,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> Result<u64> {
+        self.submit_holding(0, kind, nonce, table, work)
+    }
+
+    /// Submits a procedure whose `work` holds `bytes` of memory that a client determines.
+    ///
+    /// # Errors
+    /// As [`ProcedureExecutor::submit`]; `IOException` if the waiting and running procedures hold
+    /// too many bytes.
+    pub fn submit_holding(
+        &self,
+        bytes: usize,
         kind: &'static str,
         nonce: (u64, u64),
         table: Option<&TableName>,
@@ -140,7 +181,7 @@ impl ProcedureExecutor {
         // Ids grow across restarts too, so that an id of an earlier process is not mistaken for a
         // current one.
         let id = (inner.last_id + 1).max(now_ms as u64);
-        inner.enqueue(QueuedProcedure { id, table: table.cloned(), work: Box::new(work) })?;
+        inner.enqueue(QueuedProcedure { id, table: table.cloned(), bytes, work: Box::new(work) })?;
         inner.last_id = id;
         let state = ProcedureState {
             kind,
@@ -190,6 +231,11 @@ impl Inner {
         if self.queued >= QUEUED_MAX {
             return Err(full(QUEUED_MAX));
         }
+        let held_bytes = self.held_bytes.saturating_add(procedure.bytes);
+        if held_bytes > HELD_BYTES_MAX && self.held_bytes > 0 && procedure.bytes > 0 {
+            let held = self.held_bytes;
+            return Err(HBaseError::io(format!("unfinished procedures hold {held} bytes; try again")));
+        }
         match procedure.table.as_ref().and_then(|table| self.tables.get_mut(table)) {
             Some(behind) if behind.len() >= QUEUED_OF_TABLE_MAX => return Err(full(behind.len())),
             Some(behind) => behind.push_back(procedure),
@@ -201,6 +247,7 @@ impl Inner {
             }
         }
         self.queued += 1;
+        self.held_bytes = held_bytes;
         Ok(())
     }
 
@@ -214,12 +261,29 @@ impl Inner {
 
     fn forget(&mut self, now_ms: i64) {
         self.states.retain(|_, state| state.outcome.is_none() || state.updated_ms + OUTCOME_TTL_MS > now_ms);
-        let surplus = self.states.len().saturating_sub(OUTCOMES_MAX + self.queued + THREADS);
-        let ended = self.states.iter().filter(|(_, state)| state.outcome.is_some());
-        let oldest: Vec<u64> = ended.map(|(id, _)| *id).take(surplus).collect();
-        oldest.iter().for_each(|id| drop(self.states.remove(id)));
+        self.drop_oldest_outcomes();
         let states = &self.states;
         self.nonces.retain(|_, id| states.contains_key(id));
+    }
+
+    /// Drops the outcomes that ended first, until number and bytes are within their limits.
+    fn drop_oldest_outcomes(&mut self) {
+        let mut surplus = self.states.len().saturating_sub(OUTCOMES_MAX + self.queued + THREADS);
+        let ended = self.states.iter().filter(|(_, state)| state.outcome.is_some());
+        let mut ended: Vec<_> = ended.map(|(id, state)| (state.updated_ms, *id, state.bytes())).collect();
+        let mut bytes: usize = ended.iter().map(|(_, _, bytes)| bytes).sum();
+        if surplus == 0 && bytes <= OUTCOME_BYTES_MAX {
+            return;
+        }
+        ended.sort_unstable();
+        for (_, id, of_outcome) in ended {
+            if surplus == 0 && bytes <= OUTCOME_BYTES_MAX {
+                return;
+            }
+            self.states.remove(&id);
+            surplus = surplus.saturating_sub(1);
+            bytes -= of_outcome;
+        }
     }
 }
 
@@ -229,14 +293,14 @@ fn stopped() -> HBaseError {
 
 impl Shared {
     fn run(&self) {
-        while let Some((QueuedProcedure { id, table, work }, stopping)) = self.next() {
+        while let Some((QueuedProcedure { id, table, bytes, work }, stopping)) = self.next() {
             let work: Work = if stopping { Box::new(|| Err(stopped())) } else { work };
             let outcome = catch(format_args!("procedure {id}"), work);
             if let Err(error) = &outcome {
                 tracing::warn!(id, %error, "procedure failed");
             }
             std::thread::sleep(COMPLETION_DELAY);
-            self.complete(id, table.as_ref(), outcome);
+            self.complete(id, table.as_ref(), bytes, outcome);
         }
     }
 
@@ -259,12 +323,15 @@ impl Shared {
         }
     }
 
-    fn complete(&self, id: u64, table: Option<&TableName>, outcome: Outcome) {
+    fn complete(&self, id: u64, table: Option<&TableName>, bytes: usize, outcome: Outcome) {
+        let now_ms = self.clock.now_ms();
         let mut inner = self.inner.lock();
         if let Some(state) = inner.states.get_mut(&id) {
-            state.updated_ms = self.clock.now_ms();
+            state.updated_ms = now_ms;
             state.outcome = Some(outcome);
         }
+        inner.held_bytes -= bytes;
+        inner.forget(now_ms);
         table.into_iter().for_each(|table| inner.release(table));
         drop(inner);
         self.ready.notify_one();
@@ -492,6 +559,7 @@ mod tests {
             inner.states.insert(id, state);
             inner.nonces.insert((1, id), id);
         }
+        inner.last_id = OUTCOMES_MAX as u64 + 500;
         drop(inner);
         let id = executor.submit("TestProcedure", (0, 0), None, || Ok(Vec::new())).expect("submitted");
         drop(outcome_of(&executor, id));
@@ -501,6 +569,57 @@ mod tests {
             inner.nonces.len() <= inner.states.len()
                 && inner.states.contains_key(&(OUTCOMES_MAX as u64 + 500))
         );
+    }
+
+    #[test]
+    fn outcomes_are_bounded_in_bytes() {
+        let clock = ManualClock::at(1);
+        let executor = ProcedureExecutor::start(clock.clone(), &Supervisor::log_only()).expect("threads");
+        let (hold, work) = blocked();
+        let first = executor.submit("TestProcedure", (0, 0), None, work()).expect("submitted");
+        let fail = || Err(HBaseError::io("e".repeat(8000)));
+        let failed: Vec<_> = (0..600)
+            .map(|_| {
+                clock.advance_ms(1);
+                let id = executor.submit("TestProcedure", (0, 0), None, fail).expect("submitted");
+                while executor.state(id).is_some_and(|state| state.outcome.is_none()) {
+                    std::thread::yield_now();
+                }
+                id
+            })
+            .collect();
+        clock.advance_ms(1);
+        drop(hold);
+        assert_eq!(outcome_of(&executor, first), Ok(b"let go".to_vec()), "it ended last");
+        let inner = executor.shared.inner.lock();
+        let bytes: usize = inner.states.values().map(ProcedureState::bytes).sum();
+        assert!((OUTCOME_BYTES_MAX / 2..=OUTCOME_BYTES_MAX).contains(&bytes), "{bytes}");
+        let is_kept = |id: &u64| inner.states.contains_key(id);
+        assert!(!is_kept(&failed[0]) && failed.last().is_some_and(is_kept));
+    }
+
+    #[test]
+    fn bytes_held_by_procedures_are_bounded() {
+        let executor =
+            ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
+        let (hold, work) = blocked();
+        let submit = |bytes, work: Work| {
+            executor.submit_holding(bytes, "TestProcedure", (0, 0), Some(&table("t")), work)
+        };
+        let large = submit(HELD_BYTES_MAX + 1, work()).expect("no other holds any bytes");
+        let refused = submit(1, work()).expect_err("too many bytes");
+        assert!(!refused.is_do_not_retry(), "{refused}");
+        let small = submit(0, work()).expect("it holds none");
+        drop(hold);
+        assert!([large, small].iter().all(|id| outcome_of(&executor, *id).is_ok()));
+        let (hold, work) = blocked();
+        for _ in 0..4 {
+            submit(HELD_BYTES_MAX / 4, work()).expect("within the limit");
+        }
+        assert!(submit(1, work()).is_err());
+        drop(hold);
+        executor.stop();
+        assert_eq!(executor.shared.inner.lock().held_bytes, 0);
     }
 
     #[test]

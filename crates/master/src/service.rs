@@ -28,7 +28,7 @@ mod procedures;
 mod regions;
 mod schema;
 mod snapshots;
-mod tables;
+pub(crate) mod tables;
 
 use std::sync::{Arc, LazyLock};
 

@@ -82,9 +82,12 @@ impl Master {
     /// Returns every snapshot, ordered by name.
     ///
     /// # Errors
-    /// `IOException` from the file system.
+    /// `IOException` from the file system; `CallQueueTooBigException` if the reply finds no space
+    /// beside the replies that clients have not read yet.
     pub fn completed_snapshots(&self) -> Result<Vec<pb::SnapshotDescription>> {
-        self.snapshots().list()
+        let mut found = self.reply_list();
+        self.snapshots().visit(|snapshot| found.push(snapshot))?;
+        Ok(found.into_messages())
     }
 
     /// Deletes a snapshot: completely or not at all.
@@ -105,9 +108,12 @@ impl Master {
     /// Returns I/O errors of the file system, after it has tried every expired snapshot.
     pub fn delete_expired_snapshots(&self) -> Result<usize> {
         let now_ms = self.clock().now_ms();
-        let mut expired = self.completed_snapshots()?;
-        expired.retain(|snapshot| is_expired(snapshot, now_ms));
-        let outcomes: Vec<_> = expired.iter().map(|snapshot| self.delete_snapshot(&snapshot.name)).collect();
+        let mut expired = Vec::new();
+        self.snapshots().visit(|snapshot| {
+            expired.extend(is_expired(&snapshot, now_ms).then_some(snapshot.name));
+            Ok(())
+        })?;
+        let outcomes: Vec<_> = expired.iter().map(|name| self.delete_snapshot(name)).collect();
         outcomes.into_iter().collect::<Result<Vec<()>>>().map(|deleted| deleted.len())
     }
 

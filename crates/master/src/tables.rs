@@ -35,13 +35,14 @@ impl Master {
         }
         let table = checks::with_master_defaults(table);
         checks::check_new_table(&table, &self.parts.conf)?;
-        let splits = checks::sorted_splits(splits)?;
+        let splits = checks::sorted_splits(&splits)?;
         checks::check_region_names(&regions_between(table.name(), &splits, self.clock().now_ms()))?;
         self.parts.namespaces.get(table.name().namespace())?;
         self.check_absent(table.name())?;
         let master = Arc::clone(self);
         let name = table.name().clone();
-        self.procedures.submit("CreateTableProcedure", nonce, Some(&name), move || {
+        let bytes = checks::descriptor_bytes(&table) + checks::split_bytes(&splits);
+        self.procedures.submit_holding(bytes, "CreateTableProcedure", nonce, Some(&name), move || {
             let _lock = master.lock_table(table.name())?;
             let _namespace = master.namespace_lock.read();
             master.parts.namespaces.revert_failed_writes()?;
@@ -291,13 +292,13 @@ impl Master {
         if let Some(id) = self.procedures.find(nonce) {
             return Ok(id);
         }
-        let unknown = match name.is_meta() {
-            true => Vec::new(),
-            false => unknown_families(&self.check_enabled(&name)?.descriptor, families),
+        let families_exist = match name.is_meta() {
+            true => Ok(()),
+            false => check_families(&self.check_enabled(&name)?.descriptor, families),
         };
         let master = Arc::clone(self);
         self.procedures.submit("FlushTableProcedure", nonce, Some(&name.clone()), move || {
-            check_none_unknown(&name, &unknown)?;
+            families_exist?;
             master.flush_regions(&name)?;
             Ok(Vec::new())
         })
@@ -311,7 +312,7 @@ impl Master {
     /// `NoSuchColumnFamilyException`, or errors of a flush.
     pub fn flush_by_procedure(&self, name: &TableName, families: Vec<Bytes>) -> Result<()> {
         if let Ok(table) = self.table(name) {
-            check_none_unknown(name, &unknown_families(&table.descriptor, &families))?;
+            check_families(&table.descriptor, &families)?;
             self.flush_regions(name)?;
             self.flushed_by_procedure.lock().insert(name.clone());
         }
@@ -344,18 +345,16 @@ pub(super) fn with_merge_parents(regions: &[MetaRegion]) -> impl Iterator<Item =
     regions.iter().flat_map(|region| std::iter::once(&region.info).chain(&region.merge_parents))
 }
 
-fn check_none_unknown(name: &TableName, unknown: &[String]) -> Result<()> {
+/// Checks that a table has all of `families`.
+fn check_families(table: &TableDescriptor, families: &[Bytes]) -> Result<()> {
+    let unknown = families.iter().filter(|name| table.family(name).is_none());
+    let unknown: Vec<_> = unknown.map(|name| String::from_utf8_lossy(name)).collect();
     if unknown.is_empty() {
         return Ok(());
     }
-    let message = format!("Column families [{}] don't exist in table {name}", unknown.join(", "));
+    let (unknown, name) = (unknown.join(", "), table.name());
+    let message = format!("Column families [{unknown}] don't exist in table {name}");
     Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message))
-}
-
-/// Returns those of `families` that a table does not have.
-fn unknown_families(table: &TableDescriptor, families: &[Bytes]) -> Vec<String> {
-    let unknown = families.iter().filter(|name| table.family(name).is_none());
-    unknown.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
 /// Returns a state's name in HBase.

@@ -5,6 +5,7 @@ mod connection;
 mod faults;
 mod histories;
 mod leftovers;
+mod limits;
 mod lost_rows;
 mod recovery_keeps;
 mod recovery_threads;
@@ -168,6 +169,7 @@ impl Cluster {
         let paths = ZnodePaths::from_configuration(&conf).expect("defaults");
         let znodes = Arc::new(Znodes::new(Arc::new(ZnodeTree::with_clock(clock)), paths, "master:1"));
         znodes.create_base_nodes().expect("made");
+        namespaces.publish(&znodes)?;
         let parts = MasterParts {
             region_env: env,
             conf,

@@ -110,6 +110,8 @@ pub type WaitingCompaction = (Arc<Region>, bool);
 #[derive(Clone)]
 struct Compaction {
     region: Arc<Region>,
+    /// A family of the region's table, or `None` for all of them. So a region has at most two
+    /// compactions with distinct keys for each family, and two for all.
     family: Option<Vec<u8>>,
     major: bool,
 }
@@ -119,6 +121,11 @@ impl Compaction {
     fn key(&self) -> String {
         let family = self.family.as_deref().unwrap_or_default().escape_ascii();
         format!("{}/{family}/{}", self.region.info().encoded_name(), self.major)
+    }
+
+    /// Returns true if a compaction of the same region has the same key.
+    fn has_key_of(&self, other: &Compaction) -> bool {
+        (&self.family, self.major) == (&other.family, other.major)
     }
 }
 
@@ -306,7 +313,8 @@ impl Background {
 
     /// Requests a compaction of one family or all. Returns true if it was not requested before. A
     /// table may have compactions switched off (`COMPACTION_ENABLED`), as in HBase also those that
-    /// users request.
+    /// users request. A family that the table does not have has nothing to compact: it is not
+    /// queued, so the number of families bounds the waiting compactions of a region.
     pub fn request_compaction(&self, region: &Arc<Region>, family: Option<&[u8]>, major: bool) -> bool {
         self.shared.request_compaction(Compaction {
             region: region.clone(),
@@ -561,7 +569,9 @@ impl Shared {
 
     fn request_compaction(&self, compaction: Compaction) -> bool {
         let enabled = self.compactions_enabled.load(Ordering::Relaxed);
-        if !enabled || !compaction.region.table().is_compaction_enabled() {
+        let Compaction { region, family, .. } = &compaction;
+        let is_unknown = family.as_deref().is_some_and(|family| region.table().family(family).is_none());
+        if !enabled || is_unknown || !region.table().is_compaction_enabled() {
             return false;
         }
         // Counted first: another thread may complete the compaction before this one continues.
@@ -616,7 +626,7 @@ impl Shared {
         match self.deferred.lock().entry(name.to_owned()) {
             Entry::Vacant(first) => drop(first.insert(Vec::new())),
             Entry::Occupied(mut deferred) => {
-                match deferred.get().iter().any(|other| other.key() == compaction.key()) {
+                match deferred.get().iter().any(|other| other.has_key_of(&compaction)) {
                     true => self.count(&compaction, false),
                     false => deferred.get_mut().push(compaction),
                 }

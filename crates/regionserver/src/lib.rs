@@ -282,6 +282,11 @@ impl RegionServer {
         &self.scanners
     }
 
+    /// Returns the budget for unread replies.
+    pub fn unsent_budget(&self) -> &Arc<Budget> {
+        &self.unsent
+    }
+
     /// Returns the flush and compaction threads.
     pub fn background(&self) -> &Arc<Background> {
         &self.background

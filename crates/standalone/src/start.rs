@@ -321,9 +321,7 @@ fn make_znodes(
     for (name, table) in tables {
         znodes.set_table_state(name, Some(to_mirror_state(table.state))).map_err(io_error)?;
     }
-    for namespace in namespaces.list()? {
-        znodes.set_namespace(&String::from_utf8_lossy(&namespace.name), &namespace).map_err(io_error)?;
-    }
+    namespaces.publish(&znodes)?;
     Ok(znodes)
 }
 

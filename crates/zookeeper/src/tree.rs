@@ -192,6 +192,20 @@ impl ZnodeTree {
         self.state.lock().watchers.values().map(Watcher::count).sum()
     }
 
+    /// Returns the sum of `bytes`, given the path and the data of each child of a node. The child
+    /// `without` does not count.
+    pub(super) fn sum_of_children(
+        &self,
+        path: &str,
+        without: &str,
+        bytes: impl Fn(&str, &[u8]) -> usize,
+    ) -> usize {
+        let state = self.state.lock();
+        let children = state.nodes.get(path).into_iter().flat_map(|node| &node.children);
+        let others = children.filter(|name| *name != without).map(|name| format!("{path}/{name}"));
+        others.filter_map(|path| Some(bytes(&path, &state.nodes.get(&path)?.data))).sum()
+    }
+
     /// Returns the bytes of data and paths.
     pub(super) fn data_bytes(&self) -> usize {
         self.state.lock().nodes.iter().map(|(path, node)| path.len() + node.data.len()).sum()

@@ -25,6 +25,9 @@ const METADATA_MAGIC: u8 = 0xFF;
 /// Longest name of a writer, so that the length stays within the limit of gohbase (65000).
 const WRITER_BYTES_MAX: usize = 1024;
 
+/// Bytes of memory that a node takes besides its path and its data.
+const NODE_BYTES: usize = 128;
+
 /// Empty nodes below the parent that exist after the first start of a master.
 const EMPTY_NODES: [&str; 14] = [
     "master-maintenance",
@@ -252,6 +255,20 @@ impl Znodes {
         self.put(&format!("{}/{name}", self.paths.namespace), descriptor)
     }
 
+    /// Returns about how many bytes of memory a namespace's node takes.
+    pub fn namespace_bytes(&self, name: &str, descriptor: &pb::NamespaceDescriptor) -> usize {
+        let path = format!("{}/{name}", self.paths.namespace);
+        node_bytes(&path, &frame(&self.writer, descriptor))
+    }
+
+    /// Returns about how many bytes the nodes of all namespaces take after
+    /// [`Znodes::set_namespace`] with these parameters. Takes time in proportion to the number of
+    /// namespaces.
+    pub fn namespace_bytes_with(&self, name: &str, descriptor: &pb::NamespaceDescriptor) -> usize {
+        let others = self.tree.sum_of_children(&self.paths.namespace, name, node_bytes);
+        others + self.namespace_bytes(name, descriptor)
+    }
+
     /// Removes a namespace. Returns true if it existed.
     pub fn remove_namespace(&self, name: &str) -> bool {
         !name.is_empty() && self.tree.remove(&format!("{}/{name}", self.paths.namespace))
@@ -270,6 +287,11 @@ impl Znodes {
             }
         }
     }
+}
+
+/// Returns about how many bytes of memory a node takes.
+fn node_bytes(path: &str, data: &[u8]) -> usize {
+    NODE_BYTES + path.len() + data.len()
 }
 
 fn master_message(server: &ServerName, info_port: u32) -> pb::Master {

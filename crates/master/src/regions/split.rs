@@ -50,20 +50,28 @@ impl Master {
                 "Split region {name} failed as region split is disabled for the table"
             )));
         }
-        let row = split_row(&region, row)?;
+        // The copy does not share the bytes of the request, which the infos of the daughters would
+        // keep.
+        let row = Bytes::copy_from_slice(&split_row(&region, row)?);
         let master = Arc::clone(self);
         let encoded = encoded.to_owned();
         let table = region.info().table().clone();
         region.store_metrics().split_requested(&table);
-        self.procedures.submit("SplitTableRegionProcedure", nonce, Some(&table), move || {
-            let _lock = master.lock_table(region.info().table())?;
-            let region = master.online(&encoded)?;
-            let started = clock::monotonic();
-            let _activity = activity::begin(ActivityKind::Split, region.info().name_text());
-            let daughters = master.split_now(&region, row)?;
-            region.store_metrics().split_done(region.info().table(), started.elapsed());
-            Ok(daughters)
-        })
+        self.procedures.submit_holding(
+            row.len(),
+            "SplitTableRegionProcedure",
+            nonce,
+            Some(&table),
+            move || {
+                let _lock = master.lock_table(region.info().table())?;
+                let region = master.online(&encoded)?;
+                let started = clock::monotonic();
+                let _activity = activity::begin(ActivityKind::Split, region.info().name_text());
+                let daughters = master.split_now(&region, row)?;
+                region.store_metrics().split_done(region.info().table(), started.elapsed());
+                Ok(daughters)
+            },
+        )
     }
 
     fn online(&self, encoded: &str) -> Result<Arc<Region>> {

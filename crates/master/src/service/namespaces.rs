@@ -47,11 +47,16 @@ fn list_descriptors(
     master: &Arc<Master>,
     _: pb::ListNamespaceDescriptorsRequest,
 ) -> Result<pb::ListNamespaceDescriptorsResponse> {
-    Ok(pb::ListNamespaceDescriptorsResponse { namespace_descriptor: master.namespaces().list()? })
+    let mut found = master.reply_list();
+    master.namespaces().visit(|namespace| found.push(namespace))?;
+    Ok(pb::ListNamespaceDescriptorsResponse { namespace_descriptor: found.into_messages() })
 }
 
 fn list(master: &Arc<Master>, _: pb::ListNamespacesRequest) -> Result<pb::ListNamespacesResponse> {
-    let name = |n: pb::NamespaceDescriptor| String::from_utf8_lossy(&n.name).into_owned();
-    let namespace_name = master.namespaces().list()?.into_iter().map(name).collect();
+    let mut namespace_name = Vec::new();
+    master.namespaces().visit(|namespace| {
+        namespace_name.push(String::from_utf8_lossy(&namespace.name).into_owned());
+        Ok(())
+    })?;
     Ok(pb::ListNamespacesResponse { namespace_name })
 }

@@ -1,5 +1,6 @@
 //! Lists of tables, their descriptors and their states.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use evenkeel_common::{HBaseError, Result, TableName, length};
@@ -31,7 +32,7 @@ fn list_table_descriptors_by_state(
     master: &Arc<Master>,
     q: pb::ListTableDescriptorsByStateRequest,
 ) -> Result<pb::ListTableDescriptorsByStateResponse> {
-    let table_schema = schemas(&by_state(master, q.is_enabled));
+    let table_schema = schemas(master, &by_state(master, q.is_enabled))?;
     Ok(pb::ListTableDescriptorsByStateResponse { table_schema })
 }
 
@@ -47,7 +48,7 @@ fn list_table_descriptors_by_namespace(
     q: pb::ListTableDescriptorsByNamespaceRequest,
 ) -> Result<pb::ListTableDescriptorsByNamespaceResponse> {
     let tables = in_namespace(master, &q.namespace_name)?;
-    Ok(pb::ListTableDescriptorsByNamespaceResponse { table_schema: schemas(&tables) })
+    Ok(pb::ListTableDescriptorsByNamespaceResponse { table_schema: schemas(master, &tables)? })
 }
 
 fn list_table_names_by_namespace(
@@ -71,17 +72,19 @@ fn get_schema_alter_status(
     Ok(pb::GetSchemaAlterStatusResponse { yet_to_update_regions: Some(0), total_regions: Some(total) })
 }
 
-fn get_table_descriptors(
+pub(crate) fn get_table_descriptors(
     master: &Arc<Master>,
     q: pb::GetTableDescriptorsRequest,
 ) -> Result<pb::GetTableDescriptorsResponse> {
     let tables = if q.table_names.is_empty() {
         select(master, q.regex.as_deref(), q.include_sys_tables(), q.namespace.as_deref())?
     } else {
-        let names = q.table_names.iter().map(name_of).collect::<Result<Vec<_>>>()?;
+        let mut names = q.table_names.iter().map(name_of).collect::<Result<Vec<_>>>()?;
+        let mut seen = HashSet::new();
+        names.retain(|name| seen.insert(name.clone()));
         names.iter().filter_map(|name| master.table(name).ok()).collect()
     };
-    Ok(pb::GetTableDescriptorsResponse { table_schema: schemas(&tables) })
+    Ok(pb::GetTableDescriptorsResponse { table_schema: schemas(master, &tables)? })
 }
 
 /// Returns the tables whose whole name matches an expression, of one namespace or of all.
@@ -122,6 +125,8 @@ fn names(tables: &[Table]) -> Vec<pb::TableName> {
     tables.iter().map(|t| t.descriptor.name().into()).collect()
 }
 
-fn schemas(tables: &[Table]) -> Vec<pb::TableSchema> {
-    tables.iter().map(|t| pb::TableSchema::from(&*t.descriptor)).collect()
+fn schemas(master: &Master, tables: &[Table]) -> Result<Vec<pb::TableSchema>> {
+    let mut schemas = master.reply_list();
+    tables.iter().try_for_each(|table| schemas.push(pb::TableSchema::from(&*table.descriptor)))?;
+    Ok(schemas.into_messages())
 }

@@ -70,18 +70,26 @@ impl Master {
         tracker: Option<&str>,
         nonce: Nonce,
     ) -> Result<u64> {
+        checks::check_table_name(&name)?;
         let descriptor = clone_of(&snapshot.table, &name, tracker);
         checks::check_table(&descriptor, &self.parts.conf)?;
         let master = Arc::clone(self);
-        self.procedures.submit("CloneSnapshotProcedure", nonce, Some(&name.clone()), move || {
-            let _lock = master.lock_table(&name)?;
-            let _namespace = master.namespace_lock.read();
-            master.parts.namespaces.revert_failed_writes()?;
-            master.parts.namespaces.get(name.namespace())?;
-            master.check_absent(&name)?;
-            let _files_stay = master.cleaners.pause();
-            master.clone_now(&snapshot, Arc::new(descriptor))
-        })
+        let bytes = snapshot.bytes();
+        self.procedures.submit_holding(
+            bytes,
+            "CloneSnapshotProcedure",
+            nonce,
+            Some(&name.clone()),
+            move || {
+                let _lock = master.lock_table(&name)?;
+                let _namespace = master.namespace_lock.read();
+                master.parts.namespaces.revert_failed_writes()?;
+                master.parts.namespaces.get(name.namespace())?;
+                master.check_absent(&name)?;
+                let _files_stay = master.cleaners.pause();
+                master.clone_now(&snapshot, Arc::new(descriptor))
+            },
+        )
     }
 
     fn clone_now(self: &Arc<Self>, snapshot: &Snapshot, table: Arc<TableDescriptor>) -> Result<Vec<u8>> {
@@ -119,13 +127,20 @@ impl Master {
         check_same_tracker(&table.descriptor, &snapshot.table)?;
         check_restorable(table)?;
         let master = Arc::clone(self);
-        self.procedures.submit("RestoreSnapshotProcedure", nonce, Some(&name.clone()), move || {
-            let _lock = master.lock_table(&name)?;
-            let table = master.table(&name)?;
-            check_restorable(&table)?;
-            let _files_stay = master.cleaners.pause();
-            master.restore_now(&snapshot, &table)
-        })
+        let bytes = snapshot.bytes();
+        self.procedures.submit_holding(
+            bytes,
+            "RestoreSnapshotProcedure",
+            nonce,
+            Some(&name.clone()),
+            move || {
+                let _lock = master.lock_table(&name)?;
+                let table = master.table(&name)?;
+                check_restorable(&table)?;
+                let _files_stay = master.cleaners.pause();
+                master.restore_now(&snapshot, &table)
+            },
+        )
     }
 
     fn restore_now(&self, snapshot: &Snapshot, table: &Table) -> Result<Vec<u8>> {

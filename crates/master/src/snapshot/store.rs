@@ -16,13 +16,18 @@ use evenkeel_hfile::{HFileLink, StoreFileName};
 use evenkeel_protocol::pb;
 use prost::Message;
 
+use crate::tables::checks::descriptor_bytes;
+
 const DIR: &str = ".hbase-snapshot";
 const WORKING_DIR: &str = ".tmp";
 const INFO_FILE: &str = ".snapshotinfo";
 const MANIFEST_FILE: &str = "data.manifest";
 /// The layout version (`SnapshotManifestV2.DESCRIPTOR_VERSION`).
 pub const LAYOUT_VERSION: i32 = 2;
-const INFO_BYTES_MAX: u64 = 16 << 20;
+/// The largest description that is read. HBase stores the permissions of the table in it.
+const INFO_BYTES_MAX: u64 = 1 << 20;
+/// The largest description of a new snapshot, in bytes. A list of all snapshots reads each of them.
+pub const NEW_INFO_BYTES_MAX: usize = 64 << 10;
 /// The largest manifest that is read unless `snapshot.manifest.size.limit` is set.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 
@@ -43,6 +48,14 @@ pub struct Snapshot {
     pub table: TableDescriptor,
     /// Its regions and their files.
     pub regions: Vec<pb::SnapshotRegionManifest>,
+}
+
+impl Snapshot {
+    /// Returns the bytes of its description, its descriptor and its regions on disk.
+    pub(super) fn bytes(&self) -> usize {
+        let regions: usize = self.regions.iter().map(Message::encoded_len).sum();
+        self.description.encoded_len() + descriptor_bytes(&self.table) + regions
+    }
 }
 
 impl<'a> SnapshotStore<'a> {
@@ -68,25 +81,24 @@ impl<'a> SnapshotStore<'a> {
         Ok(self.fs.exists(&self.dir(name))?)
     }
 
-    /// Returns every snapshot's description, ordered by name. One that cannot be read is logged and
-    /// skipped.
+    /// Calls `visit` with every snapshot's description, ordered by name. One that cannot be read is
+    /// logged and skipped.
     ///
     /// # Errors
-    /// `IOException` from the file system.
-    pub fn list(&self) -> Result<Vec<pb::SnapshotDescription>> {
-        let mut found = Vec::new();
+    /// `IOException` from the file system; errors of `visit`, which end the call.
+    pub fn visit(&self, mut visit: impl FnMut(pb::SnapshotDescription) -> Result<()>) -> Result<()> {
         for dir in self.dirs()? {
             if !self.fs.exists(&dir.path.join(INFO_FILE))? {
                 continue;
             }
             match self.description_in(&dir.path) {
-                Ok(description) => found.push(description),
+                Ok(description) => visit(description)?,
                 Err(error) => {
                     tracing::warn!(snapshot = dir.name(), %error, "the snapshot cannot be read")
                 }
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Returns the directories of published snapshots.

@@ -7,15 +7,18 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result, TableName};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::snapshot_description::Type;
 use evenkeel_region::store::Store;
 use evenkeel_region::{layout, snapshot_manifest};
+use prost::Message;
 
-use super::store::{LAYOUT_VERSION, Snapshot};
+use super::store::{LAYOUT_VERSION, NEW_INFO_BYTES_MAX, Snapshot};
 use super::{TTL_SECONDS_MAX, check_name, check_not_expired, is_running, table_of, text_of};
 use crate::meta::TableState;
+use crate::tables::checks::check_directory_name;
 use crate::tables::{Nonce, state_name};
 use crate::{Master, Table};
 
@@ -34,6 +37,7 @@ impl Master {
             return Ok(id);
         }
         check_name(&wanted.name)?;
+        check_directory_name(&wanted.name)?;
         let table = table_of(&wanted)?;
         if table.is_system() {
             return Err(HBaseError::do_not_retry("System table snapshots are not allowed"));
@@ -48,7 +52,8 @@ impl Master {
             )));
         }
         let (master, key, name) = (Arc::clone(self), snapshot.name.clone(), snapshot.name.clone());
-        let id = self.procedures.submit("SnapshotProcedure", nonce, Some(&table.clone()), move || {
+        let (bytes, kind) = (snapshot.encoded_len(), "SnapshotProcedure");
+        let id = self.procedures.submit_holding(bytes, kind, nonce, Some(&table.clone()), move || {
             let _lock = master.lock_table(&table)?;
             let _files_stay = master.cleaners.pause();
             master.take_now(snapshot, &table).inspect_err(|_| master.discard_snapshot(&name))
@@ -57,7 +62,8 @@ impl Master {
         Ok(id)
     }
 
-    /// Fills in fields that a client omits (`SnapshotDescriptionUtils.validate`).
+    /// Fills in fields that a client omits (`SnapshotDescriptionUtils.validate`), and checks the
+    /// size of the description.
     fn complete(&self, mut snapshot: pb::SnapshotDescription) -> Result<pb::SnapshotDescription> {
         if snapshot.creation_time() == 0 {
             snapshot.creation_time = Some(self.clock().now_ms());
@@ -68,7 +74,15 @@ impl Master {
             snapshot.ttl = Some(default);
         }
         snapshot.version.get_or_insert(LAYOUT_VERSION);
-        Ok(snapshot)
+        let encoded = snapshot.encode_to_vec();
+        if encoded.len() > NEW_INFO_BYTES_MAX {
+            let (name, bytes) = (&snapshot.name, encoded.len());
+            return Err(creation_error(format!(
+                "The description of snapshot {name} takes {bytes} bytes, more than {NEW_INFO_BYTES_MAX}"
+            )));
+        }
+        // The copy does not share the bytes of the request, which the procedure would keep.
+        pb::SnapshotDescription::decode(Bytes::from(encoded)).map_err(|e| HBaseError::io(e.to_string()))
     }
 
     fn check_may_take(&self, snapshot: &pb::SnapshotDescription, table: &TableName) -> Result<()> {

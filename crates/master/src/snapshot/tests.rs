@@ -317,3 +317,46 @@ fn a_clone_has_the_snapshots_regions_and_ids_in_order() {
     };
     assert_eq!(keys(&clone_name()), keys(&table_name()));
 }
+
+#[test]
+fn the_description_of_a_snapshot_is_limited() {
+    let cluster = Cluster::with_table();
+    let owned =
+        |bytes: usize| pb::SnapshotDescription { owner: Some("o".repeat(bytes)), ..named("owned", "t") };
+    let take = |snapshot| cluster.run(|master| master.take_snapshot(snapshot, NO_NONCE));
+    let error = take(owned(store::NEW_INFO_BYTES_MAX)).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::SnapshotCreation);
+    assert!(take(named(&"s".repeat(256), "t")).expect_err("no directory has this name").is_do_not_retry());
+    take(owned(store::NEW_INFO_BYTES_MAX - 100)).expect("taken");
+    take(named(&"s".repeat(255), "t")).expect("taken");
+    assert_eq!(names(&cluster).len(), 2);
+    let clone = named("owned", &"t".repeat(256));
+    let error = cluster.run(|master| master.restore_or_clone_snapshot(&clone, None, NO_NONCE));
+    assert!(error.expect_err("no directory has this name").is_do_not_retry());
+}
+
+#[test]
+fn a_list_of_snapshots_is_charged_while_it_grows() {
+    let cluster = Cluster::with_table();
+    for at in 0..4 {
+        let snapshot = pb::SnapshotDescription {
+            owner: Some("o".repeat(60 << 10)),
+            creation_time: Some(1),
+            ttl: Some(1),
+            ..named(&format!("s{at}"), "t")
+        };
+        cluster.clock.set_ms(1);
+        cluster.run(|master| master.take_snapshot(snapshot, NO_NONCE)).expect("taken");
+    }
+    let budget = Arc::clone(cluster.master().parts.regionserver.unsent_budget());
+    let taken = budget.free() - (200 << 10);
+    assert!(budget.acquire(taken));
+    let error = cluster.master().completed_snapshots().expect_err("no space");
+    assert_eq!(error.kind(), ErrorKind::CallQueueTooBig);
+    assert_eq!(budget.used(), taken);
+    // The chore does not need the list.
+    cluster.clock.set_ms(1_000_000);
+    assert_eq!(cluster.master().delete_expired_snapshots(), Ok(4));
+    budget.release(taken);
+    assert!(names(&cluster).is_empty());
+}

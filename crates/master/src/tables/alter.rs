@@ -29,7 +29,8 @@ impl Master {
         new: TableDescriptor,
         nonce: Nonce,
     ) -> Result<u64> {
-        self.change(name, nonce, move |_| Ok(new.clone()))
+        let bytes = checks::descriptor_bytes(&new);
+        self.change(bytes, name, nonce, move |_| Ok(new.clone()))
     }
 
     /// Adds a family.
@@ -42,7 +43,8 @@ impl Master {
         family: ColumnFamilyDescriptor,
         nonce: Nonce,
     ) -> Result<u64> {
-        self.change(name, nonce, move |table| match table.family(family.name()) {
+        let bytes = checks::family_bytes(&family);
+        self.change(bytes, name, nonce, move |table| match table.family(family.name()) {
             Some(_) => Err(invalid(table, &family.name_text(), "already exists so cannot be added")),
             None => Ok(table.clone().with_family(family.clone())),
         })
@@ -58,7 +60,8 @@ impl Master {
         family: ColumnFamilyDescriptor,
         nonce: Nonce,
     ) -> Result<u64> {
-        self.change(name, nonce, move |table| match table.family(family.name()) {
+        let bytes = checks::family_bytes(&family);
+        self.change(bytes, name, nonce, move |table| match table.family(family.name()) {
             Some(_) => Ok(table.clone().with_family(family.clone())),
             None => Err(invalid(table, &family.name_text(), "does not exist, so it cannot be modified")),
         })
@@ -69,7 +72,7 @@ impl Master {
     /// # Errors
     /// As [`Master::add_family`].
     pub fn delete_family(self: &Arc<Self>, name: TableName, family: Vec<u8>, nonce: Nonce) -> Result<u64> {
-        self.change(name, nonce, move |table| {
+        self.change(family.len(), name, nonce, move |table| {
             let mut changed = table.clone();
             let text = String::from_utf8_lossy(&family);
             if !changed.remove_family(&family) {
@@ -110,7 +113,8 @@ impl Master {
             Some(_) => "ModifyColumnFamilyStoreFileTrackerProcedure",
             None => "ModifyTableStoreFileTrackerProcedure",
         };
-        self.procedures.submit(kind, nonce, Some(&name.clone()), move || {
+        let bytes = family.as_ref().map_or(0, Vec::len);
+        self.procedures.submit_holding(bytes, kind, nonce, Some(&name.clone()), move || {
             let table = master.check_enabled(&name)?;
             match family.filter(|family| table.descriptor.family(family).is_none()) {
                 None => Ok(Vec::new()),
@@ -122,8 +126,10 @@ impl Master {
         })
     }
 
+    /// Submits a change of a table's descriptor; `change` holds `bytes` of the client's.
     fn change(
         self: &Arc<Self>,
+        bytes: usize,
         name: TableName,
         nonce: Nonce,
         change: impl Fn(&TableDescriptor) -> Result<TableDescriptor> + Send + 'static,
@@ -140,10 +146,11 @@ impl Master {
         }
         checks::check_table(&changed, &self.parts.conf)?;
         let master = Arc::clone(self);
-        self.procedures.submit("ModifyTableProcedure", nonce, Some(&name.clone()), move || {
+        self.procedures.submit_holding(bytes, "ModifyTableProcedure", nonce, Some(&name.clone()), move || {
             let _lock = master.lock_table(&name)?;
             let table = master.table(&name)?;
             let changed = Arc::new(change(&table.descriptor)?);
+            checks::check_size(&changed)?;
             master.change_now(&table, changed)
         })
     }

@@ -4,7 +4,10 @@
 use bytes::Bytes;
 use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::config::Configuration;
-use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor};
+use evenkeel_common::descriptor::Attributes;
+use evenkeel_common::{
+    ColumnFamilyDescriptor, ErrorKind, HBaseError, RegionInfo, Result, TableDescriptor, TableName, quoted,
+};
 
 use evenkeel_regionserver::coprocessor;
 
@@ -12,6 +15,20 @@ use evenkeel_regionserver::coprocessor;
 const MAX_FILE_BYTES_MIN: i64 = 2 << 20;
 /// The smallest `MEMSTORE_FLUSHSIZE` (`hbase.hregion.memstore.flush.size.limit`).
 const FLUSH_BYTES_MIN: i64 = 1 << 20;
+/// The longest name of a directory, in bytes: `NAME_MAX` of Linux, and the default of HDFS
+/// (`dfs.namenode.fs-limits.max-component-length`).
+const NAME_BYTES_MAX: usize = 255;
+/// The largest descriptor of a table, in bytes as [`descriptor_bytes`] counts them. HBase limits it
+/// only by the size of a request.
+const DESCRIPTOR_BYTES_MAX: usize = 1 << 20;
+/// Bytes that an attribute or a family counts besides its name and its value.
+const ATTRIBUTE_BYTES: usize = 16;
+/// The largest number of split keys of a new table.
+const SPLITS_MAX: usize = 65_536;
+/// The limit on their bytes. Every key is in the info of two regions.
+const SPLIT_BYTES_MAX: usize = 16 << 20;
+/// Bytes that a split key counts besides its own.
+const SPLIT_BYTES: usize = 64;
 const TRACKER: &str = "hbase.store.file-tracker.impl";
 /// The package of HBase's trackers, and what their classes' names end with.
 const TRACKER_PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.storefiletracker.";
@@ -23,12 +40,75 @@ pub fn with_master_defaults(table: TableDescriptor) -> TableDescriptor {
     if table.text(TRACKER).is_some() { table } else { table.with(TRACKER, "DEFAULT") }
 }
 
-/// Checks the descriptor of a new table.
+/// Checks the descriptor of a new table, and its name.
 ///
 /// # Errors
 /// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_new_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
+    check_table_name(table.name())?;
     check_table(table, conf)
+}
+
+/// Returns the bytes of a table's descriptor: names, values, and a constant for each of them.
+pub fn descriptor_bytes(table: &TableDescriptor) -> usize {
+    let name = table.name().namespace().len() + table.name().qualifier().len();
+    let families: usize = table.families().map(family_bytes).sum();
+    name + attribute_bytes(table.attributes()) + families
+}
+
+/// Returns the bytes of a family's descriptor, as [`descriptor_bytes`] does.
+pub fn family_bytes(family: &ColumnFamilyDescriptor) -> usize {
+    let settings = family.configuration().iter();
+    let settings: usize = settings.map(|(name, value)| ATTRIBUTE_BYTES + name.len() + value.len()).sum();
+    ATTRIBUTE_BYTES + family.name().len() + attribute_bytes(family.attributes()) + settings
+}
+
+fn attribute_bytes(attributes: &Attributes) -> usize {
+    attributes.iter().map(|(name, value)| ATTRIBUTE_BYTES + name.len() + value.len()).sum()
+}
+
+/// Checks the size of a table's descriptor. `hbase.table.sanity.checks` does not switch this off.
+///
+/// # Errors
+/// Returns `DoNotRetryIOException` if the descriptor is too large.
+pub fn check_size(table: &TableDescriptor) -> Result<()> {
+    let bytes = descriptor_bytes(table);
+    if bytes <= DESCRIPTOR_BYTES_MAX {
+        return Ok(());
+    }
+    let name = table.name();
+    Err(HBaseError::do_not_retry(format!(
+        "the descriptor of table {name} takes {bytes} bytes, more than {DESCRIPTOR_BYTES_MAX}"
+    )))
+}
+
+/// Returns the bytes of split keys, with a constant for each of them.
+pub fn split_bytes(splits: &[Bytes]) -> usize {
+    splits.iter().map(|key| SPLIT_BYTES + key.len()).sum()
+}
+
+/// Checks the names of a new table or namespace, which are names of directories.
+///
+/// # Errors
+/// Returns `DoNotRetryIOException` for a name that no file system takes.
+pub fn check_directory_name(name: &str) -> Result<()> {
+    if name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let shown = quoted(name.as_bytes());
+    Err(HBaseError::do_not_retry(format!(
+        "File name too long: {} bytes of at most {NAME_BYTES_MAX}: {shown}",
+        name.len()
+    )))
+}
+
+/// Checks the name of a new table, whose parts are names of directories.
+///
+/// # Errors
+/// Returns `DoNotRetryIOException` for a name that no file system takes.
+pub fn check_table_name(name: &TableName) -> Result<()> {
+    check_directory_name(name.namespace())?;
+    check_directory_name(name.qualifier())
 }
 
 /// Checks that regions can have rows in hbase:meta: a region's name is longer than its start key,
@@ -48,6 +128,7 @@ pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>)
 /// # Errors
 /// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
+    check_size(table)?;
     if is_off(table, conf) {
         return Ok(());
     }
@@ -193,14 +274,22 @@ fn reject<T>(message: String) -> Result<T> {
     )))
 }
 
-/// Sorts split keys.
+/// Sorts split keys. The returned keys do not share the bytes of the request, which the infos of
+/// regions would keep.
 ///
 /// # Errors
 /// Returns `DoNotRetryIOException` with the message of HBase's `IllegalArgumentException` for an
-/// empty or repeated key.
-pub fn sorted_splits(mut splits: Vec<Bytes>) -> Result<Vec<Bytes>> {
-    splits.sort();
+/// empty or repeated key; also for too many keys or too many bytes of them.
+pub fn sorted_splits(splits: &[Bytes]) -> Result<Vec<Bytes>> {
     let illegal = |message: &str| Err(HBaseError::new(ErrorKind::DoNotRetry, message));
+    let (count, bytes) = (splits.len(), splits.iter().map(Bytes::len).sum::<usize>());
+    if count > SPLITS_MAX || bytes > SPLIT_BYTES_MAX {
+        return illegal(&format!(
+            "{count} split keys of {bytes} bytes are more than one request may have: {SPLITS_MAX}, of {SPLIT_BYTES_MAX} bytes"
+        ));
+    }
+    let mut splits: Vec<_> = splits.iter().map(|key| Bytes::copy_from_slice(key)).collect();
+    splits.sort();
     if splits.first().is_some_and(|key| key.is_empty()) {
         return illegal("Empty split key must not be passed in the split keys.");
     }
@@ -265,8 +354,36 @@ mod tests {
     fn splits_are_sorted_and_distinct() {
         let keys =
             |keys: &[&'static str]| keys.iter().map(|k| Bytes::from_static(k.as_bytes())).collect::<Vec<_>>();
-        assert_eq!(sorted_splits(keys(&["b", "a"])), Ok(keys(&["a", "b"])));
-        assert!(sorted_splits(keys(&["a", "a"])).is_err());
-        assert!(sorted_splits(keys(&["", "a"])).is_err());
+        assert_eq!(sorted_splits(&keys(&["b", "a"])), Ok(keys(&["a", "b"])));
+        assert!(sorted_splits(&keys(&["a", "a"])).is_err());
+        assert!(sorted_splits(&keys(&["", "a"])).is_err());
+    }
+
+    #[test]
+    fn splits_are_limited_and_keep_nothing_of_the_request() {
+        let frame = Bytes::from(vec![b'k'; SPLIT_BYTES_MAX + 1]);
+        let key = |at: usize| Bytes::from(format!("{at:08}"));
+        let many: Vec<_> = (0..=SPLITS_MAX).map(key).collect();
+        assert!(sorted_splits(&many).is_err_and(|error| error.is_do_not_retry()));
+        assert!(sorted_splits(&many[1..]).is_ok());
+        assert!(sorted_splits(std::slice::from_ref(&frame)).is_err_and(|error| error.is_do_not_retry()));
+        let sorted = sorted_splits(&[frame.slice(..10)]).expect("legal");
+        assert!(!frame.as_ptr_range().contains(&sorted[0].as_ptr()));
+    }
+
+    #[test]
+    fn table_descriptors_are_limited() {
+        let conf = Configuration::new();
+        let large = "v".repeat(DESCRIPTOR_BYTES_MAX / 2);
+        let table = table_of(family().with("A", &large)).with(CHECKS, "false");
+        assert!(check_table(&table, &conf).is_ok());
+        let error = check_table(&table.clone().with("B", &large), &conf).expect_err("refused");
+        assert!(error.is_do_not_retry() && error.message().contains("table t "), "{error}");
+        let name = |at: usize| (format!("{at:x}").into_bytes(), Vec::new());
+        let many = (0..DESCRIPTOR_BYTES_MAX / ATTRIBUTE_BYTES).map(name).collect();
+        assert!(check_size(&table_of(family()).with_attributes(many)).is_err());
+        let named = |len| TableDescriptor::new("t".repeat(len).parse().expect("legal")).with_family(family());
+        assert!(check_new_table(&named(255), &conf).is_ok());
+        assert!(check_new_table(&named(256), &conf).is_err_and(|error| error.is_do_not_retry()));
     }
 }

@@ -1,5 +1,6 @@
 //! The block cache.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use evenkeel_block_cache::FileId;
@@ -16,19 +17,32 @@ pub(super) const METHODS: &[Method<RegionServer>] = methods![
     waits "GetCachedFilesList" => cached_files,
 ];
 
-/// Evicts the cached blocks of regions. The reply lists the regions that are not online here.
+/// The number of regions that are not online here for which a reply has an exception. Each
+/// exception takes several times the bytes of the region's name in the request.
+const EXCEPTIONS_MAX: usize = 4096;
+
+/// Evicts the cached blocks of regions. The reply lists the regions that are not online here, each
+/// once and at most [`EXCEPTIONS_MAX`] of them.
 fn clear_cache(
     server: &Arc<RegionServer>,
     request: pb::ClearRegionBlockCacheRequest,
 ) -> Result<pb::ClearRegionBlockCacheResponse> {
     let mut stats = pb::CacheEvictionStats::default();
     let mut evicted = 0;
-    for specifier in request.region {
-        match server.region(&specifier) {
+    let mut seen = HashSet::new();
+    for specifier in &request.region {
+        if !seen.insert((specifier.r#type, &specifier.value)) {
+            continue;
+        }
+        match server.region(specifier) {
             Ok(region) => evicted += evict(server, &region),
-            Err(error) => stats
-                .exception
-                .push(pb::RegionExceptionMessage { region: specifier, exception: result::exception(&error) }),
+            Err(error) if stats.exception.len() < EXCEPTIONS_MAX => {
+                stats.exception.push(pb::RegionExceptionMessage {
+                    region: specifier.clone(),
+                    exception: result::exception(&error),
+                })
+            }
+            Err(_) => {}
         }
     }
     stats.evicted_blocks = Some(evicted as i64);
@@ -75,5 +89,18 @@ mod tests {
         assert_eq!((stats.evicted_blocks, stats.exception.len()), (Some(0), 1));
         assert_eq!(stats.exception[0].region, unknown());
         assert!(stats.exception[0].exception.name.ends_with("NotServingRegionException"));
+    }
+
+    #[test]
+    fn the_exceptions_of_one_reply_are_bounded() {
+        let (server, region) = TestServer::with_region();
+        let repeated = pb::ClearRegionBlockCacheRequest { region: vec![unknown(); 1000] };
+        let stats = clear_cache(&server.server, repeated).expect("answered").stats;
+        assert_eq!(stats.exception.len(), 1, "a region is listed once");
+        let other = |at: usize| pb::RegionSpecifier { r#type: 2, value: format!("{at:032x}").into() };
+        let regions = (0..2 * EXCEPTIONS_MAX).map(other).chain([specifier(&region)]).collect();
+        let stats = clear_cache(&server.server, pb::ClearRegionBlockCacheRequest { region: regions })
+            .expect("answered");
+        assert_eq!(stats.stats.exception.len(), EXCEPTIONS_MAX);
     }
 }

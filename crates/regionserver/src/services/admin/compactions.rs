@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::Result;
+use evenkeel_common::{ErrorKind, HBaseError, Result, quoted};
 use evenkeel_protocol::pb;
 
 use crate::services::method_table::Method;
@@ -19,6 +19,11 @@ fn compact(
     request: pb::CompactRegionRequest,
 ) -> Result<pb::CompactRegionResponse> {
     let region = server.region(&request.region)?;
+    if let Some(family) = request.family.as_deref().filter(|family| region.table().family(family).is_none()) {
+        let (family, region) = (quoted(family), region.info().name_text());
+        let message = format!("column family {family} does not exist in region {region}");
+        return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));
+    }
     server.background.request_compaction(&region, request.family.as_deref(), request.major());
     Ok(pb::CompactRegionResponse {})
 }
@@ -37,4 +42,31 @@ fn clear_queues(
 ) -> Result<pb::ClearCompactionQueuesResponse> {
     server.background.clear_compactions();
     Ok(pb::ClearCompactionQueuesResponse {})
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::testing::{TestServer, specifier};
+
+    #[test]
+    fn a_compaction_of_an_unknown_family_is_refused() {
+        let (server, region) = TestServer::with_region();
+        let request = |family: Option<&'static [u8]>| pb::CompactRegionRequest {
+            region: specifier(&region),
+            family: family.map(Bytes::from_static),
+            ..Default::default()
+        };
+        let before = server.server.background.compaction_changes();
+        for family in [&b"none"[..], b""] {
+            let error = compact(&server.server, request(Some(family))).expect_err("no such family");
+            assert_eq!(error.kind(), ErrorKind::NoSuchColumnFamily);
+        }
+        assert_eq!(server.server.background.compaction_changes(), before, "nothing is queued");
+        for family in [None, Some(&b"f"[..])] {
+            compact(&server.server, request(family)).expect("queued");
+        }
+    }
 }
