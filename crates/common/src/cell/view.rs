@@ -46,8 +46,9 @@ impl<'a> CellRef<'a> {
     /// If the key is malformed nonetheless.
     #[inline]
     pub fn from_checked(key: &'a [u8], value: &'a [u8], tags: &'a [u8], seq_id: u64) -> Self {
-        let row_len = u16::from_be_bytes([key[0], key[1]]);
-        let family_len = key[2 + row_len as usize];
+        let Some((row_len, rest)) = key.split_first_chunk() else { panic_malformed() };
+        let row_len = u16::from_be_bytes(*row_len);
+        let Some(&family_len) = rest.get(usize::from(row_len)) else { panic_malformed() };
         debug_assert!(check_key(key).is_ok() && fits(key, value, tags));
         Self { key, value, tags, seq_id, row_len, family_len }
     }
@@ -93,17 +94,26 @@ impl<'a> CellRef<'a> {
     /// If the bytes are malformed nonetheless.
     #[inline]
     pub fn parse_checked(key_value: &'a [u8], seq_id: u64) -> Self {
-        let key_len = u32::from_be_bytes([key_value[0], key_value[1], key_value[2], key_value[3]]) as usize;
-        let value_len = u32::from_be_bytes([key_value[4], key_value[5], key_value[6], key_value[7]]) as usize;
-        let key_end = KEY_VALUE_PREFIX_BYTES + key_len;
-        let value_end = key_end + value_len;
-        let tags = if value_end == key_value.len() { &[][..] } else { &key_value[value_end + 2..] };
-        Self::from_checked(
-            &key_value[KEY_VALUE_PREFIX_BYTES..key_end],
-            &key_value[key_end..value_end],
-            tags,
-            seq_id,
-        )
+        let Some((prefix, body)) = key_value.split_first_chunk() else { panic_malformed() };
+        let lengths = u64::from_be_bytes(*prefix);
+        let (key_len, value_len) = (length::index(lengths >> 32), length::index(lengths & 0xffff_ffff));
+        let Some((key, rest)) = body.split_at_checked(key_len) else { panic_malformed() };
+        let Some((value, rest)) = rest.split_at_checked(value_len) else { panic_malformed() };
+        let tags = if rest.is_empty() { rest } else { &rest[2..] };
+        Self::from_checked(key, value, tags, seq_id)
+    }
+
+    /// The row of a KeyValue that was checked when it was stored, without the rest of the cell.
+    ///
+    /// # Panics
+    /// If the bytes are malformed nonetheless.
+    #[inline]
+    pub fn row_of_checked(key_value: &'a [u8]) -> &'a [u8] {
+        let Some((_, key)) = key_value.split_first_chunk::<KEY_VALUE_PREFIX_BYTES>() else {
+            panic_malformed()
+        };
+        let Some((row_len, rest)) = key.split_first_chunk() else { panic_malformed() };
+        &rest[..usize::from(u16::from_be_bytes(*row_len))]
     }
 
     /// The flat key: row length, row, family length, family, qualifier, timestamp, type.
@@ -311,6 +321,11 @@ pub fn check_key_value_bytes(bytes: usize) -> Result<()> {
         return Ok(());
     }
     Err(HBaseError::do_not_retry(format!("KeyValue length {bytes} > {KEY_VALUE_BYTES_MAX}")))
+}
+
+#[cold]
+fn panic_malformed() -> ! {
+    panic!("a malformed cell was stored")
 }
 
 fn malformed(what: String) -> HBaseError {

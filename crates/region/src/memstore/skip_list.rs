@@ -27,6 +27,7 @@ use std::cmp::Ordering as Order;
 use std::ptr::{NonNull, null, null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 
+use evenkeel_common::comparator::compare_without_row;
 use evenkeel_common::length;
 use evenkeel_common::{CellComparator, CellRef};
 
@@ -293,7 +294,7 @@ impl SkipList {
     /// Returns the node from which to descend, and on how many levels: the tallest on the path from
     /// a hint, or the head.
     #[inline]
-    fn start(&self, code: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> (Gap, usize) {
+    fn start(&self, code: u32, goes_before: &impl Fn(StoredCell<'_>) -> bool) -> (Gap, usize) {
         let mut before = self.hint(code);
         if before.is_null() {
             return (FULL_RANGE, self.height.load(Ordering::Relaxed));
@@ -378,23 +379,28 @@ impl SkipList {
     /// The cell at a node of this list, or `None` for null.
     #[inline]
     pub(super) fn cell(&self, node: Cursor) -> Option<CellRef<'_>> {
+        self.stored(node).map(StoredCell::cell)
+    }
+
+    #[inline]
+    fn stored(&self, node: Cursor) -> Option<StoredCell<'_>> {
         if node.is_null() {
             return None;
         }
         // SAFETY: nodes of this list are complete before they can be reached, only their links
         // change, and they live as long as the arena, which is as long as `self`.
-        Some(unsafe { cell_of(node) })
+        Some(unsafe { stored_in(node) })
     }
 
     /// The gap around a key on the bottom level.
     fn gap_of(&self, key: &CellRef<'_>) -> Gap {
-        let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
+        let goes_before = |stored: StoredCell<'_>| stored.is_before(key, self.comparator);
         self.descend(self.row_encoder.code_of(key.row()), goes_before)
     }
 
     /// Returns the bottom gap between the cells that go before and the others, decided by their
     /// codes, or by `goes_before` for cells whose code is `code`.
-    fn descend(&self, code: u32, goes_before: impl Fn(&CellRef<'_>) -> bool) -> Gap {
+    fn descend(&self, code: u32, goes_before: impl Fn(StoredCell<'_>) -> bool) -> Gap {
         let (mut gap, levels) = self.start(code, &goes_before);
         for level in (0..levels).rev() {
             gap = self.walk(gap, level, code, &goes_before);
@@ -405,7 +411,13 @@ impl SkipList {
     /// The gap on a level, within a gap of the level above. The end of that gap is known to go
     /// after.
     #[inline]
-    fn walk(&self, within: Gap, level: usize, code: u32, goes_before: &impl Fn(&CellRef<'_>) -> bool) -> Gap {
+    fn walk(
+        &self,
+        within: Gap,
+        level: usize,
+        code: u32,
+        goes_before: &impl Fn(StoredCell<'_>) -> bool,
+    ) -> Gap {
         let mut before = within.before;
         loop {
             let after = self.next(before, level);
@@ -429,23 +441,23 @@ impl SkipList {
     }
 
     #[inline]
-    fn goes_before(&self, link: Link, code: u32, goes_before: impl FnOnce(&CellRef<'_>) -> bool) -> bool {
+    fn goes_before(&self, link: Link, code: u32, goes_before: impl FnOnce(StoredCell<'_>) -> bool) -> bool {
         match link.code().cmp(&code) {
             Order::Less if link.is_end() => false,
             Order::Less => true,
-            Order::Equal => self.cell(link.node()).is_some_and(|cell| goes_before(&cell)),
+            Order::Equal => self.stored(link.node()).is_some_and(goes_before),
             Order::Greater => false,
         }
     }
 
     fn find_gap(&self, within: Gap, level: usize, key: &CellRef<'_>, code: u32) -> Gap {
-        let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
+        let goes_before = |stored: StoredCell<'_>| stored.is_before(key, self.comparator);
         self.walk(within, level, code, &goes_before)
     }
 
     fn find_gaps(&self, key: &CellRef<'_>, code: u32, height: usize) -> [Gap; HEIGHT_MAX] {
         let mut gaps = [FULL_RANGE; HEIGHT_MAX];
-        let goes_before = |cell: &CellRef<'_>| self.comparator.compare(cell, key) == Order::Less;
+        let goes_before = |stored: StoredCell<'_>| stored.is_before(key, self.comparator);
         let (mut gap, mut levels) = self.start(code, &goes_before);
         if levels < height {
             (gap, levels) = (FULL_RANGE, height.max(self.height.load(Ordering::Relaxed)));
@@ -499,7 +511,7 @@ impl SkipList {
             }
             *compares = false;
             let goes_before =
-                |cell: &CellRef<'_>| self.comparator.compare_rows(cell.row(), row) == Order::Less;
+                |stored: StoredCell<'_>| self.comparator.compare_rows(stored.row(), row) == Order::Less;
             if !is_known && self.goes_before(after, *code, goes_before) {
                 gap.before = after.node();
                 prefetch(gap.before);
@@ -579,19 +591,53 @@ fn mix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The cell of a node.
+/// The cell of a node, whose parts are not yet located.
+#[derive(Clone, Copy)]
+struct StoredCell<'a> {
+    key_value: &'a [u8],
+    seq_id: u64,
+}
+
+impl<'a> StoredCell<'a> {
+    #[inline]
+    fn cell(self) -> CellRef<'a> {
+        CellRef::parse_checked(self.key_value, self.seq_id)
+    }
+
+    #[inline]
+    fn row(self) -> &'a [u8] {
+        CellRef::row_of_checked(self.key_value)
+    }
+
+    /// Returns true if it is before `key`. Most searches meet other rows only, so the other parts
+    /// are located for cells of the same row only.
+    #[inline]
+    fn is_before(self, key: &CellRef<'_>, comparator: CellComparator) -> bool {
+        match comparator.compare_rows(self.row(), key.row()) {
+            Order::Less => true,
+            Order::Equal => self.is_before_in_row(key),
+            Order::Greater => false,
+        }
+    }
+
+    fn is_before_in_row(self, key: &CellRef<'_>) -> bool {
+        compare_without_row(&self.cell(), key).then(key.seq_id().cmp(&self.seq_id)) == Order::Less
+    }
+}
+
+/// The cell that is stored in a node.
 ///
 /// # Safety
 /// `node` is a complete node. For `'a`, its memory lives and only its links are written.
 #[inline]
-unsafe fn cell_of<'a>(node: *const Node) -> CellRef<'a> {
+unsafe fn stored_in<'a>(node: *const Node) -> StoredCell<'a> {
     // SAFETY: the caller's guarantee; the KeyValue lies after `height` links and has
     // `key_value_len` bytes.
     unsafe {
         (*node).published.observe();
         let start = HEADER_BYTES + (*node).height as usize * LINK_BYTES;
-        let bytes =
+        let key_value =
             std::slice::from_raw_parts(node.byte_add(start).cast::<u8>(), (*node).key_value_len as usize);
-        CellRef::parse_checked(bytes, (*node).seq_id)
+        StoredCell { key_value, seq_id: (*node).seq_id }
     }
 }

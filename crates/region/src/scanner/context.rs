@@ -87,8 +87,8 @@ pub struct ScannerContext {
     pub slice: TimeSlice,
     /// Bytes of cells added so far, as KeyValues.
     pub size: u64,
-    /// Heap bytes of cells added so far, as HBase counts them. Those of a row that a filter
-    /// dropped count until the next row starts.
+    /// Heap bytes of cells added so far, as HBase counts them; 0 in a call without a size limit.
+    /// Those of a row that a filter dropped count until the next row starts.
     pub heap_size: u64,
     /// Bytes of blocks read so far.
     pub block_size: u64,
@@ -229,11 +229,10 @@ impl ScannerContext {
         self.cells = 0;
     }
 
-    /// Counts a cell that was added. `heap_bytes` are what the size limit counts for it.
-    pub(crate) fn count(&mut self, cell: &CellRef<'_>, source: CellSource, heap_bytes: u64) {
+    /// Counts a cell that was added.
+    #[inline]
+    pub(crate) fn count(&mut self, cell: &CellRef<'_>) {
         self.cells += 1;
-        self.source = source;
-        self.heap_size += heap_bytes;
         let bytes = cell.key_value_len() as u64;
         self.size += bytes;
         if bytes >= BYTES_PER_CELL {
@@ -241,13 +240,29 @@ impl ScannerContext {
         }
     }
 
+    /// Returns true if the size of the cells is limited. Otherwise, their heap bytes are not
+    /// counted.
+    #[inline]
+    pub(crate) fn is_size_limited(&self) -> bool {
+        self.size_limit != u64::MAX
+    }
+
+    /// Counts the heap bytes of a cell that was added from `source`.
+    #[inline]
+    pub(crate) fn count_heap(&mut self, source: CellSource, heap_bytes: u64) {
+        self.source = source;
+        self.heap_size += heap_bytes;
+    }
+
     /// Counts the cells of a result again, which start at `from`, after a filter changed the whole
     /// row. `heap_before` are the heap bytes before the result. All cells count as if they came
     /// from where the last one did: what the filter kept does not say where it was read.
     pub(crate) fn recount(&mut self, out: &CellBuffer, from: usize, heap_before: u64) {
         self.cells = out.len() - from;
-        let heap_bytes = (from..out.len()).map(|i| self.source.heap_bytes(&out.get(i)));
-        self.heap_size = heap_before + heap_bytes.sum::<u64>();
+        if self.is_size_limited() {
+            let heap_bytes = (from..out.len()).map(|i| self.source.heap_bytes(&out.get(i)));
+            self.heap_size = heap_before + heap_bytes.sum::<u64>();
+        }
     }
 
     /// Counts the bytes of a block that the scan has entered.

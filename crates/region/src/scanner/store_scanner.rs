@@ -17,7 +17,7 @@ use evenkeel_common::{
 
 use super::heap::{KeyValueHeap, SortedRun};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
-use super::{KeyValueScanner, LeafScanner, LimitScope, ScannerContext};
+use super::{CellSource, KeyValueScanner, LeafScanner, LimitScope, ScannerContext};
 use crate::ops::Scan;
 
 /// Steps tried before a seek to the next column.
@@ -428,10 +428,9 @@ fn push<L: LeafScanner>(
     leaf: Option<&L>,
     context: &mut ScannerContext,
 ) -> Result<()> {
-    let source = leaf.map(L::source).unwrap_or_default();
     if let Some(value) = filter.as_ref().and_then(|filter| filter.transform(cell)) {
         out.push(&cell.with_value(value.as_bytes()));
-        context.count(cell, source, source.key_only_heap_bytes(cell));
+        count(cell, leaf, context, CellSource::key_only_heap_bytes);
         return Ok(());
     }
     context.charge_cell(cell)?;
@@ -440,8 +439,22 @@ fn push<L: LeafScanner>(
         Some(value) => out.push_shared(cell, value),
         None => out.push(cell),
     }
-    context.count(cell, source, source.heap_bytes(cell));
+    count(cell, leaf, context, CellSource::heap_bytes);
     Ok(())
+}
+
+#[inline]
+fn count<L: LeafScanner>(
+    cell: &CellRef<'_>,
+    leaf: Option<&L>,
+    context: &mut ScannerContext,
+    heap_bytes: impl Fn(CellSource, &CellRef<'_>) -> u64,
+) {
+    context.count(cell);
+    if context.is_size_limited() {
+        let source = leaf.map(L::source).unwrap_or_default();
+        context.count_heap(source, heap_bytes(source, cell));
+    }
 }
 
 fn row_too_big(max: u64, cell: &CellRef<'_>) -> HBaseError {

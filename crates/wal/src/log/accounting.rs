@@ -42,6 +42,12 @@ impl Region {
         self.unflushed.iter().chain(&self.flushing).map(|(_, seq_id)| *seq_id).min()
     }
 
+    fn note_unflushed(&mut self, family: &[u8], seq_id: u64) {
+        if !self.unflushed.iter().any(|(name, _)| name == family) {
+            self.unflushed.push((Bytes::copy_from_slice(family), seq_id));
+        }
+    }
+
     fn is_flushed(&self) -> bool {
         self.unflushed.is_empty() && self.flushing.is_empty()
     }
@@ -69,13 +75,9 @@ impl SequenceIdAccounting {
     }
 
     fn note_unflushed(&mut self, region: &Bytes, family: &[u8], seq_id: u64) {
-        if !self.regions.contains_key(region) {
-            self.regions.insert(region.clone(), Region::default());
-        }
-        if let Some(region) = self.regions.get_mut(region)
-            && !region.unflushed.iter().any(|(name, _)| name == family)
-        {
-            region.unflushed.push((Bytes::copy_from_slice(family), seq_id));
+        match self.regions.get_mut(region) {
+            Some(known) => known.note_unflushed(family, seq_id),
+            None => self.regions.entry(region.clone()).or_default().note_unflushed(family, seq_id),
         }
     }
 
