@@ -420,7 +420,8 @@ fn memory_stays_within_its_budget_under_full_load() {
         let scanners_max = server.memory_plan().scanners / (64 << 10);
         let scanners = runtime.block_on(open_scanners(&of(&tables.read), scanners_max * 5 / 4));
         for writer in 0..WRITERS {
-            let (load, table) = (Arc::clone(&load), tables.connection.table(tables.written.clone()));
+            // Each has a connection: one connection must leave a part of the requests to others.
+            let (load, table) = (Arc::clone(&load), of(&tables.written));
             spawn(Box::pin(async move { load.write(table, writer).await }));
         }
         for reader in 0..READERS {

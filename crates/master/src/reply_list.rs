@@ -24,7 +24,7 @@ impl<M: Message> ReplyList<M> {
         if !self.charge.acquire(bytes as u64) {
             let sum = self.charge.units().saturating_add(bytes as u64);
             let message = format!(
-                "a response of {sum} bytes finds no room beside those that clients have not taken yet"
+                "a response of {sum} bytes exceeds the budget of responses that clients have not read"
             );
             return Err(HBaseError::new(ErrorKind::CallQueueTooBig, message));
         }

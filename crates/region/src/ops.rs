@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use evenkeel_common::cell::LATEST_TIMESTAMP;
-use evenkeel_common::{CellBuffer, Durability, HBaseError, KeyValue, Result, Wait};
+use evenkeel_common::{Budget, CellBuffer, Charge, Durability, HBaseError, KeyValue, Result, Wait};
 use smallvec::SmallVec;
 
 use evenkeel_protocol::pb::CompareType;
@@ -220,6 +222,9 @@ pub struct Mutation {
     pub time_range: TimeRange,
     /// True if an Increment or Append returns its cells.
     pub return_results: bool,
+    /// The budget to which the cells that an Increment or Append returns are charged; `None` if
+    /// they are not.
+    pub reply_budget: Option<Arc<Budget>>,
     /// The nonce of an Increment or Append that must be applied only once; 0 for none.
     pub nonce: u64,
 }
@@ -236,6 +241,7 @@ impl Mutation {
             ttl_ms: None,
             time_range: TimeRange::ALL,
             return_results: true,
+            reply_budget: None,
             nonce: 0,
         }
     }
@@ -276,6 +282,8 @@ pub struct MutationResult {
     /// Bytes of the cells that were written beyond those of the mutation: the old value and tags
     /// that an Append or Increment writes again. A batch of Puts and Deletes does not count them.
     pub grown_bytes: u64,
+    /// The charge of `cells` to the budget of replies, until they are sent.
+    pub charge: Option<Charge>,
 }
 
 /// The result of a conditional write.
@@ -287,6 +295,8 @@ pub struct CheckAndMutateResult {
     pub cells: Option<CellBuffer>,
     /// See [`MutationResult::grown_bytes`]; of all mutations together.
     pub grown_bytes: u64,
+    /// See [`MutationResult::charge`].
+    pub charge: Option<Charge>,
 }
 
 /// Called once with the outcome of a write, when it is as durable as requested and visible to

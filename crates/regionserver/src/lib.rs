@@ -83,6 +83,7 @@ use evenkeel_common::clock::Clock;
 use evenkeel_common::{Budget, CellBuffer, ErrorKind, HBaseError, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
+use evenkeel_region::ops::{Mutation, MutationKind};
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_rpc::{Executor, RpcMetrics, Service};
@@ -396,6 +397,16 @@ impl RegionServer {
     /// retry immediately.
     fn hold_for_error(&self, error: &HBaseError) -> Duration {
         if error.kind() == ErrorKind::RegionTooBusy { write_throttle::HOLD_MAX } else { Duration::ZERO }
+    }
+
+    /// Makes an Increment or Append charge the cells that it returns to the budget of replies.
+    fn with_reply_budget(&self, mutation: Mutation) -> Mutation {
+        match mutation.kind {
+            MutationKind::Put | MutationKind::Delete => mutation,
+            MutationKind::Increment | MutationKind::Append => {
+                Mutation { reply_budget: Some(Arc::clone(&self.unsent)), ..mutation }
+            }
+        }
     }
 
     /// Counts a write of `bytes` that begins. Returns how long to hold its reply.

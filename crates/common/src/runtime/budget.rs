@@ -70,6 +70,15 @@ impl Charge {
         taken
     }
 
+    /// Adds the units of another charge of the same budget.
+    ///
+    /// # Panics
+    /// If the budgets differ.
+    pub fn merge(&mut self, mut other: Charge) {
+        assert!(Arc::ptr_eq(&self.budget, &other.budget), "charges of different budgets");
+        self.units += std::mem::take(&mut other.units);
+    }
+
     /// Units taken.
     pub fn units(&self) -> u64 {
         self.units
@@ -93,6 +102,17 @@ mod tests {
         assert!(charge.acquire(60) && charge.acquire(30) && !charge.acquire(20) && charge.acquire(10));
         assert_eq!((charge.units(), whole.used()), (100, 100));
         drop(charge);
+        assert_eq!(whole.used(), 0);
+    }
+
+    #[test]
+    fn merged_charges_come_back_together() {
+        let whole = Budget::new(100);
+        let [mut first, mut second] = [(); 2].map(|()| Charge::none(whole.clone()));
+        assert!(first.acquire(30) && second.acquire(20));
+        first.merge(second);
+        assert_eq!((first.units(), whole.used()), (50, 50));
+        drop(first);
         assert_eq!(whole.used(), 0);
     }
 }

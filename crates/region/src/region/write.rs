@@ -24,7 +24,8 @@ use std::sync::atomic::Ordering;
 
 use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{
-    CellBuffer, CellRef, Durability, ErrorKind, HBaseError, KeyValue, Result, TryError, Wait, cpu_slot,
+    CellBuffer, CellRef, Charge, Durability, ErrorKind, HBaseError, KeyValue, Result, TryError, Wait,
+    cpu_slot,
 };
 use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_protocol::pb::CompareType;
@@ -42,6 +43,12 @@ use crate::ops::{
     CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
     MutationKind, MutationResult, Scan,
 };
+
+/// Results of a write up to this size are not charged: each call in flight counts as much.
+const RESULT_BYTES_FREE: u64 = 1 << 10;
+/// The results of a write may have this fraction (1/`RESULT_DIVISOR`) of the free budget of
+/// replies, so that other replies find some.
+const RESULT_DIVISOR: u64 = 3;
 
 /// The result of starting a write that must not wait.
 #[must_use]
@@ -322,6 +329,7 @@ impl Region {
             self.prepare(mutation, (now_ms, put_timestamp), &mut cells, &mut results)?;
             durability = stronger(durability, self.durability_of(mutation));
         }
+        let charge = charge_results(mutations, &results)?;
         let applied = self.apply(cells, durability, nonce, wait);
         if !matches!(applied, Err(TryError::WouldWait)) {
             self.count_writes(mutations.len() as u64, mutations);
@@ -337,7 +345,7 @@ impl Region {
         let returns = mutations.iter().any(|m| reads_first(m) && m.return_results);
         let cells = returns.then_some(results);
         let grown_bytes = self.count_growth(mutations, &applied.cells);
-        Ok(Some((applied, CheckAndMutateResult { success: true, cells, grown_bytes })))
+        Ok(Some((applied, CheckAndMutateResult { success: true, cells, grown_bytes, charge })))
     }
 
     /// Reports the bytes that Increments and Appends have written beyond those of their mutations,
@@ -504,7 +512,8 @@ impl Region {
             scan.families = columns_of(mutation);
             self.get(scan)?.iter().for_each(|cell| cells.push(&cell));
         }
-        Ok(CheckAndMutateResult { success: true, cells: Some(cells), grown_bytes: 0 })
+        let charge = charge_results(mutations, &cells)?;
+        Ok(CheckAndMutateResult { success: true, cells: Some(cells), grown_bytes: 0, charge })
     }
 
     fn check_whole(&self, mutation: &Mutation) -> Result<()> {
@@ -579,6 +588,24 @@ impl Region {
             given => given,
         }
     }
+}
+
+/// Charges the cells that Increments and Appends return to the budget of replies, before the write
+/// is made: a write that is made must be acknowledged. The reply may be held for a second.
+///
+/// # Errors
+/// `CallQueueTooBigException` if they have more than a third of what is free; clients back off.
+fn charge_results(mutations: &[Mutation], results: &CellBuffer) -> Result<Option<Charge>> {
+    let bytes = results.encoded_len() as u64;
+    let budget = mutations.iter().find_map(|mutation| mutation.reply_budget.as_ref());
+    let Some(budget) = budget.filter(|_| bytes > RESULT_BYTES_FREE) else { return Ok(None) };
+    let mut charge = Charge::none(Arc::clone(budget));
+    if bytes <= budget.free() / RESULT_DIVISOR && charge.acquire(bytes) {
+        return Ok(Some(charge));
+    }
+    let message =
+        format!("{bytes} bytes that a write returns exceed the budget of replies that clients have not read");
+    Err(HBaseError::new(ErrorKind::CallQueueTooBig, message))
 }
 
 /// The error for a retry that waited for an operation which then failed. The client retries.

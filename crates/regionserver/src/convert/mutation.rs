@@ -48,6 +48,7 @@ pub fn read(
         durability: durability(proto)?,
         ttl_ms: ttl_ms(proto)?,
         time_range: optional_time_range(proto.time_range.as_ref())?,
+        reply_budget: None,
         return_results: boolean_attribute(&proto.attribute, ATTRIBUTE_RETURN_RESULTS).unwrap_or(true),
         nonce: nonce(proto, kind),
     })

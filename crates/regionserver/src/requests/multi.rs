@@ -322,8 +322,9 @@ impl MultiRun<'_> {
         let gathering = self.gathering.start();
         let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
             match outcome {
-                Ok(result) => {
+                Ok(mut result) => {
                     gathering.count_grown(result.grown_bytes);
+                    gathering.keep_charge(result.charge.take());
                     gathering.set_whole(at, result);
                 }
                 Err(error) => gathering.fail_region(at, error),
@@ -344,7 +345,10 @@ impl MultiRun<'_> {
             .actions
             .iter()
             .map(|action| match action.mutation() {
-                Some(proto) => mutation::read(proto, &mut self.block, max),
+                Some(proto) => {
+                    let read = mutation::read(proto, &mut self.block, max);
+                    read.map(|mutation| self.server.with_reply_budget(mutation))
+                }
                 None => Err(HBaseError::do_not_retry("Atomic put and/or delete only, not a Get")),
             })
             .collect();
@@ -408,12 +412,15 @@ impl MultiRun<'_> {
                 self.count_written(memstore::bytes_of(&mutation));
                 let gathering = self.gathering.start();
                 let done = Box::new(move |outcome: Result<MutationResult>| {
-                    gathering.count_grown(outcome.as_ref().map_or(0, |result| result.grown_bytes));
-                    let cells = outcome.map(|result| Outcome::Cells(result.cells.unwrap_or_default()));
+                    let cells = outcome.map(|result| {
+                        gathering.count_grown(result.grown_bytes);
+                        gathering.keep_charge(result.charge);
+                        Outcome::Cells(result.cells.unwrap_or_default())
+                    });
                     gathering.set(at, slot, cells.unwrap_or_else(Outcome::Failed));
                     gathering.end();
                 });
-                region.mutate(mutation, self.nonces, done);
+                region.mutate(self.server.with_reply_budget(mutation), self.nonces, done);
             }
         }
     }

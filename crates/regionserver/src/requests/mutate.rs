@@ -119,6 +119,7 @@ fn parse(
     server.check_memstore_limit(&region)?;
     let condition = request.condition.as_ref().map(condition::read).transpose()?;
     let mutation = mutation::read(&request.mutation, block, server.config.cell_bytes_max)?;
+    let mutation = server.with_reply_budget(mutation);
     condition.iter().try_for_each(|condition| check_same_row(condition, &mutation))?;
     Ok(Parsed { region, mutation, condition })
 }
@@ -143,12 +144,12 @@ fn written(kind: MutationKind, result: MutationResult, caller: &Caller) -> Reply
     if matches!(kind, MutationKind::Put | MutationKind::Delete) {
         return Reply::plain(pb::MutateResponse { processed: Some(true), ..pb::MutateResponse::default() });
     }
-    let mut block = caller.block();
+    let (mut block, result_charge) = (caller.block(), result.charge);
     let result = place_cells(result.cells.unwrap_or_default(), block.as_mut());
     Reply {
         message: pb::MutateResponse { result: Some(result), ..pb::MutateResponse::default() },
         block,
-        charge: None,
+        charge: result_charge,
     }
 }
 
@@ -156,5 +157,5 @@ fn checked(result: CheckAndMutateResult, caller: &Caller) -> Reply<pb::MutateRes
     let mut block = caller.block();
     let cells = result.cells.map(|cells| place_cells(cells, block.as_mut()));
     let message = pb::MutateResponse { result: cells, processed: Some(result.success), metrics: None };
-    Reply { message, block, charge: None }
+    Reply { message, block, charge: result.charge }
 }

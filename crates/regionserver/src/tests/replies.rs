@@ -10,8 +10,12 @@ use evenkeel_block_cache::{
 };
 use evenkeel_common::{ErrorKind, TryResult};
 use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{CellCodec, Compressor};
+
+use super::chore::near_its_limit;
+use super::reads_and_writes::{request, write};
 
 use crate::requests::get;
 use crate::requests::scan;
@@ -197,4 +201,33 @@ fn a_large_value_is_copied_only_if_there_is_room_for_it() {
         assert_eq!(server.unsent.used(), nearly_all, "everything is given back");
         server.unsent.release(nearly_all);
     }
+}
+
+#[test]
+fn what_an_append_returns_is_charged_until_it_is_sent() {
+    const VALUE_BYTES: u64 = 400_000;
+    let (server, region) = near_its_limit(table());
+    put(&region, &[cell(b"a", b"q", &[7; VALUE_BYTES as usize])]);
+    server.server.run_chore();
+    let append = request(&region, MutationType::Append, b"a");
+    let appended = || write(&server, &append, &[cell(b"a", b"q", b"1")], caller());
+    // Less than a third of what is free: the write is not made.
+    let taken = server.unsent.max() - 3 * VALUE_BYTES;
+    server.unsent.add(taken);
+    assert_eq!(appended().expect_err("no budget").kind(), ErrorKind::CallQueueTooBig);
+    server.unsent.release(taken);
+    // The reply is held, and it is charged meanwhile.
+    let held = std::thread::scope(|scope| {
+        let held = scope.spawn(|| {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while Instant::now() < deadline && server.unsent.used() < VALUE_BYTES {
+                std::thread::yield_now();
+            }
+            server.unsent.used()
+        });
+        assert_eq!(appended().expect("written").cells.len(), 1);
+        held.join().expect("looked")
+    });
+    assert!((VALUE_BYTES..VALUE_BYTES + 1000).contains(&held), "{held}");
+    assert_eq!(server.unsent.used(), 0);
 }

@@ -61,12 +61,9 @@ impl WriteResponder {
     pub fn respond(self, outcome: Result<CheckAndMutateResult>) {
         match (self, outcome) {
             (Self::Mutation(done), outcome) => {
-                done(
-                    outcome.map(|result| MutationResult {
-                        cells: result.cells,
-                        grown_bytes: result.grown_bytes,
-                    }),
-                );
+                done(outcome.map(|CheckAndMutateResult { success: _, cells, grown_bytes, charge }| {
+                    MutationResult { cells, grown_bytes, charge }
+                }));
             }
             (Self::Checked(done), outcome) => done(outcome),
             (Self::Batch(outcomes, done), Ok(_)) => done(outcomes),

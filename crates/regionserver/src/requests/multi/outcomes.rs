@@ -138,9 +138,14 @@ impl OutcomeCollector {
         }
     }
 
-    /// Keeps the charge of the cells until the response is sent.
+    /// Keeps a charge of cells until the response is sent.
     pub fn keep_charge(&self, charge: Option<Charge>) {
-        self.slots.lock().charge = charge;
+        let Some(charge) = charge else { return };
+        let mut slots = self.slots.lock();
+        match &mut slots.charge {
+            None => slots.charge = Some(charge),
+            Some(all) => all.merge(charge),
+        }
     }
 
     /// Registers the start of an operation that ends with [`OutcomeCollector::end`].
