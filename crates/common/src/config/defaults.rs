@@ -414,6 +414,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.snapshot.restore.failsafe.name", Some("hbase-failsafe-{snapshot.name}-{restore.timestamp}")),
     ("hbase.status.published", Some("false")),
     ("hbase.http.metrics.servlets", Some("jmx,metrics,prometheus")),
+    ("hbase.http.filter.initializers", Some("org.apache.hadoop.hbase.http.lib.StaticUserWebFilter")),
     ("hbase.regionserver.enable.table.latencies", Some("true")),
 ];
 

@@ -56,7 +56,7 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["true"],
         "states of tables are always mirrored to the ZooKeeper endpoint",
     ),
-    Ignored::new(&["hbase.master.ipc.address"], &[], ONE_ADDRESS),
+    Ignored::new(&["hbase.master.ipc.address"], &["127.0.0.1", "localhost", "::1"], ONE_ADDRESS),
     Ignored::new(
         &["hbase.status.published"],
         &["false"],
