@@ -283,10 +283,14 @@ impl Server {
         kib << 10
     }
 
-    /// The number of open descriptors of the running server (Linux).
+    /// The number of open descriptors of the running server (Linux), without store files: they come
+    /// and go with flushes and compactions.
     pub fn descriptors(&self) -> usize {
         let pid = self.process.as_ref().expect("it runs").id();
-        fs::read_dir(format!("/proc/{pid}/fd")).expect("the kernel tells").count()
+        let all = fs::read_dir(format!("/proc/{pid}/fd")).expect("the kernel tells");
+        let is_store_file = |path: &Path| path.to_str().is_some_and(|path| path.contains("/hbase/data/"));
+        let target = |entry: std::io::Result<fs::DirEntry>| fs::read_link(entry.ok()?.path()).ok();
+        all.filter_map(target).filter(|path| !is_store_file(path)).count()
     }
 
     /// Returns true if it runs.
