@@ -136,29 +136,37 @@ struct Shared {
     routes: Arc<CurrentRoutes>,
     limits: Limits,
     unsent: Arc<Semaphore>,
-    addresses: Addresses,
+    /// The number of connections of each address that has any.
+    addresses: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// The number of connections of each address that has any.
-#[derive(Debug, Default)]
-struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+/// A connection that is counted while this exists.
+struct Entered {
+    shared: Arc<Shared>,
+    address: IpAddr,
+}
 
-impl Addresses {
-    /// Counts a connection of this address, unless it has `max` already.
-    fn enter(&self, address: IpAddr, max: usize) -> bool {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+impl Entered {
+    /// Counts a connection of this address, unless it has the maximum already.
+    fn new(shared: Arc<Shared>, address: IpAddr) -> Option<Self> {
+        let mut counts = shared.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(address).or_default();
-        let is_admitted = *count < max;
-        *count += usize::from(is_admitted);
-        is_admitted
+        if *count >= shared.limits.connections_of_address {
+            return None;
+        }
+        *count += 1;
+        drop(counts);
+        Some(Self { shared, address })
     }
+}
 
-    fn leave(&self, address: IpAddr) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&address) {
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut counts = self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&address);
+                counts.remove(&self.address);
             }
         }
     }
@@ -220,8 +228,7 @@ impl InfoServer {
     async fn run(self, routes: Arc<CurrentRoutes>, stopped: oneshot::Receiver<()>) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let unsent = Arc::new(Semaphore::new(self.limits.unsent_bytes / UNSENT_UNIT));
-        let shared =
-            Arc::new(Shared { routes, limits: self.limits, unsent, addresses: Addresses::default() });
+        let shared = Arc::new(Shared { routes, limits: self.limits, unsent, addresses: Mutex::default() });
         tokio::select! {
             () = accept(listener, shared) => {}
             // The handle was dropped.
@@ -259,13 +266,10 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let shared = Arc::clone(&shared);
-                if !shared.addresses.enter(peer.ip(), shared.limits.connections_of_address) {
-                    continue;
-                }
+                let Some(entered) = Entered::new(Arc::clone(&shared), peer.ip()) else { continue };
                 tokio::spawn(async move {
-                    serve_connection(stream, Arc::clone(&shared)).await;
-                    shared.addresses.leave(peer.ip());
-                    drop(permit);
+                    serve_connection(stream, shared).await;
+                    drop((entered, permit));
                 });
             }
             Err(error) => {

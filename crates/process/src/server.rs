@@ -55,7 +55,6 @@ impl Process {
     pub fn new(fs: Arc<dyn FileSystem>, conf: Configuration, stop: StopRequest) -> Result<Self> {
         security::reject_unsupported(&conf)?;
         let settings = Settings::from(&conf)?;
-        security::reject_open_master(&conf, settings.bind_address)?;
         if let Some(exposure) = security::exposure(settings.bind_address) {
             tracing::warn!("{exposure}");
         }
