@@ -125,6 +125,8 @@ impl DetachedReplies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MonitorRequest {
     Nothing,
+    /// Close the connection if its client has closed it, although the server does not read from it.
+    CheckPeer,
     /// Release the empty read buffer.
     ReleaseBuffer,
     /// Close the connection if it is idle, gracefully, so that the client can read all answers.
@@ -358,6 +360,12 @@ impl ConnectionShared {
     /// Time since bytes last arrived.
     pub fn silence(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.read_at.get())
+    }
+
+    /// Returns true if the server reads from the connection, and so notices when the client closes
+    /// it.
+    pub fn is_read(&self) -> bool {
+        self.reads.get()
     }
 
     /// Whether there may be an unused read buffer.

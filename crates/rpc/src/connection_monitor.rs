@@ -1,10 +1,11 @@
 //! The monitor of one connection thread. It closes only connections that hold resources that others
-//! need.
+//! need, and those whose clients are gone.
 //!
 //! | connection | is closed |
 //! |---|---|
 //! | no ConnectionHeader | after `handshake_timeout`; under pressure after [`IDLE_MIN`] |
 //! | a request that stops arriving | after `receive_timeout`; under input pressure after 1 s |
+//! | closed by its client while the server does not read from it | at the next check |
 //! | idle | by HBase's settings; under pressure after [`IDLE_MIN`] |
 //!
 //! *Pressure*: places or the input budget are short. Closing an idle connection helps the input
@@ -70,6 +71,7 @@ impl Worker {
             tokio::time::sleep(look).await;
             let now = clock::monotonic();
             self.end_late(now);
+            self.check_unread_peers();
             self.report_connections(now);
             if self.input().is_short() {
                 self.close_pending_handshakes(now, usize::MAX);
@@ -114,6 +116,16 @@ impl Worker {
         if ended > 0 {
             tracing::warn!(connections = ended, "closing connections with late requests");
         }
+    }
+
+    /// Requests that the connections from which the server does not read look for the end of their
+    /// streams. The calls of a client that is gone end early, which frees what they hold.
+    fn check_unread_peers(&self) {
+        self.each_connection(|connection| {
+            if !connection.is_read() {
+                connection.request(MonitorRequest::CheckPeer);
+            }
+        });
     }
 
     /// Returns the idle connections, each with its idle time's start, the longest idle last. Also

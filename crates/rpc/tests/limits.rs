@@ -155,6 +155,23 @@ fn a_connection_with_many_calls_waits_in_its_socket() {
     }
 }
 
+#[test]
+fn the_close_of_a_connection_at_its_limit_is_noticed() {
+    let server = TestServer::with(|config| config.connection_calls_max = 10);
+    let mut client = server.client();
+    let calls: Vec<u8> = (0..100).flat_map(|id| request(id, "Hold", &message("", b""))).collect();
+    client.send(&calls);
+    eventually("the first calls run", || server.service.ran.load(Ordering::Relaxed) == 10);
+    let holder = server.service.holder.lock().clone().expect("a held call");
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    assert!(!holder.is_closed(), "the client is there");
+    drop(client);
+    eventually("the calls know that their client is gone", || holder.is_closed());
+    assert_eq!(server.service.ran.load(Ordering::Relaxed), 10, "no call ran for nobody");
+    server.client().call(0, "Release", "");
+    eventually("the connection ended", || server.handle.stats().connections_open == 0);
+}
+
 trait PeekReady {
     fn peek_ready(&self) -> bool;
 }

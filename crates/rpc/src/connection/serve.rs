@@ -19,6 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use evenkeel_common::clock::{self, Ticks};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
@@ -279,6 +280,8 @@ impl Connection {
             && self.frames.buffered().is_empty()
             && !self.has_unread();
         match request {
+            MonitorRequest::CheckPeer if self.is_closed_by_client() => return Some(Event::Gone),
+            MonitorRequest::CheckPeer => return None,
             MonitorRequest::Close => return Some(Event::Gone),
             MonitorRequest::CloseIdle if is_unused => return Some(Event::Gone),
             MonitorRequest::CloseIdleGracefully if is_unused => return Some(Event::Done),
@@ -292,6 +295,14 @@ impl Connection {
     /// Returns true if the socket has unread bytes or its end of stream.
     fn has_unread(&self) -> bool {
         SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit(); 1]).is_ok()
+    }
+
+    /// Returns true if the client has closed its side, whether or not there are unread bytes before
+    /// the end of its stream.
+    fn is_closed_by_client(&self) -> bool {
+        let mut socket = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let now = Timespec::default();
+        matches!(poll(&mut socket, Some(&now)), Ok(1..))
     }
 
     /// Writes as much as the socket accepts.

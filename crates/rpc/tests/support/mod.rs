@@ -12,8 +12,8 @@ use bytes::Bytes;
 use evenkeel_common::{ErrorKind, HBaseError};
 use evenkeel_protocol::pb;
 use evenkeel_rpc::{
-    Call, CallClass, CellBlockReader, ConnectionLease, DetachedResponder, Executor, ExecutorConfig, Respond,
-    Responder, RpcServer, RpcServerConfig, RpcServerHandle, Service,
+    Call, CallClass, CellBlockReader, ConnectionInfo, ConnectionLease, DetachedResponder, Executor,
+    ExecutorConfig, Respond, Responder, RpcServer, RpcServerConfig, RpcServerHandle, Service,
 };
 use parking_lot::Mutex;
 use prost::Message;
@@ -26,6 +26,8 @@ pub struct TestService {
     executor: Executor,
     /// With their cells.
     held: Mutex<Vec<(DetachedResponder, CellBlockReader)>>,
+    /// The connection of the last held call.
+    pub holder: Mutex<Option<Arc<ConnectionInfo>>>,
     leases: Mutex<Vec<ConnectionLease>>,
     pub ran: AtomicUsize,
     /// A value that represents a cached block: references beyond the first are replies that hold
@@ -58,7 +60,10 @@ impl Service for TestService {
         match call.method {
             "Echo" => echo(&call, reply),
             "Hold" => match call.cell_reader() {
-                Ok(cells) => self.held.lock().push((reply.detach(), cells)),
+                Ok(cells) => {
+                    *self.holder.lock() = Some(call.connection.clone());
+                    self.held.lock().push((reply.detach(), cells));
+                }
                 Err(error) => reply.send_error(&error),
             },
             "Release" => self.release(reply),
@@ -186,6 +191,7 @@ impl TestServer {
         let service = Arc::new(TestService {
             executor: Executor::start(&executor).unwrap(),
             held: Mutex::default(),
+            holder: Mutex::default(),
             leases: Mutex::default(),
             ran: AtomicUsize::new(0),
             value: Arc::new((0..100_000u32).map(|i| (i * 7 % 251) as u8).collect()),
