@@ -70,6 +70,8 @@ impl Cluster {
         }
         let mut of_master = settings.clone();
         of_master.insert("hbase.master.port".into(), free_port()?.to_string());
+        // Its log has blocks of twice that, and a NameNode counts one for each block being written.
+        of_master.insert("hbase.master.store.region.flush.size".into(), (4 << 20).to_string());
         let class = ["org.apache.hadoop.hbase.master.HMaster", "start"];
         let master = stock(&folder, "master", &of_master, &class, 384)?;
         Ok(Self { folder, settings, _master: master, _zookeeper: zookeeper, hdfs })

@@ -191,6 +191,9 @@ impl HdfsCluster {
         write_site_file(&conf.join("core-site.xml"), &core)?;
         let hdfs = [
             ("dfs.replication", "3".to_owned()),
+            // A NameNode counts a whole block of each open log against the free space: with the
+            // default of 128 MiB, a test that starts many servers would need tens of GiB.
+            ("dfs.blocksize", (4 << 20).to_string()),
             ("dfs.namenode.name.dir", format!("file://{folder}/namenode")),
             ("dfs.namenode.rpc-address", address),
             ("dfs.namenode.http-address", format!("127.0.0.1:{namenode_http}")),
