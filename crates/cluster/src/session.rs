@@ -116,7 +116,7 @@ impl Session {
                 (_, true) => "the cluster to be up",
                 _ => break,
             };
-            let is_time = said.is_none_or(|at: std::time::Instant| at.elapsed() >= START_LOG);
+            let is_time = said.is_none_or(|at: std::time::Instant| clock::since(at) >= START_LOG);
             if is_time {
                 tracing::info!(znodes = self.paths.parent, "waiting for {missing}");
                 said = Some(clock::monotonic());

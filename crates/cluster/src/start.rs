@@ -135,7 +135,7 @@ pub(crate) fn start(
         memory_trim: serving.memory_trim,
         info: serving.info,
         sampler: serving.sampler,
-        started_in: began.elapsed(),
+        started_in: clock::since(began),
     })
 }
 

@@ -150,7 +150,7 @@ impl HdfsClient {
     /// Rejects a cluster that requires encrypted data transfer; checks at most once an hour.
     fn check_cluster(&self) -> Result<()> {
         const CHECKED_FOR: std::time::Duration = std::time::Duration::from_secs(3600);
-        if self.shared.checked.lock().is_some_and(|at| at.elapsed() < CHECKED_FOR) {
+        if self.shared.checked.lock().is_some_and(|at| clock::since(at) < CHECKED_FOR) {
             return Ok(());
         }
         if self.shared.namenode.server_defaults()?.encrypt_data_transfer() {

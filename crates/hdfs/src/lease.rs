@@ -110,7 +110,7 @@ impl Leases {
     /// Returns true if the lease must be renewed now, and then records it as renewed.
     fn take_renewal(&self) -> bool {
         let mut inner = self.inner.lock();
-        let is_due = inner.open_files > 0 && inner.renewed.is_none_or(|at| at.elapsed() >= RENEWAL);
+        let is_due = inner.open_files > 0 && inner.renewed.is_none_or(|at| clock::since(at) >= RENEWAL);
         if is_due {
             inner.renewed = Some(clock::monotonic());
         }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use evenkeel_block_cache::CacheHint;
+use evenkeel_common::clock;
 use evenkeel_metrics::waits;
 use evenkeel_metrics::{Counter, Histogram, Ranges, Record};
 
@@ -62,7 +63,7 @@ impl IoMetrics {
 
     /// Counts a read of `file` that started at `began_at` and just ended.
     pub(crate) fn read(&self, pattern: ReadPattern, file: &str, began_at: Instant) {
-        let took = began_at.elapsed();
+        let took = clock::since(began_at);
         let times = match pattern {
             ReadPattern::Stream => &self.read_time,
             ReadPattern::Positioned => &self.pread_time,

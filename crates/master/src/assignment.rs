@@ -453,7 +453,7 @@ fn run(master: &Weak<Master>, woken: &Receiver<()>) {
         });
         (pause, wait) = match is_done {
             true => (PAUSE_MIN, CHECK_PERIOD),
-            false => ((pause * 2).min(PAUSE_MAX), pause.max(began.elapsed())),
+            false => ((pause * 2).min(PAUSE_MAX), pause.max(clock::since(began))),
         };
     }
 }

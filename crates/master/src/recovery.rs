@@ -138,7 +138,7 @@ pub fn split_wals(
     let recovered = Splitter { fs: &**fs, root, nonces, limits }.split_all(files)?;
     dirs.iter().try_for_each(|dir| remove_split_dir(&**fs, dir, &recovered))?;
     if recovered.files > 0 {
-        let ms = length::whole_ms(started.elapsed());
+        let ms = length::whole_ms(clock::since(started));
         let Recovered { files, bytes, entries, damaged, .. } = recovered;
         let threads = limits.threads;
         tracing::info!(files, bytes, entries, damaged, threads, ms, "WALs of an earlier process split");

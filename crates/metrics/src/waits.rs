@@ -245,7 +245,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        note(self.cause, self.began_at.elapsed());
+        note(self.cause, clock::since(self.began_at));
     }
 }
 

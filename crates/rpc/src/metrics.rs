@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_common::clock::Ticks;
+use evenkeel_common::clock::{self, Ticks};
 use evenkeel_common::{Binary, ErrorKind};
 use evenkeel_metrics::histogram::time_units_of_ns;
 use evenkeel_metrics::ledger::{ActionCounts, Ledger, RequestDetail, SlowRequest};
@@ -101,7 +101,7 @@ pub(crate) struct AnsweredCall<'a> {
 impl AnsweredCall<'_> {
     /// Has the spans of a traced call made.
     pub(crate) fn trace(&self, context: &TraceContext, detail: &RequestDetail) {
-        let age = self.times.received_at.instant().elapsed();
+        let age = clock::since(self.times.received_at.instant());
         trace::report(&TracedCall {
             context,
             service: self.info.service,
@@ -179,7 +179,7 @@ impl RpcMetrics {
     /// Records that a client took its replies late: from `since` until now, its last large reply,
     /// or several small ones, waited in the server.
     pub(crate) fn record_slow_reader(&self, method: &'static str, info: &ConnectionInfo, since: Instant) {
-        let took = since.elapsed();
+        let took = clock::since(since);
         if !self.ledger.exceeds_threshold(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)) {
             return;
         }
@@ -221,7 +221,7 @@ impl RpcMetrics {
         waits.note(Cause::Thread, queue_time);
         let total = queue_time + processing_time;
         let surroundings = self.ledger.collect_context(received_at, total, &mut waits);
-        let age = received_at.elapsed();
+        let age = clock::since(received_at);
         let request = SlowRequest {
             method: call.method,
             received_ms: now_ms() - i64::try_from(age.as_millis()).unwrap_or(i64::MAX),

@@ -48,7 +48,7 @@ impl RateLimitedLog {
     /// Logs the reason, unless the last line is too recent.
     pub fn add(&mut self, reason: &str) {
         self.count += 1;
-        if self.last.is_none_or(|last| last.elapsed() >= LOG_INTERVAL) {
+        if self.last.is_none_or(|last| clock::since(last) >= LOG_INTERVAL) {
             tracing::warn!(times = self.count, "{reason}");
             *self = RateLimitedLog { count: 0, last: Some(clock::monotonic()) };
         }

@@ -98,7 +98,7 @@ impl Shell {
     }
 
     fn took(&mut self, began: Instant) -> Result<(), Flow> {
-        self.out.line(format!("Took {:.4} seconds", began.elapsed().as_secs_f64()))
+        self.out.line(format!("Took {:.4} seconds", clock::since(began).as_secs_f64()))
     }
 
     fn checked(&mut self, command: &'static Command, args: Vec<Value>) -> CommandResult {

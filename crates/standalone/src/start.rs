@@ -122,7 +122,7 @@ pub(crate) fn start(
         info,
         sampler: serving.sampler,
         recovered: recovery.recovered,
-        started_in: began.elapsed(),
+        started_in: clock::since(began),
         settings: process.settings,
         failure: process.failure,
         _lock: lock,

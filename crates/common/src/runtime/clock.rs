@@ -33,6 +33,12 @@ pub fn monotonic() -> Instant {
     Instant::now()
 }
 
+/// The time since an earlier reading of the monotonic clock; zero if `at` is later.
+#[inline]
+pub fn since(at: Instant) -> Duration {
+    monotonic().saturating_duration_since(at)
+}
+
 /// A reading of the monotonic clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticks(u64);

@@ -27,7 +27,7 @@ impl Progress {
     /// Adds finished bytes, and names the next item.
     pub fn step(&mut self, bytes: u64, next: &dyn std::fmt::Display) {
         self.bytes_done += bytes;
-        if self.is_shown && self.last.elapsed() >= PERIOD {
+        if self.is_shown && clock::since(self.last) >= PERIOD {
             self.last = clock::monotonic();
             let percent = self.bytes_done * 100 / self.bytes.max(1);
             console::print_error(format_args!("\r\x1b[K{percent:3}% of {} MiB  {next}", self.bytes >> 20));

@@ -225,7 +225,7 @@ impl BlockOutput {
     pub(crate) fn tick(&mut self, idle: Duration) -> io::Result<()> {
         self.check()?;
         self.pump(Duration::ZERO)?;
-        if self.last_sent.elapsed() >= idle {
+        if clock::since(self.last_sent) >= idle {
             let mut bytes = Vec::new();
             put_packet(&mut bytes, 0, packet::HEARTBEAT, b"", false, false);
             self.send_all(&Bytes::from(bytes))?;
@@ -305,7 +305,7 @@ impl BlockOutput {
     /// deadline, and handles the ready sockets.
     fn pump(&mut self, wait: Duration) -> io::Result<()> {
         let wait = match self.in_flight.front() {
-            Some(oldest) => wait.min(self.ack_timeout.saturating_sub(oldest.since.elapsed())),
+            Some(oldest) => wait.min(self.ack_timeout.saturating_sub(clock::since(oldest.since))),
             None => wait,
         };
         let ready = self.poll(wait)?;
@@ -397,7 +397,7 @@ impl BlockOutput {
 
     fn check_deadline(&mut self) -> io::Result<()> {
         let Some(oldest) = self.in_flight.front() else { return Ok(()) };
-        if oldest.since.elapsed() < self.ack_timeout {
+        if clock::since(oldest.since) < self.ack_timeout {
             return Ok(());
         }
         let acked = self.acked_seqno();

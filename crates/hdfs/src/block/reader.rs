@@ -88,14 +88,14 @@ impl DataNodePool {
     fn take(&self, address: &str) -> Option<TcpStream> {
         let mut idle = self.idle.lock();
         let connections = idle.get_mut(address)?;
-        connections.retain(|(_, since)| since.elapsed() < REUSE);
+        connections.retain(|(_, since)| clock::since(*since) < REUSE);
         connections.pop().map(|(socket, _)| socket)
     }
 
     fn keep(&self, address: &str, socket: TcpStream) {
         let mut idle = self.idle.lock();
         let connections = idle.entry(address.to_owned()).or_default();
-        connections.retain(|(_, since)| since.elapsed() < REUSE);
+        connections.retain(|(_, since)| clock::since(*since) < REUSE);
         if connections.len() < IDLE_MAX {
             connections.push((socket, clock::monotonic()));
         }
@@ -107,7 +107,7 @@ impl DataNodePool {
 
     fn is_dead(&self, address: &str) -> bool {
         let mut dead = self.dead.lock();
-        dead.retain(|_, since| since.elapsed() < DEAD_FOR);
+        dead.retain(|_, since| clock::since(*since) < DEAD_FOR);
         dead.contains_key(address)
     }
 

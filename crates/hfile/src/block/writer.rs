@@ -204,7 +204,7 @@ impl BlockWriter {
         append_checksums(block, self.checksum, self.bytes_per_checksum);
         let started = clock::monotonic();
         self.append(block)?;
-        io_metrics::get().wrote(started.elapsed());
+        io_metrics::get().wrote(clock::since(started));
         self.total_uncompressed_bytes += (uncompressed_bytes + HEADER_BYTES) as u64;
         let at = BlockLocation { offset, on_disk_bytes };
         Ok(WrittenBlock { at, uncompressed_bytes: uncompressed_bytes as u64 })

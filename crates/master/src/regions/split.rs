@@ -68,7 +68,7 @@ impl Master {
                 let started = clock::monotonic();
                 let _activity = activity::begin(ActivityKind::Split, region.info().name_text());
                 let daughters = master.split_now(&region, row)?;
-                region.store_metrics().split_done(region.info().table(), started.elapsed());
+                region.store_metrics().split_done(region.info().table(), clock::since(started));
                 Ok(daughters)
             },
         )

@@ -69,7 +69,7 @@ impl Reporter {
         let from = self.run.measured_from();
         let measured = self.follow(Phase::Measured, from, None, ended, &mut outcome);
         let (after, own_after) = (self.usage(), own_cpu_s());
-        let seconds = from.elapsed().as_secs_f64();
+        let seconds = clock::since(from).as_secs_f64();
         warmup.part.add(&self.drain(Phase::Warmup));
         outcome?;
         self.progress.end();

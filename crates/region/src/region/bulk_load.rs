@@ -130,7 +130,7 @@ impl Region {
             discard_copies(&prepared);
         }
         outcome.map(|()| {
-            self.env.stores.metrics.bulk_loaded(began_at.elapsed());
+            self.env.stores.metrics.bulk_loaded(clock::since(began_at));
             BulkLoadOutcome::Loaded
         })
     }

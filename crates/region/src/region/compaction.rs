@@ -80,7 +80,7 @@ impl Region {
                 self.invalidate_row_cache();
             }
         });
-        self.count_compaction(&CompactionEnd { took: started.elapsed(), ..end });
+        self.count_compaction(&CompactionEnd { took: clock::since(started), ..end });
         if let Err(error) = store.archive_replaced() {
             tracing::warn!(region = %self.info.name_text(), %error, "compacted files are not archived yet");
         }

@@ -156,7 +156,7 @@ impl Region {
             Ok(files) => {
                 let output_bytes = files.iter().flatten().map(|file| file.bytes()).sum();
                 self.commit_snapshots(seq_id, files, number);
-                let took = started.elapsed();
+                let took = clock::since(started);
                 self.count_flush(&FlushEnd { took, cells, memstore_bytes, output_bytes });
                 let ms = length::whole_ms(took);
                 tracing::info!(region = %self.info.name_text(), seq_id, ms, cells, heap_bytes, "flushed");

@@ -106,7 +106,7 @@ impl Region {
             region = %region.info.name_text(),
             open_seq_num = region.open_seq_num(),
             replayed,
-            ms = length::whole_ms(started.elapsed()),
+            ms = length::whole_ms(clock::since(started)),
             "region opened"
         );
         Ok(region)

@@ -35,7 +35,7 @@ pub(super) fn try_within_budget<T>(attempt: impl FnOnce(Duration) -> Option<T>) 
         .unwrap_or((began, Duration::ZERO));
     let left = BUDGET.checked_sub(spent).filter(|left| !left.is_zero())?;
     let got = attempt(left);
-    SPENT.set(Some((since, spent + began.elapsed())));
+    SPENT.set(Some((since, spent + clock::since(began))));
     got
 }
 

@@ -140,7 +140,7 @@ impl ThroughputController {
             }
             std::thread::sleep(left.min(SLEEP_MAX));
         };
-        let waited = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let waited = u64::try_from(clock::since(started).as_micros()).unwrap_or(u64::MAX);
         self.waited_us.fetch_add(waited, Ordering::Relaxed);
         is_within
     }

@@ -473,7 +473,7 @@ impl MultiRun<'_> {
         let to = (&mut gets.cells, &mut self.context, &mut self.limits);
         let began_at = clock::monotonic();
         let read = append_row(reader, (get, kind), row, upcoming, to);
-        region.operation_times().record(Operation::Get, began_at.elapsed());
+        region.operation_times().record(Operation::Get, clock::since(began_at));
         let count = match read.map_err(TryError::into_failure)? {
             RowRead::Exists(exists) => return Ok(Outcome::Exists(exists)),
             RowRead::Cells(count) => count,
@@ -550,7 +550,7 @@ impl BatchTime {
     }
 
     fn end(&self) {
-        let time = self.began_at.elapsed();
+        let time = clock::since(self.began_at);
         if self.has_puts {
             self.of_table.record(Operation::PutBatch, time);
         }

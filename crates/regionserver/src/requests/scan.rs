@@ -114,7 +114,7 @@ pub fn scan_on(
     let state = CallerState::new(on, caller.deadline);
     let outcome = Call { server, request, caller, state, started_at }.run(&mut scanner, response);
     let of_table = region.operation_times();
-    of_table.record(Operation::Scan, started_at.elapsed());
+    of_table.record(Operation::Scan, clock::since(started_at));
     scanner.scanner.count_reads();
     if let Ok(ended) = &outcome {
         of_table.record_scan_bytes(ended.cell_bytes);
@@ -512,7 +512,7 @@ impl Call<'_> {
             ("ROWS_SCANNED", context.rows_scanned),
             ("ROWS_FILTERED", context.rows_filtered),
             ("BLOCK_BYTES_SCANNED", context.block_size),
-            ("RPC_SCAN_PROCESSING_TIME", millis(self.started_at.elapsed())),
+            ("RPC_SCAN_PROCESSING_TIME", millis(clock::since(self.started_at))),
             (
                 "RPC_SCAN_QUEUE_WAIT_TIME",
                 millis(self.started_at.saturating_duration_since(self.caller.received_at)),

@@ -96,7 +96,7 @@ impl InputBudget {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.made_at.elapsed().as_millis()).unwrap_or(u64::MAX / 2)
+        u64::try_from(clock::since(self.made_at).as_millis()).unwrap_or(u64::MAX / 2)
     }
 }
 

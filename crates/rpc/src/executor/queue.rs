@@ -395,7 +395,8 @@ impl CpuSlot for HandlerSlot {
             return;
         }
         let mut state = queue.state.lock();
-        let is_due = state.running > queue.running_max || self.began_at.get().elapsed() >= queue.time_slice;
+        let is_due =
+            state.running > queue.running_max || clock::since(self.began_at.get()) >= queue.time_slice;
         // A call at the front needs an idle thread; without one it waits for the next thread that
         // finishes.
         let has_heir = state.next_is_thread() || (!state.queue.is_empty() && state.idle_handlers > 0);

@@ -344,7 +344,7 @@ impl OpenFile {
         }
         self.file.flush()?;
         self.flushed_bytes = self.file.position();
-        self.elapsed += started.elapsed();
+        self.elapsed += clock::since(started);
         Ok(())
     }
 
@@ -376,7 +376,7 @@ impl OpenFile {
     pub(super) fn sync(&mut self) -> io::Result<()> {
         let started = clock::monotonic();
         self.file.sync()?;
-        self.elapsed += started.elapsed();
+        self.elapsed += clock::since(started);
         Ok(())
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn wake_or_defer(log: &Arc<Shared>) {
         if !deferred.logs.iter().any(|known| Arc::ptr_eq(known, log)) {
             deferred.logs.push(Arc::clone(log));
         }
-        if deferred.since.get_or_insert_with(clock::monotonic).elapsed() >= DEFER_MAX {
+        if clock::since(*deferred.since.get_or_insert_with(clock::monotonic)) >= DEFER_MAX {
             deferred.wake();
         }
     });

@@ -81,7 +81,7 @@ impl Shared {
         let mut in_progress = self.watchdog.in_progress.lock();
         while !in_progress.stopped {
             self.watchdog.stop.wait_for(&mut in_progress, period);
-            let Some(took) = in_progress.since.map(|since| since.elapsed()) else { continue };
+            let Some(took) = in_progress.since.map(clock::since) else { continue };
             if took > self.config.roll_on_sync && !in_progress.is_logged {
                 in_progress.is_logged = true;
                 count(&self.counters.stuck_syncs);

@@ -122,7 +122,7 @@ impl PendingWrite {
         if let Some(waits) = &self.waits {
             waits::note_all(waits);
         }
-        waits::note(Cause::LogSync, self.logged_at.elapsed());
+        waits::note(Cause::LogSync, clock::since(self.logged_at));
     }
 
     fn durable(self: Box<Self>, region: &Region) {

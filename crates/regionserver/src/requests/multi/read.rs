@@ -130,7 +130,7 @@ impl Rows<'_> {
                 outcome => add_entry(&mut entries, index, Some(outcome), None),
             }
         }
-        region.operation_times().record_batch(Operation::Get, began_at.elapsed(), gets);
+        region.operation_times().record_batch(Operation::Get, clock::since(began_at), gets);
         Ok(entries.finish())
     }
 
