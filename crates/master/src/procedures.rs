@@ -2,8 +2,10 @@
 //!
 //! A few threads run them. Procedures of one table run in turn, in the order of submission. A
 //! procedure that waits for another of its table occupies no thread, so a stuck table does not
-//! delay changes of other tables. RPCs that change single regions take a table's lock
-//! ([`TableLocks`]) too, as do procedures while they run.
+//! delay changes of other tables. An RPC that changes a single region is a procedure of its table
+//! and gets its reply when that ends ([`ProcedureExecutor::on_outcome`]), so no handler waits for a
+//! table. A procedure holds its table's lock ([`TableLocks`]) while it runs, as does the assignment
+//! in the background.
 //!
 //! Outcomes are kept for a while and then dropped. A client that requests a dropped one gets "not
 //! found" and checks the table itself, as HBase's clients do. A retried request with the same nonce
@@ -19,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenkeel_common::clock::Clock;
-use evenkeel_common::thread::{Supervisor, catch, spawn_essential};
+use evenkeel_common::thread::{Supervisor, catch, catch_and_log, spawn_essential};
 use evenkeel_common::{ErrorKind, HBaseError, Result, TableName};
 use parking_lot::{ArcMutexGuard, Condvar, Mutex, RawMutex};
 
@@ -50,6 +52,7 @@ const COMPLETION_DELAY: Duration = Duration::from_millis(2);
 /// The outcome of a procedure: the bytes of its result, which may be empty.
 pub type Outcome = Result<Vec<u8>>;
 type Work = Box<dyn FnOnce() -> Outcome + Send>;
+type OutcomeCallback = Box<dyn FnOnce(Outcome) + Send>;
 
 /// The state of a procedure that clients see.
 #[derive(Clone, Debug)]
@@ -116,6 +119,8 @@ struct Inner {
     /// The bytes that waiting and running procedures hold.
     held_bytes: usize,
     states: BTreeMap<u64, ProcedureState>,
+    /// For procedures that have not ended, what to call with the outcome.
+    callbacks: HashMap<u64, OutcomeCallback>,
     nonces: HashMap<(u64, u64), u64>,
 }
 
@@ -198,6 +203,22 @@ impl ProcedureExecutor {
         drop(inner);
         self.shared.ready.notify_one();
         Ok(id)
+    }
+
+    /// Calls `callback` with the outcome of a procedure: now if it has ended, otherwise on the
+    /// thread that ends it. A procedure has one callback.
+    pub(crate) fn on_outcome(&self, id: u64, callback: impl FnOnce(Outcome) + Send + 'static) {
+        let mut inner = self.shared.inner.lock();
+        let outcome = match inner.states.get(&id) {
+            Some(ProcedureState { outcome: None, .. }) => {
+                inner.callbacks.insert(id, Box::new(callback));
+                return;
+            }
+            Some(ProcedureState { outcome: Some(outcome), .. }) => outcome.clone(),
+            None => Err(HBaseError::io(format!("procedure {id} is not known any more"))),
+        };
+        drop(inner);
+        callback(outcome);
     }
 
     /// Returns the procedure that was submitted earlier with this nonce. Callers look here before
@@ -326,6 +347,7 @@ impl Shared {
     fn complete(&self, id: u64, table: Option<&TableName>, bytes: usize, outcome: Outcome) {
         let now_ms = self.clock.now_ms();
         let mut inner = self.inner.lock();
+        let callback = inner.callbacks.remove(&id).map(|callback| (callback, outcome.clone()));
         if let Some(state) = inner.states.get_mut(&id) {
             state.updated_ms = now_ms;
             state.outcome = Some(outcome);
@@ -335,6 +357,9 @@ impl Shared {
         table.into_iter().for_each(|table| inner.release(table));
         drop(inner);
         self.ready.notify_one();
+        if let Some((callback, outcome)) = callback {
+            catch_and_log(format_args!("the callback of procedure {id}"), || callback(outcome));
+        }
     }
 }
 
@@ -412,6 +437,27 @@ mod tests {
         assert_ne!(other, id);
         assert!(outcome_of(&executor, other).is_err());
         assert!(executor.state(id).is_none());
+    }
+
+    #[test]
+    fn a_callback_gets_the_outcome_once_whenever_it_comes() {
+        let executor =
+            ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
+        let (told, outcomes) = crossbeam_channel::unbounded();
+        let (go, wait) = crossbeam_channel::bounded::<()>(0);
+        let work = move || wait.recv().map(|()| b"late".to_vec()).map_err(|e| HBaseError::io(e.to_string()));
+        let id = executor.submit("TestProcedure", (0, 0), None, work).expect("submitted");
+        for _ in 0..2 {
+            let told = told.clone();
+            executor.on_outcome(id, move |outcome| told.send(outcome).expect("listened to"));
+            if outcomes.is_empty() {
+                go.send(()).expect("waiting");
+            }
+            assert_eq!(outcomes.recv().expect("told"), Ok(b"late".to_vec()));
+        }
+        executor.on_outcome(id + 1, move |outcome| told.send(outcome).expect("listened to"));
+        assert!(outcomes.recv().expect("told").is_err(), "an unknown procedure");
+        assert!(outcomes.is_empty() && executor.shared.inner.lock().callbacks.is_empty());
     }
 
     #[test]

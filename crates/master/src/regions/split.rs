@@ -331,6 +331,27 @@ impl Master {
         Ok(())
     }
 
+    /// Submits a change of one region as a procedure of its table, and returns the procedure's id.
+    /// A thread that waited for the table's earlier procedures would keep other tables waiting.
+    ///
+    /// # Errors
+    /// Returns `UnknownRegionException`, or errors of hbase:meta and of
+    /// [`ProcedureExecutor::submit`](crate::procedures::ProcedureExecutor::submit).
+    pub(crate) fn submit_transit(
+        self: &Arc<Self>,
+        encoded: &str,
+        change: fn(&Self, &str) -> Result<()>,
+    ) -> Result<u64> {
+        const NO_NONCE: (u64, u64) = (0, 0);
+        let table = match self.online(encoded) {
+            Ok(region) => region.info().table().clone(),
+            Err(_) => self.region_in_meta(encoded)?.table().clone(),
+        };
+        let (this, encoded) = (Arc::clone(self), encoded.to_owned());
+        let work = move || change(&this, &encoded).map(|()| Vec::new());
+        self.procedures.submit("TransitRegionStateProcedure", NO_NONCE, Some(&table), work)
+    }
+
     fn region_in_meta(&self, encoded: &str) -> Result<RegionInfo> {
         let mut regions = self.parts.meta.regions(None)?.into_iter().map(|region| region.info);
         let found = regions.find(|info| info.encoded_name() == encoded && !info.is_split_parent());

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use evenkeel_common::{RegionInfo, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
+use evenkeel_rpc::{DetachedResponder, Respond};
+use prost::Message;
 
 use super::{Method, encoded, illegal, methods, name_of};
 use crate::Master;
 
 pub(super) const METHODS: &[Method<Master>] = methods![
-    waits "AssignRegion" => assign,
+    replies "AssignRegion" => assign,
     "MergeTableRegions" => merge,
-    waits "MoveRegion" => move_region,
+    replies "MoveRegion" => move_region,
     "SplitRegion" => split,
-    waits "UnassignRegion" => unassign,
+    replies "UnassignRegion" => unassign,
     "getLastMajorCompactionTimestamp" => last_major_compaction_of_table,
     "getLastMajorCompactionTimestampForRegion" => last_major_compaction_of_region,
 ];
@@ -33,16 +35,33 @@ fn merge(master: &Arc<Master>, q: pb::MergeTableRegionsRequest) -> Result<pb::Me
 }
 
 /// There is no other server to move the region to, so it is closed and opened here.
-fn move_region(master: &Arc<Master>, q: pb::MoveRegionRequest) -> Result<pb::MoveRegionResponse> {
-    master.reopen_region(&encoded(&q.region)?).map(|()| pb::MoveRegionResponse {})
+fn move_region(master: &Arc<Master>, q: pb::MoveRegionRequest, reply: DetachedResponder) {
+    transit(master, &q.region, reply, pb::MoveRegionResponse {}, Master::reopen_region);
 }
 
-fn assign(master: &Arc<Master>, q: pb::AssignRegionRequest) -> Result<pb::AssignRegionResponse> {
-    master.assign_region(&encoded(&q.region)?).map(|()| pb::AssignRegionResponse {})
+fn assign(master: &Arc<Master>, q: pb::AssignRegionRequest, reply: DetachedResponder) {
+    transit(master, &q.region, reply, pb::AssignRegionResponse {}, Master::assign_region);
 }
 
-fn unassign(master: &Arc<Master>, q: pb::UnassignRegionRequest) -> Result<pb::UnassignRegionResponse> {
-    master.unassign_region(&encoded(&q.region)?).map(|()| pb::UnassignRegionResponse {})
+fn unassign(master: &Arc<Master>, q: pb::UnassignRegionRequest, reply: DetachedResponder) {
+    transit(master, &q.region, reply, pb::UnassignRegionResponse {}, Master::unassign_region);
+}
+
+/// Changes a region in a procedure and replies with its outcome.
+fn transit<M: Message + 'static>(
+    master: &Arc<Master>,
+    region: &pb::RegionSpecifier,
+    reply: DetachedResponder,
+    response: M,
+    change: fn(&Master, &str) -> Result<()>,
+) {
+    let submitted = encoded(region).and_then(|region| master.submit_transit(&region, change));
+    match submitted {
+        Ok(id) => {
+            master.procedures().on_outcome(id, move |outcome| reply.send_result(outcome.map(|_| response)));
+        }
+        Err(error) => reply.send_error(&error),
+    }
 }
 
 fn last_major_compaction_of_table(

@@ -118,6 +118,25 @@ fn a_table_descriptor_stays_limited_when_families_are_added() {
 }
 
 #[test]
+fn changes_of_single_regions_wait_for_their_table_without_a_thread() {
+    let cluster = Cluster::with_table();
+    let master = cluster.master();
+    let region = encoded(master)[0].clone();
+    let lock = master.lock_table(&table_name()).expect("free");
+    let submit = |_| master.submit_transit(&region, Master::reopen_region).expect("submitted");
+    let ids: Vec<_> = (0..40).map(submit).collect();
+    let other: TableName = "other".parse().expect("legal");
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let table = TableDescriptor::new(other).with_family(family);
+    cluster.run(|master| master.create_table(table, Vec::new(), NO_NONCE)).expect("another table changes");
+    assert!(ids.iter().all(|id| master.procedures().state(*id).expect("kept").outcome.is_none()));
+    drop(lock);
+    ids.iter().for_each(|id| drop(cluster.run(|_| Ok(*id)).expect("moved")));
+    let unknown = master.submit_transit("0123456789abcdef0123456789abcdef", Master::assign_region);
+    assert_eq!(unknown.expect_err("no such region").kind(), ErrorKind::UnknownRegion);
+}
+
+#[test]
 fn a_list_of_table_descriptors_names_each_table_once_and_is_charged() {
     let cluster = Cluster::with_table();
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("VALUE", &"v".repeat(500 << 10));

@@ -19,19 +19,31 @@ pub struct Method<S> {
 
 /// A group of rows: `"Name" => function` for a call of the priority handlers, or
 /// `waits "Name" => function` for one of the admin handlers. The function takes `&Arc<S>` and the
-/// request, and returns the response or the error.
+/// request, and returns the response or the error. The function of `replies "Name" => function`
+/// runs on the admin handlers, takes the [`DetachedResponder`], too, and may send the response
+/// later from another thread, so that no handler waits.
 #[macro_export]
 macro_rules! methods {
     (@class) => { evenkeel_rpc::CallClass::Priority };
     (@class waits) => { evenkeel_rpc::CallClass::Admin };
+    (@class replies) => { evenkeel_rpc::CallClass::Admin };
+    (@answer replies, $answer:expr) => {
+        |service, call, reply| match call.decode() {
+            Ok(request) => $answer(service, request, reply),
+            Err(error) => evenkeel_rpc::Respond::send_error(reply, &error),
+        }
+    };
+    (@answer $($class:ident)?, $answer:expr) => {
+        |service, call, reply| {
+            let response = call.decode().and_then(|request| $answer(service, request));
+            evenkeel_rpc::Respond::send_result(reply, response);
+        }
+    };
     ($($($class:ident)? $name:literal => $answer:expr),* $(,)?) => {
         &[$($crate::services::method_table::Method {
             name: $name,
             class: $crate::methods!(@class $($class)?),
-            answer: |service, call, reply| {
-                let response = call.decode().and_then(|request| $answer(service, request));
-                evenkeel_rpc::Respond::send_result(reply, response);
-            },
+            answer: $crate::methods!(@answer $($class)?, $answer),
         }),*]
     };
 }
