@@ -36,7 +36,8 @@ use queue::{Queue, QueuedCall};
 pub enum CallClass {
     /// Ordinary reads that wait for a disk.
     General,
-    /// Calls to system tables (`hbase:*`) and admin calls that do not wait: priority above 10.
+    /// Calls to system tables (`hbase:*`) that do not compute for long, and admin calls that do not
+    /// wait: priority above 10.
     Priority,
     /// Admin calls that wait for a disk or for a table lock.
     Admin,

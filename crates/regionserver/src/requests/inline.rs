@@ -15,6 +15,10 @@
 //! | a write that waits for a row lock, flush or full log | | continues, class Write |
 //! | a write that reads first | | class Write |
 //!
+//! Calls on system tables run in class Priority instead of General, Write and Scan, except those
+//! that may compute for long: a Get that exceeds its slice or has a costly filter, a scan with a
+//! costly filter, an aggregation. The priority handlers have no CPU slots.
+//!
 //! Handlers of Scan, Decode and Write have CPU slots: in each class, one per core computes at a
 //! time. Scan handlers compute for long and must not wait for writes, which would delay the scans
 //! behind them; so writes that would wait continue in class Write. Long writes are decoded and

@@ -39,6 +39,7 @@ use prost::Message;
 
 use crate::convert::{self, read, result};
 use crate::requests::caller::{Caller, Reply};
+use crate::requests::inline;
 use crate::requests::scanners::{OpenScanner, TakeError};
 use crate::{RegionServer, RequestKind};
 
@@ -229,6 +230,7 @@ fn open(
         need_cursor: wanted.need_cursor,
         whole_rows,
         is_full,
+        is_costly: !inline::is_cheap(proto.filter.as_ref()),
         request_bytes: request_bytes + wanted.filter_bytes,
         owner: caller.peer,
         lease: None,
@@ -572,10 +574,14 @@ fn results(page: Page) -> Vec<pb::Result> {
         .collect()
 }
 
-/// Returns true if a request is known to be for a system table.
-pub fn is_system(server: &RegionServer, request: &pb::ScanRequest) -> bool {
+/// Returns true if a request may run on the priority handlers: it is known to be for a system
+/// table, and its filter is cheap.
+pub fn has_priority(server: &RegionServer, request: &pb::ScanRequest) -> bool {
     if let Some(id) = request.scanner_id {
-        return server.scanners.is_system(id);
+        return server.scanners.has_priority(id);
+    }
+    if !inline::is_cheap(request.scan.as_ref().and_then(|scan| scan.filter.as_ref())) {
+        return false;
     }
     let encoded = request.region.as_ref().and_then(|specifier| convert::region::encoded_name(specifier).ok());
     let region = encoded.and_then(|name| server.regions.find(name));

@@ -118,6 +118,8 @@ pub struct OpenScanner {
     pub whole_rows: bool,
     /// Whether it is for all rows of the region.
     pub is_full: bool,
+    /// Whether its filter may cost much for each cell.
+    pub is_costly: bool,
     /// Bytes of the request that opened it, and of its filter.
     pub request_bytes: u64,
     /// The address of the connection that used it last; `None` if there is none, as in tests.
@@ -129,6 +131,11 @@ pub struct OpenScanner {
 impl OpenScanner {
     fn is_system(&self) -> bool {
         self.region.info().table().is_system()
+    }
+
+    /// Returns true if its calls may run on the priority handlers.
+    fn has_priority(&self) -> bool {
+        self.is_system() && !self.is_costly
     }
 
     fn charge(&self) -> Charge {
@@ -148,6 +155,7 @@ struct Charge {
 
 struct Slot {
     charge: Charge,
+    has_priority: bool,
     expires_ms: i64,
     /// `None` while a call has taken it.
     idle: Option<Box<OpenScanner>>,
@@ -305,7 +313,8 @@ impl Scanners {
             let message = format!("the scanner takes {} bytes, of {bytes_max} for all of them", charge.bytes);
             return Err(HBaseError::do_not_retry(message));
         }
-        state.insert(id, Slot { charge, expires_ms: now_ms.saturating_add(self.lease_ms), idle: None });
+        let (has_priority, expires_ms) = (scanner.has_priority(), now_ms.saturating_add(self.lease_ms));
+        state.insert(id, Slot { charge, has_priority, expires_ms, idle: None });
         let ended = state.evict_over_limit(charge, now_ms, self.lease_ms);
         let is_over = state.part(charge.is_system).is_over();
         if is_over {
@@ -347,9 +356,9 @@ impl Scanners {
             scanner.scanner.release_blocks();
         }
         let (charge, now_ms) = (scanner.charge(), self.clock.now_ms());
-        let expires_ms = now_ms.saturating_add(self.lease_ms);
+        let (has_priority, expires_ms) = (scanner.has_priority(), now_ms.saturating_add(self.lease_ms));
         let mut state = self.state.lock();
-        state.insert(id, Slot { charge, expires_ms, idle: Some(scanner) });
+        state.insert(id, Slot { charge, has_priority, expires_ms, idle: Some(scanner) });
         let mut ended = state.evict_over_limit(charge, now_ms, self.lease_ms);
         if state.part(charge.is_system).is_over() {
             ended.extend(state.remove(id));
@@ -372,9 +381,10 @@ impl Scanners {
         drop(ended);
     }
 
-    /// Returns true if a scanner reads a system table.
-    pub fn is_system(&self, id: u64) -> bool {
-        self.state.lock().slots.get(&id).is_some_and(|slot| slot.charge.is_system)
+    /// Returns true if a scanner reads a system table, with a cheap filter or none: its calls may
+    /// run on the priority handlers.
+    pub fn has_priority(&self, id: u64) -> bool {
+        self.state.lock().slots.get(&id).is_some_and(|slot| slot.has_priority)
     }
 
     /// Returns the number of open scanners.

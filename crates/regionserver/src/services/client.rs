@@ -45,11 +45,13 @@ const METHODS: &[&str] = &[
     "CleanupBulkLoad",
 ];
 
-/// Returns the class of handlers for a kind of work. `system`: it is on a system table.
+/// Returns the class of handlers for a kind of work. `system`: it is on a system table. What may
+/// compute for long has no priority there: the priority handlers have no CPU slots.
 fn class(work: Work, system: bool) -> CallClass {
     match work {
+        Work::Aggregation => CallClass::Scan,
         _ if system => CallClass::Priority,
-        Work::Scan | Work::Aggregation => CallClass::Scan,
+        Work::Scan => CallClass::Scan,
         Work::ReadsFirst | Work::Services => CallClass::Write,
         Work::BulkLoad => CallClass::General,
     }
@@ -99,10 +101,10 @@ impl ClientService {
         match call.method {
             // The table is unknown until the call is decoded.
             "Mutate" | "Multi" if !inline::looks_short(&call) => {
-                self.submit_to_handler(CallClass::Decode, false, call, reply);
+                self.submit_to_handler(CallClass::Decode, call, reply);
             }
             "Get" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
-                self.submit_to_handler(CallClass::Scan, false, call, reply);
+                self.submit_to_handler(CallClass::Scan, call, reply);
             }
             "Get" => self.get(call, reply, &mut planned.gets),
             "Mutate" => self.mutate(call, reply, &mut planned.writes),
@@ -110,7 +112,7 @@ impl ClientService {
             "Scan" => self.scan(call, reply),
             "ExecService" => self.exec_service(call, reply),
             "ExecRegionServerService" | "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => {
-                self.submit_to_handler(class(Work::BulkLoad, false), false, call, reply);
+                self.submit_to_handler(class(Work::BulkLoad, false), call, reply);
             }
             method => reply.send_error(&not_supported(method)),
         }
@@ -123,8 +125,8 @@ impl ClientService {
         };
         match get::find_region(&self.server, &request) {
             Err(error) => reply.send_error(&error),
-            Ok(region) if !inline::is_cheap(request.get.filter.as_ref()) => {
-                self.submit_to_handler(CallClass::Scan, region.info().table().is_system(), call, reply);
+            Ok(_) if !inline::is_cheap(request.get.filter.as_ref()) => {
+                self.submit_to_handler(CallClass::Scan, call, reply);
             }
             Ok(region) => gets.push(region, request.get, (call, reply)),
         }
@@ -159,10 +161,12 @@ impl ClientService {
         match kind {
             // The handler decodes it again, so that the waiting call does not pin the connection's
             // buffer.
-            MultiKind::ReadsFirst => self.submit_to_handler(CallClass::Write, system(), call, reply),
-            MultiKind::Services => self.submit_to_handler(CallClass::Write, system(), call, reply),
+            MultiKind::ReadsFirst => {
+                self.submit_to_handler(class(Work::ReadsFirst, system()), call, reply);
+            }
+            MultiKind::Services => self.submit_to_handler(class(Work::Services, system()), call, reply),
             _ if !inline::is_short(&request) => {
-                self.submit_to_handler(CallClass::Scan, system(), call, reply);
+                self.submit_to_handler(class(Work::Scan, system()), call, reply);
             }
             MultiKind::Writes => {
                 planned.wakes.get_or_insert_with(WakeBatch::begin);
@@ -190,17 +194,15 @@ impl ClientService {
         multi::multi(&self.server, request, block, (Caller::of(&call), &state), reply, runs_on);
     }
 
-    /// Runs a call on a handler thread of a class, or on a priority handler if it is on a system
-    /// table.
-    fn submit_to_handler(&self, class: CallClass, system: bool, call: Call, reply: Responder) {
+    /// Runs a call on a handler thread of a class.
+    fn submit_to_handler(&self, class: CallClass, call: Call, reply: Responder) {
         let own = self.clone();
-        let class = if system { CallClass::Priority } else { class };
         self.executor.submit(class, call, reply, move |call, reply| own.handle(class, call, reply));
     }
 
     /// Answers a read that was tried on its connection's thread, or hands it to a handler thread to
     /// be read again. Returns the times of the call if it was answered. `is_system` is called only
-    /// if the call is read again, `detail` only if it was slow.
+    /// if the call waits for a disk, `detail` only if it was slow.
     pub(crate) fn answer_or_read_again<M: Message>(
         &self,
         call: Call,
@@ -212,11 +214,12 @@ impl ClientService {
         let class = match outcome {
             Ok(outcome) => return Some(answer_detailed(reply, Ok(outcome), detail)),
             Err(TryError::Failed(error)) => return Some(reply.send_error_detailed(&error, detail)),
+            Err(TryError::WouldWait) if is_system() => CallClass::Priority,
             Err(TryError::WouldWait) => CallClass::General,
             Err(TryError::TimeSliceOver) => CallClass::Scan,
         };
         self.server.counters.count(RequestKind::ReadRetriedOnHandler);
-        self.submit_to_handler(class, is_system(), call, reply);
+        self.submit_to_handler(class, call, reply);
         None
     }
 
@@ -358,13 +361,13 @@ impl ClientService {
     }
 
     fn scan(&self, call: Call, reply: Responder) {
-        let system = match call.decode() {
+        let priority = match call.decode() {
             Err(error) => return reply.send_error(&error),
-            Ok(request) => scan::is_system(&self.server, &request),
+            Ok(request) => scan::has_priority(&self.server, &request),
         };
         // The handler decodes it again, so that the waiting call does not pin the connection's
         // buffer.
-        self.submit_to_handler(class(Work::Scan, system), system, call, reply);
+        self.submit_to_handler(class(Work::Scan, priority), call, reply);
     }
 
     fn exec_service(&self, call: Call, reply: Responder) {
@@ -374,9 +377,8 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(found) => found,
         };
-        let system = region.info().table().is_system();
         let work = if is_aggregation(&service.service_name) { Work::Aggregation } else { Work::Services };
-        self.submit_to_handler(class(work, system), system, call, reply);
+        self.submit_to_handler(class(work, region.info().table().is_system()), call, reply);
     }
 }
 
@@ -444,10 +446,11 @@ mod tests {
 
     #[test]
     fn system_table_calls_have_their_own_queue() {
-        for work in [Work::Scan, Work::Aggregation, Work::Services, Work::ReadsFirst] {
+        for work in [Work::Scan, Work::Services, Work::ReadsFirst] {
             assert_eq!(class(work, true), CallClass::Priority, "{work:?}");
             assert_ne!(class(work, false), CallClass::Priority, "{work:?}");
         }
+        assert_eq!(class(Work::Aggregation, true), CallClass::Scan, "it may compute for long");
     }
 
     #[test]

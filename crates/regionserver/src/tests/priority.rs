@@ -14,7 +14,7 @@ use evenkeel_rpc::CallClass;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 
-use super::inline::{Served, gets_of, increment, multi};
+use super::inline::{Served, get_request, gets_of, increment, multi, regex_filter};
 use crate::testing::*;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -118,6 +118,26 @@ fn calls_on_a_system_table_do_not_wait_for_those_of_users() {
     let scan = pb::ScanRequest { region: Some(specifier(&region)), scan, ..Default::default() };
     client.call("Scan", &scan, &[]).expect("read");
     drop(held);
+}
+
+#[test]
+fn costly_reads_of_a_system_table_have_no_priority() {
+    let served = Served::start();
+    let region = served.server.open(b"", b"", system_table());
+    let lock = Arc::default();
+    let held = make_handlers_busy(&served, &lock);
+    let mut client = served.client();
+    client.stream.set_read_timeout(Some(TIMEOUT)).expect("set");
+    let filter = Some(regex_filter("r"));
+    client.send("Get", &get_request(&region, b"r", filter.clone()).encode_to_vec(), &[]);
+    let scan = Some(pb::Scan { filter, ..Default::default() });
+    let scan = pb::ScanRequest { region: Some(specifier(&region)), scan, ..Default::default() };
+    client.send("Scan", &scan.encode_to_vec(), &[]);
+    client.send("ExecService", &sum(specifier(&region)), &[]);
+    wait_until("they wait among users' reads", || served.executor.queued(CallClass::Scan) == 3);
+    assert_eq!(served.executor.queued(CallClass::Priority), 0);
+    drop(held);
+    (0..3).for_each(|_| drop(client.receive()));
 }
 
 #[test]
