@@ -117,6 +117,11 @@ impl FileSystem for FencedFileSystem {
         check(&self.lease)
     }
 
+    fn sync_all(&self, root: &Path) -> io::Result<()> {
+        self.inner.sync_all(root)?;
+        check(&self.lease)
+    }
+
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
         check(&self.lease)?;
         self.inner.delete_empty_dir(path)

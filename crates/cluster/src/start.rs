@@ -221,7 +221,7 @@ fn take_over(process: &mut Process, told: &[pb::NameStringPair]) -> Result<()> {
 }
 
 /// The file systems of the root directory and of the logs, which may be changed while the lease
-/// holds.
+/// holds. What processes of this machine left there is made durable.
 fn open_file_systems(process: &mut Process, lease: &Arc<Lease>) -> Result<()> {
     let fenced = |fs| -> Arc<dyn FileSystem> { Arc::new(FencedFileSystem::new(fs, Arc::clone(lease))) };
     process.fs = fenced(storage::root_file_system(&process.conf)?);
@@ -234,7 +234,9 @@ fn open_file_systems(process: &mut Process, lease: &Arc<Lease>) -> Result<()> {
         };
         process.wal_root = Some(WalRoot { fs, path: location.path().to_owned() });
     }
-    Ok(())
+    process.fs.sync_all(&process.settings.root)?;
+    let logs = process.wal_root();
+    Ok(logs.fs.sync_all(&logs.path)?)
 }
 
 /// Step 5.

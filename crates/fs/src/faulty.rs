@@ -388,6 +388,10 @@ impl FileSystem for FaultyFileSystem {
         self.run(Op::Sync, path, || self.inner.sync_file(path))
     }
 
+    fn sync_all(&self, root: &Path) -> io::Result<()> {
+        self.run(Op::Sync, root, || self.inner.sync_all(root))
+    }
+
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
         self.run(Op::Delete, path, || self.inner.delete_empty_dir(path))
     }

@@ -276,6 +276,14 @@ pub trait FileSystem: Send + Sync + Debug {
     /// `NotFound`, or an error of the storage.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
+    /// Makes durable what processes that have ended left below `root`: names, and bytes that were
+    /// flushed. A server calls it before it relies on what it finds, because a process may have
+    /// ended between a change and its sync.
+    ///
+    /// # Errors
+    /// `NotFound`, or an error of the storage.
+    fn sync_all(&self, root: &Path) -> io::Result<()>;
+
     /// Removes an empty directory. Returns true if this call removed it, false if it is not empty
     /// or does not exist. An entry that another thread creates concurrently is never removed with
     /// it.

@@ -12,7 +12,9 @@
 //!   listed; see `checksum_file.rs`.
 //! * Renames, deletes and new directories are made durable by an `fsync` of the directories that
 //!   contain the names. A thread that finds a directory relies on its durability, so it waits while
-//!   another thread is between creating a directory and its `fsync`.
+//!   another thread is between creating a directory and its `fsync`, and a directory whose `fsync`
+//!   failed is removed again. What ended processes left is made durable by one `syncfs(2)`
+//!   ([`FileSystem::sync_all`]).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -143,6 +145,11 @@ impl FileSystem for LocalFileSystem {
         sync_parent(path)
     }
 
+    fn sync_all(&self, root: &Path) -> io::Result<()> {
+        let synced = File::open(root).and_then(|root| Ok(rustix::fs::syncfs(root)?));
+        synced.map_err(|e| with_path(root, e))
+    }
+
     fn mkdirs(&self, path: &Path) -> io::Result<()> {
         {
             let _none_is_being_made = MKDIRS_LOCK.read();
@@ -221,7 +228,11 @@ fn remove_file(path: &Path) -> io::Result<bool> {
 /// Creates a directory and its missing parents. The caller holds [`MKDIRS_LOCK`].
 fn make_dirs(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
-        Ok(()) => sync_parent(path),
+        Ok(()) => sync_parent(path).inspect_err(|_| {
+            if let Err(error) = fs::remove_dir(path) {
+                tracing::warn!(path = %path.display(), %error, "a directory may not be durable");
+            }
+        }),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => {
@@ -240,7 +251,7 @@ fn make_dirs(path: &Path) -> io::Result<()> {
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     #[cfg(test)]
-    tests::SYNCED.with_borrow_mut(|synced| synced.push(parent.to_owned()));
+    tests::note_sync(parent)?;
     File::open(parent).and_then(|dir| dir.sync_all()).map_err(|e| with_path(parent, e))
 }
 
@@ -404,7 +415,18 @@ mod tests {
 
     thread_local! {
         /// The directories that this thread has synced.
-        pub(super) static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+        static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+        /// The directory whose syncs fail on this thread.
+        static BROKEN: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
+    }
+
+    /// Called for each sync of a directory.
+    pub(super) fn note_sync(dir: &Path) -> io::Result<()> {
+        SYNCED.with_borrow_mut(|synced| synced.push(dir.to_owned()));
+        match BROKEN.with_borrow(|broken| broken.as_deref() == Some(dir)) {
+            true => Err(io::Error::other("a sync that fails for a test")),
+            false => Ok(()),
+        }
     }
 
     /// The directories below `root` that `work` syncs, in order.
@@ -413,6 +435,19 @@ mod tests {
         work();
         let name = |dir: PathBuf| dir.strip_prefix(root).expect("below").to_str().expect("UTF-8").to_owned();
         SYNCED.take().into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn a_directory_whose_sync_failed_is_made_again() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let (fs, path) = (LocalFileSystem::new(), dir.path().join("a/b/c"));
+        BROKEN.set(Some(dir.path().join("a")));
+        fs.mkdirs(&path).expect_err("not durable");
+        BROKEN.set(None);
+        let synced = synced(dir.path(), || fs.mkdirs(&path).expect("made"));
+        assert_eq!(synced, ["a", "a/b"], "`a` is durable; `a/b` was not");
+        fs.sync_all(dir.path()).expect("synced");
+        fs.sync_all(&dir.path().join("none")).expect_err("there is no such directory");
     }
 
     #[test]

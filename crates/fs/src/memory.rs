@@ -267,6 +267,15 @@ impl FileSystem for MemoryFileSystem {
         Ok(())
     }
 
+    fn sync_all(&self, root: &Path) -> io::Result<()> {
+        let files: Vec<_> = {
+            let nodes = self.inner.nodes.lock();
+            let is_file = |path: &&PathBuf| matches!(nodes.get(*path), Some(Node::File(_)));
+            below(&nodes, root).filter(is_file).cloned().collect()
+        };
+        files.iter().try_for_each(|file| self.sync_file(file))
+    }
+
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
         let mut nodes = self.inner.nodes.lock();
         match nodes.get(path) {

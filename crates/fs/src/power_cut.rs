@@ -13,6 +13,9 @@
 //! | directory entries | any subset of the changes that includes each change's dependencies |
 //! | bytes at the end of a file | a prefix; then nothing, zeros, garbage, or a hole and the rest |
 //!
+//! Or only the process is killed: its disk keeps all entries and what was flushed, durable or not
+//! ([`Recording::disk_after_kill`]). The power may be cut later, under the next process.
+//!
 //! A change depends on the earlier ones of the same name or node; both ends of a rename are one
 //! change. The number given to a cut selects the outcome; 0 loses everything and 1 nothing.
 //!
@@ -26,6 +29,7 @@
 //! | `delete` | remove everything, leaves first; sync the parent |
 //! | `discard`, `delete_empty_dir` | the same without the sync |
 //! | `sync_file` | sync the file or directory, and its parent |
+//! | `sync_all` | sync everything |
 
 #![allow(clippy::indexing_slicing, reason = "a test double: nothing here comes from a disk")]
 
@@ -86,6 +90,7 @@ enum Step {
     Truncate(Inode, usize),
     SyncFile(Inode),
     SyncDir(PathBuf),
+    SyncAll,
     Rename(PathBuf, PathBuf),
     Remove(PathBuf),
     Touch(PathBuf),
@@ -249,13 +254,28 @@ impl Recording {
     /// The disk after a power cut that follows the first `at` steps. `choice` selects how much of
     /// the data that is not durable survives: 0 nothing, 1 everything, other numbers a part.
     pub fn disk_after(&self, at: usize, choice: u64) -> PowerCutFileSystem {
+        PowerCutFileSystem::from_disk(self.live_disk(at).lose_power(&mut Choices::new(choice)))
+    }
+
+    /// The disk after the process was killed behind the first `at` steps, while the power stays.
+    pub fn disk_after_kill(&self, at: usize) -> PowerCutFileSystem {
+        let mut disk = self.live_disk(at);
+        for node in disk.nodes.values_mut() {
+            if let Node::File(file) = node {
+                Arc::make_mut(&mut file.bytes).truncate(file.flushed);
+            }
+        }
+        PowerCutFileSystem::from_disk(disk)
+    }
+
+    fn live_disk(&self, at: usize) -> Disk {
         let mut disk = self.base.clone();
         for step in self.steps.iter().take(at) {
             // A step that succeeded on the live disk succeeds on its copy.
             let taken = disk.apply(step);
             debug_assert!(taken.is_ok(), "{step:?}: {taken:?}");
         }
-        PowerCutFileSystem::from_disk(disk.lose_power(&mut Choices::new(choice)))
+        disk
     }
 }
 
@@ -381,6 +401,16 @@ impl Disk {
                 Ok(())
             }
             Step::SyncDir(path) => self.find(path).map(|dir| self.sync_dir(dir)),
+            Step::SyncAll => {
+                self.make_durable(&vec![true; self.pending.len()]);
+                let nodes: Vec<Inode> = self.nodes.keys().copied().collect();
+                for node in nodes {
+                    if let Ok(file) = self.file(node) {
+                        file.durable = file.flushed;
+                    }
+                }
+                Ok(())
+            }
             Step::Rename(from, to) => self.rename(from, to),
             Step::Remove(path) => self.remove(path),
             Step::Touch(path) => {
@@ -618,6 +648,10 @@ impl FileSystem for PowerCutFileSystem {
         let (node, is_dir) = self.with_disk(|disk| Ok((disk.find(path)?, disk.status(path)?.is_dir)))?;
         self.apply(if is_dir { Step::SyncDir(path.to_owned()) } else { Step::SyncFile(node) })?;
         self.sync_parent(path)
+    }
+
+    fn sync_all(&self, _root: &Path) -> io::Result<()> {
+        self.apply(Step::SyncAll)
     }
 
     fn mkdirs(&self, path: &Path) -> io::Result<()> {

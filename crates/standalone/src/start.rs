@@ -129,8 +129,9 @@ pub(crate) fn start(
     })
 }
 
-/// Step 1. Returns the lock and the cluster's id. A directory on HDFS has no lock: there the next
-/// step ends the logs of an earlier server, which can then write no more.
+/// Step 1. Returns the lock and the cluster's id. What an earlier process left is made durable
+/// before anything relies on it. A directory on HDFS has no lock: there the next step ends the logs
+/// of an earlier server, which can then write no more.
 fn claim_directory(process: &Process) -> Result<(Option<DirLock>, String)> {
     let root = &process.settings.root;
     process.fs.mkdirs(root).map_err(|e| HBaseError::io(format!("{}: {e}", root.display())))?;
@@ -142,6 +143,7 @@ fn claim_directory(process: &Process) -> Result<(Option<DirLock>, String)> {
         true => None,
         false => Some(DirLock::acquire_within(root, wait, waits)?),
     };
+    process.fs.sync_all(root).map_err(|e| HBaseError::io(format!("{}: {e}", root.display())))?;
     let cluster_id = files::prepare_root(&*process.fs, root)?;
     Ok((lock, cluster_id))
 }

@@ -114,7 +114,7 @@ impl Life {
         }
     }
 
-    /// Writes to every region of every served table.
+    /// Writes to every region of every served table, with FSYNC_WAL.
     pub fn use_tables(&self) -> Result<(), String> {
         let enabled =
             self.world()?.tables.into_iter().filter(|(_, table)| table.state == TableState::Enabled);
@@ -122,6 +122,7 @@ impl Life {
             let Some(family) = table.families.keys().next() else { continue };
             for start in table.starts {
                 let put = Put::new([&start[..], b"used"].concat()).column(family, "q", "used");
+                let put = put.durability(Durability::FsyncWal);
                 let table = self.connection.table(self::name(&name));
                 self.runtime
                     .block_on(table.put(put))

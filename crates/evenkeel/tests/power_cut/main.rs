@@ -16,6 +16,10 @@
 //! That start is recorded, too, and cut at some step: the start after it must lead to the same
 //! state.
 //!
+//! Or the process is killed at that step, and the power is cut later: the next server finds what
+//! the killed one had not synced yet, writes to every table, and loses the power. Whatever it has
+//! acknowledged must be there after the start that follows.
+//!
 //! `EVENKEEL_SERVER_POWER_CUTS` is the number of cuts, or `all` for every step with two choices
 //! each; `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run, `EVENKEEL_TEST_SEED`
 //! repeats a run.
@@ -43,8 +47,9 @@ use world::World;
 
 /// The default number of cuts.
 const CUTS: usize = 112;
-/// Choices for each step of a full run: no unsynced data survives, or some parts of it.
-const CHOICES_OF_ALL: u64 = 2;
+/// Choices for each step of a full run: no unsynced data survives, or some parts of it, or the
+/// process is killed before the power is cut.
+const CHOICES_OF_ALL: u64 = 3;
 /// Threads that run scenarios: a start mostly waits.
 const THREADS: usize = 3;
 /// The maximum number of failures printed in full.
@@ -93,6 +98,8 @@ struct Cut {
     at: usize,
     choice: u64,
     again: Option<u64>,
+    /// True if only the process is killed at this step, and the power is cut under the next one.
+    is_kill: bool,
 }
 
 /// Starts on the disk after a cut; returns the number of the scenario's step that was found.
@@ -115,6 +122,21 @@ fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String>
     Ok(found)
 }
 
+/// Starts on the disk of a killed process, and again after the power was cut under that server;
+/// returns the number of the scenario's step that was found.
+fn check_kill(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String> {
+    let fs = run.recording.disk_after_kill(cut.at);
+    fs.start_recording();
+    let life = Life::start(&fs, root)?;
+    let found = compare(&life, &run.expected(cut.at))?;
+    life.use_tables()?;
+    let used = life.settled(|_| true)?;
+    let recording = fs.take_recording().ok_or("nothing was recorded")?;
+    drop(life);
+    let life = Life::start(&recording.disk_after(recording.len(), cut.choice), root)?;
+    compare(&life, &[(found, &used)]).map_err(|e| format!("{e}\nafter the power was cut"))
+}
+
 fn compare(life: &Life, expected: &[(usize, &World)]) -> Result<usize, String> {
     let found = life.settled(|world| expected.iter().any(|(_, expected)| *expected == world))?;
     let step = expected.iter().find(|(_, world)| **world == found).map(|(step, _)| *step);
@@ -131,8 +153,9 @@ fn cuts(run: &RecordedScenario, count: Option<usize>, random: &mut StdRng) -> Ve
         None => (0..=len)
             .flat_map(|at| (0..CHOICES_OF_ALL).map(move |choice| (at, choice)))
             .map(|(at, choice)| {
+                let is_kill = choice == 2;
                 let choice = if choice == 0 { 0 } else { random.random() };
-                Cut { at, choice, again: (choice > 0).then(|| random.random()) }
+                Cut { at, choice, again: (choice > 0).then(|| random.random()), is_kill }
             })
             .collect(),
         // One cut from each part of the steps, so that none is skipped.
@@ -141,7 +164,8 @@ fn cuts(run: &RecordedScenario, count: Option<usize>, random: &mut StdRng) -> Ve
                 let (from, to) = (part * (len + 1) / count, (part + 1) * (len + 1) / count);
                 let at = random.random_range(from..to.max(from + 1)).min(len);
                 let choice = if random.random_bool(0.4) { 0 } else { random.random() };
-                Cut { at, choice, again: random.random_bool(0.25).then(|| random.random()) }
+                let again = random.random_bool(0.25).then(|| random.random());
+                Cut { at, choice, again, is_kill: random.random_bool(0.25) }
             })
             .collect(),
     }
@@ -170,7 +194,8 @@ fn go_through(scenario: &Scenario, count: Option<usize>, seed: u64) -> Outcome {
     };
     for cut in cuts(&run, count, &mut random) {
         outcome.cuts += 1;
-        match check(&run, cut, &root) {
+        let checked = if cut.is_kill { check_kill(&run, cut, &root) } else { check(&run, cut, &root) };
+        match checked {
             Ok(found) => *outcome.found.entry(found).or_default() += 1,
             Err(what) => outcome.failures.push(format!(
                 "{}, {cut:?} of {}, {} steps answered:\n{what}\n{}",

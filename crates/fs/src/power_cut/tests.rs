@@ -41,6 +41,29 @@ fn synced_bytes_survive_and_unsynced_ones_may_be_lost() {
 }
 
 #[test]
+fn a_kill_loses_what_was_not_flushed_and_a_later_cut_what_was_not_synced() {
+    let fs = PowerCutFileSystem::new();
+    fs.start_recording();
+    let mut file = fs.create("/d/f".as_ref(), NEW).expect("created");
+    file.append(b"flushed").expect("appended");
+    file.flush().expect("flushed");
+    file.append(b"buffered").expect("appended");
+    let recording = fs.take_recording().expect("written down");
+    for syncs in [false, true] {
+        let next = recording.disk_after_kill(recording.len());
+        assert_eq!(read(&next, "/d/f"), b"flushed");
+        next.start_recording();
+        if syncs {
+            next.sync_all("/".as_ref()).expect("synced");
+        }
+        let recording = next.take_recording().expect("written down");
+        let left = recording.disk_after(recording.len(), 0);
+        assert_eq!(exists(&left, "/d/f"), syncs, "with sync_all: {syncs}");
+        assert!(!syncs || read(&left, "/d/f") == b"flushed");
+    }
+}
+
+#[test]
 fn names_are_durable_with_their_directory() {
     let disks = ends(|fs| {
         fs.create("/d/new".as_ref(), NEW).expect("created").flush().expect("flushed");

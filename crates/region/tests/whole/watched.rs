@@ -174,6 +174,10 @@ impl FileSystem for Watched {
         self.change("sync", path, || self.fs.sync_file(path))
     }
 
+    fn sync_all(&self, root: &Path) -> io::Result<()> {
+        self.change("sync", root, || self.fs.sync_all(root))
+    }
+
     fn delete_empty_dir(&self, path: &Path) -> io::Result<bool> {
         self.change("delete", path, || self.fs.delete_empty_dir(path))
     }
