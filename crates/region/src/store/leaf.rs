@@ -73,7 +73,7 @@ impl KeyValueScanner for StoreLeaf {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self) -> TryResult<()> {
         each!(self, leaf => leaf.advance())
     }
