@@ -1,0 +1,253 @@
+//! The power is cut at every step of the master's operations, and the next start serves a state
+//! from before or after the operation.
+//!
+//! A whole server runs in this process on a disk that records each step ([`PowerCutFileSystem`]). A
+//! [`SCENARIOS`] entry prepares some tables, then executes its steps while the disk records:
+//! operations of the master, and Puts with FSYNC_WAL. For each recorded step, there is a disk as a
+//! power cut may leave it; a number selects the parts of unsynced data that survive. On that disk a
+//! server must start, without exception, and:
+//!
+//! - all compared properties of a cluster ([`World`]: tables, states, families, regions, rows,
+//!   namespaces, snapshots) are as after the last answered step, or as after the step in flight;
+//! - so every row acknowledged with FSYNC_WAL is there, also once the cleaners have emptied the
+//!   archive;
+//! - regions cover all keys, and every table can be read, and written while it is enabled.
+//!
+//! That start is recorded, too, and cut at some step: the start after it must lead to the same
+//! state.
+//!
+//! Or the process is killed at that step, and the power is cut later: the next server finds what
+//! the killed one had not synced yet, writes to every table, and loses the power. Whatever it has
+//! acknowledged must be there after the start that follows.
+//!
+//! `EVENKEEL_SERVER_POWER_CUTS` is the number of cuts, or `all` for every step with two choices
+//! each; `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run, `EVENKEEL_TEST_SEED`
+//! repeats a run.
+
+#[path = "../../common/mod.rs"]
+mod common;
+mod life;
+mod scenarios;
+mod world;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use common::seed;
+use evenkeel_fs::{PowerCutFileSystem, Recording};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use life::Life;
+use scenarios::{SCENARIOS, Scenario};
+use world::World;
+
+/// The default number of cuts.
+const CUTS: usize = 112;
+/// Choices for each step of a full run: no unsynced data survives, or some parts of it, or the
+/// process is killed before the power is cut.
+const CHOICES_OF_ALL: u64 = 3;
+/// Threads that run scenarios: a start mostly waits.
+const THREADS: usize = 3;
+/// The maximum number of failures printed in full.
+const TOLD_MAX: usize = 12;
+
+/// An executed scenario.
+struct RecordedScenario {
+    recording: Recording,
+    /// The state before the first step and after each, and the number of disk steps at its answer.
+    worlds: Vec<(usize, World)>,
+}
+
+impl RecordedScenario {
+    fn of(scenario: &Scenario, root: &Path) -> Result<Self, String> {
+        let fs = PowerCutFileSystem::new();
+        let life = Life::start(&fs, root)?;
+        for step in scenario.prepared {
+            life.take(step).map_err(|e| format!("{step:?}: {e}"))?;
+        }
+        let mut worlds = vec![(0, life.world()?)];
+        fs.start_recording();
+        for step in scenario.steps {
+            life.take(step).map_err(|e| format!("{step:?}: {e}"))?;
+            worlds.push((fs.steps(), life.world()?));
+        }
+        let recording = fs.take_recording().ok_or("nothing was recorded")?;
+        Ok(Self { recording, worlds })
+    }
+
+    /// The states that may be found after a cut, each with its number of scenario steps.
+    fn expected(&self, at: usize) -> Vec<(usize, &World)> {
+        let answered = self.worlds.iter().rposition(|(steps, _)| *steps <= at).unwrap_or(0);
+        self.worlds
+            .iter()
+            .enumerate()
+            .map(|(step, (_, world))| (step, world))
+            .skip(answered)
+            .take(2)
+            .collect()
+    }
+}
+
+/// A cut, the choice of the data that survives, and if the next start is cut as well.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    at: usize,
+    choice: u64,
+    again: Option<u64>,
+    /// True if only the process is killed at this step, and the power is cut under the next one.
+    is_kill: bool,
+}
+
+/// Starts on the disk after a cut; returns the number of the scenario's step that was found.
+fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String> {
+    let fs = run.recording.disk_after(cut.at, cut.choice);
+    fs.start_recording();
+    let life = Life::start(&fs, root)?;
+    let start = fs.take_recording().ok_or("nothing was recorded")?;
+    let expected = run.expected(cut.at);
+    let found = compare(&life, &expected)?;
+    life.use_tables()?;
+    drop(life);
+    if let Some(random) = cut.again {
+        let at = usize::try_from(random).unwrap_or_default() % (start.len() + 1);
+        let after =
+            |e: String| format!("{e}\nthe start was cut as well, after its step\n{}", start.steps_around(at));
+        let life = Life::start(&start.disk_after(at, random >> 8), root).map_err(after)?;
+        compare(&life, &expected).map_err(after)?;
+    }
+    Ok(found)
+}
+
+/// Starts on the disk of a killed process, and again after the power was cut under that server;
+/// returns the number of the scenario's step that was found.
+fn check_kill(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String> {
+    let fs = run.recording.disk_after_kill(cut.at);
+    fs.start_recording();
+    let life = Life::start(&fs, root)?;
+    let found = compare(&life, &run.expected(cut.at))?;
+    life.use_tables()?;
+    let used = life.settled(|_| true)?;
+    let recording = fs.take_recording().ok_or("nothing was recorded")?;
+    drop(life);
+    let life = Life::start(&recording.disk_after(recording.len(), cut.choice), root)?;
+    compare(&life, &[(found, &used)]).map_err(|e| format!("{e}\nafter the power was cut"))
+}
+
+fn compare(life: &Life, expected: &[(usize, &World)]) -> Result<usize, String> {
+    let found = life.settled(|world| expected.iter().any(|(_, expected)| *expected == world))?;
+    let step = expected.iter().find(|(_, world)| **world == found).map(|(step, _)| *step);
+    step.ok_or_else(|| {
+        let expected: Vec<_> = expected.iter().map(|(_, world)| world.differences(&found)).collect();
+        format!("neither before nor after:\n{}", expected.join("\n and\n"))
+    })
+}
+
+/// The cuts of a run: all, or a sample of this size.
+fn cuts(run: &RecordedScenario, count: Option<usize>, random: &mut StdRng) -> Vec<Cut> {
+    let len = run.recording.len();
+    match count {
+        None => (0..=len)
+            .flat_map(|at| (0..CHOICES_OF_ALL).map(move |choice| (at, choice)))
+            .map(|(at, choice)| {
+                let is_kill = choice == 2;
+                let choice = if choice == 0 { 0 } else { random.random() };
+                Cut { at, choice, again: (choice > 0).then(|| random.random()), is_kill }
+            })
+            .collect(),
+        // One cut from each part of the steps, so that none is skipped.
+        Some(count) => (0..count)
+            .map(|part| {
+                let (from, to) = (part * (len + 1) / count, (part + 1) * (len + 1) / count);
+                let at = random.random_range(from..to.max(from + 1)).min(len);
+                let choice = if random.random_bool(0.4) { 0 } else { random.random() };
+                let again = random.random_bool(0.25).then(|| random.random());
+                Cut { at, choice, again, is_kill: random.random_bool(0.25) }
+            })
+            .collect(),
+    }
+}
+
+/// The failures of a scenario, and the number of cuts by the step that was found.
+#[derive(Default)]
+struct Outcome {
+    failures: Vec<String>,
+    found: BTreeMap<usize, usize>,
+    cuts: usize,
+}
+
+fn go_through(scenario: &Scenario, count: Option<usize>, seed: u64) -> Outcome {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let root = folder.path().join("hbase");
+    std::fs::create_dir(&root).expect("made");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut outcome = Outcome::default();
+    let run = match RecordedScenario::of(scenario, &root) {
+        Ok(run) => run,
+        Err(what) => {
+            outcome.failures.push(format!("{}: it does not even run: {what}", scenario.name));
+            return outcome;
+        }
+    };
+    for cut in cuts(&run, count, &mut random) {
+        outcome.cuts += 1;
+        let checked = if cut.is_kill { check_kill(&run, cut, &root) } else { check(&run, cut, &root) };
+        match checked {
+            Ok(found) => *outcome.found.entry(found).or_default() += 1,
+            Err(what) => outcome.failures.push(format!(
+                "{}, {cut:?} of {}, {} steps answered:\n{what}\n{}",
+                scenario.name,
+                run.recording.len(),
+                run.expected(cut.at)[0].0,
+                run.recording.steps_around(cut.at)
+            )),
+        }
+    }
+    outcome
+}
+
+#[test]
+fn a_power_cut_at_any_step_leaves_a_cluster_from_before_or_after() {
+    let seed = seed();
+    let only = std::env::var("EVENKEEL_SERVER_POWER_CUT_SCENARIO").ok();
+    let scenarios: Vec<_> =
+        SCENARIOS.iter().filter(|s| only.as_deref().is_none_or(|name| name == s.name)).collect();
+    let count = match std::env::var("EVENKEEL_SERVER_POWER_CUTS").as_deref() {
+        Ok("all") => None,
+        Ok(number) => Some(number.parse::<usize>().expect("a number, or all")),
+        Err(_) => Some(CUTS),
+    };
+    let each = count.map(|count| count.div_ceil(scenarios.len()));
+    let (next, failures, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some((at, scenario)) = {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    scenarios.get(at).map(|scenario| (at, scenario))
+                } {
+                    let outcome = go_through(scenario, each, seed.wrapping_add(at as u64));
+                    let (name, found) = (scenario.name, &outcome.found);
+                    println!(
+                        "{name:12} {:4} cuts, {} failed; by the step found: {found:?}",
+                        outcome.cuts,
+                        outcome.failures.len()
+                    );
+                    failures.lock().expect("no panic").extend(outcome.failures);
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("no panic");
+    println!("{:?}", began.elapsed());
+    let told: Vec<_> = failures.iter().take(TOLD_MAX).map(String::as_str).collect();
+    assert!(
+        failures.is_empty(),
+        "{} failures, EVENKEEL_TEST_SEED={seed}\n\n{}",
+        failures.len(),
+        told.join("\n\n")
+    );
+}

@@ -1,0 +1,175 @@
+//! One client cannot take the server down: each line of the tables of `attack/` is an attack on a
+//! server of 256 MiB with few descriptors, with every kind of connection state and call. These
+//! conditions hold during and after it:
+//!
+//! | what | holds |
+//! |---|---|
+//! | the server's resident memory | grows at most by the attack's parts and a margin |
+//! | other clients' Gets and Puts (`attack/witness.rs`) | P99 below 50 ms, more on a busy machine |
+//! | a new client | is admitted, and can write 1 MiB, while the attack lasts |
+//! | the log | rolls |
+//! | memory and descriptors | are released when the clients are gone |
+//!
+//! All attacks use one server, so leftovers of one count for the next. A failed attack is repeated
+//! up to two times: other processes on the machine may use memory and time once, but a fault of the
+//! server recurs each time.
+//!
+//! `EVENKEEL_HOSTILE_SECONDS=20` sets the duration of each attack (default 1.2);
+//! `EVENKEEL_HOSTILE_ONLY=scanner` selects the attacks whose names contain this text;
+//! `EVENKEEL_HOSTILE_FULL=1` runs attacks at full size, which needs an optimized server:
+//! `EVENKEEL_TEST_SERVER=path` attacks that one.
+
+mod attack;
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use attack::{Attack, BIG_ROWS, Report, SMALL_ROWS, SMALL_VALUE_BYTES, Stage, bystander_row};
+use common::{Server, raw, runtime};
+use evenkeel_client::{Connection, Put};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+use evenkeel_protocol::pb;
+
+/// Open files of the server; half of them are for connections.
+const DESCRIPTORS: u32 = 256;
+const ATTEMPTS: usize = 3;
+/// Cells of a big row, and their length.
+const CELLS: usize = 8;
+const VALUE_BYTES: usize = 400_000;
+
+const SETTINGS: [(&str, &str); 5] = [
+    ("evenkeel.memory.size", "256m"),
+    ("evenkeel.ipc.server.receive.timeout", "2000"),
+    ("evenkeel.ipc.server.handshake.timeout", "3000"),
+    // Abandoned scanners expire within the time limit for release.
+    ("hbase.client.scanner.timeout.period", "3000"),
+    ("hbase.coprocessor.user.region.classes", "org.apache.hadoop.hbase.coprocessor.AggregateImplementation"),
+];
+
+async fn make_table(connection: &Connection, name: &str, puts: Vec<Put>) -> pb::RegionSpecifier {
+    let name: TableName = name.parse().expect("legal");
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let admin = connection.admin();
+    admin.create_table(&TableDescriptor::new(name.clone()).with_family(family), &[]).await.expect("created");
+    let table = connection.table(name.clone());
+    for some in puts.chunks(100) {
+        table.put_all(some.to_vec()).await.expect("written");
+    }
+    admin.flush_table(&name).await.expect("flushed");
+    let regions = admin.regions(&name).await.expect("regions");
+    pb::RegionSpecifier { r#type: 1, value: regions[0].region.name().clone() }
+}
+
+fn target_puts() -> Vec<Put> {
+    let small =
+        (0..SMALL_ROWS).map(|n| Put::new(format!("r{n:04}")).column("f", "q", vec![b'x'; SMALL_VALUE_BYTES]));
+    let big = (0..BIG_ROWS * CELLS).map(|n| {
+        Put::new(format!("b{}", n / CELLS)).column("f", format!("q{}", n % CELLS), vec![b'x'; VALUE_BYTES])
+    });
+    small.chain(big).collect()
+}
+
+fn set_up(server: &Server) -> Stage {
+    let runtime = runtime();
+    let (target, bystander) = runtime.block_on(async {
+        let connection = server.connect().await;
+        let rows = (0..100).map(|n| Put::new(bystander_row(n)).column("f", "q", "value")).collect();
+        (
+            make_table(&connection, "target", target_puts()).await,
+            make_table(&connection, "bystander", rows).await,
+        )
+    });
+    Stage {
+        regionserver: server.port("hbase.regionserver.port"),
+        master: server.port("hbase.master.port"),
+        zookeeper: server.port("hbase.zookeeper.property.clientPort"),
+        info: server.port("hbase.regionserver.info.port"),
+        target,
+        bystander,
+        until: Instant::now(),
+        is_full_size: variable("EVENKEEL_HOSTILE_FULL").is_some(),
+    }
+}
+
+/// Fills the working memory of handlers, caches and the allocator, so that it does not count as an
+/// attack's growth.
+fn warm_up(stage: &Stage) {
+    let gets = raw::gets(&stage.target, (0..200).map(|n| format!("r{n:04}")));
+    let scans = raw::scans(&stage.target, 10);
+    let clients = (0..8).map(|_| {
+        let requests = [&gets[..], &scans].concat();
+        let mut stream = raw::connect(stage.regionserver);
+        std::thread::spawn(move || {
+            stream.write_all(&requests).expect("sent");
+            (0..210).for_each(|_| drop(raw::reply(&mut stream).expect("answered")));
+        })
+    });
+    clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().expect("served"));
+}
+
+fn print(attack: &Attack, report: &Report) {
+    let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
+    let witness = &report.witness;
+    println!(
+        "{:<42} +{:>3} MiB, {:>3} left, {:>3} descriptors; P99 and longest in ms: Gets {} {}, Puts {} {}, echo {} {}",
+        attack.name,
+        report.grown_mib,
+        report.left_mib,
+        report.descriptors,
+        ms(witness.gets.0),
+        ms(witness.gets.1),
+        ms(witness.puts.0),
+        ms(witness.puts.1),
+        ms(witness.echo.0),
+        ms(witness.echo.1),
+    );
+    report.faults.iter().for_each(|fault| println!("    {fault}"));
+}
+
+/// Repeats it until it holds; returns the conditions that failed in the last attempt.
+fn faults_of(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) -> Vec<String> {
+    let mut faults = Vec::new();
+    for _ in 0..ATTEMPTS {
+        if !server.runs() {
+            return vec!["the server is gone".to_owned()];
+        }
+        let report = attack::run(attack, server, stage, time);
+        print(attack, &report);
+        faults = report.faults;
+        if faults.is_empty() {
+            break;
+        }
+    }
+    faults
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+#[test]
+fn hostile_clients_do_not_stop_the_server() {
+    let time = variable("EVENKEEL_HOSTILE_SECONDS").and_then(|text| text.parse().ok()).unwrap_or(1.2);
+    let only = variable("EVENKEEL_HOSTILE_ONLY");
+    let mut server = Server::new(&SETTINGS);
+    server.start_with_descriptors(DESCRIPTORS);
+    let stage = set_up(&server);
+    warm_up(&stage);
+    let is_asked = |attack: &&Attack| only.as_ref().is_none_or(|only| attack.name.contains(only));
+    let attacks: Vec<_> = attack::attacks().filter(is_asked).collect();
+    assert!(!attacks.is_empty(), "no attack has {only:?} in its name");
+    let mut failed = Vec::new();
+    for attack in attacks {
+        let faults = faults_of(attack, &mut server, &stage, Duration::from_secs_f64(time));
+        if !faults.is_empty() {
+            failed.push(format!("{}: {}", attack.name, faults.join("; ")));
+        }
+        if !server.runs() {
+            break;
+        }
+    }
+    assert!(failed.is_empty(), "{} attacks:\n{}", failed.len(), failed.join("\n"));
+    assert!(server.terminate().success());
+}

@@ -1,0 +1,363 @@
+//! The ledger of slow requests names the right cause: each test makes requests slow in one way,
+//! over a disk with scripted faults, and reads `/slow.json`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use common::{PORT_KEYS, config, free_ports, raw, runtime};
+use evenkeel_client::{Connection, Get, Increment, Put, Scan, Table};
+use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
+use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
+use evenkeel_protocol::pb;
+use evenkeel_standalone::Standalone;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+/// In the paths of logs only.
+const LOGS: &str = "/WALs/";
+/// In the paths of unfinished store files of the test's table.
+const UNFINISHED: &str = "/.tmp/";
+/// The delay that the faults add to requests.
+const SLOW: Duration = Duration::from_millis(300);
+/// The maximum share of the slow requests' time that may be unexplained.
+const UNEXPLAINED_MAX: f64 = 0.01;
+/// The time limit of an expected event.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The hog takes every processor from servers of other tests, so it runs alone.
+static HOG: RwLock<()> = RwLock::new(());
+
+struct Server {
+    folder: tempfile::TempDir,
+    ports: [u16; 5],
+    settings: Vec<(&'static str, &'static str)>,
+    fs: FaultyFileSystem,
+    running: Option<Standalone>,
+    runtime: tokio::runtime::Runtime,
+    /// Dropped last.
+    _beside: Option<RwLockReadGuard<'static, ()>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.fs.clear();
+        self.running.take().map(Standalone::stop);
+    }
+}
+
+fn table_name() -> TableName {
+    "t".parse().expect("legal")
+}
+
+impl Server {
+    fn started(settings: &[(&'static str, &'static str)]) -> Self {
+        let beside = HOG.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Self::started_beside(settings, Some(beside))
+    }
+
+    fn started_beside(
+        settings: &[(&'static str, &'static str)],
+        beside: Option<RwLockReadGuard<'static, ()>>,
+    ) -> Self {
+        let mut server = Self {
+            folder: tempfile::tempdir().expect("a temporary directory"),
+            ports: free_ports(),
+            settings: settings.to_vec(),
+            fs: FaultyFileSystem::new(LocalFileSystem::new()),
+            running: None,
+            runtime: runtime(),
+            _beside: beside,
+        };
+        server.start();
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let descriptor = TableDescriptor::new(table_name()).with_family(family);
+        let create = async { server.connect().await.admin().create_table(&descriptor, &[]).await };
+        server.runtime.block_on(create).expect("created");
+        server
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("hbase")
+    }
+
+    fn start(&mut self) {
+        let mut conf = Configuration::with_system_properties(Default::default());
+        conf.set("hbase.rootdir", format!("file://{}", self.root().display()));
+        conf.set("hbase.tmp.dir", self.folder.path().join("tmp").display().to_string());
+        PORT_KEYS.iter().zip(self.ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
+        self.settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+        self.fs = FaultyFileSystem::new(LocalFileSystem::new());
+        let running = Standalone::start_on(Arc::new(self.fs.clone()), conf, Arc::new(|_: &str| {}));
+        self.running = Some(running.expect("the server starts"));
+    }
+
+    fn restart(&mut self) {
+        self.running.take().expect("it runs").stop().expect("stopped");
+        self.start();
+    }
+
+    async fn connect(&self) -> Connection {
+        let bootstrap = format!("127.0.0.1:{}", self.ports[1]);
+        Connection::connect(config(&bootstrap)).await.expect("the server answers")
+    }
+
+    fn table(&self) -> Table {
+        self.runtime.block_on(self.connect()).table(table_name())
+    }
+
+    fn put(&self, table: &Table, row: String, value_bytes: usize) {
+        let put = Put::new(row).column("f", "q", vec![7; value_bytes]);
+        self.runtime.block_on(table.put(put)).expect("written");
+    }
+
+    fn flush(&self) {
+        let flush = async { self.connect().await.admin().flush_table(&table_name()).await };
+        self.runtime.block_on(flush).expect("flushed");
+    }
+
+    /// `/slow.json`.
+    fn ledger(&self) -> Value {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[4])).expect("the info port answers");
+        stream.write_all(b"GET /slow.json HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        serde_json::from_str(body).unwrap_or_else(|why| panic!("{why}: {body}"))
+    }
+
+    /// The first slow request of a method with this cause as its longest.
+    fn slow(&self, method: &str, cause: &str) -> Value {
+        let ledger = self.ledger();
+        let requests = ledger["slow"].as_array().expect("requests");
+        let is_it = |request: &&Value| request["method"] == method && request["causes"][0]["cause"] == cause;
+        let found = requests.iter().find(is_it).cloned();
+        found.unwrap_or_else(|| panic!("no {method} was slow by {cause}: {requests:#?}"))
+    }
+
+    /// The share of the slow requests' time that no cause explains.
+    fn unexplained(&self) -> f64 {
+        let ledger = self.ledger();
+        let requests = ledger["slow"].as_array().expect("requests");
+        let sum = |of: &dyn Fn(&Value) -> f64| requests.iter().map(of).sum::<f64>();
+        let all = sum(&|request| ms(&request["totalMs"]));
+        sum(&|request| cause_ms(request, "unexplained")) / all.max(1.0)
+    }
+
+    fn check_explained(&self) {
+        let unexplained = self.unexplained();
+        assert!(unexplained < UNEXPLAINED_MAX, "{unexplained} of the time: {:#}", self.ledger()["slow"]);
+    }
+}
+
+fn ms(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+fn cause_ms(request: &Value, cause: &str) -> f64 {
+    let causes = request["causes"].as_array().expect("causes");
+    causes.iter().find(|of| of["cause"] == cause).map_or(0.0, |of| ms(&of["ms"]))
+}
+
+/// The server's activity during a request.
+fn activity(request: &Value, name: &str) -> Value {
+    let activities = request["server"].as_array().expect("activities");
+    let found = activities.iter().find(|of| of["activity"] == name).cloned();
+    found.unwrap_or_else(|| panic!("no {name} beside {request:#}"))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("text")
+}
+
+fn row(i: usize) -> String {
+    format!("{i:06}")
+}
+
+#[test]
+fn a_slow_disk_read_is_named_with_its_file() {
+    let mut server = Server::started(&[]);
+    server.put(&server.table(), row(1), 100);
+    server.flush();
+    server.restart();
+    let table = server.table();
+    // Data in the kernel's cache is read without waiting, so all kinds of reads are slow.
+    server.fs.inject(Fault::on(Op::Read, "/data/default/t/").delays(SLOW).times(20));
+    server.runtime.block_on(table.get(Get::new(row(1)))).expect("read");
+    let request = server.slow("Get", "blockRead");
+    assert!(cause_ms(&request, "blockRead") >= 250.0, "{request:#}");
+    assert!(ms(&request["slowestReadMs"]) >= 250.0, "{request:#}");
+    let file = text(&request["slowestReadFile"]).to_owned();
+    assert!(text(&activity(&request, "slowRead")["of"]).contains(&file), "{request:#}");
+    assert_eq!((text(&request["row"]), &request["error"]), (row(1).as_str(), &"".into()));
+    assert!(text(&request["region"]).starts_with("t,,"), "{request:#}");
+    server.check_explained();
+}
+
+#[test]
+fn a_slow_sync_is_named_with_its_log() {
+    let server = Server::started(&[]);
+    let table = server.table();
+    server.fs.inject(Fault::on(Op::Flush, LOGS).delays(SLOW).times(1));
+    server.put(&table, row(1), 100);
+    let request = server.slow("Mutate", "logSync");
+    assert!(cause_ms(&request, "logSync") >= 250.0, "{request:#}");
+    assert!(text(&activity(&request, "slowSync")["of"]).contains(LOGS), "{request:#}");
+    server.check_explained();
+}
+
+/// Settings with which a region fills soon.
+const SMALL_MEMSTORE: [(&str, &str); 3] = [
+    ("hbase.hregion.memstore.flush.size", "1048576"),
+    ("hbase.hregion.memstore.block.multiplier", "2"),
+    ("evenkeel.slow.request.ms", "50"),
+];
+
+/// A region of 2 MiB is full after a second and a half.
+const BETWEEN_PUTS: Duration = Duration::from_millis(15);
+
+/// A slow flush fills the region's memory, and replies to writes are held.
+#[test]
+fn the_memory_watermark_and_a_long_flush_are_named() {
+    let server = Server::started(&SMALL_MEMSTORE);
+    let (table, latch) = (server.table(), Latch::new());
+    server.fs.inject(Fault::on(Op::Create, UNFINISHED).waits_for(&latch).always());
+    let deadline = Instant::now() + TIMEOUT;
+    let is_held = || server.ledger()["slow"].as_array().is_some_and(|slow| slow.len() >= 3);
+    for i in 0.. {
+        server.put(&table, row(i), 20_000);
+        // The server samples regions five times a second. Writers that fill this one faster are
+        // refused, not held.
+        std::thread::sleep(BETWEEN_PUTS);
+        if i % 5 == 0 && is_held() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no reply was held");
+    }
+    latch.open();
+    let request = server.slow("Mutate", "throttle");
+    let watermark = activity(&request, "watermark");
+    assert!(text(&watermark["of"]).starts_with("unflushed bytes of t,,"), "{request:#}");
+    let flush = activity(&request, "flush");
+    assert!(text(&flush["of"]).starts_with("t,,"), "{request:#}");
+    assert!(ms(&flush["overlapMs"]) >= 0.9 * ms(&request["totalMs"]), "{request:#}");
+}
+
+/// Compactions fail on a full disk, so files pile up and replies to writes are held.
+#[test]
+fn too_many_store_files_are_named() {
+    let server = Server::started(&[
+        ("hbase.hstore.blockingStoreFiles", "4"),
+        ("hbase.hstore.compaction.min", "2"),
+        ("evenkeel.slow.request.ms", "50"),
+    ]);
+    let table = server.table();
+    let full = Fault::on(Op::Append, UNFINISHED).of_thread("compact");
+    server.fs.inject(full.fails(std::io::ErrorKind::StorageFull).always());
+    for i in 0..10 {
+        server.put(&table, row(i), 100);
+        server.flush();
+    }
+    let deadline = Instant::now() + TIMEOUT;
+    while server.ledger()["slow"].as_array().is_none_or(Vec::is_empty) {
+        server.put(&table, row(11), 100);
+        assert!(Instant::now() < deadline, "no reply was held");
+    }
+    let request = server.slow("Mutate", "throttle");
+    assert!(text(&activity(&request, "watermark")["of"]).starts_with("store files of t,,"), "{request:#}");
+}
+
+/// Increments hold the row's lock until the value that they read is durable.
+#[test]
+fn a_row_lock_wait_is_named() {
+    let server = Server::started(&[]);
+    let table = server.table();
+    server.fs.inject(Fault::on(Op::Flush, LOGS).delays(SLOW).times(6));
+    server.runtime.block_on(async {
+        let mut all = JoinSet::new();
+        for _ in 0..8 {
+            let table = table.clone();
+            all.spawn(async move { table.increment(Increment::new("r").column("f", "n", 1)).await });
+        }
+        all.join_all().await.into_iter().for_each(|outcome| drop(outcome.expect("incremented")));
+    });
+    let request = server.slow("Mutate", "rowLock");
+    assert!(cause_ms(&request, "rowLock") >= 200.0, "{request:#}");
+    server.check_explained();
+}
+
+/// A client requests many bytes and reads nothing for a while.
+#[test]
+fn a_client_that_reads_slowly_is_named() {
+    let server = Server::started(&[]);
+    let table = server.table();
+    for i in 0..30 {
+        server.put(&table, row(i), 1_000_000);
+    }
+    let regions = async { server.connect().await.admin().regions(&table_name()).await };
+    let regions = server.runtime.block_on(regions).expect("regions");
+    let region = pb::RegionSpecifier { r#type: 1, value: regions[0].region.name().clone() };
+    let mut stream = raw::connect(server.ports[2]);
+    let peer = stream.local_addr().expect("an address").to_string();
+    stream.write_all(&raw::gets(&region, (0..30).map(row))).expect("sent");
+    std::thread::sleep(2 * SLOW);
+    for _ in 0..30 {
+        let (header, _) = raw::reply(&mut stream).expect("a reply");
+        assert!(header.exception.is_none(), "{header:?}");
+    }
+    let deadline = Instant::now() + TIMEOUT;
+    while server.ledger()["slow"].as_array().is_none_or(Vec::is_empty) {
+        assert!(Instant::now() < deadline, "the ledger has nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let request = server.slow("Get", "socket");
+    assert!(cause_ms(&request, "socket") >= 300.0, "{request:#}");
+    assert_eq!(text(&request["client"]), peer);
+    server.check_explained();
+}
+
+/// Computing threads use every processor while a scan runs.
+#[test]
+fn a_wait_for_a_busy_processor_is_named() {
+    let _alone = HOG.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let server = Server::started_beside(&[("evenkeel.slow.request.ms", "50")], None);
+    let table = server.table();
+    let puts = (0..20_000).map(|i| Put::new(row(i)).column("f", "q", "v"));
+    server.runtime.block_on(table.put_all(puts)).expect("written");
+    let stop = AtomicBool::new(false);
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..8 * processors {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::black_box(());
+                }
+            });
+        }
+        // A sample from before the hog does not include it.
+        std::thread::sleep(Duration::from_millis(1500));
+        let deadline = Instant::now() + TIMEOUT;
+        let is_told = || {
+            let ledger = server.ledger();
+            let slow = ledger["slow"].as_array().expect("requests");
+            slow.iter().any(|of| of["method"] == "Scan" && of["causes"][0]["cause"] == "processor")
+        };
+        while !is_told() && Instant::now() < deadline {
+            server.runtime.block_on(async {
+                let mut scanner = table.scan(Scan::new().caching(20_000));
+                while scanner.next_batch().await.expect("rows").is_some() {}
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let request = server.slow("Scan", "processor");
+    let conditions = &request["conditions"];
+    assert!(ms(&conditions["threadWaitedForCpuMs"]) >= cause_ms(&request, "processor"), "{request:#}");
+    assert!(ms(&conditions["busyCpuMs"]) > 0.0, "{request:#}");
+}
