@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_client::{ClientConfig, Connection, Error};
 use evenkeel_common::TableName;
 use evenkeel_pe::server::ServerProcess;
-use evenkeel_pe::{Failure, Options, Report, Target, run, run_together};
+use evenkeel_pe::{Options, PeError, Report, Target, run, run_together};
 use interop::server::{Server, StockJvm, evenkeel_binary, start_evenkeel_as, start_stock_as};
 
 use super::machine::{Jdk, newest_jdk, pin_this_process};
@@ -289,7 +289,7 @@ impl<'a> Session<'a> {
         self.process.pid()
     }
 
-    fn outcome(&self, report: Result<Report, Failure>, options: &Options) -> Result<Report, String> {
+    fn outcome(&self, report: Result<Report, PeError>, options: &Options) -> Result<Report, String> {
         let report = report.map_err(|failure| format!("{}: {failure}", self.kind.title()))?;
         match report.failures.first() {
             Some(failure) => Err(format!("{}, {}: {failure}", self.kind.title(), options.command)),

@@ -32,20 +32,20 @@ const LOADED_ROWS: u64 = 60;
 const REGIONS_MAX: usize = 8;
 
 /// A failure: an anomaly, or transient.
-pub enum Failure {
+pub enum FailedStep {
     /// An anomaly.
     Anomaly(String),
     /// The server could not do it at this time.
     Refused(String),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for FailedStep {
     fn from(error: Error) -> Self {
         Self::Refused(error.to_string())
     }
 }
 
-type Outcome<T = ()> = Result<T, Failure>;
+type Outcome<T = ()> = Result<T, FailedStep>;
 
 /// A table whose cells carry a generation.
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl ServerRun<'_> {
     fn is_the_same(&self) -> Outcome {
         match self.running.starts() == self.began {
             true => Ok(()),
-            false => Err(Failure::Refused("the server was started again in between".to_owned())),
+            false => Err(FailedStep::Refused("the server was started again in between".to_owned())),
         }
     }
 }
@@ -96,7 +96,7 @@ pub struct SchemaChanges {
 
 /// Parses a valid name.
 fn table_name(name: &str) -> Outcome<TableName> {
-    name.parse().map_err(|e| Failure::Anomaly(format!("{name}: {e}")))
+    name.parse().map_err(|e| FailedStep::Anomaly(format!("{name}: {e}")))
 }
 
 const KINDS: [&str; 15] = [
@@ -143,12 +143,12 @@ impl SchemaChanges {
             let counts = self.counts.entry(kind).or_default();
             match outcome {
                 Ok(()) => counts[0] += 1,
-                Err(Failure::Refused(why)) => {
+                Err(FailedStep::Refused(why)) => {
                     counts[1] += 1;
                     self.refusals.insert(kind, why);
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 }
-                Err(Failure::Anomaly(what)) => return Err(format!("{kind}: {what}")),
+                Err(FailedStep::Anomaly(what)) => return Err(format!("{kind}: {what}")),
             }
             tokio::time::sleep(std::time::Duration::from_millis(rng.random_range(0..300))).await;
         }
@@ -206,8 +206,8 @@ impl SchemaChanges {
         {
             let outcome = look(connection, name, column, generations).await;
             outcome.map_err(|failure| match failure {
-                Failure::Anomaly(what) => what,
-                Failure::Refused(why) => format!("{name} cannot be read: {why}"),
+                FailedStep::Anomaly(what) => what,
+                FailedStep::Refused(why) => format!("{name} cannot be read: {why}"),
             })?;
         }
         self.verify_loads(connection).await?;
@@ -220,8 +220,8 @@ impl SchemaChanges {
         let name: TableName = super::LOADED.parse().map_err(|e| format!("{e}"))?;
         // A kill may have hit between the two calls of "disable and enable".
         enable(&connection.admin(), &name).await.map_err(|failure| match failure {
-            Failure::Anomaly(what) => what,
-            Failure::Refused(why) => format!("{name} cannot be enabled: {why}"),
+            FailedStep::Anomaly(what) => what,
+            FailedStep::Refused(why) => format!("{name} cannot be enabled: {why}"),
         })?;
         let table = connection.table(name);
         for load in &mut self.loads {
@@ -333,8 +333,8 @@ impl SchemaChanges {
         connection.admin().clone_snapshot(snapshot, clone).await?;
         let checked = owned.verify(&connection.table(clone.clone()), low).await;
         checked.map_err(|what| match what.contains("failed") {
-            true => Failure::Refused(what),
-            false => Failure::Anomaly(what),
+            true => FailedStep::Refused(what),
+            false => FailedStep::Anomaly(what),
         })
     }
 
@@ -357,7 +357,7 @@ impl SchemaChanges {
         for row in 0..GENERATION_ROWS {
             let found = table.get(Get::new(format!("r{row:02}"))).await?.counter("f", "g");
             if found != Some(1) {
-                return Err(Failure::Anomaly(format!("{name}, row {row}: {found:?} and not 1")));
+                return Err(FailedStep::Anomaly(format!("{name}, row {row}: {found:?} and not 1")));
             }
         }
         admin.disable_table(&name).await?;
@@ -374,7 +374,7 @@ impl SchemaChanges {
         for family in ["a", "b"] {
             let path = self.folder.join(format!("{name}{family}"));
             let written = write_hfile(&path, &name, family);
-            written.map_err(|e| Failure::Refused(format!("the file to load: {e}")))?;
+            written.map_err(|e| FailedStep::Refused(format!("the file to load: {e}")))?;
             files.push((Bytes::copy_from_slice(family.as_bytes()), format!("file:{}", path.display())));
         }
         self.loads.push(BulkLoad { name: name.clone(), acknowledged: false });
@@ -385,8 +385,8 @@ impl SchemaChanges {
             load.acknowledged = loaded;
         }
         self.verify_loads(connection).await.map_err(|what| match what.contains("cannot be read") {
-            true => Failure::Refused(what),
-            false => Failure::Anomaly(what),
+            true => FailedStep::Refused(what),
+            false => FailedStep::Anomaly(what),
         })
     }
 }
@@ -422,13 +422,13 @@ async fn look(connection: &Connection, name: &str, family: &str, generations: &G
     let Some(descriptor) = described(&connection.admin(), &name).await? else {
         return match generations.acknowledged.is_empty() {
             true => Ok(()),
-            false => Err(Failure::Anomaly(format!("table {name} is gone"))),
+            false => Err(FailedStep::Anomaly(format!("table {name} is gone"))),
         };
     };
     if descriptor.family(family.as_bytes()).is_none() {
         return match generations.acknowledged.is_empty() {
             true => Ok(()),
-            false => Err(Failure::Anomaly(format!("family {family} of {name} is gone"))),
+            false => Err(FailedStep::Anomaly(format!("family {family} of {name} is gone"))),
         };
     }
     if !connection.admin().is_table_enabled(&name).await? {
@@ -444,14 +444,14 @@ async fn look(connection: &Connection, name: &str, family: &str, generations: &G
             .map(|c| c.as_cell().value().try_into().map_or(-1, i64::from_be_bytes))
             .collect();
         if let Some(old) = found.iter().find(|generation| **generation < generations.floor) {
-            return Err(Failure::Anomaly(format!(
+            return Err(FailedStep::Anomaly(format!(
                 "{name}, row {row}: generation {old} is back; all before {} are gone",
                 generations.floor
             )));
         }
         if generations.acknowledged.get(&row).is_some_and(|want| found.first().is_none_or(|n| n < want)) {
             let want = generations.acknowledged.get(&row);
-            return Err(Failure::Anomaly(format!("{name}, row {row}: {found:?}, acknowledged: {want:?}")));
+            return Err(FailedStep::Anomaly(format!("{name}, row {row}: {found:?}, acknowledged: {want:?}")));
         }
     }
     Ok(())

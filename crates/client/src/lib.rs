@@ -83,7 +83,7 @@ pub use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, ServerName, TableD
 pub use filter::{Comparator, Filter};
 pub use futures_core::Stream;
 pub use location::RegionLocation;
-pub use mutator::{BufferedMutator, Failure};
+pub use mutator::{BufferedMutator, FailedMutation};
 pub use operation::{
     Action, Append, CheckAndMutate, CompareOp, Consistency, Delete, Get, Increment, Mutation, Put,
     RowMutations, Scan,

@@ -39,7 +39,7 @@ const MUTATION_BYTES: usize = 128;
 
 /// A mutation that failed, or whose outcome is unknown.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct FailedMutation {
     /// The mutation.
     pub mutation: Mutation,
     /// Why.
@@ -51,7 +51,7 @@ struct Buffer {
     mutations: Vec<(Mutation, OwnedSemaphorePermit)>,
     bytes: usize,
     in_flight: usize,
-    failures: Vec<Failure>,
+    failures: Vec<FailedMutation>,
     failures_dropped: usize,
 }
 
@@ -152,7 +152,7 @@ impl BufferedMutator {
 
     /// Writes the buffered mutations and waits until every batch has been answered. Returns the
     /// failures since the last call.
-    pub async fn flush(&self) -> Vec<Failure> {
+    pub async fn flush(&self) -> Vec<FailedMutation> {
         send(&self.inner);
         loop {
             let batch_done = self.inner.batch_done.notified();
@@ -165,7 +165,7 @@ impl BufferedMutator {
 
     /// Takes the failures since the last call. If there were more than [`FAILURES_MAX`], a warning
     /// is logged with the number that was dropped.
-    pub fn take_failures(&self) -> Vec<Failure> {
+    pub fn take_failures(&self) -> Vec<FailedMutation> {
         let mut buffer = self.inner.buffer.lock();
         let dropped = std::mem::take(&mut buffer.failures_dropped);
         if dropped > 0 {
@@ -175,7 +175,7 @@ impl BufferedMutator {
     }
 
     /// Flushes and closes the mutator. Returns the failures since the last call.
-    pub async fn close(self) -> Vec<Failure> {
+    pub async fn close(self) -> Vec<FailedMutation> {
         self.flush().await
     }
 }
@@ -197,13 +197,14 @@ fn send(inner: &Arc<Inner>) {
         let actions = mutations.iter().cloned().map(Action::Mutation).collect();
         let outcomes = batch.0.table.batch(actions).await;
         let failed = mutations.into_iter().zip(outcomes);
-        let failed = failed.filter_map(|(mutation, o)| o.err().map(|error| Failure { mutation, error }));
+        let failed =
+            failed.filter_map(|(mutation, o)| o.err().map(|error| FailedMutation { mutation, error }));
         keep(&batch.0, failed);
         drop(capacity);
     });
 }
 
-fn keep(inner: &Inner, failures: impl Iterator<Item = Failure>) {
+fn keep(inner: &Inner, failures: impl Iterator<Item = FailedMutation>) {
     let mut buffer = inner.buffer.lock();
     for failure in failures {
         match buffer.failures.len() < FAILURES_MAX {

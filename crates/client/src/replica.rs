@@ -115,9 +115,9 @@ mod tests {
 
     use super::*;
 
-    type Answer = std::pin::Pin<Box<dyn Future<Output = Result<u32>> + Send>>;
+    type ReadFuture = std::pin::Pin<Box<dyn Future<Output = Result<u32>> + Send>>;
 
-    fn after(ms: u64, answer: Result<u32>) -> Answer {
+    fn after(ms: u64, answer: Result<u32>) -> ReadFuture {
         Box::pin(async move {
             sleep(Duration::from_millis(ms)).await;
             answer
@@ -132,7 +132,7 @@ mod tests {
     const ABORT: LateReadPolicy<NoCleanup<u32>> = LateReadPolicy::Cancel;
 
     /// A read that never ends, and counts itself while it is there.
-    fn never(count: &Arc<AtomicU32>) -> Answer {
+    fn never(count: &Arc<AtomicU32>) -> ReadFuture {
         struct There(Arc<AtomicU32>);
         impl Drop for There {
             fn drop(&mut self) {
@@ -169,7 +169,7 @@ mod tests {
 
     #[tokio::test]
     async fn panicking_replica_reads_end_the_wait() {
-        let panics = || -> Answer { Box::pin(async { panic!("a read panics, as the test wants") }) };
+        let panics = || -> ReadFuture { Box::pin(async { panic!("a read panics, as the test wants") }) };
         let read = first_of(panics(), WAIT, vec![after(5, lost("b")), panics()], ABORT);
         let failed = timeout(Duration::from_secs(20), read).await.expect("it ends");
         assert!(matches!(failed, Err(Error::NoServer(text)) if text == "b"));

@@ -6,14 +6,14 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use evenkeel_process::{Failure, StopRequest};
+use evenkeel_process::{FailureReason, StopRequest};
 use evenkeel_regionserver::RegionServer;
 
 use crate::lease::Lease;
 
 /// See the module's documentation.
 pub struct Abort {
-    failure: Failure,
+    failure: FailureReason,
     stop: StopRequest,
     lease: Arc<Lease>,
     server: OnceLock<Weak<RegionServer>>,
@@ -21,7 +21,7 @@ pub struct Abort {
 
 impl Abort {
     /// `failure` receives the reason; `stop` ends the process.
-    pub fn new(failure: Failure, stop: StopRequest, lease: Arc<Lease>) -> Arc<Self> {
+    pub fn new(failure: FailureReason, stop: StopRequest, lease: Arc<Lease>) -> Arc<Self> {
         Arc::new(Self { failure, stop, lease, server: OnceLock::new() })
     }
 

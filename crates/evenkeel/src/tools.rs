@@ -28,10 +28,10 @@ use std::io;
 use std::process::ExitCode;
 
 /// The reason why a tool failed, for stderr.
-pub type Failure = String;
+pub type ErrorText = String;
 
 /// The result of a tool that prints. A closed output, as with `head`, is not a failure.
-fn exit(outcome: Result<(), io::Error>) -> Result<ExitCode, Failure> {
+fn exit(outcome: Result<(), io::Error>) -> Result<ExitCode, ErrorText> {
     match outcome {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
         _ => Ok(ExitCode::SUCCESS),

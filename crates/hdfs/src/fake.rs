@@ -12,4 +12,4 @@ mod namenode;
 
 pub(crate) use cluster::{FakeCluster, Written};
 pub(crate) use datanode::{Ack, Behavior, FakeDataNode, Packet, status};
-pub(crate) use namenode::{Answer, Call, FakeNameNode, quick};
+pub(crate) use namenode::{Call, FakeNameNode, ScriptedReply, quick};

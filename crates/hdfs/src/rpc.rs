@@ -81,7 +81,7 @@ struct RpcServer {
 }
 
 /// A call that failed on one server.
-struct Failure {
+struct FailedCall {
     error: HdfsError,
     /// The connection had been idle: the server may have closed it before the call.
     was_idle: bool,
@@ -162,8 +162,8 @@ impl RpcClient {
         id: CallId,
         method: &str,
         request: &impl Message,
-    ) -> std::result::Result<A, Failure> {
-        let fresh = |error: HdfsError| Failure { error, was_idle: false };
+    ) -> std::result::Result<A, FailedCall> {
+        let fresh = |error: HdfsError| FailedCall { error, was_idle: false };
         let server = self.servers.get(at).ok_or_else(|| fresh(no_server()))?;
         let kept = server.take_idle();
         let was_idle = kept.is_some();
@@ -173,7 +173,7 @@ impl RpcClient {
         };
         let deadline = clock::monotonic() + self.limits.call;
         let call = connection.call(self.protocol, &self.user, id, method, request, deadline);
-        let answer = call.map_err(|error| Failure { error, was_idle });
+        let answer = call.map_err(|error| FailedCall { error, was_idle });
         if answer.is_ok() || connection.is_usable() {
             server.keep(connection);
         }
@@ -209,7 +209,7 @@ enum RetryAction {
     NextServer,
 }
 
-fn retry_action(failure: &Failure) -> RetryAction {
+fn retry_action(failure: &FailedCall) -> RetryAction {
     match &failure.error {
         HdfsError::Remote(exception) if exception.is_standby() => RetryAction::NextServer,
         HdfsError::Remote(exception) if exception.is_retriable() || exception.is_safe_mode() => {

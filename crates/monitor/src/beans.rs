@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::Failure;
+use crate::ErrorText;
 
 /// The prefix of the names of a RegionServer's beans.
 const PREFIX: &str = "Hadoop:service=HBase,name=";
@@ -22,7 +22,7 @@ impl Beans {
     ///
     /// # Errors
     /// If it is not such a document.
-    pub fn parse(document: &[u8]) -> Result<Self, Failure> {
+    pub fn parse(document: &[u8]) -> Result<Self, ErrorText> {
         let mut document: Value =
             serde_json::from_slice(document).map_err(|error| format!("/jmx is not JSON: {error}"))?;
         let Some(Value::Array(beans)) = document.get_mut("beans").map(Value::take) else {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::Failure;
+use crate::ErrorText;
 use crate::address::Address;
 
 /// The time limit of a page, from connecting to the last byte.
@@ -40,7 +40,7 @@ impl Client {
     ///
     /// # Errors
     /// If the system does not provide an event queue.
-    pub fn new(address: Address) -> Result<Self, Failure> {
+    pub fn new(address: Address) -> Result<Self, ErrorText> {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
         Ok(Self { address, runtime })
     }
@@ -55,7 +55,7 @@ impl Client {
     /// # Errors
     /// One line with the address: no process listens there, or the response is late, not HTTP, or
     /// too long.
-    pub fn get(&self, path: &str) -> Result<Page, Failure> {
+    pub fn get(&self, path: &str) -> Result<Page, ErrorText> {
         let fetched = self.runtime.block_on(async { timeout(TIME_MAX, self.fetch(path)).await });
         let late = |_| format!("no answer in {} s", TIME_MAX.as_secs());
         let page = fetched.map_err(late).and_then(|page| page);
@@ -66,7 +66,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::get`], and for another status than 200.
-    pub fn get_ok(&self, path: &str) -> Result<Bytes, Failure> {
+    pub fn get_ok(&self, path: &str) -> Result<Bytes, ErrorText> {
         let page = self.get(path)?;
         match page.status {
             200 => Ok(page.body),

@@ -40,4 +40,4 @@ pub mod top;
 mod testing;
 
 /// Why a command failed, for standard error.
-pub type Failure = String;
+pub type ErrorText = String;

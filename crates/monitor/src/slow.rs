@@ -7,7 +7,7 @@ use chrono::{DateTime, Local};
 use clap::Args;
 use serde_json::Value;
 
-use crate::Failure;
+use crate::ErrorText;
 use crate::address::{Address, AddressArgs};
 use crate::http::Client;
 
@@ -70,7 +70,7 @@ impl SlowRequests {
     ///
     /// # Errors
     /// As [`Client::get_ok`], and if the response is not such a document.
-    pub fn fetch(client: &Client) -> Result<Self, Failure> {
+    pub fn fetch(client: &Client) -> Result<Self, ErrorText> {
         Self::parse(&client.get_ok(PAGE)?)
     }
 
@@ -78,7 +78,7 @@ impl SlowRequests {
     ///
     /// # Errors
     /// If it is not JSON.
-    pub fn parse(document: &[u8]) -> Result<Self, Failure> {
+    pub fn parse(document: &[u8]) -> Result<Self, ErrorText> {
         let document: Value =
             serde_json::from_slice(document).map_err(|error| format!("{PAGE} is not JSON: {error}"))?;
         Ok(Self {
@@ -147,7 +147,7 @@ fn text(of: &Value, name: &str) -> String {
 ///
 /// # Errors
 /// If no server answers, or it has no ledger.
-pub fn run(args: &SlowArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &SlowArgs) -> Result<ExitCode, ErrorText> {
     let client = Client::new(Address::parse(&args.address.address)?)?;
     let ledger = SlowRequests::fetch(&client)?;
     // A closed output, as with `head`, is not a failure.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use evenkeel_common::{clock, length};
 
-use crate::Failure;
+use crate::ErrorText;
 use crate::beans::{Bean, Beans};
 use crate::http::Client;
 
@@ -145,7 +145,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`Client::get`], and if the server is not a RegionServer.
-    pub fn fetch(client: &Client) -> Result<Self, Failure> {
+    pub fn fetch(client: &Client) -> Result<Self, ErrorText> {
         let ready = client.get("/ready")?;
         let not_ready = match ready.status {
             200 => Vec::new(),

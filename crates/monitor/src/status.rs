@@ -18,7 +18,7 @@ use crate::http::Client;
 use crate::rates::{Rates, ServerRates};
 use crate::snapshot::{ServerFigures, Snapshot};
 use crate::text::{bytes, count, millis, percent};
-use crate::{Failure, text};
+use crate::{ErrorText, text};
 
 /// The exit status of a server that does not serve.
 const NOT_READY: u8 = 1;
@@ -36,7 +36,7 @@ pub struct StatusArgs {
 ///
 /// # Errors
 /// If no RegionServer answers.
-pub fn run(args: &StatusArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &StatusArgs) -> Result<ExitCode, ErrorText> {
     let client = Client::new(Address::parse(&args.address.address)?)?;
     let before = Snapshot::fetch(&client)?;
     if before.server.is_some() {

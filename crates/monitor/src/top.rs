@@ -27,7 +27,7 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use self::view::View;
-use crate::Failure;
+use crate::ErrorText;
 use crate::address::{Address, AddressArgs};
 use crate::http::Client;
 use crate::slow::SlowRequests;
@@ -57,7 +57,7 @@ enum Command {
 ///
 /// # Errors
 /// If no RegionServer answers at first, or the terminal cannot be used.
-pub fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &TopArgs) -> Result<ExitCode, ErrorText> {
     let client = Client::new(Address::parse(&args.address.address)?)?;
     let delay = Duration::try_from_secs_f64(args.delay.clamp(0.2, 3600.0)).map_err(|e| e.to_string())?;
     let mut view = View::new(&client.address().to_string(), Snapshot::fetch(&client)?);
@@ -129,7 +129,7 @@ fn command(view: &mut View, key: KeyEvent) -> Command {
 }
 
 /// Formats a view as lines of text, without empty lines at the end.
-fn as_text(view: &View) -> Result<String, Failure> {
+fn as_text(view: &View) -> Result<String, ErrorText> {
     let (columns, rows) = TEXT_SIZE;
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).map_err(|e| e.to_string())?;
     let frame = terminal

@@ -4,18 +4,18 @@ use evenkeel_client::{ClientConfig, Registry};
 use evenkeel_common::{Configuration, console};
 
 use crate::compare::{Comparison, compare};
-use crate::failure::Failure;
+use crate::error::PeError;
 use crate::options::{Options, Parsed, parse, usage};
 use crate::report::{Report, page, summary, write_hgrm, write_hlog, write_json};
 use crate::run::{Target, run};
 
 /// Runs `evenkeel pe` with its arguments; returns the exit status.
 pub fn main(words: &[String]) -> u8 {
-    match parse(words).map_err(Failure::Options).and_then(|parsed| of_parsed(&parsed)) {
+    match parse(words).map_err(PeError::Options).and_then(|parsed| of_parsed(&parsed)) {
         Ok(status) => status,
         Err(failure) => {
             console::print_error(format_args!("evenkeel pe: {failure}\n"));
-            if matches!(failure, Failure::Options(_)) {
+            if matches!(failure, PeError::Options(_)) {
                 console::print_error(format_args!("evenkeel pe --help tells the options\n"));
             }
             failure.exit_status()
@@ -23,7 +23,7 @@ pub fn main(words: &[String]) -> u8 {
     }
 }
 
-fn of_parsed(parsed: &Parsed) -> Result<u8, Failure> {
+fn of_parsed(parsed: &Parsed) -> Result<u8, PeError> {
     let Some(options) = &parsed.options else {
         console::print(format_args!("{}", usage()));
         return Ok(0);
@@ -35,7 +35,7 @@ fn of_parsed(parsed: &Parsed) -> Result<u8, Failure> {
     }
 }
 
-fn alone(parsed: &Parsed, options: &Options) -> Result<u8, Failure> {
+fn alone(parsed: &Parsed, options: &Options) -> Result<u8, PeError> {
     let name = if parsed.target.is_empty() { "cluster".to_owned() } else { parsed.target.join(",") };
     let target = target(parsed, &name, &parsed.target)?;
     let report = run(&target, options)?;
@@ -45,7 +45,7 @@ fn alone(parsed: &Parsed, options: &Options) -> Result<u8, Failure> {
     Ok(u8::from(failed > 0))
 }
 
-fn compared(parsed: &Parsed, options: &Options, pairs: &[(String, String); 2]) -> Result<u8, Failure> {
+fn compared(parsed: &Parsed, options: &Options, pairs: &[(String, String); 2]) -> Result<u8, PeError> {
     let of_pair = |(name, address): &(String, String)| target(parsed, name, std::slice::from_ref(address));
     let targets = [of_pair(&pairs[0])?, of_pair(&pairs[1])?];
     let comparison = compare(&targets, options, parsed.rounds, show)?;
@@ -61,9 +61,9 @@ fn show(report: &Report) {
     console::print(format_args!("{}", summary(report)));
 }
 
-fn write(parsed: &Parsed, reports: &[Report], comparison: Option<&Comparison>) -> Result<(), Failure> {
+fn write(parsed: &Parsed, reports: &[Report], comparison: Option<&Comparison>) -> Result<(), PeError> {
     let named =
-        |path: &std::path::Path, e: std::io::Error| Failure::Local(format!("{}: {e}", path.display()));
+        |path: &std::path::Path, e: std::io::Error| PeError::Local(format!("{}: {e}", path.display()));
     if let Some(path) = &parsed.json {
         let written = match comparison {
             Some(comparison) => write_json(path, comparison),
@@ -88,14 +88,14 @@ fn write(parsed: &Parsed, reports: &[Report], comparison: Option<&Comparison>) -
     Ok(())
 }
 
-fn configuration(parsed: &Parsed) -> Result<Configuration, Failure> {
-    Configuration::load(parsed.config.as_deref(), &parsed.define).map_err(|e| Failure::Options(e.to_string()))
+fn configuration(parsed: &Parsed) -> Result<Configuration, PeError> {
+    Configuration::load(parsed.config.as_deref(), &parsed.define).map_err(|e| PeError::Options(e.to_string()))
 }
 
 /// The cluster at these addresses, or, without addresses, the one in the configuration.
-fn target(parsed: &Parsed, name: &str, addresses: &[String]) -> Result<Target, Failure> {
+fn target(parsed: &Parsed, name: &str, addresses: &[String]) -> Result<Target, PeError> {
     let conf = configuration(parsed)?;
-    let client = ClientConfig::from_configuration(&conf).map_err(|e| Failure::Options(e.to_string()))?;
+    let client = ClientConfig::from_configuration(&conf).map_err(|e| PeError::Options(e.to_string()))?;
     if addresses.is_empty() {
         return Ok(Target { name: name.to_owned(), client });
     }

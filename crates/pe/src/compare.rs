@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::error::PeError;
 use crate::options::Options;
 use crate::report::Report;
 use crate::run::{Target, run};
@@ -67,7 +67,7 @@ pub fn compare(
     options: &Options,
     rounds: usize,
     mut each: impl FnMut(&Report),
-) -> Result<Comparison, Failure> {
+) -> Result<Comparison, PeError> {
     let mut done = Vec::with_capacity(rounds);
     for round in 0..rounds {
         let first = round % 2;

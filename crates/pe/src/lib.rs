@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `cli` | the command line |
 //! | [`command`] | [`Command`]: the operation for each row |
-//! | [`failure`] | errors and exit statuses |
+//! | [`error`] | errors and exit statuses |
 //! | [`host`] | the use of this machine's cores |
 //! | [`options`] | [`Options`]: HBase's options and further ones |
 //! | [`data`] | row keys, values, distributions |
@@ -36,7 +36,7 @@
 pub mod command;
 pub mod compare;
 pub mod data;
-pub mod failure;
+pub mod error;
 pub mod host;
 pub mod options;
 pub mod pacer;
@@ -52,7 +52,7 @@ mod cli;
 pub use cli::main;
 pub use command::Command;
 pub use compare::{Comparison, compare};
-pub use failure::Failure;
+pub use error::PeError;
 pub use options::Options;
 pub use report::Report;
 pub use run::{Target, run, run_together};

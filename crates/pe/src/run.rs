@@ -36,7 +36,7 @@ use tokio::task::LocalSet;
 
 use self::client::Client;
 use self::reporter::Reporter;
-use crate::failure::Failure;
+use crate::error::PeError;
 use crate::options::Options;
 use crate::pacer::Pacer;
 use crate::report::Report;
@@ -57,8 +57,8 @@ pub struct Target {
 /// Runs a test: prepares the table, warms up, measures.
 ///
 /// # Errors
-/// [`Failure`] if there is no report. Failed requests are counted in the report.
-pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
+/// [`PeError`] if there is no report. Failed requests are counted in the report.
+pub fn run(target: &Target, options: &Options) -> Result<Report, PeError> {
     run_at(target, options, RunBarriers::default())
 }
 
@@ -66,7 +66,7 @@ pub fn run(target: &Target, options: &Options) -> Result<Report, Failure> {
 /// exist. Measurement in closed loops also starts together, after the last warm-up. The CPU in each
 /// report, of the server and of this process, covers all tests.
 #[allow(clippy::disallowed_methods, reason = "no thread of a server; its panic is a failure of the run")]
-pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure>> {
+pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, PeError>> {
     let closed = tests.iter().filter(|(_, options)| options.rate.is_none()).count();
     let (start, window) = (Arc::new(Barrier::new(tests.len())), Arc::new(Barrier::new(closed)));
     let seat = |options: &Options| {
@@ -79,7 +79,7 @@ pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, Failure
             scope.spawn(move || run_at(target, options, seat))
         };
         let threads: Vec<_> = tests.iter().map(begin).collect();
-        let lost = |_| Err(Failure::Local("a run's thread ended".to_owned()));
+        let lost = |_| Err(PeError::Local("a run's thread ended".to_owned()));
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
     })
 }
@@ -105,7 +105,7 @@ impl Drop for RunBarriers {
     }
 }
 
-fn run_at(target: &Target, options: &Options, seat: RunBarriers) -> Result<Report, Failure> {
+fn run_at(target: &Target, options: &Options, seat: RunBarriers) -> Result<Report, PeError> {
     let setup = runtime()?;
     let (notes, server) = setup.block_on(prepare(target, options))?;
     drop(setup);
@@ -136,7 +136,7 @@ fn run_at(target: &Target, options: &Options, seat: RunBarriers) -> Result<Repor
     Reporter::new(run, server, target, warmed, seat).report(&ended, notes)
 }
 
-fn runtime() -> Result<Runtime, Failure> {
+fn runtime() -> Result<Runtime, PeError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
@@ -150,9 +150,9 @@ fn thread_count(options: &Options) -> usize {
 async fn prepare(
     target: &Target,
     options: &Options,
-) -> Result<(Vec<String>, Option<ServerProcess>), Failure> {
+) -> Result<(Vec<String>, Option<ServerProcess>), PeError> {
     let probe = ClientConfig { retries: target.client.retries.min(3), ..target.client.clone() };
-    let connection = Connection::connect(probe).await.map_err(|e| Failure::Cluster(e.to_string()))?;
+    let connection = Connection::connect(probe).await.map_err(|e| PeError::Cluster(e.to_string()))?;
     let mut notes = table::prepare(&connection, options).await?;
     let server = match options.server_pid {
         Some(pid) => ServerProcess::of_pid(pid),
@@ -238,7 +238,7 @@ impl RunContext {
     }
 
     /// Runs one load thread.
-    fn thread(self: &Arc<Self>, thread: usize, warming: mpsc::Sender<Infallible>) -> Result<(), Failure> {
+    fn thread(self: &Arc<Self>, thread: usize, warming: mpsc::Sender<Infallible>) -> Result<(), PeError> {
         let built = runtime().and_then(|runtime| {
             let workers = runtime.block_on(self.workers(thread))?;
             Ok((runtime, workers))
@@ -255,7 +255,7 @@ impl RunContext {
     }
 
     /// The clients of a thread, on the connections of a thread.
-    async fn workers(&self, thread: usize) -> Result<Vec<Worker>, Failure> {
+    async fn workers(&self, thread: usize) -> Result<Vec<Worker>, PeError> {
         let (threads, connections) = (self.recorders.len(), self.options.connections());
         let mine: Vec<usize> = (thread..self.options.clients).step_by(threads).collect();
         let mut open: Vec<Option<Connection>> = vec![None; connections];
@@ -277,7 +277,7 @@ impl RunContext {
         workers: Vec<Worker>,
         times: RunTimes,
         warmup_guard: mpsc::Sender<Infallible>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), PeError> {
         let share = workers.len() as f64 / self.options.clients as f64;
         let pacer = match self.options.rate {
             Some(rate) => Some(Pacer::new(rate * share, self.options.poisson, times.start)?),

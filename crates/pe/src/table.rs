@@ -4,23 +4,23 @@ use bytes::Bytes;
 use evenkeel_client::{Connection, TableState};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
-use crate::failure::Failure;
+use crate::error::PeError;
 use crate::options::Options;
 
 /// Makes sure that the table exists and fits; returns notes.
 ///
 /// # Errors
-/// [`Failure::Table`] if a read or delete finds no table or other families, [`Failure::Options`] if
+/// [`PeError::Table`] if a read or delete finds no table or other families, [`PeError::Options`] if
 /// the options describe no valid table, otherwise the cluster's error.
-pub async fn prepare(connection: &Connection, options: &Options) -> Result<Vec<String>, Failure> {
-    let name: TableName = options.table.parse().map_err(|e| Failure::Options(format!("--table: {e}")))?;
+pub async fn prepare(connection: &Connection, options: &Options) -> Result<Vec<String>, PeError> {
+    let name: TableName = options.table.parse().map_err(|e| PeError::Options(format!("--table: {e}")))?;
     let admin = connection.admin();
     let state = admin.table_state(&name).await?;
     let needs_data = options.kind().needs_data();
     let Some(state) = state else {
         if needs_data {
             let (table, command) = (&options.table, &options.command);
-            return Err(Failure::Table(format!(
+            return Err(PeError::Table(format!(
                 "there is no table {table} for {command}; run a write command first"
             )));
         }
@@ -30,7 +30,7 @@ pub async fn prepare(connection: &Connection, options: &Options) -> Result<Vec<S
     if needs_data {
         let families = differences.iter().find(|d| d.starts_with("--families"));
         if let Some(families) = families {
-            return Err(Failure::Table(format!("{}: {families}; run a write command first", options.table)));
+            return Err(PeError::Table(format!("{}: {families}; run a write command first", options.table)));
         }
         return Ok(differences
             .into_iter()
@@ -54,7 +54,7 @@ async fn create(
     connection: &Connection,
     options: &Options,
     name: &TableName,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, PeError> {
     let splits: Vec<Bytes> = options.splits().iter().map(|key| Bytes::copy_from_slice(key)).collect();
     connection.admin().create_table(&descriptor(options, name)?, &splits).await?;
     Ok(vec![format!("table {name} made, {} regions", splits.len() + 1)])
@@ -65,7 +65,7 @@ async fn differences(
     connection: &Connection,
     options: &Options,
     name: &TableName,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, PeError> {
     let admin = connection.admin();
     let table = admin.describe(name).await?;
     let mut found = Vec::new();
@@ -93,11 +93,11 @@ async fn differences(
 }
 
 /// The table that the options describe.
-fn descriptor(options: &Options, name: &TableName) -> Result<TableDescriptor, Failure> {
+fn descriptor(options: &Options, name: &TableName) -> Result<TableDescriptor, PeError> {
     let mut table = TableDescriptor::new(name.clone());
     for i in 0..options.families {
         let family = ColumnFamilyDescriptor::new(format!("info{i}").as_bytes());
-        table = table.with_family(family_of(options, family.map_err(|e| Failure::Options(e.to_string()))?));
+        table = table.with_family(family_of(options, family.map_err(|e| PeError::Options(e.to_string()))?));
     }
     if options.replicas != 1 {
         table = table.with("REGION_REPLICATION", &options.replicas.to_string());

@@ -5,7 +5,7 @@ mod fake;
 
 use std::time::{Duration, Instant};
 
-use evenkeel_pe::{Failure, Options, Report, Target, run, run_together};
+use evenkeel_pe::{Options, PeError, Report, Target, run, run_together};
 use evenkeel_rpc::RpcServerHandle;
 
 use fake::Stalls;
@@ -101,7 +101,7 @@ fn concurrent_runs_share_one_measured_period() {
     stalling.shutdown(Duration::from_secs(1));
     server.shutdown(Duration::from_secs(1));
 
-    let [Ok(a), Ok(b), Err(Failure::Table(_))] = &reports[..] else { panic!("{reports:?}") };
+    let [Ok(a), Ok(b), Err(PeError::Table(_))] = &reports[..] else { panic!("{reports:?}") };
     assert!((a.began_unix_s - b.began_unix_s).abs() < 0.1);
     assert!(
         (1.0..1.4).contains(&a.seconds) && (1.0..1.4).contains(&b.seconds),
@@ -131,12 +131,12 @@ fn an_absent_cluster_and_a_missing_table_fail_differently() {
     let (server, target) = fake(Stalls::Never);
     let other = Options::of_line("--families=2 randomRead 1").expect("parses");
     let failure = run(&target, &other).expect_err("other families");
-    assert!(matches!(failure, Failure::Table(_)) && failure.exit_status() == 4, "{failure}");
+    assert!(matches!(failure, PeError::Table(_)) && failure.exit_status() == 4, "{failure}");
     server.shutdown(Duration::from_secs(1));
 
     let mut client = target.client.clone();
     client.pause = Duration::from_millis(1);
     let absent = Target { name: "absent".into(), client };
     let failure = run(&absent, &Options::of_line("randomRead 1").expect("parses")).expect_err("nobody");
-    assert!(matches!(failure, Failure::Cluster(_)) && failure.exit_status() == 3, "{failure}");
+    assert!(matches!(failure, PeError::Cluster(_)) && failure.exit_status() == 3, "{failure}");
 }

@@ -81,7 +81,7 @@ impl ProcessControl {
 }
 
 /// Why the server must stop. Only the first reason is kept.
-pub type Failure = Arc<OnceLock<String>>;
+pub type FailureReason = Arc<OnceLock<String>>;
 
 /// Returns an `IOException` with the text of any error.
 pub fn io_error(error: impl std::fmt::Display) -> HBaseError {

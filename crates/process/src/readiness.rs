@@ -14,7 +14,7 @@ use evenkeel_info_server::Readiness as Reasons;
 use parking_lot::Mutex;
 
 use crate::wals::Wals;
-use crate::{Failure, StopProgress};
+use crate::{FailureReason, StopProgress};
 
 /// The maximum number of lines about regions and tables.
 const LINES_MAX: usize = 100;
@@ -22,7 +22,7 @@ const LINES_MAX: usize = 100;
 /// See the module's documentation.
 pub struct Readiness {
     stage: Mutex<Stage>,
-    failure: Failure,
+    failure: FailureReason,
     served: OnceLock<Served>,
 }
 
@@ -41,7 +41,7 @@ struct Served {
 
 impl Readiness {
     /// Creates the readiness of a process that begins to start.
-    pub fn new(failure: &Failure) -> Arc<Self> {
+    pub fn new(failure: &FailureReason) -> Arc<Self> {
         let stage = Mutex::new(Stage::Starting("reading the settings", clock::monotonic()));
         Arc::new(Self { stage, failure: Arc::clone(failure), served: OnceLock::new() })
     }

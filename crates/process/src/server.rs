@@ -23,7 +23,7 @@ use evenkeel_wal::Wal;
 use crate::readiness::Readiness;
 use crate::runtime_settings::RuntimeSettings;
 use crate::wals::{Online, WalEvents, Wals};
-use crate::{Failure, Settings, StopRequest, io_error, security};
+use crate::{FailureReason, Settings, StopRequest, io_error, security};
 
 /// The context of all steps of a start.
 pub struct Process {
@@ -40,7 +40,7 @@ pub struct Process {
     /// Requests that this process stops.
     pub stop: StopRequest,
     /// Why the server must stop, if it must.
-    pub failure: Failure,
+    pub failure: FailureReason,
     /// Stops the server when one of its threads dies.
     pub supervisor: Supervisor,
     /// Whether clients are served, and why not.
@@ -84,7 +84,7 @@ impl Process {
 }
 
 /// Creates the supervisor, which stops the server when one of its threads dies.
-fn supervisor(failure: &Failure, stop: &StopRequest) -> Supervisor {
+fn supervisor(failure: &FailureReason, stop: &StopRequest) -> Supervisor {
     let (failure, stop) = (Arc::clone(failure), Arc::clone(stop));
     Supervisor::new(move |death| {
         drop(failure.set(death.to_string()));

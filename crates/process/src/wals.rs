@@ -12,7 +12,7 @@ use evenkeel_regionserver::RegionServer;
 use evenkeel_wal::{Wal, WalConfig, WalListener, WalOptions};
 
 use crate::settings::{self, Settings};
-use crate::{Failure, StopRequest};
+use crate::{FailureReason, StopRequest};
 
 /// The two WALs: hbase:meta has a separate one, so that it can be recovered first.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ pub struct WalEvents {
     /// The RegionServer, once it exists.
     pub online: Online,
     /// Receives the reason of a failure.
-    pub failure: Failure,
+    pub failure: FailureReason,
     /// Requests that this process stops.
     pub stop: StopRequest,
 }

@@ -101,7 +101,7 @@ pub use self::requests::scanners::{ScannerLimits, Scanners};
 pub use self::version::{HBASE_VERSION, version_info};
 
 /// A callback that is called once with an outcome.
-type Answer<T> = Box<dyn FnOnce(T) + Send>;
+type ReplyCallback<T> = Box<dyn FnOnce(T) + Send>;
 
 /// Calls from a RegionServer to the process around it.
 pub trait ServerHooks: Send + Sync {
@@ -416,7 +416,7 @@ impl RegionServer {
     }
 
     /// Wraps a callback so that it is called after `hold`.
-    fn answer_after<T: Send + 'static>(&self, hold: Duration, done: Answer<T>) -> Answer<T> {
+    fn answer_after<T: Send + 'static>(&self, hold: Duration, done: ReplyCallback<T>) -> ReplyCallback<T> {
         if hold.is_zero() {
             return done;
         }

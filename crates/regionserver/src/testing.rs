@@ -314,12 +314,12 @@ pub fn text(cell: &KeyValue) -> String {
 }
 
 /// Starts an operation that answers through a [`PendingReply`], and waits for the reply.
-pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result<Answer<M>, HBaseError> {
+pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result<TestReply<M>, HBaseError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     start(PendingReply::to_function(move |outcome: Result<Reply<M>>| {
         let answer = outcome.map(|Reply { message, block, charge: _ }| {
             let cells = cells_of(Reply { message: (), block, charge: None });
-            Answer { message, cells }
+            TestReply { message, cells }
         });
         sender.send(answer).expect("the test waits");
     }));
@@ -328,7 +328,7 @@ pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result
 
 /// A reply with parsed cells.
 #[derive(Debug)]
-pub struct Answer<M> {
+pub struct TestReply<M> {
     pub message: M,
     pub cells: Vec<String>,
 }

@@ -53,7 +53,7 @@ pub(crate) struct DetachedReplies {
 }
 
 /// The answer of a detached call.
-pub(crate) struct Answer {
+pub(crate) struct DetachedReply {
     bytes: GatherBuffer,
     /// Size of the request.
     frame_bytes: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Answer {
 
 #[derive(Default)]
 struct DetachedRepliesState {
-    answers: Vec<Answer>,
+    answers: Vec<DetachedReply>,
     waker: Option<Waker>,
 }
 
@@ -92,7 +92,7 @@ impl DetachedReplies {
     pub fn push(&self, bytes: GatherBuffer, frame_bytes: usize, method: &'static str) {
         let waker = {
             let mut state = self.state.lock();
-            state.answers.push(Answer { bytes, frame_bytes, method });
+            state.answers.push(DetachedReply { bytes, frame_bytes, method });
             state.waker.take()
         };
         if let Some(waker) = waker {
@@ -108,7 +108,7 @@ impl DetachedReplies {
     }
 
     /// Takes all answers. If there are none, returns false, and the next answer wakes `waker`.
-    fn take(&self, waker: &Waker, into: &mut Vec<Answer>) -> bool {
+    fn take(&self, waker: &Waker, into: &mut Vec<DetachedReply>) -> bool {
         let mut state = self.state.lock();
         if state.answers.is_empty() {
             if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {

@@ -3,7 +3,7 @@
 use evenkeel_common::TableName;
 use evenkeel_common::length;
 
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::value::{Hash, Value};
 
 /// The arguments of a command. Absent ones are `nil`.
@@ -60,7 +60,7 @@ impl Args {
         match self.get(at) {
             Value::Nil => Ok(Hash::default()),
             Value::Hash(hash) => Ok(hash.clone()),
-            _ => Err(Failure::argument("Arguments should be a Hash").into()),
+            _ => Err(RubyError::argument("Arguments should be a Hash").into()),
         }
     }
 
@@ -77,7 +77,7 @@ pub fn table_name(value: &Value) -> CommandResult<TableName> {
         Value::Table(name) => Ok(name.clone()),
         Value::Str(name) => Ok(TableName::from_bytes(name)?),
         Value::Symbol(name) => Ok(name.parse()?),
-        _ => Err(Failure::argument("Table name must be of type String").into()),
+        _ => Err(RubyError::argument("Table name must be of type String").into()),
     }
 }
 
@@ -101,11 +101,11 @@ pub fn number(name: &str, value: &Value) -> CommandResult<i64> {
         Value::Str(_) => format!("For input string: {}", value.inspect()),
         other => format!("{name} must be a number, not {}", other.inspect()),
     };
-    number.ok_or_else(|| Failure::argument(why()).into())
+    number.ok_or_else(|| RubyError::argument(why()).into())
 }
 
 /// A value as a number of 0 or more.
 pub fn natural(name: &str, value: &Value) -> CommandResult<u64> {
     let number = u64::try_from(number(name, value)?);
-    number.map_err(|_| Failure::argument(format!("{name} must not be negative")).into())
+    number.map_err(|_| RubyError::argument(format!("{name} must not be negative")).into())
 }

@@ -3,7 +3,7 @@
 
 use evenkeel_common::length;
 
-use crate::error::{Failure, Flow};
+use crate::error::{Flow, RubyError};
 use crate::interpreter::Host;
 use crate::language::ast::Operator;
 use crate::value::Value;
@@ -11,10 +11,10 @@ use crate::value::Value;
 /// The largest number of items in a loop over a range or number.
 const ITEMS_MAX: i64 = 100_000_000;
 
-type Answer = Result<Value, Flow>;
+type EvalResult = Result<Value, Flow>;
 
 /// Calls a function of Ruby; `None` if there is none of that name.
-pub fn call_function(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<Answer> {
+pub fn call_function(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<EvalResult> {
     Some(match (name, args) {
         ("puts", []) => host.print(b"\n").map(|()| Value::Nil),
         ("puts", args) => args.iter().try_for_each(|arg| puts(host, arg)).map(|()| Value::Nil),
@@ -28,8 +28,8 @@ pub fn call_function(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<
         ("exit" | "quit", [Value::Int(status)]) => exit(*status),
         ("exit" | "quit", [Value::Bool(ok)]) => Err(Flow::Exit(i32::from(!ok))),
         ("raise", [Value::Exception(failure)]) => Err(failure.clone().into()),
-        ("raise", [message]) => Err(Failure::runtime(message.to_text()).into()),
-        ("raise", []) => Err(Failure::runtime("unhandled exception").into()),
+        ("raise", [message]) => Err(RubyError::runtime(message.to_text()).into()),
+        ("raise", []) => Err(RubyError::runtime("unhandled exception").into()),
         ("require" | "java_import" | "import" | "include", _) => Ok(Value::Bool(true)),
         ("format" | "sprintf", [Value::Str(pattern), args @ ..]) => format(pattern, args).map(Value::Str),
         ("printf", [Value::Str(pattern), args @ ..]) => {
@@ -42,17 +42,17 @@ pub fn call_function(host: &mut dyn Host, name: &str, args: &[Value]) -> Option<
 }
 
 /// Ends the shell, if the status is an `int` of JRuby.
-fn exit(status: i64) -> Answer {
+fn exit(status: i64) -> EvalResult {
     let out_of_range = |_| {
         let size = if status < 0 { "small" } else { "big" };
-        Failure::new("RangeError", format!("integer {status} too {size} to convert to `int'"))
+        RubyError::new("RangeError", format!("integer {status} too {size} to convert to `int'"))
     };
     Err(i32::try_from(status).map_or_else(|e| out_of_range(e).into(), Flow::Exit))
 }
 
 /// The string of one byte.
-fn chr(number: i64) -> Answer {
-    let out_of_range = |_| Failure::new("RangeError", format!("{number} out of char range"));
+fn chr(number: i64) -> EvalResult {
+    let out_of_range = |_| RubyError::new("RangeError", format!("{number} out of char range"));
     Ok(Value::text([u8::try_from(number).map_err(out_of_range)?]))
 }
 
@@ -67,7 +67,7 @@ fn puts(host: &mut dyn Host, value: &Value) -> Result<(), Flow> {
     host.print(&line)
 }
 
-fn inspect_all(host: &mut dyn Host, args: &[Value]) -> Answer {
+fn inspect_all(host: &mut dyn Host, args: &[Value]) -> EvalResult {
     for arg in args {
         host.print(format!("{}\n", arg.inspect()).as_bytes())?;
     }
@@ -98,7 +98,7 @@ fn format(pattern: &[u8], args: &[Value]) -> Result<Vec<u8>, Flow> {
         match kind {
             b'%' => text.push(b'%'),
             kind => {
-                let arg = args.next().ok_or_else(|| Failure::argument("too few arguments"))?;
+                let arg = args.next().ok_or_else(|| RubyError::argument("too few arguments"))?;
                 text.extend(format_one(spec, kind, arg)?);
             }
         }
@@ -108,7 +108,7 @@ fn format(pattern: &[u8], args: &[Value]) -> Result<Vec<u8>, Flow> {
 }
 
 fn incomplete_format() -> Flow {
-    Failure::argument("incomplete format specifier; use %% (double %) instead").into()
+    RubyError::argument("incomplete format specifier; use %% (double %) instead").into()
 }
 
 fn format_one(spec: &[u8], kind: u8, arg: &Value) -> Result<Vec<u8>, Flow> {
@@ -132,7 +132,7 @@ fn format_one(spec: &[u8], kind: u8, arg: &Value) -> Result<Vec<u8>, Flow> {
         b'p' => arg.inspect().into_bytes(),
         other => {
             let other = char::from(other);
-            return Err(Failure::argument(format!("malformed format string - %{other}")).into());
+            return Err(RubyError::argument(format!("malformed format string - %{other}")).into());
         }
     };
     let missing = width.saturating_sub(body.len());
@@ -156,41 +156,41 @@ fn float(value: &Value) -> Result<f64, Flow> {
     }
 }
 
-fn integer(value: &Value) -> Answer {
+fn integer(value: &Value) -> EvalResult {
     match value {
         Value::Int(_) => Ok(value.clone()),
         Value::Float(number) => Ok(Value::Int(length::integer_part(*number))),
         Value::Str(text) => {
             let text = String::from_utf8_lossy(text);
             let number = text.trim().replace('_', "").parse().map(Value::Int);
-            number.map_err(|_| Failure::argument(format!("invalid value for Integer(): {text:?}")).into())
+            number.map_err(|_| RubyError::argument(format!("invalid value for Integer(): {text:?}")).into())
         }
         other => Err(convert_error(other, "Integer")),
     }
 }
 
 fn convert_error(value: &Value, into: &str) -> Flow {
-    Failure::new("TypeError", format!("can't convert {} into {into}", value.class())).into()
+    RubyError::new("TypeError", format!("can't convert {} into {into}", value.class())).into()
 }
 
 /// `-a`
-pub fn negative(of: &Value) -> Answer {
+pub fn negative(of: &Value) -> EvalResult {
     match of {
         Value::Int(number) => number.checked_neg().map(Value::Int).ok_or_else(too_large),
         Value::Float(number) => Ok(Value::Float(-number)),
         other => {
-            Err(Failure::new("NoMethodError", format!("undefined method `-@' for {}", other.inspect()))
+            Err(RubyError::new("NoMethodError", format!("undefined method `-@' for {}", other.inspect()))
                 .into())
         }
     }
 }
 
 fn too_large() -> Flow {
-    Failure::new("RangeError", "integers of more than 64 bits are not supported").into()
+    RubyError::new("RangeError", "integers of more than 64 bits are not supported").into()
 }
 
 /// `a[b]`
-pub fn index(of: &Value, key: &Value) -> Answer {
+pub fn index(of: &Value, key: &Value) -> EvalResult {
     let within = |length: usize, at: i64| {
         let at = if at < 0 { at + length as i64 } else { at };
         usize::try_from(at).ok().filter(|at| *at < length)
@@ -207,7 +207,7 @@ pub fn index(of: &Value, key: &Value) -> Answer {
         (Value::Hash(hash), key) => hash.get(key).cloned(),
         (other, key) => {
             let message = format!("no element {} of a {}", key.inspect(), other.class());
-            return Err(Failure::new("TypeError", message).into());
+            return Err(RubyError::new("TypeError", message).into());
         }
     }
     .unwrap_or_default())
@@ -225,14 +225,14 @@ pub fn set_index(of: &mut Value, key: Value, value: Value) -> Result<(), Flow> {
         }
         (other, _) => {
             let message = format!("cannot set element {} of a {}", key.inspect(), other.class());
-            return Err(Failure::new("IndexError", message).into());
+            return Err(RubyError::new("IndexError", message).into());
         }
     }
     Ok(())
 }
 
 /// `a + b` and other binary operators.
-pub fn binary(operator: Operator, left: &Value, right: &Value) -> Answer {
+pub fn binary(operator: Operator, left: &Value, right: &Value) -> EvalResult {
     use Operator as O;
     match (operator, left, right) {
         (O::Equal, a, b) => Ok(Value::Bool(equal(a, b))),
@@ -256,7 +256,7 @@ pub fn binary(operator: Operator, left: &Value, right: &Value) -> Answer {
         (operator, a, b) => {
             let message =
                 format!("no operator {} between {} and {}", operator.symbol(), a.class(), b.class());
-            Err(Failure::new("TypeError", message).into())
+            Err(RubyError::new("TypeError", message).into())
         }
     }
 }
@@ -268,7 +268,7 @@ fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn compare(operator: Operator, a: &Value, b: &Value) -> Answer {
+fn compare(operator: Operator, a: &Value, b: &Value) -> EvalResult {
     let order = match (a, b) {
         (Value::Str(a), Value::Str(b)) => Some(a.cmp(b)),
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
@@ -278,7 +278,7 @@ fn compare(operator: Operator, a: &Value, b: &Value) -> Answer {
         _ => None,
     };
     let order = order.ok_or_else(|| {
-        Failure::argument(format!("comparison of {} with {} failed", a.class(), b.inspect()))
+        RubyError::argument(format!("comparison of {} with {} failed", a.class(), b.inspect()))
     })?;
     Ok(Value::Bool(match operator {
         Operator::Less => order.is_lt(),
@@ -288,18 +288,18 @@ fn compare(operator: Operator, a: &Value, b: &Value) -> Answer {
     }))
 }
 
-fn repeat(text: &[u8], times: i64) -> Answer {
-    let times = usize::try_from(times).map_err(|_| Failure::argument("argument must be non-negative"))?;
+fn repeat(text: &[u8], times: i64) -> EvalResult {
+    let times = usize::try_from(times).map_err(|_| RubyError::argument("argument must be non-negative"))?;
     match times.checked_mul(text.len()) {
         Some(bytes) if bytes <= 64 << 20 => Ok(Value::Str(text.repeat(times))),
-        _ => Err(Failure::argument("argument too big").into()),
+        _ => Err(RubyError::argument("argument too big").into()),
     }
 }
 
-fn integer_operation(operator: Operator, a: i64, b: i64) -> Answer {
+fn integer_operation(operator: Operator, a: i64, b: i64) -> EvalResult {
     use Operator as O;
     if b == 0 && matches!(operator, O::Divide | O::Remainder) {
-        return Err(Failure::new("ZeroDivisionError", "divided by 0").into());
+        return Err(RubyError::new("ZeroDivisionError", "divided by 0").into());
     }
     let number = match operator {
         O::Add => a.checked_add(b),
@@ -316,7 +316,7 @@ fn integer_operation(operator: Operator, a: i64, b: i64) -> Answer {
     number.map(Value::Int).ok_or_else(too_large)
 }
 
-fn real(operator: Operator, a: f64, b: f64) -> Answer {
+fn real(operator: Operator, a: f64, b: f64) -> EvalResult {
     use Operator as O;
     Ok(Value::Float(match operator {
         O::Add => a + b,
@@ -327,7 +327,7 @@ fn real(operator: Operator, a: f64, b: f64) -> Answer {
         O::Power => a.powf(b),
         _ => {
             let message = format!("no operator {} between numbers with a point", operator.symbol());
-            return Err(Failure::new("TypeError", message).into());
+            return Err(RubyError::new("TypeError", message).into());
         }
     }))
 }
@@ -343,12 +343,12 @@ pub fn items(of: &Value) -> Result<Vec<Value>, Flow> {
         Value::Range { from, to, exclusive } => {
             let to = if *exclusive { *to } else { to.saturating_add(1) };
             match to.saturating_sub(*from) {
-                n if n > ITEMS_MAX => Err(Failure::argument("a loop of too many rounds").into()),
+                n if n > ITEMS_MAX => Err(RubyError::argument("a loop of too many rounds").into()),
                 _ => Ok((*from..to).map(Value::Int).collect()),
             }
         }
         other => {
-            Err(Failure::new("NoMethodError", format!("undefined method `each' for {}", other.inspect()))
+            Err(RubyError::new("NoMethodError", format!("undefined method `each' for {}", other.inspect()))
                 .into())
         }
     }
@@ -429,7 +429,7 @@ pub fn iteration(of: &Value, method: &str, args: &[Value]) -> Option<Result<Iter
 }
 
 /// Calls a method that changes a variable's value.
-pub fn call_mutating(of: &mut Value, method: &str, args: &[Value]) -> Answer {
+pub fn call_mutating(of: &mut Value, method: &str, args: &[Value]) -> EvalResult {
     match (of, method, args) {
         (Value::Array(items), "push", args) => {
             items.extend_from_slice(args);
@@ -454,13 +454,13 @@ pub fn call_mutating(of: &mut Value, method: &str, args: &[Value]) -> Answer {
         }
         (other, method, _) => {
             let message = format!("undefined method `{method}' for {}:{}", other.inspect(), other.class());
-            Err(Failure::new("NoMethodError", message).into())
+            Err(RubyError::new("NoMethodError", message).into())
         }
     }
 }
 
 /// Calls a method without a block; `None` if there is none of that name.
-pub fn method(of: &Value, name: &str, args: &[Value]) -> Option<Answer> {
+pub fn method(of: &Value, name: &str, args: &[Value]) -> Option<EvalResult> {
     Some(Ok(match (of, name, args) {
         (of, "to_s", []) => Value::Str(of.to_bytes()),
         (of, "inspect", []) => Value::text(of.inspect()),
@@ -498,7 +498,7 @@ pub fn method(of: &Value, name: &str, args: &[Value]) -> Option<Answer> {
     }))
 }
 
-fn string_method(text: &[u8], name: &str, args: &[Value]) -> Option<Answer> {
+fn string_method(text: &[u8], name: &str, args: &[Value]) -> Option<EvalResult> {
     let string = String::from_utf8_lossy(text);
     let number =
         || string.trim().split(|c: char| !(c.is_ascii_digit() || c == '-')).next().unwrap_or_default();
@@ -545,7 +545,7 @@ fn string_method(text: &[u8], name: &str, args: &[Value]) -> Option<Answer> {
     }))
 }
 
-fn array_method(items: &[Value], name: &str, args: &[Value]) -> Option<Answer> {
+fn array_method(items: &[Value], name: &str, args: &[Value]) -> Option<EvalResult> {
     Some(Ok(match (name, args) {
         ("size" | "length" | "count", []) => Value::Int(items.len() as i64),
         ("empty?", []) => Value::Bool(items.is_empty()),
@@ -598,9 +598,9 @@ pub fn flatten(items: Vec<Value>) -> Vec<Value> {
 mod tests {
     use super::*;
 
-    fn failure(answer: Answer) -> String {
+    fn failure(answer: EvalResult) -> String {
         match answer {
-            Err(Flow::Failure(failure)) => format!("{}: {}", failure.class, failure.message),
+            Err(Flow::RubyError(failure)) => format!("{}: {}", failure.class, failure.message),
             other => panic!("{other:?}"),
         }
     }

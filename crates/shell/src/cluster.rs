@@ -15,7 +15,7 @@ use evenkeel_common::{Configuration, TableName};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
-use crate::error::{CommandError, CommandResult, Failure, Flow};
+use crate::error::{CommandError, CommandResult, Flow, RubyError};
 
 /// The maximum time to connect to the cluster, regardless of the settings.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ impl Cluster {
     /// Waits for a duration.
     pub fn sleep(&self, seconds: f64) -> Result<(), Flow> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0));
-        let time = time.map_err(|_| Failure::argument("time interval out of range"))?;
+        let time = time.map_err(|_| RubyError::argument("time interval out of range"))?;
         self.until_interrupt(async { tokio::time::sleep(time).await })
     }
 
@@ -138,7 +138,7 @@ impl Cluster {
         if let Some(connection) = &self.connection {
             return Ok(connection.clone());
         }
-        let config = crate::config::client_config(&self.conf).map_err(Failure::runtime)?;
+        let config = crate::config::client_config(&self.conf).map_err(RubyError::runtime)?;
         let connect = async {
             let connecting = tokio::time::timeout(CONNECT_TIMEOUT, Connection::connect(config));
             connecting.await.unwrap_or_else(|_| Err(ClientError::Timeout("connecting".to_owned())))

@@ -9,7 +9,7 @@ use evenkeel_common::HBaseError;
 #[derive(Debug)]
 pub enum Flow {
     /// An error.
-    Failure(Failure),
+    RubyError(RubyError),
     /// `exit`, with its status.
     Exit(i32),
     /// The user pressed Ctrl-C.
@@ -24,14 +24,14 @@ pub enum Flow {
 
 /// An error: a Ruby class and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RubyError {
     /// `NameError`, `ArgumentError`, `RuntimeError`, ...
     pub class: &'static str,
     /// The message.
     pub message: String,
 }
 
-impl Failure {
+impl RubyError {
     /// A failure with a class.
     pub fn new(class: &'static str, message: impl Into<String>) -> Self {
         Self { class, message: message.into() }
@@ -48,13 +48,13 @@ impl Failure {
     }
 }
 
-impl From<Failure> for Flow {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
+impl From<RubyError> for Flow {
+    fn from(failure: RubyError) -> Self {
+        Self::RubyError(failure)
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RubyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
@@ -83,7 +83,7 @@ impl CommandError {
     pub fn into_flow(self, subject: &str) -> Flow {
         match self {
             Self::Flow(flow) => flow,
-            Self::Client(error) => Failure::runtime(describe(&error, subject)).into(),
+            Self::Client(error) => RubyError::runtime(describe(&error, subject)).into(),
         }
     }
 }
@@ -150,8 +150,8 @@ impl From<Flow> for CommandError {
     }
 }
 
-impl From<Failure> for CommandError {
-    fn from(failure: Failure) -> Self {
+impl From<RubyError> for CommandError {
+    fn from(failure: RubyError) -> Self {
         Self::Flow(failure.into())
     }
 }
@@ -159,6 +159,6 @@ impl From<Failure> for CommandError {
 impl From<HBaseError> for CommandError {
     /// Names and descriptors that are refused before the call.
     fn from(error: HBaseError) -> Self {
-        Failure::argument(error.message()).into()
+        RubyError::argument(error.message()).into()
     }
 }

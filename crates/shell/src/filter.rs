@@ -10,11 +10,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_common::length;
 
-use crate::error::{Failure, Flow};
+use crate::error::{Flow, RubyError};
 use crate::text;
 use crate::value::Value;
 
-type Answer = Result<Value, Flow>;
+type EvalResult = Result<Value, Flow>;
 
 /// A filter or comparator in the filter language.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ const CLASSES: &[&str] = &[
 ];
 
 /// A constant of a Java class, or the class itself; `None` if it is unknown.
-pub fn constant(path: &[String]) -> Option<Answer> {
+pub fn constant(path: &[String]) -> Option<EvalResult> {
     let name = path.last()?.as_str();
     let is_operator = OPERATORS.iter().any(|(known, _)| *known == name) || LIST_OPERATORS.contains(&name);
     if path.len() > 1 && is_operator {
@@ -103,7 +103,7 @@ pub fn constant(path: &[String]) -> Option<Answer> {
 }
 
 /// A call on a class: a constructor or a static method.
-pub fn call(path: &[String], method: &str, args: &[Value]) -> Answer {
+pub fn call(path: &[String], method: &str, args: &[Value]) -> EvalResult {
     let class = path.last().map_or("", String::as_str);
     match (class, method, args) {
         ("Bytes", method, [value]) => bytes_method(method, value),
@@ -120,7 +120,7 @@ pub fn call(path: &[String], method: &str, args: &[Value]) -> Answer {
 
 fn unknown(path: &[String], method: &str) -> Flow {
     let message = format!("{}.{method} is not supported by this shell", path.join("."));
-    Failure::new("NameError", message).into()
+    RubyError::new("NameError", message).into()
 }
 
 /// Seconds since 1970.
@@ -130,12 +130,12 @@ fn now() -> f64 {
 }
 
 /// The first bytes of a string, for a number.
-fn head<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Failure> {
-    let too_few = || Failure::argument(format!("{} bytes are too few for a number", bytes.len()));
+fn head<const N: usize>(bytes: &[u8]) -> Result<[u8; N], RubyError> {
+    let too_few = || RubyError::argument(format!("{} bytes are too few for a number", bytes.len()));
     bytes.first_chunk().copied().ok_or_else(too_few)
 }
 
-fn bytes_method(method: &str, value: &Value) -> Answer {
+fn bytes_method(method: &str, value: &Value) -> EvalResult {
     let bytes = value.to_bytes();
     Ok(match (method, value) {
         ("toBytes", Value::Int(number)) => Value::text(number.to_be_bytes()),
@@ -149,12 +149,12 @@ fn bytes_method(method: &str, value: &Value) -> Answer {
         ("toShort", _) => Value::Int(i64::from(i16::from_be_bytes(head(&bytes)?))),
         _ => {
             let message = format!("Bytes.{method} is not supported by this shell");
-            return Err(Failure::new("NameError", message).into());
+            return Err(RubyError::new("NameError", message).into());
         }
     })
 }
 
-fn construct(class: &str, args: &[Value]) -> Answer {
+fn construct(class: &str, args: &[Value]) -> EvalResult {
     if let Some((_, name)) = COMPARATORS.iter().find(|(known, _)| *known == class) {
         let [value] = args else { return Err(wrong_arguments(class)) };
         return Ok(text_of(quoted(&[name.as_bytes(), b":", &value.to_bytes()].concat())));
@@ -166,12 +166,12 @@ fn construct(class: &str, args: &[Value]) -> Answer {
             Ok(text_of([b"(WHILE ", filter.as_bytes(), b")"].concat()))
         }
         (class, args) if PLAIN.contains(&class) => plain(class, args),
-        _ => Err(Failure::new("NameError", format!("{class}.new is not supported by this shell")).into()),
+        _ => Err(RubyError::new("NameError", format!("{class}.new is not supported by this shell")).into()),
     }
 }
 
 fn wrong_arguments(class: &str) -> Flow {
-    Failure::argument(format!("wrong arguments for {class}.new")).into()
+    RubyError::argument(format!("wrong arguments for {class}.new")).into()
 }
 
 fn text_of(text: Vec<u8>) -> Value {
@@ -191,7 +191,7 @@ fn quoted(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-fn plain(class: &str, args: &[Value]) -> Answer {
+fn plain(class: &str, args: &[Value]) -> EvalResult {
     let args = crate::builtin::flatten(args.to_vec());
     let mut text = [class.as_bytes(), b"("].concat();
     for (i, arg) in args.iter().enumerate() {
@@ -222,7 +222,7 @@ fn argument(class: &str, at: usize, arg: &Value) -> Result<Vec<u8>, Flow> {
     })
 }
 
-fn list(args: &[Value]) -> Answer {
+fn list(args: &[Value]) -> EvalResult {
     let args = crate::builtin::flatten(args.to_vec());
     let (word, filters) = match args.split_first() {
         Some((Value::Symbol(name), rest)) if name == "MUST_PASS_ONE" => (&b" OR "[..], rest),
@@ -235,7 +235,7 @@ fn list(args: &[Value]) -> Answer {
         texts.push(filter.as_bytes().to_vec());
     }
     match texts.is_empty() {
-        true => Err(Failure::argument("a FilterList needs a filter").into()),
+        true => Err(RubyError::argument("a FilterList needs a filter").into()),
         false => Ok(text_of([b"(", texts.join(word).as_slice(), b")"].concat())),
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::builtin;
-use crate::error::{Failure, Flow};
+use crate::error::{Flow, RubyError};
 use crate::filter;
 use crate::language::ast::{Block, Call, Expr, Jump, Operator, StringPart};
 use crate::language::{SyntaxError, parse_with};
@@ -64,7 +64,7 @@ impl Interpreter {
     /// A failure, exit, interrupt or jump.
     pub fn evaluate(&mut self, host: &mut dyn Host, expr: &Expr) -> Evaluated {
         if self.depth >= DEPTH_MAX {
-            return Err(Failure::new("SystemStackError", "stack level too deep").into());
+            return Err(RubyError::new("SystemStackError", "stack level too deep").into());
         }
         self.depth += 1;
         let value = self.expression(host, expr);
@@ -84,7 +84,7 @@ impl Interpreter {
                     (Value::Int(from), Value::Int(to)) => {
                         Ok(Value::Range { from, to, exclusive: *exclusive })
                     }
-                    _ => Err(Failure::argument("only ranges of integers are supported").into()),
+                    _ => Err(RubyError::argument("only ranges of integers are supported").into()),
                 }
             }
             Expr::Variable(name) => Ok(self.variables.get(name).cloned().unwrap_or_default()),
@@ -167,7 +167,7 @@ impl Interpreter {
         }
         filter::constant(&self.resolved(path)).unwrap_or_else(|| {
             let shown = path.join("::");
-            Err(Failure::new("NameError", format!("uninitialized constant HBaseReceiver::{shown}")).into())
+            Err(RubyError::new("NameError", format!("uninitialized constant HBaseReceiver::{shown}")).into())
         })
     }
 
@@ -208,7 +208,7 @@ impl Interpreter {
             return value;
         }
         if call.block.is_some() {
-            return Err(Failure::argument(format!("{} takes no block", call.name)).into());
+            return Err(RubyError::argument(format!("{} takes no block", call.name)).into());
         }
         let outcome = host.command(&call.name, args);
         outcome.unwrap_or_else(|| Err(no_command(host, &call.name, call.args.is_empty()).into()))
@@ -289,7 +289,7 @@ impl Interpreter {
 
     fn rescue(&mut self, host: &mut dyn Host, body: &Expr, name: Option<&str>, rescue: &Expr) -> Evaluated {
         match self.evaluate(host, body) {
-            Err(Flow::Failure(failure)) => {
+            Err(Flow::RubyError(failure)) => {
                 if let Some(name) = name {
                     self.assign(name, Value::Exception(failure));
                 }
@@ -335,18 +335,18 @@ impl Interpreter {
     }
 }
 
-fn undefined(name: &str) -> Failure {
-    Failure::new("NameError", format!("undefined local variable or method `{name}' for HBaseReceiver"))
+fn undefined(name: &str) -> RubyError {
+    RubyError::new("NameError", format!("undefined local variable or method `{name}' for HBaseReceiver"))
 }
 
-fn no_method(name: &str, of: &Value) -> Failure {
-    Failure::new("NoMethodError", format!("undefined method `{name}' for {}:{}", of.inspect(), of.class()))
+fn no_method(name: &str, of: &Value) -> RubyError {
+    RubyError::new("NoMethodError", format!("undefined method `{name}' for {}:{}", of.inspect(), of.class()))
 }
 
-fn no_command(host: &dyn Host, name: &str, bare: bool) -> Failure {
+fn no_command(host: &dyn Host, name: &str, bare: bool) -> RubyError {
     let mut failure = match bare {
         true => undefined(name),
-        false => Failure::new("NoMethodError", format!("undefined method `{name}' for HBaseReceiver")),
+        false => RubyError::new("NoMethodError", format!("undefined method `{name}' for HBaseReceiver")),
     };
     let names = host.names();
     let near = names.iter().map(|known| (distance(known, name), known)).min();

@@ -106,7 +106,7 @@ impl Output {
 fn closed(error: std::io::Error) -> Flow {
     match error.kind() {
         ErrorKind::BrokenPipe => Flow::Closed,
-        _ => crate::error::Failure::new("IOError", error.to_string()).into(),
+        _ => crate::error::RubyError::new("IOError", error.to_string()).into(),
     }
 }
 

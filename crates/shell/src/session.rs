@@ -5,7 +5,7 @@
 
 use evenkeel_common::console;
 
-use crate::error::{Failure, Flow};
+use crate::error::{Flow, RubyError};
 use crate::interpreter::{Host, Interpreter};
 use crate::language::{Expr, SyntaxError};
 use crate::output::Output;
@@ -126,7 +126,7 @@ impl Session {
                 Ok(Value::Nil) => {}
                 Ok(value) if show && last => self.shell.out.line(format!("=> {}", value.inspect()))?,
                 Ok(_) | Err(Flow::Break | Flow::Next) => {}
-                Err(Flow::Failure(failure)) => self.print_failure(&failure)?,
+                Err(Flow::RubyError(failure)) => self.print_failure(&failure)?,
                 Err(other) => return Err(other),
             }
         }
@@ -134,7 +134,7 @@ impl Session {
     }
 
     /// Prints a failure outside commands and continues, or returns it if failures end the shell.
-    fn print_failure(&mut self, failure: &Failure) -> Result<(), Flow> {
+    fn print_failure(&mut self, failure: &RubyError) -> Result<(), Flow> {
         if !self.shell.continue_on_error {
             return Err(failure.clone().into());
         }
@@ -152,7 +152,7 @@ impl Session {
         let number = first + number + 1;
         let place = format!("{line}\n{}^", " ".repeat(column));
         let message = format!("(hbase):{number}: syntax error, {}\n{place}", error.message);
-        self.print_failure(&Failure::new("SyntaxError", message))
+        self.print_failure(&RubyError::new("SyntaxError", message))
     }
 
     /// The exit status of an outcome that ends the shell.
@@ -162,11 +162,11 @@ impl Session {
             Err(Flow::Exit(status)) => Some(status),
             Err(Flow::Closed) => Some(0),
             Err(Flow::Interrupted) => Some(130),
-            Err(Flow::Failure(failure)) if self.from_input => {
+            Err(Flow::RubyError(failure)) if self.from_input => {
                 console::print_error(format_args!("{}: {}\n", failure.class, failure.message));
                 Some(FAILED)
             }
-            Err(Flow::Failure(failure)) => {
+            Err(Flow::RubyError(failure)) => {
                 let _ = self.shell.out.line(format!("ERROR {}: {}", failure.class, failure.message));
                 Some(FAILED)
             }
@@ -182,7 +182,7 @@ impl Session {
 }
 
 /// A failure as irb prints it.
-fn tell_failure(out: &mut Output, failure: &Failure) -> Result<(), Flow> {
+fn tell_failure(out: &mut Output, failure: &RubyError) -> Result<(), Flow> {
     out.line("Traceback (most recent call last):")?;
     let mut lines = failure.message.lines();
     out.line(format!("{} ({})", failure.class, lines.next().unwrap_or_default()))?;

@@ -81,7 +81,7 @@ impl Shell {
         outcome: Result<Value, Flow>,
     ) -> Result<Value, Flow> {
         match outcome {
-            Err(Flow::Failure(failure)) if self.continue_on_error => {
+            Err(Flow::RubyError(failure)) if self.continue_on_error => {
                 self.out.line("")?;
                 self.out.coloured(RED, &format!("ERROR: {}", failure.message))?;
                 self.out.line("")?;
@@ -110,7 +110,7 @@ impl Shell {
                 None => format!("{least}+"),
             };
             let message = format!("wrong number of arguments (given {}, expected {expected})", args.len());
-            return Err(crate::error::Failure::argument(message).into());
+            return Err(crate::error::RubyError::argument(message).into());
         }
         (command.run)(self, Args::new(args))
     }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use evenkeel_common::TableName;
 
-use crate::error::Failure;
+use crate::error::RubyError;
 use crate::filter::FilterText;
 
 /// A value of the shell's language.
@@ -43,7 +43,7 @@ pub enum Value {
     /// A filter, from its constructor.
     Filter(FilterText),
     /// An exception, from `rescue => e`.
-    Exception(Failure),
+    Exception(RubyError),
     /// A Java object that commands return and no command accepts; only its text is kept.
     Java(String),
 }

@@ -48,7 +48,7 @@ pub use evenkeel_process::{
     ConfigurationSource, LogLevels, MemoryPlan, MemoryUse, ProcessControl, Settings, StopProgress,
     StopRequest,
 };
-use evenkeel_process::{Failure, security, storage};
+use evenkeel_process::{FailureReason, security, storage};
 use evenkeel_region::region::Region;
 use evenkeel_regionserver::RegionServer;
 use evenkeel_regionserver::background::chore::Chore;
@@ -77,7 +77,7 @@ pub struct Standalone {
     recovered: recovery::Recovered,
     started_in: Duration,
     /// Why the server must stop, if it must.
-    failure: Failure,
+    failure: FailureReason,
     info: InfoServers,
     /// Maintains the history of the status pages.
     sampler: Sampler,

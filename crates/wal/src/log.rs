@@ -109,7 +109,7 @@ use crate::metrics::{TableAppends, WalMetrics};
 use archiver::Archiver;
 use output::Output;
 pub use queue::OnSynced;
-use queue::{Completion, Queue, Waiter};
+use queue::{AppendCompletion, Queue, Waiter};
 pub use wakeup::{WakeBatch, wake_deferred};
 use watchdog::SyncWatchdog;
 
@@ -431,7 +431,7 @@ impl Wal {
                 done.synced(verdict);
             }
             None => {
-                queue.waiters.push(Waiter { txid, level, completion: Completion::Callback(done) });
+                queue.waiters.push(Waiter { txid, level, completion: AppendCompletion::Callback(done) });
                 let sleeps = queue.wants_commit();
                 drop(queue);
                 if sleeps {

@@ -172,7 +172,7 @@ const ENTRIES_PER_CHECK: u64 = 1024;
 /// A split in progress.
 struct Split<'a> {
     options: SplitOptions<'a>,
-    regions: HashMap<Bytes, Region>,
+    regions: HashMap<Bytes, SplitTarget>,
     /// The bytes that the buffers of all regions have allocated.
     buffered: usize,
     outcome: SplitOutcome,
@@ -180,7 +180,7 @@ struct Split<'a> {
     is_gap_open: bool,
 }
 
-enum Region {
+enum SplitTarget {
     Gone { table: TableName, entries: u64 },
     Here { dir: PathBuf, flushed: StoreSeqIds, edits: Option<Box<RecoveredEdits>> },
 }
@@ -267,8 +267,8 @@ impl Split<'_> {
             return Ok(false);
         }
         let flushed = match self.region(&entry.region, &entry.table)? {
-            Region::Here { flushed, .. } => flushed,
-            Region::Gone { entries, .. } => {
+            SplitTarget::Here { flushed, .. } => flushed,
+            SplitTarget::Gone { entries, .. } => {
                 *entries += u64::from(!marker);
                 return Ok(false);
             }
@@ -283,15 +283,17 @@ impl Split<'_> {
         Ok(!entry.cells.is_empty())
     }
 
-    fn region(&mut self, region: &Bytes, table: &TableName) -> Result<&mut Region> {
+    fn region(&mut self, region: &Bytes, table: &TableName) -> Result<&mut SplitTarget> {
         if !self.regions.contains_key(region) {
             let found = match (self.options.region_dir)(region, table)? {
-                None => Region::Gone { table: table.clone(), entries: 0 },
-                Some(dir) => Region::Here { dir, flushed: (self.options.last_flushed)(region)?, edits: None },
+                None => SplitTarget::Gone { table: table.clone(), entries: 0 },
+                Some(dir) => {
+                    SplitTarget::Here { dir, flushed: (self.options.last_flushed)(region)?, edits: None }
+                }
             };
             self.regions.insert(region.clone(), found);
         }
-        let gone = || Region::Gone { table: table.clone(), entries: 0 };
+        let gone = || SplitTarget::Gone { table: table.clone(), entries: 0 };
         Ok(self.regions.entry(region.clone()).or_insert_with(gone))
     }
 
@@ -314,7 +316,7 @@ impl Split<'_> {
     /// Returns the recovered edits of an entry's region, and creates their file if there is none.
     fn edits(&mut self, entry: &WalEntry) -> Result<Option<&mut RecoveredEdits>> {
         let (fs, wal, worker) = (self.options.fs, self.options.wal, self.options.worker);
-        let Region::Here { dir, edits, .. } = self.region(&entry.region, &entry.table)? else {
+        let SplitTarget::Here { dir, edits, .. } = self.region(&entry.region, &entry.table)? else {
             return Ok(None);
         };
         Ok(Some(match edits {
@@ -325,7 +327,7 @@ impl Split<'_> {
 
     /// Writes the longest buffer to its file. Returns false if none has entries.
     fn spill_longest(&mut self) -> Result<bool> {
-        let all = self.regions.values_mut().filter_map(Region::edits);
+        let all = self.regions.values_mut().filter_map(SplitTarget::edits);
         let Some(longest) = all.max_by_key(|edits| edits.allocated) else { return Ok(false) };
         let freed = longest.spill()?;
         self.buffered -= freed;
@@ -334,7 +336,7 @@ impl Split<'_> {
 
     fn finish(&mut self) -> Result<()> {
         let fs = self.options.fs;
-        for region in self.regions.values_mut().filter_map(Region::edits) {
+        for region in self.regions.values_mut().filter_map(SplitTarget::edits) {
             region.complete()?;
             region.read_back(fs)?;
         }
@@ -345,13 +347,13 @@ impl Split<'_> {
             }
         }
         self.outcome.files.sort();
-        self.outcome.unclaimed = self.regions.iter().filter_map(Region::unclaimed).collect();
+        self.outcome.unclaimed = self.regions.iter().filter_map(SplitTarget::unclaimed).collect();
         self.outcome.unclaimed.sort_by(|a, b| a.region.cmp(&b.region));
         Ok(())
     }
 
     fn discard(&mut self) {
-        for edits in self.regions.values_mut().filter_map(Region::edits) {
+        for edits in self.regions.values_mut().filter_map(SplitTarget::edits) {
             if let Err(error) = self.options.fs.delete(&edits.temporary) {
                 tracing::warn!(path = %edits.temporary.display(), %error, "temporary edits could not be deleted");
             }
@@ -359,7 +361,7 @@ impl Split<'_> {
     }
 }
 
-impl Region {
+impl SplitTarget {
     fn edits(&mut self) -> Option<&mut RecoveredEdits> {
         match self {
             Self::Here { edits, .. } => edits.as_deref_mut(),
@@ -544,7 +546,7 @@ mod tests {
         let mut most = 0;
         for number in 0..20_000 {
             split.entry(entry(number / 2000, number as u64 + 1)).expect("buffered");
-            let buffers = split.regions.values_mut().filter_map(Region::edits);
+            let buffers = split.regions.values_mut().filter_map(SplitTarget::edits);
             let allocated: usize = buffers.map(|edits| edits.buffer.capacity()).sum();
             assert_eq!(allocated, split.buffered, "after entry {number}");
             assert!(allocated <= BYTES_MAX, "{allocated} bytes after entry {number}");

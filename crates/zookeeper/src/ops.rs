@@ -78,7 +78,7 @@ struct RequestContext<'a> {
     watcher: &'a mut Watcher,
 }
 
-type Answer = Result<(), BadRequest>;
+type OpResult = Result<(), BadRequest>;
 
 impl From<TooManyWatches> for BadRequest {
     fn from(_: TooManyWatches) -> Self {
@@ -87,7 +87,7 @@ impl From<TooManyWatches> for BadRequest {
 }
 
 impl RequestContext<'_> {
-    fn answer(mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Answer {
+    fn answer(mut self, request: &Request<'_>, out: &mut Vec<u8>) -> OpResult {
         match *request {
             Request::Ping | Request::CloseSession | Request::Auth => {}
             Request::Sync { path } => out.buffer(path.as_bytes()),
@@ -119,7 +119,7 @@ impl RequestContext<'_> {
         self.nodes.get(path).ok_or(BadRequest(Code::NoNode))
     }
 
-    fn exists(&mut self, path: &str, watch: bool, out: &mut Vec<u8>) -> Answer {
+    fn exists(&mut self, path: &str, watch: bool, out: &mut Vec<u8>) -> OpResult {
         if watch {
             self.watcher.watch_data(path)?;
         }
@@ -127,7 +127,7 @@ impl RequestContext<'_> {
         Ok(())
     }
 
-    fn get_data(&mut self, path: &str, watch: bool, out: &mut Vec<u8>) -> Answer {
+    fn get_data(&mut self, path: &str, watch: bool, out: &mut Vec<u8>) -> OpResult {
         let node = self.node(path)?;
         out.buffer(&node.data);
         node.stat().write(out);
@@ -137,7 +137,7 @@ impl RequestContext<'_> {
         Ok(())
     }
 
-    fn get_children(&mut self, path: &str, watch: bool, with_stat: bool, out: &mut Vec<u8>) -> Answer {
+    fn get_children(&mut self, path: &str, watch: bool, with_stat: bool, out: &mut Vec<u8>) -> OpResult {
         let node = self.node(path)?;
         out.strings(node.children.iter().map(String::as_str));
         if with_stat {
@@ -156,7 +156,7 @@ impl RequestContext<'_> {
         Ok(super::jute::length(below.count()))
     }
 
-    fn set_watches(&mut self, watches: &SetWatches<'_>) -> Answer {
+    fn set_watches(&mut self, watches: &SetWatches<'_>) -> OpResult {
         let since = watches.relative_zxid;
         for path in &watches.data {
             self.renew(path, EventType::DataChanged, |stat| stat.mzxid > since)?;
@@ -179,7 +179,7 @@ impl RequestContext<'_> {
         Ok(())
     }
 
-    fn renew(&mut self, path: &str, kind: EventType, changed: impl Fn(&Stat) -> bool) -> Answer {
+    fn renew(&mut self, path: &str, kind: EventType, changed: impl Fn(&Stat) -> bool) -> OpResult {
         match self.nodes.get(path) {
             None => self.watcher.queue_event(EventType::Deleted, path),
             Some(node) if changed(&node.stat()) => self.watcher.queue_event(kind, path),
@@ -190,7 +190,7 @@ impl RequestContext<'_> {
     }
 }
 
-fn check_watcher(found: bool) -> Answer {
+fn check_watcher(found: bool) -> OpResult {
     if found { Ok(()) } else { Err(BadRequest(Code::NoWatcher)) }
 }
 

@@ -22,7 +22,7 @@ use evenkeel_region::layout;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
 
-use super::Failure;
+use super::ErrorText;
 use super::catalog::{self, table_dirs, visible_dirs};
 use super::progress::Progress;
 use super::storage::StorageArgs;
@@ -55,7 +55,7 @@ pub struct CompactArgs {
 /// # Errors
 /// If the directory is in use, the table does not exist, or a file cannot be read. Finished
 /// compactions stay.
-pub fn run(args: &CompactArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &CompactArgs) -> Result<ExitCode, ErrorText> {
     let (fs, root) = args.storage.locate(&args.dir)?;
     let lock = match fs.is_remote() {
         true => None,

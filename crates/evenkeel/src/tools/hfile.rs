@@ -18,7 +18,7 @@ use evenkeel_hfile::{BloomSummary, HFileReader, IndexEntry, OpenOptions, ScanOpt
 use super::stats::Distribution;
 use super::storage::StorageArgs;
 use super::text::{Cell, Key, parse_binary};
-use super::{Failure, exit};
+use super::{ErrorText, exit};
 
 /// Options of `evenkeel hfile`: HBase's letters and names.
 #[derive(Args, Debug)]
@@ -77,7 +77,7 @@ pub struct HFileArgs {
 ///
 /// # Errors
 /// If a file cannot be read.
-pub fn run(args: &HFileArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &HFileArgs) -> Result<ExitCode, ErrorText> {
     let mut files: Vec<_> = args.file.iter().cloned().collect();
     if let Some(dir) = &args.region {
         files.extend(files_of_region(&args.storage, dir)?);
@@ -101,7 +101,7 @@ pub fn run(args: &HFileArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The store files of a region, named as its directory is.
-fn files_of_region(storage: &StorageArgs, dir: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn files_of_region(storage: &StorageArgs, dir: &Path) -> Result<Vec<PathBuf>, ErrorText> {
     let (fs, region) = storage.locate(dir)?;
     let list = |dir: &Path| fs.list(dir).map_err(|e| e.to_string());
     let mut files = Vec::new();
@@ -116,7 +116,7 @@ fn files_of_region(storage: &StorageArgs, dir: &Path) -> Result<Vec<PathBuf>, Fa
 
 /// The reason why printing stops.
 enum PrintError {
-    File(Failure),
+    File(ErrorText),
     Output(io::Error),
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use evenkeel_common::Configuration;
 use evenkeel_fs::{FileSystem, LocalFileSystem, Location};
 
-use super::Failure;
+use super::ErrorText;
 
 /// Options of every tool that reads files.
 #[derive(Args, Debug)]
@@ -23,7 +23,7 @@ impl StorageArgs {
     ///
     /// # Errors
     /// If a file there cannot be read.
-    pub fn configuration(&self) -> Result<Configuration, Failure> {
+    pub fn configuration(&self) -> Result<Configuration, ErrorText> {
         Configuration::load(self.config.as_deref(), &[]).map_err(|e| e.to_string())
     }
 
@@ -31,7 +31,7 @@ impl StorageArgs {
     ///
     /// # Errors
     /// If the URI has another scheme or names no NameNode; as [`StorageArgs::configuration`].
-    pub fn locate(&self, path: &Path) -> Result<(Arc<dyn FileSystem>, PathBuf), Failure> {
+    pub fn locate(&self, path: &Path) -> Result<(Arc<dyn FileSystem>, PathBuf), ErrorText> {
         let Some(text) = path.to_str() else { return Ok((Arc::new(LocalFileSystem::new()), path.into())) };
         let location = Location::parse(text).map_err(|e| e.to_string())?;
         let conf = match &location {

@@ -33,7 +33,7 @@ use evenkeel_wal::{ReadError, WalEnd, WalReader};
 pub use self::tables::read_region_info;
 use super::progress::Progress;
 use super::storage::StorageArgs;
-use super::{Failure, catalog};
+use super::{ErrorText, catalog};
 
 /// Cache capacity for bloom filter chunks, in bytes; no other blocks are cached.
 const CACHE_BYTES: usize = 64 << 20;
@@ -55,7 +55,7 @@ pub struct VerifyArgs {
 ///
 /// # Errors
 /// If the directory is not a root directory, or cannot be listed.
-pub fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &VerifyArgs) -> Result<ExitCode, ErrorText> {
     let (fs, dir) = args.storage.locate(&args.dir)?;
     check_is_root(&*fs, &dir)?;
     let mut out = io::stdout().lock();
@@ -67,7 +67,7 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(report.faults > 0)))
 }
 
-fn check_is_root(fs: &dyn FileSystem, dir: &Path) -> Result<(), Failure> {
+fn check_is_root(fs: &dyn FileSystem, dir: &Path) -> Result<(), ErrorText> {
     let entries = fs.list(dir).map_err(|e| e.to_string())?;
     if entries.iter().any(|entry| entry.name() == "hbase.version" || entry.name() == "data") {
         return Ok(());

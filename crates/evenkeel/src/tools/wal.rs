@@ -15,7 +15,7 @@ use evenkeel_wal::{ReadError, WalEnd, WalEntry, WalReader};
 
 use super::storage::StorageArgs;
 use super::text::{Json, date, type_name};
-use super::{Failure, exit};
+use super::{ErrorText, exit};
 
 /// Options of `evenkeel wal`: HBase's letters and names.
 #[derive(Args, Debug)]
@@ -62,7 +62,7 @@ pub struct WalArgs {
 ///
 /// # Errors
 /// If a file cannot be read or is damaged. The readable part is printed.
-pub fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
+pub fn run(args: &WalArgs) -> Result<ExitCode, ErrorText> {
     let mut printer = Printer { args, out: BufWriter::new(io::stdout().lock()), is_first: true };
     let result = printer.print_all();
     drop(printer.out.flush());
@@ -75,7 +75,7 @@ pub fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
 
 /// The reason why printing stops.
 enum PrintError {
-    File(Failure),
+    File(ErrorText),
     Output(io::Error),
 }
 

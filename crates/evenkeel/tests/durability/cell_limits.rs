@@ -325,7 +325,7 @@ struct Raw {
     last_id: u32,
 }
 
-struct Answer {
+struct RawReply {
     header: pb::ResponseHeader,
     rest: Bytes,
 }
@@ -337,7 +337,7 @@ impl Raw {
         Self { stream, last_id: 0 }
     }
 
-    fn call(&mut self, method: &str, request: &impl Message, block: &[u8]) -> Answer {
+    fn call(&mut self, method: &str, request: &impl Message, block: &[u8]) -> RawReply {
         self.last_id += 1;
         let bytes = raw::call_with_cells(self.last_id, method, request, block);
         self.stream.write_all(&bytes).expect("sent");
@@ -348,11 +348,11 @@ impl Raw {
         let mut rest = Bytes::from(frame);
         let header = pb::ResponseHeader::decode_length_delimited(&mut rest).expect("a header");
         assert_eq!(header.call_id, Some(self.last_id));
-        Answer { header, rest }
+        RawReply { header, rest }
     }
 }
 
-impl Answer {
+impl RawReply {
     /// The message, or the error's text. The error must be one that clients do not retry.
     fn message<M: Message + Default>(mut self) -> Result<(M, Bytes), String> {
         if let Some(error) = self.header.exception {
@@ -371,7 +371,7 @@ fn failure(pair: &pb::NameBytesPair) -> String {
 }
 
 /// The content of a column.
-type Held = BTreeMap<Column, (Vec<u8>, Vec<u8>)>;
+type ExpectedCells = BTreeMap<Column, (Vec<u8>, Vec<u8>)>;
 /// A table, a row and a qualifier.
 type Column = (usize, Vec<u8>, Vec<u8>);
 
@@ -380,7 +380,7 @@ struct Clients {
     cells: Raw,
     /// The region of each table.
     regions: Vec<pb::RegionSpecifier>,
-    held: Held,
+    held: ExpectedCells,
     /// The columns that were deleted.
     gone: BTreeSet<Column>,
     made: usize,
@@ -392,7 +392,7 @@ impl Clients {
             key_values: Raw::connect(server, KEY_VALUE_CODEC),
             cells: Raw::connect(server, CELL_CODEC),
             regions,
-            held: Held::new(),
+            held: ExpectedCells::new(),
             gone: BTreeSet::new(),
             made: 0,
         }

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use attack::{Attack, Held, Stage, drain, push};
+use attack::{Attack, HeldResources, Stage, drain, push};
 use common::{Server, raw, runtime};
 use evenkeel_client::{Connection, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
@@ -200,7 +200,7 @@ fn set_up(server: &Server) -> (Stage, pb::RegionSpecifier) {
 }
 
 /// Repeatedly reads more rows than the cache holds.
-fn read_all(stage: &Stage, region: &pb::RegionSpecifier) -> Held {
+fn read_all(stage: &Stage, region: &pb::RegionSpecifier) -> HeldResources {
     let gets = raw::gets(region, (0..CACHED_ROWS).map(|n| format!("c{n:03}")));
     let open = || {
         let stream = stage.client()?;
@@ -282,7 +282,7 @@ fn attack_with_all(
     cached: &pb::RegionSpecifier,
     seconds: f64,
     mut look: impl FnMut(),
-) -> Vec<Held> {
+) -> Vec<HeldResources> {
     let until = Instant::now() + Duration::from_secs_f64(seconds);
     let stage = Stage { until, ..stage.clone() };
     let later = Duration::from_secs_f64(seconds * 0.7);

@@ -34,13 +34,13 @@ const PAGES: [(&str, &str); 15] = [
     ("/metrics-list?q=regionCount", "regionCount"),
 ];
 
-struct Answer {
+struct HttpResponse {
     status: u16,
     head: String,
     body: String,
 }
 
-fn get(server: &Server, key: &str, path: &str) -> Answer {
+fn get(server: &Server, key: &str, path: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port(key))).expect("the info port");
     stream.set_read_timeout(Some(TIMEOUT)).expect("set");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sent");
@@ -49,10 +49,10 @@ fn get(server: &Server, key: &str, path: &str) -> Answer {
     let text = String::from_utf8(text).expect("UTF-8");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+    HttpResponse { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-fn rs(server: &Server, path: &str) -> Answer {
+fn rs(server: &Server, path: &str) -> HttpResponse {
     get(server, "hbase.regionserver.info.port", path)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::block::output::Durability;
-use crate::fake::{Answer, Behavior, Call, FakeDataNode, FakeNameNode};
+use crate::fake::{Behavior, Call, FakeDataNode, FakeNameNode, ScriptedReply};
 use crate::hadoop::hdfs::{
     AbandonBlockResponseProto, AddBlockRequestProto, AddBlockResponseProto, CompleteRequestProto,
     CompleteResponseProto, CreateResponseProto, ExtendedBlockProto, FsServerDefaultsProto,
@@ -125,7 +125,7 @@ fn new_block(file: &FileState, nodes: &[FakeDataNode], excluded: &[String]) -> L
     }
 }
 
-fn add_block(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Answer {
+fn add_block(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> ScriptedReply {
     let request: AddBlockRequestProto = call.decode();
     if let (Some(previous), Some(last)) = (request.previous, file.blocks.last_mut()) {
         assert_eq!(previous.block_id, last.b.block_id);
@@ -136,13 +136,13 @@ fn add_block(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Answe
     let block = new_block(file, nodes, &excluded);
     if block.locs.is_empty() {
         let text = "File /log could only be written to 0 of the 1 minReplication nodes.";
-        return Answer::Exception("java.io.IOException", text);
+        return ScriptedReply::Exception("java.io.IOException", text);
     }
     file.blocks.push(block.clone());
-    Answer::of(&AddBlockResponseProto { block })
+    ScriptedReply::of(&AddBlockResponseProto { block })
 }
 
-fn complete(call: &Call, file: &mut FileState) -> Answer {
+fn complete(call: &Call, file: &mut FileState) -> ScriptedReply {
     let request: CompleteRequestProto = call.decode();
     if let (Some(request), Some(last)) = (request.last, file.blocks.last_mut()) {
         last.b.num_bytes = request.num_bytes;
@@ -150,34 +150,34 @@ fn complete(call: &Call, file: &mut FileState) -> Answer {
     let result = file.incomplete == 0;
     file.incomplete = file.incomplete.saturating_sub(1);
     file.is_closed = result;
-    Answer::of(&CompleteResponseProto { result })
+    ScriptedReply::of(&CompleteResponseProto { result })
 }
 
 fn status() -> HdfsFileStatusProto {
     HdfsFileStatusProto { file_id: Some(77), file_type: 2, ..Default::default() }
 }
 
-fn answer(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Answer {
+fn answer(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> ScriptedReply {
     match call.method.as_str() {
         "getServerDefaults" => {
             let server_defaults = FsServerDefaultsProto::default();
-            Answer::of(&GetServerDefaultsResponseProto { server_defaults })
+            ScriptedReply::of(&GetServerDefaultsResponseProto { server_defaults })
         }
-        "create" => Answer::of(&CreateResponseProto { fs: Some(status()) }),
+        "create" => ScriptedReply::of(&CreateResponseProto { fs: Some(status()) }),
         "addBlock" => add_block(call, nodes, file),
         "abandonBlock" => {
             file.blocks.pop();
             file.abandoned += 1;
-            Answer::of(&AbandonBlockResponseProto {})
+            ScriptedReply::of(&AbandonBlockResponseProto {})
         }
         "complete" => complete(call, file),
-        "renewLease" => Answer::of(&RenewLeaseResponseProto {}),
+        "renewLease" => ScriptedReply::of(&RenewLeaseResponseProto {}),
         "recoverLease" => {
             file.recoveries += 1;
             file.is_closed = file.recoveries > file.unrecovered;
-            Answer::of(&RecoverLeaseResponseProto { result: file.is_closed })
+            ScriptedReply::of(&RecoverLeaseResponseProto { result: file.is_closed })
         }
-        "getFileInfo" => Answer::of(&GetFileInfoResponseProto { fs: Some(status()) }),
+        "getFileInfo" => ScriptedReply::of(&GetFileInfoResponseProto { fs: Some(status()) }),
         "getBlockLocations" => {
             let file_length = file.blocks.iter().map(|block| block.b.num_bytes.unwrap_or(0)).sum();
             let locations = LocatedBlocksProto {
@@ -186,7 +186,7 @@ fn answer(call: &Call, nodes: &[FakeDataNode], file: &mut FileState) -> Answer {
                 is_last_block_complete: true,
                 ..Default::default()
             };
-            Answer::of(&GetBlockLocationsResponseProto { locations: Some(locations) })
+            ScriptedReply::of(&GetBlockLocationsResponseProto { locations: Some(locations) })
         }
         other => panic!("call of {other}"),
     }

@@ -35,7 +35,7 @@ impl Call {
 }
 
 /// What the server does with a call.
-pub(crate) enum Answer {
+pub(crate) enum ScriptedReply {
     /// Answers with this message.
     Ok(Vec<u8>),
     /// Answers with an exception; the connection stays open.
@@ -52,7 +52,7 @@ pub(crate) enum Answer {
     Silence,
 }
 
-impl Answer {
+impl ScriptedReply {
     pub(crate) fn of(message: &impl Message) -> Self {
         Self::Ok(message.encode_to_vec())
     }
@@ -62,7 +62,7 @@ impl Answer {
     }
 }
 
-type Script = dyn Fn(&Call) -> Answer + Send + Sync;
+type Script = dyn Fn(&Call) -> ScriptedReply + Send + Sync;
 
 /// A server on a free port of this machine, which ends with the test.
 pub(crate) struct FakeNameNode {
@@ -72,7 +72,7 @@ pub(crate) struct FakeNameNode {
 }
 
 impl FakeNameNode {
-    pub(crate) fn start(script: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(script: impl Fn(&Call) -> ScriptedReply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let (calls, stopped) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -141,20 +141,20 @@ fn serve(mut socket: TcpStream, number: usize, script: &Script, calls: &Mutex<Ve
         let call = read_call(&mut socket, number)?;
         calls.lock().push(call.clone());
         match script(&call) {
-            Answer::Ok(message) => socket.write_all(&success(&call, &message))?,
-            Answer::Exception(class, text) => {
+            ScriptedReply::Ok(message) => socket.write_all(&success(&call, &message))?,
+            ScriptedReply::Exception(class, text) => {
                 socket.write_all(&failure(&call, RpcStatusProto::Error, class, text))?
             }
-            Answer::Fatal(class) => {
+            ScriptedReply::Fatal(class) => {
                 return socket.write_all(&failure(&call, RpcStatusProto::Fatal, class, "fatal"));
             }
-            Answer::Close => return Ok(()),
-            Answer::Half(message) => {
+            ScriptedReply::Close => return Ok(()),
+            ScriptedReply::Half(message) => {
                 let bytes = success(&call, &message);
                 return socket.write_all(&bytes[..bytes.len() / 2]);
             }
-            Answer::Raw(bytes) => return socket.write_all(&bytes),
-            Answer::Silence => {
+            ScriptedReply::Raw(bytes) => return socket.write_all(&bytes),
+            ScriptedReply::Silence => {
                 let _ = socket.read(&mut [0; 1]);
                 return Ok(());
             }

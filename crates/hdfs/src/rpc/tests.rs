@@ -5,17 +5,17 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::fake::{Answer, FakeNameNode, quick};
+use crate::fake::{FakeNameNode, ScriptedReply, quick};
 use crate::hadoop::hdfs::{DeleteResponseProto, IsFileClosedResponseProto, Rename2ResponseProto};
 use crate::namenode::NameNode;
 use crate::{HdfsError, Settings};
 
-fn deleted() -> Answer {
-    Answer::of(&DeleteResponseProto { result: true })
+fn deleted() -> ScriptedReply {
+    ScriptedReply::of(&DeleteResponseProto { result: true })
 }
 
 /// A server that gives each of these answers once, and then answers that the file was deleted.
-fn scripted(answers: Vec<fn() -> Answer>) -> FakeNameNode {
+fn scripted(answers: Vec<fn() -> ScriptedReply>) -> FakeNameNode {
     let next = AtomicUsize::new(0);
     FakeNameNode::start(move |_| {
         answers.get(next.fetch_add(1, Ordering::SeqCst)).map_or_else(deleted, |answer| answer())
@@ -24,7 +24,9 @@ fn scripted(answers: Vec<fn() -> Answer>) -> FakeNameNode {
 
 #[test]
 fn a_lost_response_is_retried_with_the_same_ids() {
-    for lost in [|| Answer::Close, || Answer::Half(vec![8, 1]), || Answer::Silence] as [fn() -> Answer; 3] {
+    for lost in [|| ScriptedReply::Close, || ScriptedReply::Half(vec![8, 1]), || ScriptedReply::Silence]
+        as [fn() -> ScriptedReply; 3]
+    {
         let server = scripted(vec![lost]);
         let namenode = NameNode::new(&server.settings());
         assert!(namenode.delete("/f", false).expect("deleted"));
@@ -41,7 +43,7 @@ fn a_lost_response_is_retried_with_the_same_ids() {
 
 #[test]
 fn a_standby_fails_over_to_the_active_namenode() {
-    let standby = FakeNameNode::start(|_| Answer::standby());
+    let standby = FakeNameNode::start(|_| ScriptedReply::standby());
     let active = FakeNameNode::start(|_| deleted());
     let settings = quick(Settings::of_namenodes([standby.address.clone(), active.address.clone()]));
     let namenode = NameNode::new(&settings);
@@ -55,8 +57,8 @@ fn a_standby_fails_over_to_the_active_namenode() {
 
 #[test]
 fn a_failover_in_the_middle_of_a_rename_has_one_outcome() {
-    let dying = FakeNameNode::start(|_| Answer::Close);
-    let heir = FakeNameNode::start(|_| Answer::of(&Rename2ResponseProto {}));
+    let dying = FakeNameNode::start(|_| ScriptedReply::Close);
+    let heir = FakeNameNode::start(|_| ScriptedReply::of(&Rename2ResponseProto {}));
     let settings = quick(Settings::of_namenodes([dying.address.clone(), heir.address.clone()]));
     NameNode::new(&settings).rename("/a", "/b").expect("renamed");
     let (first, second) = (dying.calls(), heir.calls());
@@ -74,7 +76,7 @@ fn an_unreachable_namenode_fails_over() {
 
 #[test]
 fn a_silent_namenode_costs_one_timeout() {
-    let silent = FakeNameNode::start(|_| Answer::Silence);
+    let silent = FakeNameNode::start(|_| ScriptedReply::Silence);
     let active = FakeNameNode::start(|_| deleted());
     let settings = quick(Settings::of_namenodes([silent.address.clone(), active.address.clone()]));
     let start = Instant::now();
@@ -88,11 +90,11 @@ fn a_silent_namenode_costs_one_timeout() {
 
 #[test]
 fn retriable_exceptions_are_retried_on_the_same_namenode() {
-    let retriable: fn() -> Answer =
-        || Answer::Exception("org.apache.hadoop.ipc.RetriableException", "NameNode still not started");
-    let starting: fn() -> Answer = || {
+    let retriable: fn() -> ScriptedReply =
+        || ScriptedReply::Exception("org.apache.hadoop.ipc.RetriableException", "NameNode still not started");
+    let starting: fn() -> ScriptedReply = || {
         let class = "org.apache.hadoop.hdfs.server.namenode.SafeModeException";
-        Answer::Exception(class, "Cannot delete /f. Name node is in safe mode.")
+        ScriptedReply::Exception(class, "Cannot delete /f. Name node is in safe mode.")
     };
     let server = scripted(vec![retriable, starting]);
     assert!(NameNode::new(&server.settings()).delete("/f", false).expect("deleted"));
@@ -102,7 +104,7 @@ fn retriable_exceptions_are_retried_on_the_same_namenode() {
 
 #[test]
 fn retries_are_bounded() {
-    let server = FakeNameNode::start(|_| Answer::Close);
+    let server = FakeNameNode::start(|_| ScriptedReply::Close);
     let error = NameNode::new(&server.settings()).delete("/f", false).expect_err("no answer");
     assert!(matches!(error, HdfsError::Transport(_)), "{error}");
     assert_eq!(server.calls().len(), 6);
@@ -110,9 +112,9 @@ fn retries_are_bounded() {
 
 #[test]
 fn exceptions_keep_their_class_and_first_line() {
-    let lost: fn() -> Answer = || {
+    let lost: fn() -> ScriptedReply = || {
         let class = "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException";
-        Answer::Exception(class, "File is not open for writing: /f")
+        ScriptedReply::Exception(class, "File is not open for writing: /f")
     };
     let server = scripted(vec![lost]);
     let namenode = NameNode::new(&server.settings());
@@ -127,7 +129,7 @@ fn exceptions_keep_their_class_and_first_line() {
 
 #[test]
 fn a_fatal_answer_ends_its_connection_and_no_other_call() {
-    let server = scripted(vec![|| Answer::Fatal("org.apache.hadoop.ipc.RpcServerException")]);
+    let server = scripted(vec![|| ScriptedReply::Fatal("org.apache.hadoop.ipc.RpcServerException")]);
     let namenode = NameNode::new(&server.settings());
     assert!(namenode.delete("/f", false).expect_err("fatal").remote().is_some());
     assert!(namenode.delete("/f", false).expect("deleted"));
@@ -136,11 +138,11 @@ fn a_fatal_answer_ends_its_connection_and_no_other_call() {
 
 #[test]
 fn garbage_is_refused() {
-    let frames: [fn() -> Answer; 4] = [
-        || Answer::Raw(vec![0x7f, 0xff, 0xff, 0xff, 1, 2, 3]),
-        || Answer::Raw(vec![0xff, 0xff, 0xff, 0xff]),
-        || Answer::Raw(vec![0, 0, 0, 2, 0xff, 0xff]),
-        || Answer::Raw(vec![0, 0, 0, 0]),
+    let frames: [fn() -> ScriptedReply; 4] = [
+        || ScriptedReply::Raw(vec![0x7f, 0xff, 0xff, 0xff, 1, 2, 3]),
+        || ScriptedReply::Raw(vec![0xff, 0xff, 0xff, 0xff]),
+        || ScriptedReply::Raw(vec![0, 0, 0, 2, 0xff, 0xff]),
+        || ScriptedReply::Raw(vec![0, 0, 0, 0]),
     ];
     for frame in frames {
         let server = FakeNameNode::start(move |_| frame());
@@ -150,7 +152,7 @@ fn garbage_is_refused() {
 
 #[test]
 fn a_connection_that_the_server_closed_is_replaced_at_once() {
-    let server = scripted(vec![deleted, || Answer::Close]);
+    let server = scripted(vec![deleted, || ScriptedReply::Close]);
     let settings = Settings { retry_pause: Duration::from_secs(60), ..server.settings() };
     let namenode = NameNode::new(&settings);
     assert!(namenode.delete("/f", false).expect("deleted"));
@@ -162,7 +164,7 @@ fn a_connection_that_the_server_closed_is_replaced_at_once() {
 fn threads_call_concurrently() {
     let server = FakeNameNode::start(|_| {
         std::thread::sleep(Duration::from_millis(50));
-        Answer::of(&IsFileClosedResponseProto { result: true })
+        ScriptedReply::of(&IsFileClosedResponseProto { result: true })
     });
     let namenode = NameNode::new(&server.settings());
     std::thread::scope(|scope| {

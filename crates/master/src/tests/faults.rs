@@ -29,15 +29,15 @@ const BAD_FOR: Duration = Duration::from_millis(60);
 const CALLS_IN_CI: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
+enum FailureMode {
     Once,
     AfterTheWork,
     ForAWhile,
 }
 
-const FAILURES: [Failure; 3] = [Failure::Once, Failure::AfterTheWork, Failure::ForAWhile];
+const FAILURES: [FailureMode; 3] = [FailureMode::Once, FailureMode::AfterTheWork, FailureMode::ForAWhile];
 
-impl Failure {
+impl FailureMode {
     fn at(self, call: u64) -> Fault {
         let fault = Fault::on_any("").after(call);
         match self {
@@ -164,12 +164,12 @@ impl Subject {
         Reference { before, after, cells_before, cells_after: cells(cluster), calls }
     }
 
-    fn run(&self, reference: &Reference, failure: Failure, call: u64) {
+    fn run(&self, reference: &Reference, failure: FailureMode, call: u64) {
         let mut cluster = (self.prepare)();
         cluster.fs.inject(failure.at(call));
         let outcome = (self.change)(&cluster);
         let history = format!("{}, {failure:?} at call {call}: {outcome:?}", self.name);
-        if failure == Failure::ForAWhile {
+        if failure == FailureMode::ForAWhile {
             std::thread::sleep(BAD_FOR);
         }
         cluster.fs.clear();
@@ -544,13 +544,13 @@ impl StartReference {
         Self { shape, cells: all_cells(&cluster), calls }
     }
 
-    fn run(&self, name: &str, prepare: fn() -> Cluster, failure: Failure, call: u64) {
+    fn run(&self, name: &str, prepare: fn() -> Cluster, failure: FailureMode, call: u64) {
         let mut cluster = prepare();
         cluster.die();
         cluster.fs.inject(failure.at(call));
         let outcome = cluster.try_start();
         let history = format!("{name}, {failure:?} at call {call}: {outcome:?}");
-        if failure == Failure::ForAWhile {
+        if failure == FailureMode::ForAWhile {
             std::thread::sleep(BAD_FOR);
         }
         cluster.fs.clear();

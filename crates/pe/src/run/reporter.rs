@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{RunBarriers, RunContext, RunTimes, Target};
-use crate::failure::Failure;
+use crate::error::PeError;
 use crate::host::CoreTimes;
 use crate::report::{Interval, Progress, Report, ServerReport, Snapshot};
 use crate::server::{ServerProcess, Usage, own_cpu_s};
@@ -46,9 +46,9 @@ impl Reporter {
     #[allow(clippy::disallowed_methods, reason = "the start time in a report has a fraction")]
     pub(super) fn report(
         mut self,
-        ended: &mpsc::Receiver<Result<(), Failure>>,
+        ended: &mpsc::Receiver<Result<(), PeError>>,
         mut notes: Vec<String>,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, PeError> {
         self.run.ready.wait();
         self.seat.wait();
         if !self.run.failed.load(Ordering::Relaxed)
@@ -61,7 +61,7 @@ impl Reporter {
         let times = self.run.started.lock().ok().and_then(|times| *times);
         let Some(times) = times else {
             let first = ended.iter().find_map(Result::err);
-            return Err(first.unwrap_or_else(|| Failure::Local("a load thread ended".to_owned())));
+            return Err(first.unwrap_or_else(|| PeError::Local("a load thread ended".to_owned())));
         };
         let mut outcome = Ok(());
         let mut warmup = self.warm_up(times, ended, &mut outcome);
@@ -100,8 +100,8 @@ impl Reporter {
     fn warm_up(
         &mut self,
         times: RunTimes,
-        ended: &mpsc::Receiver<Result<(), Failure>>,
-        outcome: &mut Result<(), Failure>,
+        ended: &mpsc::Receiver<Result<(), PeError>>,
+        outcome: &mut Result<(), PeError>,
     ) -> Totals {
         let totals = self.follow(Phase::Warmup, times.start, Some(times.warm_until), ended, outcome);
         if self.run.options.rate.is_none() {
@@ -117,8 +117,8 @@ impl Reporter {
         phase: Phase,
         start: Instant,
         end: Option<Instant>,
-        ended: &mpsc::Receiver<Result<(), Failure>>,
-        outcome: &mut Result<(), Failure>,
+        ended: &mpsc::Receiver<Result<(), PeError>>,
+        outcome: &mut Result<(), PeError>,
     ) -> Totals {
         let interval = Duration::from_secs_f64(self.run.options.interval);
         let (mut totals, mut from, mut before) = (Totals::default(), start, self.look());
@@ -168,8 +168,8 @@ impl Reporter {
 /// Waits for a time; returns false once all threads have ended.
 fn wait_until(
     to: Instant,
-    ended: &mpsc::Receiver<Result<(), Failure>>,
-    outcome: &mut Result<(), Failure>,
+    ended: &mpsc::Receiver<Result<(), PeError>>,
+    outcome: &mut Result<(), PeError>,
 ) -> bool {
     loop {
         match ended.recv_timeout(to.saturating_duration_since(clock::monotonic())) {

@@ -37,10 +37,10 @@ pub struct RowLocks {
 
 /// Held locks, released together.
 pub struct RowGuard<'a> {
-    _held: SmallVec<[Held<'a>; 1]>,
+    _held: SmallVec<[HeldLock<'a>; 1]>,
 }
 
-enum Held<'a> {
+enum HeldLock<'a> {
     Shared { _guard: RwLockReadGuard<'a, ()> },
     Exclusive { _guard: RwLockWriteGuard<'a, ()> },
 }
@@ -82,7 +82,7 @@ impl RowLocks {
         lock: &'l RwLock<()>,
         mode: LockMode,
         deadline: &mut Option<Instant>,
-    ) -> Result<Held<'l>> {
+    ) -> Result<HeldLock<'l>> {
         if let Some(held) = try_slot(lock, mode) {
             return Ok(held);
         }
@@ -91,19 +91,19 @@ impl RowLocks {
         let deadline = *deadline.get_or_insert_with(|| clock::monotonic() + self.wait_max);
         let _timer = Timer::start(Cause::RowLock);
         let held = cpu_slot::release_and_requeue(|| match mode {
-            LockMode::Shared => lock.try_read_until(deadline).map(|guard| Held::Shared { _guard: guard }),
+            LockMode::Shared => lock.try_read_until(deadline).map(|guard| HeldLock::Shared { _guard: guard }),
             LockMode::Exclusive => {
-                lock.try_write_until(deadline).map(|guard| Held::Exclusive { _guard: guard })
+                lock.try_write_until(deadline).map(|guard| HeldLock::Exclusive { _guard: guard })
             }
         });
         held.ok_or_else(|| HBaseError::new(ErrorKind::RegionTooBusy, "Timed out waiting for a row lock"))
     }
 }
 
-fn try_slot(lock: &RwLock<()>, mode: LockMode) -> Option<Held<'_>> {
+fn try_slot(lock: &RwLock<()>, mode: LockMode) -> Option<HeldLock<'_>> {
     match mode {
-        LockMode::Shared => lock.try_read().map(|guard| Held::Shared { _guard: guard }),
-        LockMode::Exclusive => lock.try_write().map(|guard| Held::Exclusive { _guard: guard }),
+        LockMode::Shared => lock.try_read().map(|guard| HeldLock::Shared { _guard: guard }),
+        LockMode::Exclusive => lock.try_write().map(|guard| HeldLock::Exclusive { _guard: guard }),
     }
 }
 

@@ -47,30 +47,30 @@ pub fn pressure(now: u64, start: u64, limit: u64) -> f64 {
     if now <= start { 0.0 } else { (now - start) as f64 / limit.saturating_sub(start).max(1) as f64 }
 }
 
-type Answer = Box<dyn FnOnce() + Send>;
+type ReplyCallback = Box<dyn FnOnce() + Send>;
 
-struct Held {
+struct HeldReply {
     until: Instant,
     /// Replies held until the same instant are sent in order.
     number: u64,
-    answer: Answer,
+    answer: ReplyCallback,
 }
 
-impl PartialEq for Held {
+impl PartialEq for HeldReply {
     fn eq(&self, other: &Self) -> bool {
         (self.until, self.number) == (other.until, other.number)
     }
 }
 
-impl Eq for Held {}
+impl Eq for HeldReply {}
 
-impl PartialOrd for Held {
+impl PartialOrd for HeldReply {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Held {
+impl Ord for HeldReply {
     /// Inverted, so that the heap's greatest element is the one to send first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.until, other.number).cmp(&(self.until, self.number))
@@ -79,7 +79,7 @@ impl Ord for Held {
 
 #[derive(Default)]
 struct State {
-    held: BinaryHeap<Held>,
+    held: BinaryHeap<HeldReply>,
     count: u64,
     /// The sum of all holds.
     total: Duration,
@@ -126,7 +126,7 @@ impl WriteThrottle {
         state.count += 1;
         state.total += hold;
         let number = state.count;
-        state.held.push(Held { until: clock::monotonic() + hold, number, answer: Box::new(answer) });
+        state.held.push(HeldReply { until: clock::monotonic() + hold, number, answer: Box::new(answer) });
         self.shared.changed.notify_one();
     }
 
@@ -153,7 +153,7 @@ impl Shared {
     fn run(&self) {
         let mut state = self.state.lock();
         loop {
-            let due = |held: &Held| state.stopped || held.until <= clock::monotonic();
+            let due = |held: &HeldReply| state.stopped || held.until <= clock::monotonic();
             if state.held.peek().is_some_and(due) {
                 let answer = state.held.pop().map(|held| held.answer);
                 parking_lot::MutexGuard::unlocked(&mut state, || {

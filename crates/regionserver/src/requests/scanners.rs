@@ -13,12 +13,12 @@
 //! again.
 //!
 //! # Memory that a scanner holds
-//! Its [`Charge`] covers the request that opened it, its filter, its state within the current row,
-//! and the blocks at its positions. The charge is computed when the scanner is opened and again
-//! when it is put back. If too many blocks are outside of the caches ([`heap_blocks`]), a scanner
-//! that is put back first releases its blocks, and its next call loads them again. Scanners of
-//! system tables and of user tables have separate limits ([`ScannerLimits`]), so that neither can
-//! use the other's memory.
+//! Its [`ScannerCharge`] covers the request that opened it, its filter, its state within the
+//! current row, and the blocks at its positions. The charge is computed when the scanner is opened
+//! and again when it is put back. If too many blocks are outside of the caches ([`heap_blocks`]), a
+//! scanner that is put back first releases its blocks, and its next call loads them again. Scanners
+//! of system tables and of user tables have separate limits ([`ScannerLimits`]), so that neither
+//! can use the other's memory.
 //!
 //! # When a limit is exceeded
 //! HBase has no limit. Here, a scanner that exceeds the limit makes the server close other scanners
@@ -138,23 +138,23 @@ impl OpenScanner {
         self.is_system() && !self.is_costly
     }
 
-    fn charge(&self) -> Charge {
+    fn charge(&self) -> ScannerCharge {
         let row = self.partial_row.as_ref().map_or(0, |row| row.len() as u64);
         let bytes = SCANNER_BYTES_MIN + self.request_bytes + row + self.scanner.held_bytes();
-        Charge { bytes, is_system: self.is_system(), owner: self.owner }
+        ScannerCharge { bytes, is_system: self.is_system(), owner: self.owner }
     }
 }
 
 /// The memory that a scanner holds, and its owner.
 #[derive(Clone, Copy, Debug)]
-struct Charge {
+struct ScannerCharge {
     bytes: u64,
     is_system: bool,
     owner: Option<SocketAddr>,
 }
 
 struct Slot {
-    charge: Charge,
+    charge: ScannerCharge,
     has_priority: bool,
     expires_ms: i64,
     /// `None` while a call has taken it.
@@ -220,7 +220,7 @@ impl State {
 
     /// Removes idle scanners until the limits that apply to this charge hold, or no more may be
     /// removed. Returns them.
-    fn evict_over_limit(&mut self, charge: Charge, now_ms: i64, lease_ms: i64) -> Vec<Slot> {
+    fn evict_over_limit(&mut self, charge: ScannerCharge, now_ms: i64, lease_ms: i64) -> Vec<Slot> {
         let mut ended = Vec::new();
         while self.part(charge.is_system).is_over() {
             match self.next_to_end(charge, now_ms, lease_ms) {
@@ -232,7 +232,7 @@ impl State {
     }
 
     /// Returns the next scanner to close. The rules are in the module's documentation.
-    fn next_to_end(&self, asking: Charge, now_ms: i64, lease_ms: i64) -> Option<u64> {
+    fn next_to_end(&self, asking: ScannerCharge, now_ms: i64, lease_ms: i64) -> Option<u64> {
         let part = if asking.is_system { &self.system } else { &self.users };
         let of_part = || self.slots.iter().filter(|(_, slot)| slot.charge.is_system == asking.is_system);
         let mut held: HashMap<Option<SocketAddr>, u64> = HashMap::new();

@@ -24,7 +24,7 @@ fn run_as(
     request: &pb::MultiRequest,
     cells: &[KeyValue],
     caller: Caller,
-) -> Result<Answer<pb::MultiResponse>, HBaseError> {
+) -> Result<TestReply<pb::MultiResponse>, HBaseError> {
     let request = decoded(request);
     // The same choice as the service's.
     let answer = wait(|reply| match kind(&request) {
@@ -42,7 +42,7 @@ fn run_as(
         ),
     })?;
     let message = pb::MultiResponse::decode(&answer.message.encode_to_vec()[..]).expect("well-formed");
-    Ok(Answer { message, cells: answer.cells })
+    Ok(TestReply { message, cells: answer.cells })
 }
 
 fn decoded(request: &pb::MultiRequest) -> MultiRequest {
@@ -51,7 +51,11 @@ fn decoded(request: &pb::MultiRequest) -> MultiRequest {
     MultiRequest::decode(request.encode_to_vec().into(), &mut budget).expect("well-formed")
 }
 
-fn run(server: &TestServer, actions: Vec<pb::RegionAction>, cells: &[KeyValue]) -> Answer<pb::MultiResponse> {
+fn run(
+    server: &TestServer,
+    actions: Vec<pb::RegionAction>,
+    cells: &[KeyValue],
+) -> TestReply<pb::MultiResponse> {
     let request = pb::MultiRequest { region_action: actions, ..pb::MultiRequest::default() };
     run_as(server, &request, cells, caller()).expect("answered")
 }
@@ -306,7 +310,7 @@ fn a_full_reply_rejects_the_remaining_actions() {
         ..pb::MultiRequest::default()
     };
     let cells = [cell(b"x", b"q", b"1"), cell(b"y", b"q", b"2")];
-    let errors = |answer: &Answer<pb::MultiResponse>| {
+    let errors = |answer: &TestReply<pb::MultiResponse>| {
         let entries = answer.message.region_action_result[0].result_or_exception.clone();
         entries.iter().map(|entry| name(entry.exception.as_ref()).to_owned()).collect::<Vec<_>>()
     };
@@ -325,7 +329,7 @@ fn write_results_and_errors_count_toward_the_reply() {
     let region = server.open(b"", b"", table());
     put(&region, &[cell(b"a", b"q", &[7; 100_000])]);
     let append = |index| mutation(index, MutationType::Append, b"a", 1);
-    let too_large = |answer: &Answer<pb::MultiResponse>| -> Vec<bool> {
+    let too_large = |answer: &TestReply<pb::MultiResponse>| -> Vec<bool> {
         let entries = answer.message.region_action_result.iter().flat_map(|of| &of.result_or_exception);
         entries.map(|entry| name(entry.exception.as_ref()) == "MultiActionResultTooLarge").collect()
     };

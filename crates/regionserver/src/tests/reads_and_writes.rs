@@ -23,10 +23,10 @@ fn read(
     server: &TestServer,
     request: &pb::GetRequest,
     caller: &Caller,
-) -> Result<Answer<pb::Result>, HBaseError> {
+) -> Result<TestReply<pb::Result>, HBaseError> {
     let reply = get::get(&server.server, request.clone(), caller)?;
     let message = reply.message.result.clone().expect("a result");
-    Ok(Answer { message, cells: cells_of(reply) })
+    Ok(TestReply { message, cells: cells_of(reply) })
 }
 
 pub(super) fn request(region: &Region, kind: MutationType, row: &'static [u8]) -> pb::MutateRequest {
@@ -47,7 +47,7 @@ pub(super) fn write(
     request: &pb::MutateRequest,
     cells: &[KeyValue],
     caller: Caller,
-) -> Result<Answer<pb::MutateResponse>, HBaseError> {
+) -> Result<TestReply<pb::MutateResponse>, HBaseError> {
     let target = mutate::Target { region: server.server.region(&request.region), runs_on: RunsOn::Waiting };
     wait(|done| mutate::mutate(&server.server, target, request, block(cells), caller, done))
 }

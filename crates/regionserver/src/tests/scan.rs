@@ -10,7 +10,7 @@ use crate::requests::scan::scan;
 use crate::testing::*;
 use crate::{Caller, RegionServerConfig};
 
-type Response = Answer<pb::ScanResponse>;
+type Response = TestReply<pb::ScanResponse>;
 
 fn call_as(
     server: &TestServer,
@@ -19,7 +19,7 @@ fn call_as(
 ) -> Result<Response, evenkeel_common::HBaseError> {
     let reply = scan(&server.server, request, caller)?.expect("an answer in time");
     let message = reply.message.clone();
-    Ok(Answer { message, cells: cells_of(reply) })
+    Ok(TestReply { message, cells: cells_of(reply) })
 }
 
 fn call(server: &TestServer, request: &pb::ScanRequest) -> Response {

@@ -28,7 +28,7 @@ use super::batch::CallBatch;
 use super::frame::FrameReader;
 use super::handshake::{Established, handshake, linger};
 use super::input_budget::{CONNECTION_HEADER_BYTES_MAX, InputCharge};
-use super::{Answer, ConnectionShared, MonitorRequest};
+use super::{ConnectionShared, DetachedReply, MonitorRequest};
 use crate::gather::{GatherBuffer, SLICES_MAX};
 use crate::service::ServiceEntry;
 use crate::wire::Malformed;
@@ -121,7 +121,7 @@ pub(super) struct Connection {
     /// Whether reading has ended; the connection is closed once its answers are sent.
     pub(super) closing: bool,
     /// Swapped with the list of detached replies.
-    answers: Vec<Answer>,
+    answers: Vec<DetachedReply>,
 }
 
 impl Connection {
@@ -364,13 +364,13 @@ impl Connection {
 
 /// Moves the answers of detached calls into the outbox, and registers this task to be woken by
 /// later ones.
-fn take_answers(shared: &ConnectionShared, answers: &mut Vec<Answer>, cx: &mut Context<'_>) {
+fn take_answers(shared: &ConnectionShared, answers: &mut Vec<DetachedReply>, cx: &mut Context<'_>) {
     if !shared.waker.borrow().as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
         shared.waker.replace(Some(cx.waker().clone()));
     }
     shared.running.set(true);
     while shared.detached.get() > 0 && shared.detached_replies.take(cx.waker(), answers) {
-        for Answer { bytes, frame_bytes, method } in answers.drain(..) {
+        for DetachedReply { bytes, frame_bytes, method } in answers.drain(..) {
             shared.detached.set(shared.detached.get().saturating_sub(1));
             shared.detached_replies.release(&bytes);
             let reply_bytes = shared.answer(|out| out.append(bytes));

@@ -8,7 +8,7 @@ use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use super::ddl::neither_hash_nor_string;
 use super::{Command, schema};
 use crate::args::Args;
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::output::Output;
 use crate::shell::Shell;
 use crate::value::{Hash, Value};
@@ -67,7 +67,7 @@ fn existing(shell: &mut Shell, args: &Args) -> CommandResult<TableName> {
     let admin = shell.cluster.admin()?;
     match shell.wait(admin.table_state(&name))? {
         Some(_) => Ok(name),
-        None => Err(Failure::argument(format!("Can't find a table: {name}")).into()),
+        None => Err(RubyError::argument(format!("Can't find a table: {name}")).into()),
     }
 }
 
@@ -75,7 +75,7 @@ fn existing(shell: &mut Shell, args: &Args) -> CommandResult<TableName> {
 fn change(shell: &mut Shell, args: &Args) -> CommandResult<Option<TableName>> {
     let name = existing(shell, args)?;
     if args.len() == 1 {
-        return Err(Failure::argument("There should be at least one argument but the table name").into());
+        return Err(RubyError::argument("There should be at least one argument but the table name").into());
     }
     let admin = shell.cluster.admin()?;
     let mut table = shell.wait(admin.describe(&name))?;
@@ -132,10 +132,10 @@ fn unset(
         "delete" => "",
         "table_att_unset" | "table_remove_coprocessor" => "attribute",
         "table_conf_unset" => "configuration",
-        other => return Err(Failure::argument(format!("Unknown method: {other}")).into()),
+        other => return Err(RubyError::argument(format!("Unknown method: {other}")).into()),
     };
     let Some(name) = options.take("NAME") else {
-        return Err(Failure::argument(format!("NAME parameter missing for {method} method")).into());
+        return Err(RubyError::argument(format!("NAME parameter missing for {method} method")).into());
     };
     let changed = match method {
         "delete" => without_family(table, &name),
@@ -153,7 +153,7 @@ fn remove(table: TableDescriptor, name: &Value, what: &str) -> CommandResult<Tab
     let mut attributes = table.attributes().clone();
     for name in names {
         if attributes.remove(&name.to_bytes()).is_none() {
-            return Err(Failure::argument(format!("Could not find {what}: {}", name.to_text())).into());
+            return Err(RubyError::argument(format!("Could not find {what}: {}", name.to_text())).into());
         }
     }
     Ok(table.with_attributes(attributes))
@@ -175,7 +175,7 @@ fn set_table(out: &mut Output, table: TableDescriptor, mut options: Hash) -> Com
 fn with_coprocessor(table: TableDescriptor, spec: &str) -> CommandResult<TableDescriptor> {
     if spec.split('|').count() < 2 {
         let message = format!("{spec:?} is not a coprocessor: expected path|class|priority|arguments");
-        return Err(Failure::argument(message).into());
+        return Err(RubyError::argument(message).into());
     }
     let numbers: BTreeMap<u32, ()> = table
         .attributes()

@@ -6,7 +6,7 @@ use evenkeel_common::{CellRef, CellType, RegionInfo};
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::text;
 use crate::value::{Hash, Value};
 
@@ -80,7 +80,7 @@ impl Method {
                 let message = format!(
                     "undefined method `{other}' for class `#<Class:Java::OrgApacheHadoopHbaseUtil::Bytes>'"
                 );
-                return Err(Failure::new("NameError", message).into());
+                return Err(RubyError::new("NameError", message).into());
             }
         })
     }
@@ -98,7 +98,7 @@ impl Method {
             Self::Boolean => match bytes {
                 [byte] => (*byte != 0).to_string(),
                 other => {
-                    return Err(Failure::argument(format!("Array has wrong size: {}", other.len())).into());
+                    return Err(RubyError::argument(format!("Array has wrong size: {}", other.len())).into());
                 }
             },
             Self::Length => bytes.len().to_string(),
@@ -109,7 +109,7 @@ impl Method {
 fn head<const N: usize>(bytes: &[u8]) -> CommandResult<[u8; N]> {
     bytes.first_chunk().copied().ok_or_else(|| {
         let length = bytes.len();
-        Failure::argument(format!("offset (0) + length ({N}) exceed the capacity of the array: {length}"))
+        RubyError::argument(format!("offset (0) + length ({N}) exceed the capacity of the array: {length}"))
             .into()
     })
 }
@@ -190,7 +190,7 @@ fn check_class(class: &str) -> CommandResult<()> {
     match class {
         BYTES_CLASS | "Bytes" => Ok(()),
         other => {
-            Err(Failure::argument(format!("the formatter class {other} is not supported by this shell"))
+            Err(RubyError::argument(format!("the formatter class {other} is not supported by this shell"))
                 .into())
         }
     }
@@ -235,7 +235,7 @@ pub fn columns(value: &Value) -> CommandResult<Vec<Vec<u8>>> {
             .filter(|i| **i != Value::Nil)
             .map(Value::to_bytes)
             .collect()),
-        _ => Err(Failure::argument("COLUMNS must be specified as a String or an Array").into()),
+        _ => Err(RubyError::argument("COLUMNS must be specified as a String or an Array").into()),
     }
 }
 

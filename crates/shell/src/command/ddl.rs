@@ -7,7 +7,7 @@ use evenkeel_common::{TableDescriptor, TableName};
 use super::{Command, describe, schema};
 use crate::args::{self, Args};
 use crate::builtin;
-use crate::error::{self, CommandError, CommandResult, Failure};
+use crate::error::{self, CommandError, CommandResult, RubyError};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::{Hash, Value};
@@ -88,7 +88,7 @@ pub(super) fn state(shell: &mut Shell, name: &TableName) -> CommandResult<TableS
 pub(super) fn known_state(shell: &mut Shell, name: &TableName) -> CommandResult<TableState> {
     state(shell, name).map_err(|error| match error {
         CommandError::Client(ClientError::TableNotFound(name)) => {
-            Failure::argument(format!("Table {name} does not exist.")).into()
+            RubyError::argument(format!("Table {name} does not exist.")).into()
         }
         other => other,
     })
@@ -113,7 +113,7 @@ fn create(shell: &mut Shell, args: Args) -> CommandResult {
         }
     }
     if table.families().len() == 0 {
-        return Err(Failure::argument("Table must have at least one column family").into());
+        return Err(RubyError::argument("Table must have at least one column family").into());
     }
     let splits: Vec<Bytes> = splits.unwrap_or_default().into_iter().map(Bytes::from).collect();
     let admin = shell.cluster.admin()?;
@@ -124,7 +124,7 @@ fn create(shell: &mut Shell, args: Args) -> CommandResult {
 
 pub(super) fn neither_hash_nor_string(value: &Value) -> CommandError {
     let message = format!("{} of {} is not of Hash or String type", value.class(), value.inspect());
-    Failure::argument(message).into()
+    RubyError::argument(message).into()
 }
 
 fn add_family(shell: &mut Shell, table: TableDescriptor, arg: &Value) -> CommandResult<TableDescriptor> {
@@ -143,7 +143,7 @@ fn table_options(
     splits: &mut Option<Vec<Vec<u8>>>,
 ) -> CommandResult<TableDescriptor> {
     if options.take("METHOD").is_some_and(|method| !method.is_named("table_att")) {
-        return Err(Failure::argument("table_att is currently the only supported method").into());
+        return Err(RubyError::argument("table_att is currently the only supported method").into());
     }
     let file = options.option("SPLITS_FILE").map(Value::to_text);
     if let Some(keys) = schema::splits(options)? {
@@ -224,7 +224,7 @@ fn disable(shell: &mut Shell, args: Args) -> CommandResult {
 fn drop_table(shell: &mut Shell, args: Args) -> CommandResult {
     let name = args.table(0)?;
     if known_state(shell, &name)? == TableState::Enabled {
-        return Err(Failure::argument(format!("Table {name} is enabled. Disable it first.")).into());
+        return Err(RubyError::argument(format!("Table {name} is enabled. Disable it first.")).into());
     }
     let admin = shell.cluster.admin()?;
     shell.wait(admin.delete_table(&name))?;

@@ -8,7 +8,7 @@ use super::describe::quota_table;
 use super::{Command, ddl};
 use crate::args::Args;
 use crate::builtin;
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::shell::Shell;
 use crate::value::Value;
 
@@ -60,7 +60,7 @@ pub(super) const COMMANDS: &[Command] = &[
 fn name(args: &Args) -> CommandResult<String> {
     match args.get(0) {
         Value::Str(_) | Value::Symbol(_) => Ok(args.text(0)),
-        _ => Err(Failure::argument("Namespace name must be of type String").into()),
+        _ => Err(RubyError::argument("Namespace name must be of type String").into()),
     }
 }
 
@@ -94,7 +94,7 @@ fn alter(shell: &mut Shell, args: Args) -> CommandResult {
             }
             method => {
                 return Err(
-                    Failure::argument(format!("Unknown method {}", method.unwrap_or_default())).into()
+                    RubyError::argument(format!("Unknown method {}", method.unwrap_or_default())).into()
                 );
             }
         }
@@ -125,7 +125,7 @@ fn drop_namespace(shell: &mut Shell, args: Args) -> CommandResult {
 /// A regular expression that must match the whole name.
 pub(super) fn anchored(regex: &str) -> CommandResult<Regex> {
     let pattern = Regex::new(&format!("^(?:{regex})$"));
-    pattern.map_err(|_| Failure::argument(format!("not a regular expression: {regex}")).into())
+    pattern.map_err(|_| RubyError::argument(format!("not a regular expression: {regex}")).into())
 }
 
 fn list(shell: &mut Shell, args: Args) -> CommandResult {

@@ -8,7 +8,7 @@ use super::Command;
 use super::column::{CellFormat, Column, columns};
 use super::write::{attributes_of, prefix_scan, row};
 use crate::args::{self, Args};
-use crate::error::{CommandError, CommandResult, Failure};
+use crate::error::{CommandError, CommandResult, RubyError};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::{Hash, Value};
@@ -109,10 +109,10 @@ fn given<'a>(options: &'a Hash, name: &str) -> Option<&'a Value> {
 fn time_range(options: &Hash) -> CommandResult<Option<(u64, u64)>> {
     if let Some(range) = given(options, "TIMERANGE") {
         let Value::Array(range) = range else {
-            return Err(Failure::argument("TIMERANGE must be an Array").into());
+            return Err(RubyError::argument("TIMERANGE must be an Array").into());
         };
         let [from, to] = range.as_slice() else {
-            return Err(Failure::argument("TIMERANGE must have a first time and one after the last").into());
+            return Err(RubyError::argument("TIMERANGE must have a first time and one after the last").into());
         };
         return Ok(Some((args::natural("TIMERANGE", from)?, args::natural("TIMERANGE", to)?)));
     }
@@ -127,7 +127,7 @@ fn filter(options: &Hash) -> CommandResult<Option<Filter>> {
         Some(Value::Str(text)) => text.as_slice(),
         Some(Value::Filter(filter)) => filter.as_bytes(),
         Some(other) => {
-            return Err(Failure::argument(format!("FILTER cannot be {}", other.inspect())).into());
+            return Err(RubyError::argument(format!("FILTER cannot be {}", other.inspect())).into());
         }
     };
     Ok(Some(evenkeel_client::filter::parse_bytes(text)?))
@@ -139,11 +139,11 @@ const REFUSED: &[&str] = &["AUTHORIZATIONS", "ALL_METRICS", "METRICS", "REGION_R
 fn reject(options: &Hash) -> CommandResult<()> {
     let refused = REFUSED.iter().find(|name| given(options, name).is_some_and(Value::is_true));
     if let Some(name) = refused {
-        return Err(Failure::runtime(format!("{name} is not supported by this shell")).into());
+        return Err(RubyError::runtime(format!("{name} is not supported by this shell")).into());
     }
     match given(options, "CONSISTENCY") {
         Some(value) if !value.is_named("STRONG") => {
-            Err(Failure::runtime("only CONSISTENCY => 'STRONG' is supported by this shell").into())
+            Err(RubyError::runtime("only CONSISTENCY => 'STRONG' is supported by this shell").into())
         }
         _ => Ok(()),
     }
@@ -186,13 +186,13 @@ fn get(shell: &mut Shell, args: Args) -> CommandResult {
     let mut format = format(shell, &name, &mut options)?;
     if !options.pairs().is_empty() && GET_NEEDS.iter().all(|need| options.option(need).is_none()) {
         let shown = Value::Hash(options).inspect();
-        return Err(Failure::argument(format!("Failed parse of {shown}, Hash")).into());
+        return Err(RubyError::argument(format!("Failed parse of {shown}, Hash")).into());
     }
     if let Some(column) = options.option("COLUMN").or(options.option("COLUMNS"))
         && !matches!(column, Value::Str(_) | Value::Symbol(_) | Value::Array(_) | Value::Nil)
     {
         let shown = Value::Hash(options).inspect();
-        return Err(Failure::argument(format!("Failed parse column argument type {shown}, Hash")).into());
+        return Err(RubyError::argument(format!("Failed parse column argument type {shown}, Hash")).into());
     }
     let get = selected!(shell, Get::new(row(args.get(1))?), &options, &mut format);
     let table = shell.cluster.table(name)?;
@@ -212,7 +212,7 @@ fn get_counter(shell: &mut Shell, args: Args) -> CommandResult {
     let result = shell.wait(table.get(get))?;
     match result.value(&column.family, column.qualifier()) {
         Some(value) => {
-            let wrong = |_| Failure::argument(format!("Wrong length: {}, expected 8", value.len()));
+            let wrong = |_| RubyError::argument(format!("Wrong length: {}, expected 8", value.len()));
             let bytes = <[u8; 8]>::try_from(value).map_err(wrong)?;
             shell.out.line(format!("COUNTER VALUE = {}", i64::from_be_bytes(bytes)))?;
         }
@@ -227,7 +227,7 @@ fn scan_options(value: &Value) -> CommandResult<Hash> {
         Value::Nil => Ok(Hash::default()),
         Value::Hash(options) => Ok(options.clone()),
         other => {
-            Err(Failure::argument(format!("Arguments should be a Hash, not {}", other.inspect())).into())
+            Err(RubyError::argument(format!("Arguments should be a Hash, not {}", other.inspect())).into())
         }
     }
 }
@@ -238,7 +238,7 @@ fn flag_or(options: &Hash, name: &str, default: bool) -> bool {
 
 /// Java's error for an unknown name of an enumeration.
 fn no_constant(class: &str, name: &str) -> CommandError {
-    Failure::argument(format!("No enum constant org.apache.hadoop.hbase.client.{class}.{name}")).into()
+    RubyError::argument(format!("No enum constant org.apache.hadoop.hbase.client.{class}.{name}")).into()
 }
 
 /// A scan from its options; column formatters are added to `format`.

@@ -7,7 +7,7 @@ use evenkeel_common::{RegionInfo, ServerName, TableName};
 use super::{Command, ddl};
 use crate::args::{Args, table_name};
 use crate::builtin;
-use crate::error::{CommandError, CommandResult, Failure};
+use crate::error::{CommandError, CommandResult, RubyError};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
@@ -89,7 +89,7 @@ fn existing(shell: &mut Shell, name: &Value) -> CommandResult<RegionInfo> {
 /// The master's error for an unknown region.
 fn unknown(name: &Value) -> CommandError {
     let name = text::binary(&name.to_bytes());
-    Failure::runtime(format!("org.apache.hadoop.hbase.UnknownRegionException: {name}")).into()
+    RubyError::runtime(format!("org.apache.hadoop.hbase.UnknownRegionException: {name}")).into()
 }
 
 fn move_region(shell: &mut Shell, args: Args) -> CommandResult {
@@ -145,12 +145,12 @@ fn merge_region(shell: &mut Shell, args: Args) -> CommandResult {
     };
     names.truncate(names.len() - usize::from(force.is_some()));
     if names.len() < 2 {
-        return Err(Failure::argument("Must pass at least 2 regions to merge").into());
+        return Err(RubyError::argument("Must pass at least 2 regions to merge").into());
     }
     let mut regions = Vec::new();
     for name in &names {
         let found = find(shell, name)?;
-        let why = || Failure::runtime(format!("Can't invoke merge on unknown region {}", name.to_text()));
+        let why = || RubyError::runtime(format!("Can't invoke merge on unknown region {}", name.to_text()));
         regions.push(found.ok_or_else(why)?.region);
     }
     let admin = shell.cluster.admin()?;
@@ -178,11 +178,14 @@ fn chosen_columns(value: &Value) -> CommandResult<Vec<usize>> {
             .map(|column| {
                 let text = column.to_text();
                 let found = COLUMNS.iter().position(|(name, _)| name.eq_ignore_ascii_case(&text));
-                found.ok_or_else(|| Failure::runtime(format!("{text} is not a valid column. {names}")).into())
+                found.ok_or_else(|| {
+                    RubyError::runtime(format!("{text} is not a valid column. {names}")).into()
+                })
             })
             .collect(),
         other => {
-            Err(Failure::runtime(format!("{} must be an array of strings. {names}", other.to_text())).into())
+            Err(RubyError::runtime(format!("{} must be an array of strings. {names}", other.to_text()))
+                .into())
         }
     }
 }
@@ -204,10 +207,10 @@ impl RegionSelection {
             Some(Value::Float(most)) if (0.0..=1.0).contains(most) => *most,
             Some(Value::Float(_)) => {
                 return Err(
-                    Failure::runtime("LOCALITY_THRESHOLD must be between 0 and 1.0, inclusive").into()
+                    RubyError::runtime("LOCALITY_THRESHOLD must be between 0 and 1.0, inclusive").into()
                 );
             }
-            Some(_) => return Err(Failure::runtime("LOCALITY_THRESHOLD must be a float value").into()),
+            Some(_) => return Err(RubyError::runtime("LOCALITY_THRESHOLD must be a float value").into()),
         };
         Ok(Self { server: options.option("SERVER_NAME").map(Value::to_text), locality_max })
     }
@@ -218,7 +221,7 @@ fn list_regions(shell: &mut Shell, args: Args) -> CommandResult {
     let wanted = RegionSelection::of(args.get(1))?;
     let columns = chosen_columns(args.get(2))?;
     if ddl::state(shell, &table)? != evenkeel_client::TableState::Enabled {
-        return Err(Failure::runtime(format!("Table {table} must be enabled.")).into());
+        return Err(RubyError::runtime(format!("Table {table} must be enabled.")).into());
     }
     let rows = region_rows(shell, &table, &wanted)?;
     let width =
@@ -247,7 +250,7 @@ fn region_rows(
     let mut rows = Vec::new();
     for state in &regions {
         let Some(server) = &state.server else {
-            return Err(Failure::runtime(
+            return Err(RubyError::runtime(
                 "Some regions might be splitting or merging or transitioning due to other reasons",
             )
             .into());

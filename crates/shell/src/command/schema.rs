@@ -5,7 +5,7 @@ use evenkeel_common::length;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 
 use crate::args;
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::output::Output;
 use crate::text;
 use crate::value::{Hash, Value};
@@ -102,7 +102,7 @@ impl AttributeType {
 }
 
 fn unusable(name: &str, value: &str) -> crate::error::CommandError {
-    Failure::argument(format!("{name} cannot be {value:?}")).into()
+    RubyError::argument(format!("{name} cannot be {value:?}")).into()
 }
 
 fn not_one_of(name: &str, value: &str, all: &[&str]) -> crate::error::CommandError {
@@ -111,7 +111,7 @@ fn not_one_of(name: &str, value: &str, all: &[&str]) -> crate::error::CommandErr
         "COMPRESSION" | "COMPRESSION_COMPACT" => "Compression",
         other => other,
     };
-    Failure::argument(format!("{what} {value} is not supported. Use one of {}", all.join(" "))).into()
+    RubyError::argument(format!("{what} {value} is not supported. Use one of {}", all.join(" "))).into()
 }
 
 /// Parses seconds: `FOREVER`, a number, or parts such as `1 DAY 2 HOURS`; also in the format of
@@ -234,7 +234,7 @@ fn pairs(options: &mut Hash, name: &str) -> CommandResult<Vec<(String, Option<St
             let value = |value: &Value| (*value != Value::Nil).then(|| value.to_text());
             Ok(hash.pairs().iter().map(|(key, v)| (key.to_text(), value(v))).collect())
         }
-        Some(_) => Err(Failure::argument(format!("{name} must be a Hash type")).into()),
+        Some(_) => Err(RubyError::argument(format!("{name} must be a Hash type")).into()),
     }
 }
 
@@ -255,19 +255,19 @@ pub fn splits(options: &mut Hash) -> CommandResult<Option<Vec<Vec<u8>>>> {
     if let Some(file) = options.take("SPLITS_FILE") {
         let path = file.to_text();
         let text = std::fs::read(&path)
-            .map_err(|_| Failure::argument(format!("Splits file {path} doesn't exist")))?;
+            .map_err(|_| RubyError::argument(format!("Splits file {path} doesn't exist")))?;
         let lines = text.strip_suffix(b"\n").unwrap_or(&text).split(|byte| *byte == b'\n');
         let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         return Ok(Some(lines.map(text::from_binary).collect()));
     }
     if let Some(splits) = options.take("SPLITS") {
         let Value::Array(splits) = splits else {
-            return Err(Failure::argument("SPLITS must be an Array").into());
+            return Err(RubyError::argument("SPLITS must be an Array").into());
         };
         return Ok(Some(splits.iter().map(|split| text::from_binary(&split.to_bytes())).collect()));
     }
     let (regions, algorithm) = (options.take("NUMREGIONS"), options.take("SPLITALGO"));
-    let missing = |what: &str| Failure::argument(format!("{what} must be specified"));
+    let missing = |what: &str| RubyError::argument(format!("{what} must be specified"));
     match (regions, algorithm) {
         (None, None) => Ok(None),
         (None, _) => Err(missing("Number of regions").into()),
@@ -275,7 +275,7 @@ pub fn splits(options: &mut Hash) -> CommandResult<Option<Vec<Vec<u8>>>> {
         (Some(regions), Some(algorithm)) => {
             let regions = args::number("NUMREGIONS", &regions)?;
             if !(2..=1_000_000).contains(&regions) {
-                return Err(Failure::argument("Number of regions must be greater than 1").into());
+                return Err(RubyError::argument("Number of regions must be greater than 1").into());
             }
             even_splits(regions as u128, &algorithm.to_text()).map(Some)
         }
@@ -294,7 +294,7 @@ fn even_splits(regions: u128, algorithm: &str) -> CommandResult<Vec<Vec<u8>>> {
         other => {
             let known = "HexStringSplit, DecimalStringSplit and UniformSplit";
             return Err(
-                Failure::argument(format!("unknown split algorithm {other}; known are {known}")).into()
+                RubyError::argument(format!("unknown split algorithm {other}; known are {known}")).into()
             );
         }
     })

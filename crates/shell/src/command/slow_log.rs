@@ -9,7 +9,7 @@ use pb::slow_log_response_request::FilterByOperator;
 
 use super::{Command, tools};
 use crate::args::{self, Args};
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::shell::Shell;
 use crate::value::{Hash, Value};
 
@@ -56,7 +56,7 @@ fn get(shell: &mut Shell, args: &Args, log: CallLog, title: &str) -> CommandResu
     let filters = match args.get(1) {
         Value::Nil => Hash::default(),
         Value::Hash(hash) => hash.clone(),
-        _ => return Err(Failure::runtime("Filter parameters are not Hash").into()),
+        _ => return Err(RubyError::runtime("Filter parameters are not Hash").into()),
     };
     let all = matches!(args.get(0), Value::Str(_)) && args.text(0) == "*";
     let servers = if all {
@@ -92,7 +92,7 @@ fn given_servers(shell: &mut Shell, names: &Value, expected: &str) -> CommandRes
         Value::Str(_) => tools::servers(shell, std::slice::from_ref(names)),
         other => {
             let (class, shown) = (other.class(), other.inspect());
-            Err(Failure::argument(format!("{class} of {shown} is not of {expected}")).into())
+            Err(RubyError::argument(format!("{class} of {shown} is not of {expected}")).into())
         }
     }
 }
@@ -102,7 +102,7 @@ fn request(filters: &Hash) -> CommandResult<pb::SlowLogResponseRequest> {
     let operator = match text("FILTER_BY_OP").as_deref() {
         None | Some("OR") => None,
         Some("AND") => Some(FilterByOperator::And.into()),
-        Some(_) => return Err(Failure::argument("FILTER_BY_OP should be either OR / AND").into()),
+        Some(_) => return Err(RubyError::argument("FILTER_BY_OP should be either OR / AND").into()),
     };
     let limit = filters.option("LIMIT").map_or(Ok(LIMIT), |limit| args::natural("LIMIT", limit))?;
     Ok(pb::SlowLogResponseRequest {

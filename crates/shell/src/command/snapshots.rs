@@ -8,7 +8,7 @@ use evenkeel_common::names::check_qualifier;
 use super::Command;
 use super::namespace::anchored;
 use crate::args::{self, Args};
-use crate::error::{CommandError, CommandResult, Failure, describe};
+use crate::error::{CommandError, CommandResult, RubyError, describe};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
@@ -71,14 +71,14 @@ pub(super) const COMMANDS: &[Command] = &[
 fn name(value: &Value) -> CommandResult<String> {
     match value {
         Value::Str(_) | Value::Symbol(_) => Ok(value.to_text()),
-        _ => Err(Failure::argument("Snapshot name must be of type String").into()),
+        _ => Err(RubyError::argument("Snapshot name must be of type String").into()),
     }
 }
 
 /// Snapshot names follow the rules for table names; checked before the call.
 fn check_name(name: &str) -> CommandResult<()> {
     let in_its_words = |error: HBaseError| {
-        Failure::argument(error.message().replace("User-space table qualifiers", "Snapshot qualifiers"))
+        RubyError::argument(error.message().replace("User-space table qualifiers", "Snapshot qualifiers"))
     };
     check_qualifier(name).map_err(|error| in_its_words(error).into())
 }
@@ -89,7 +89,7 @@ fn snapshot(shell: &mut Shell, args: Args) -> CommandResult {
     let mut snapshot = SnapshotDescription::new(&name, args.table(0)?);
     for options in args.from(2) {
         let Value::Hash(options) = options else {
-            return Err(Failure::argument("Arguments should be a Hash").into());
+            return Err(RubyError::argument("Arguments should be a Hash").into());
         };
         if let Some(ttl) = options.option("TTL") {
             snapshot = snapshot.ttl_seconds(args::number("TTL", ttl)?);
@@ -109,7 +109,7 @@ fn snapshot(shell: &mut Shell, args: Args) -> CommandResult {
 
 fn reject_acl(args: &Args, at: usize) -> CommandResult<()> {
     match args.hash(at)?.option("RESTORE_ACL").is_some_and(args::flag) {
-        true => Err(Failure::runtime("RESTORE_ACL is not supported by this shell").into()),
+        true => Err(RubyError::runtime("RESTORE_ACL is not supported by this shell").into()),
         false => Ok(()),
     }
 }
@@ -128,10 +128,10 @@ fn clone_snapshot(shell: &mut Shell, args: Args) -> CommandResult {
 fn clone_error(error: CommandError, args: &Args) -> CommandError {
     let table = args.text(1);
     match error.remote_class() {
-        "TableExistsException" => Failure::runtime(format!("Table already exists: {table}!")).into(),
+        "TableExistsException" => RubyError::runtime(format!("Table already exists: {table}!")).into(),
         "NamespaceNotFoundException" => {
             let namespace = table.split(':').next().unwrap_or_default();
-            Failure::runtime(format!("Unknown namespace: {namespace}!")).into()
+            RubyError::runtime(format!("Unknown namespace: {namespace}!")).into()
         }
         _ => error,
     }
@@ -145,7 +145,7 @@ fn restore_snapshot(shell: &mut Shell, args: Args) -> CommandResult {
     let restored = shell.wait(admin.restore_snapshot(&name, failsafe));
     restored.map_err(|error| match error.remote_class() {
         "SnapshotDoesNotExistException" => {
-            Failure::runtime(format!("Unable to find the table name for snapshot={name}")).into()
+            RubyError::runtime(format!("Unable to find the table name for snapshot={name}")).into()
         }
         _ => error,
     })?;
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn names_are_refused_before_anything_is_sent() {
         assert!(check_name("s-1.x_y").is_ok());
-        let Err(CommandError::Flow(crate::error::Flow::Failure(failure))) = check_name("a b") else {
+        let Err(CommandError::Flow(crate::error::Flow::RubyError(failure))) = check_name("a b") else {
             panic!("a blank was taken");
         };
         assert!(

@@ -5,7 +5,7 @@ use evenkeel_protocol::pb;
 
 use super::Command;
 use crate::args::Args;
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::output::Output;
 use crate::shell::Shell;
 use crate::text;
@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new(
 fn status(shell: &mut Shell, args: Args) -> CommandResult {
     let format = args.optional_text(0).unwrap_or_else(|| "summary".to_owned());
     if format == "replication" {
-        return Err(Failure::runtime("status 'replication' is not supported by this shell yet").into());
+        return Err(RubyError::runtime("status 'replication' is not supported by this shell yet").into());
     }
     let admin = shell.cluster.admin()?;
     let status = shell.wait(admin.cluster_status())?;

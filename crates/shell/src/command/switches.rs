@@ -3,7 +3,7 @@
 
 use super::Command;
 use crate::args::{self, Args};
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::shell::Shell;
 use crate::value::Value;
 
@@ -144,7 +144,7 @@ fn balancer(shell: &mut Shell, args: Args) -> CommandResult {
     let force = match args.optional_text(0).as_deref() {
         None => false,
         Some("force") => true,
-        Some(other) => return Err(Failure::argument(format!("Invalid argument {other}.")).into()),
+        Some(other) => return Err(RubyError::argument(format!("Invalid argument {other}.")).into()),
     };
     let admin = shell.cluster.admin()?;
     let balance = shell.wait(admin.balance(false, force))?;
@@ -180,7 +180,7 @@ fn normalize(shell: &mut Shell, args: Args) -> CommandResult {
         } else if let Some(namespace) = option("NAMESPACE") {
             tables.extend(shell.wait(admin.list_namespace_tables(&namespace.to_text()))?);
         } else {
-            return Err(Failure::argument(format!("Unrecognized argument {}", arg.inspect())).into());
+            return Err(RubyError::argument(format!("Unrecognized argument {}", arg.inspect())).into());
         }
     }
     let ran = match tables.is_empty() && !args.is_empty() {
@@ -206,7 +206,7 @@ fn is_split(args: &Args) -> CommandResult<bool> {
     match args.text(0).as_str() {
         "SPLIT" => Ok(true),
         "MERGE" => Ok(false),
-        _ => Err(Failure::argument("only SPLIT or MERGE accepted for type!").into()),
+        _ => Err(RubyError::argument("only SPLIT or MERGE accepted for type!").into()),
     }
 }
 

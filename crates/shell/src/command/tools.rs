@@ -8,7 +8,7 @@ use evenkeel_protocol::pb;
 use super::{Command, ddl, regions};
 use crate::args::{Args, table_name};
 use crate::builtin;
-use crate::error::{CommandError, CommandResult, Failure};
+use crate::error::{CommandError, CommandResult, RubyError};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::Value;
@@ -155,7 +155,7 @@ fn without_class(error: CommandError) -> CommandError {
     match &error {
         CommandError::Client(client) if error.remote_class() == "NoSuchColumnFamilyException" => {
             let message = client.remote().map(|remote| remote.message.clone()).unwrap_or_default();
-            Failure::runtime(message).into()
+            RubyError::runtime(message).into()
         }
         _ => error,
     }
@@ -174,9 +174,9 @@ fn compact_any(shell: &mut Shell, args: &Args, major: bool) -> CommandResult {
     match args.optional_text(2).as_deref() {
         None | Some("NORMAL") => {}
         Some("MOB") => {
-            return Err(Failure::runtime("compactions of MOB files are not supported by this shell").into());
+            return Err(RubyError::runtime("compactions of MOB files are not supported by this shell").into());
         }
-        Some(_) => return Err(Failure::argument("only NORMAL or MOB accepted for type!").into()),
+        Some(_) => return Err(RubyError::argument("only NORMAL or MOB accepted for type!").into()),
     }
     let admin = shell.cluster.admin()?;
     match regions::find(shell, args.get(0))? {
@@ -254,7 +254,7 @@ fn clear_compaction_queues(shell: &mut Shell, args: Args) -> CommandResult {
         other => builtin::flatten(vec![other.clone()]).iter().map(Value::to_text).collect(),
     };
     if let Some(unknown) = names.iter().find(|name| !matches!(name.as_str(), "long" | "short")) {
-        return Err(Failure::argument(format!("Unknown queue name {unknown}")).into());
+        return Err(RubyError::argument(format!("Unknown queue name {unknown}")).into());
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let admin = shell.cluster.admin()?;
@@ -356,7 +356,7 @@ fn decommission(shell: &mut Shell, args: Args) -> CommandResult {
     let servers = servers(shell, &names)?;
     if servers.is_empty() {
         let names = args.text(0);
-        return Err(Failure::argument(format!(
+        return Err(RubyError::argument(format!(
             "Could not find any server(s) with specified name(s): {names}"
         ))
         .into());
@@ -370,11 +370,11 @@ fn recommission(shell: &mut Shell, args: Args) -> CommandResult {
     let name = args.text(0);
     let server = servers(shell, &[args.get(0).clone()])?.into_iter().next();
     let server =
-        server.ok_or_else(|| Failure::argument(format!("Could not find any server with name {name}")))?;
+        server.ok_or_else(|| RubyError::argument(format!("Could not find any server with name {name}")))?;
     let mut moved = Vec::new();
     for region in builtin::flatten(vec![args.get(1).clone()]).iter().filter(|name| **name != Value::Nil) {
         let found = regions::find(shell, region)?;
-        moved.push(found.ok_or_else(|| Failure::runtime(region.to_text()))?.region);
+        moved.push(found.ok_or_else(|| RubyError::runtime(region.to_text()))?.region);
     }
     let admin = shell.cluster.admin()?;
     shell.wait(admin.recommission_server(&server, &moved))?;
@@ -401,7 +401,7 @@ fn rit(shell: &mut Shell, _: Args) -> CommandResult {
 
 fn regioninfo(shell: &mut Shell, args: Args) -> CommandResult {
     let found = regions::find(shell, args.get(0))?;
-    let state = found.ok_or_else(|| Failure::runtime(args.text(0)))?;
+    let state = found.ok_or_else(|| RubyError::runtime(args.text(0)))?;
     shell.out.line(text::region(&state.region))?;
     Ok(Value::Nil)
 }

@@ -1,7 +1,7 @@
 //! Commands of HBase's shell that are not supported, by HBase's groups. They get a specific error,
 //! so that they do not look misspelt.
 
-use crate::error::Failure;
+use crate::error::RubyError;
 
 /// HBase's groups and their unsupported commands.
 const GROUPS: &[(&str, &[&str])] = &[
@@ -100,9 +100,9 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 /// The error for an unsupported command; `None` for any other name.
-pub fn refusal(name: &str) -> Option<Failure> {
+pub fn refusal(name: &str) -> Option<RubyError> {
     let (group, _) = GROUPS.iter().find(|(_, names)| names.contains(&name))?;
-    Some(Failure::runtime(format!("{name}, of the group {group}, is not supported by this shell")))
+    Some(RubyError::runtime(format!("{name}, of the group {group}, is not supported by this shell")))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::Command;
 use super::column::Column;
 use super::ddl;
 use crate::args::{self, Args};
-use crate::error::{CommandResult, Failure};
+use crate::error::{CommandResult, RubyError};
 use crate::shell::Shell;
 use crate::text;
 use crate::value::{Hash, Value};
@@ -80,7 +80,7 @@ fn column(value: &Value) -> Column {
 /// The attributes in the options of a mutation.
 fn attributes(options: &Hash) -> CommandResult<Vec<(String, Vec<u8>)>> {
     if options.option("VISIBILITY").is_some() {
-        return Err(Failure::runtime("VISIBILITY is not supported by this shell").into());
+        return Err(RubyError::runtime("VISIBILITY is not supported by this shell").into());
     }
     let mut all = attributes_of(options.option("ATTRIBUTES"))?;
     if let Some(ttl) = options.option("TTL") {
@@ -96,7 +96,7 @@ pub(super) fn attributes_of(value: Option<&Value>) -> CommandResult<Vec<(String,
         Some(Value::Hash(pairs)) => {
             Ok(pairs.pairs().iter().map(|(key, value)| (key.to_text(), value.to_bytes())).collect())
         }
-        Some(_) => Err(Failure::argument("Attributes must be a Hash type").into()),
+        Some(_) => Err(RubyError::argument("Attributes must be a Hash type").into()),
     }
 }
 
@@ -134,7 +134,7 @@ fn put(shell: &mut Shell, args: Args) -> CommandResult {
 pub(super) fn row(value: &Value) -> CommandResult<Vec<u8>> {
     let row = value.to_bytes();
     match row.is_empty() {
-        true => Err(Failure::argument("Row length is 0").into()),
+        true => Err(RubyError::argument("Row length is 0").into()),
         false => Ok(row),
     }
 }
@@ -187,10 +187,12 @@ fn deleteall(shell: &mut Shell, args: Args) -> CommandResult {
     let Value::Hash(options) = args.get(1) else { return delete_row(shell, &args, &doomed) };
     let name = args.table(0)?;
     if name.is_meta() {
-        return Err(Failure::argument("deleteall with ROWPREFIXFILTER in hbase:meta is not allowed.").into());
+        return Err(
+            RubyError::argument("deleteall with ROWPREFIXFILTER in hbase:meta is not allowed.").into()
+        );
     }
     let Some(prefix) = options.option("ROWPREFIXFILTER") else {
-        return Err(Failure::argument("ROWPREFIXFILTER is missing").into());
+        return Err(RubyError::argument("ROWPREFIXFILTER is missing").into());
     };
     let per_call = options.option("CACHE").map(|cache| args::natural("CACHE", cache)).transpose()?;
     let per_call = per_call.map_or(DELETES_PER_CALL, |rows| rows.clamp(1, 100_000) as usize);

@@ -24,7 +24,7 @@ pub(crate) type HighestSeqIds = HashMap<Bytes, u64>;
 
 #[derive(Debug, Default)]
 pub(crate) struct SequenceIdAccounting {
-    regions: HashMap<Bytes, Region>,
+    regions: HashMap<Bytes, RegionSeqIds>,
     highest: HighestSeqIds,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct SequenceIdAccounting {
 type Families = Vec<(Bytes, u64)>;
 
 #[derive(Debug, Default)]
-struct Region {
+struct RegionSeqIds {
     unflushed: Families,
     flushing: Families,
 }
 
-impl Region {
+impl RegionSeqIds {
     fn lowest(&self) -> Option<u64> {
         self.unflushed.iter().chain(&self.flushing).map(|(_, seq_id)| *seq_id).min()
     }
@@ -154,7 +154,7 @@ impl SequenceIdAccounting {
 
     /// The stores with edits that no flush has begun to write.
     pub(crate) fn unflushed(&self) -> Vec<(Bytes, Vec<Bytes>)> {
-        let of_region = |(name, region): (&Bytes, &Region)| {
+        let of_region = |(name, region): (&Bytes, &RegionSeqIds)| {
             let families: Vec<_> = region.unflushed.iter().map(|(family, _)| family.clone()).collect();
             (!families.is_empty()).then(|| (name.clone(), families))
         };

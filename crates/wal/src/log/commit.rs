@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use super::output::{ClosingFile, OpenFile, Output};
-use super::queue::{Batch, ClosedFile, Completion, Queue, State, Waiter};
+use super::queue::{AppendCompletion, Batch, ClosedFile, Queue, State, Waiter};
 use super::{CHECK_PERIOD, RollReason, Shared, SyncLevel, Txid, closed, count};
 
 /// Fails the log when it is dropped, which happens only if a commit panics: otherwise it is
@@ -92,7 +92,7 @@ impl Shared {
             return self.sync_inline(queue, txid, level);
         }
         let (result_sender, result) = bounded(1);
-        queue.waiters.push(Waiter { txid, level, completion: Completion::Thread(result_sender) });
+        queue.waiters.push(Waiter { txid, level, completion: AppendCompletion::Thread(result_sender) });
         self.request_commit(&mut queue);
         drop(queue);
         result.recv().unwrap_or_else(|_| Err(closed()))

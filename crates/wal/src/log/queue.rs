@@ -92,16 +92,16 @@ impl<F: FnOnce(Result<()>) + Send + 'static> OnSynced for F {
 pub(super) struct Waiter {
     pub(super) txid: Txid,
     pub(super) level: SyncLevel,
-    pub(super) completion: Completion,
+    pub(super) completion: AppendCompletion,
 }
 
 /// How a waiter is completed.
-pub(super) enum Completion {
+pub(super) enum AppendCompletion {
     Callback(Box<dyn OnSynced>),
     Thread(Sender<Result<()>>),
 }
 
-impl Completion {
+impl AppendCompletion {
     /// Completes the waiter. A panic of the callback does not affect the log.
     pub(super) fn complete(self, result: Result<()>) {
         match self {

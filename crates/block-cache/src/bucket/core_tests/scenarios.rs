@@ -28,7 +28,7 @@ unsafe impl Send for Shard {}
 unsafe impl Sync for Shard {}
 
 /// A block held by a reader.
-struct Held {
+struct HeldBlock {
     shard: Arc<Shard>,
     pin: Pin,
     block: u64,
@@ -64,11 +64,11 @@ impl Shard {
     }
 
     /// Acts as a reader that reached the slot by the hash chain.
-    fn get(self: &Arc<Self>, block: u64) -> Option<Held> {
+    fn get(self: &Arc<Self>, block: u64) -> Option<HeldBlock> {
         let slot = self.slot();
         let version = slot.live_version().filter(|_| slot.has_key(block, 0))?;
         let pin = Pin::take(slot, version)?;
-        Some(Held { shard: Arc::clone(self), pin, block })
+        Some(HeldBlock { shard: Arc::clone(self), pin, block })
     }
 
     /// Frees a retired block unless it is pinned. Returns true if it was freed.
@@ -81,7 +81,7 @@ impl Shard {
     }
 }
 
-impl Held {
+impl HeldBlock {
     fn check(&self) {
         let frame = (self.pin.slot().extent().start / UNIT_BYTES) as usize;
         assert_eq!(self.shard.read(frame), self.block, "another block's bytes");
@@ -154,9 +154,9 @@ pub(in super::super) fn two_pins_and_a_retirement() {
     let shard = Shard::new();
     let other = reader(&shard, |shard| {
         let (first, second) = (shard.get(1), shard.get(1));
-        first.iter().for_each(Held::check);
+        first.iter().for_each(HeldBlock::check);
         drop(first);
-        second.iter().for_each(Held::check);
+        second.iter().for_each(HeldBlock::check);
     });
     shard.slot().retire();
     let is_free = shard.free() || shard.free();

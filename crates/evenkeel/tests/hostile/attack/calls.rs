@@ -10,7 +10,7 @@ use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use super::{Attack, BIG_ROWS, Held, SMALL_ROWS, Stage, drain, push};
+use super::{Attack, BIG_ROWS, HeldResources, SMALL_ROWS, Stage, drain, push};
 use crate::common::raw;
 
 const MIB: usize = 1 << 20;
@@ -42,7 +42,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 /// Repeats a request on some connections, and reads the replies or leaves them unread.
-fn again(stage: &Stage, count: usize, request: &[u8], reads: bool) -> Held {
+fn again(stage: &Stage, count: usize, request: &[u8], reads: bool) -> HeldResources {
     let open = || {
         let stream = stage.client()?;
         stream.set_write_timeout(Some(Duration::from_millis(300))).ok()?;
@@ -69,11 +69,11 @@ fn multi(stage: &Stage, actions: &[u8]) -> Vec<u8> {
 }
 
 /// Actions of two bytes each: a tag and no length. The server must answer each.
-fn empty_actions(stage: &Stage) -> Held {
+fn empty_actions(stage: &Stage) -> HeldResources {
     again(stage, 2, &multi(stage, &[0x1a, 0x00].repeat(4 * MIB)), false)
 }
 
-fn many_gets(stage: &Stage) -> Held {
+fn many_gets(stage: &Stage) -> HeldResources {
     let action = |n: usize| {
         let get = pb::Get { row: Bytes::from(format!("r{:04}", n % SMALL_ROWS)), ..Default::default() };
         pb::RegionAction {
@@ -107,16 +107,16 @@ fn batch_of_puts(stage: &Stage, count: usize, atomic: bool) -> Vec<u8> {
     raw::call(1, "Multi", &pb::MultiRequest { region_action: vec![of_region], ..Default::default() })
 }
 
-fn many_puts(stage: &Stage) -> Held {
+fn many_puts(stage: &Stage) -> HeldResources {
     again(stage, 2, &batch_of_puts(stage, stage.sized(5_000, 50_000), false), true)
 }
 
-fn atomic_batches(stage: &Stage) -> Held {
+fn atomic_batches(stage: &Stage) -> HeldResources {
     again(stage, stage.sized(4, 30), &batch_of_puts(stage, stage.sized(2_000, 20_000), true), true)
 }
 
 /// Each makes its row's value longer.
-fn appends(stage: &Stage) -> Held {
+fn appends(stage: &Stage) -> HeldResources {
     let append = |n: usize| {
         let value = pb::mutation_proto::column_value::QualifierValue {
             qualifier: Some(Bytes::from_static(b"longer")),
@@ -131,7 +131,7 @@ fn appends(stage: &Stage) -> Held {
 }
 
 /// Every aggregation over the whole region, which this server offers to all tables.
-fn aggregations(stage: &Stage) -> Held {
+fn aggregations(stage: &Stage) -> HeldResources {
     let column = pb::Column { family: Bytes::from_static(b"f"), qualifier: Vec::new() };
     let request = pb::AggregateRequest {
         interpreter_class_name: "org.apache.hadoop.hbase.client.coprocessor.LongColumnInterpreter".to_owned(),
@@ -153,7 +153,7 @@ fn aggregations(stage: &Stage) -> Held {
 }
 
 /// Creates a few tables, and the same ones again; takes snapshots of new names.
-fn tables_and_snapshots(stage: &Stage) -> Held {
+fn tables_and_snapshots(stage: &Stage) -> HeldResources {
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
     let create = |n: usize| {
         let table = TableDescriptor::new(format!("flood{}", n % 3).parse().expect("legal"));
@@ -181,7 +181,7 @@ fn tables_and_snapshots(stage: &Stage) -> Held {
     )
 }
 
-fn reversed_scans(stage: &Stage) -> Held {
+fn reversed_scans(stage: &Stage) -> HeldResources {
     let scan = |id: u32| {
         let request = pb::ScanRequest {
             region: Some(stage.target.clone()),
@@ -197,7 +197,7 @@ fn reversed_scans(stage: &Stage) -> Held {
 }
 
 /// What clients ask before they know any region.
-fn registry_calls(stage: &Stage) -> Held {
+fn registry_calls(stage: &Stage) -> HeldResources {
     let calls = |methods: &[&str]| -> Vec<u8> {
         let of_method = |method: &&str| raw::call_of_bytes(1, method, &[]);
         methods.iter().flat_map(of_method).collect::<Vec<_>>().repeat(500)
@@ -253,7 +253,7 @@ fn costly_filter() -> pb::Filter {
     }
 }
 
-fn costly_gets(stage: &Stage) -> Held {
+fn costly_gets(stage: &Stage) -> HeldResources {
     let get = |n: usize| {
         let row = Bytes::from(format!("b{}", n % BIG_ROWS));
         let get = pb::Get { row, filter: Some(costly_filter()), ..Default::default() };
@@ -263,7 +263,7 @@ fn costly_gets(stage: &Stage) -> Held {
 }
 
 /// Checks and mutates with a slow condition, which is evaluated under the row's lock.
-fn costly_checks(stage: &Stage) -> Held {
+fn costly_checks(stage: &Stage) -> HeldResources {
     let check = |n: usize| {
         let row = format!("b{}", n % BIG_ROWS);
         let value = pb::mutation_proto::column_value::QualifierValue {
@@ -291,7 +291,7 @@ fn scan(region: &pb::RegionSpecifier, id: u32, rows: u32, filter: Option<pb::Fil
     raw::call(id, "Scan", &request)
 }
 
-fn costly_scans(stage: &Stage) -> Held {
+fn costly_scans(stage: &Stage) -> HeldResources {
     let scans: Vec<u8> = (0..3).flat_map(|id| scan(&stage.target, id, 1000, Some(costly_filter()))).collect();
     again(stage, stage.sized(4, 30), &scans, true)
 }
@@ -312,7 +312,7 @@ fn increment(stage: &Stage, row: &str, nonce: Option<u64>) -> Vec<u8> {
     raw::call(1, "Mutate", &request)
 }
 
-fn increments_of_one_row(stage: &Stage) -> Held {
+fn increments_of_one_row(stage: &Stage) -> HeldResources {
     let put = |n: usize| {
         let value = pb::mutation_proto::column_value::QualifierValue {
             qualifier: Some(Bytes::from(format!("q{n}"))),
@@ -325,7 +325,7 @@ fn increments_of_one_row(stage: &Stage) -> Held {
     again(stage, stage.sized(4, 30), &both, true)
 }
 
-fn large_puts(stage: &Stage) -> Held {
+fn large_puts(stage: &Stage) -> HeldResources {
     let value = |n: usize| pb::mutation_proto::column_value::QualifierValue {
         qualifier: Some(Bytes::from(format!("q{n}"))),
         value: Some(Bytes::from(vec![n as u8; 200_000])),
@@ -338,7 +338,7 @@ fn large_puts(stage: &Stage) -> Held {
 }
 
 /// Opens scanners of one row each, on connections that are then closed.
-fn scanners_left(stage: &Stage) -> Held {
+fn scanners_left(stage: &Stage) -> HeldResources {
     let scans: Vec<u8> = (0..200).flat_map(|id| scan(&stage.target, id, 1, None)).collect();
     let mut kept = Vec::new();
     while stage.runs() {
@@ -368,7 +368,7 @@ fn large_filter(members: usize) -> pb::Filter {
     pb::Filter { name: format!("{FILTERS}FilterList"), serialized_filter: Some(list.encode_to_vec().into()) }
 }
 
-fn scanners_with_filters(stage: &Stage, members: usize) -> Held {
+fn scanners_with_filters(stage: &Stage, members: usize) -> HeldResources {
     let one = scan(&stage.target, 1, 1, Some(large_filter(members)));
     again(stage, 8, &one, true)
 }
@@ -377,12 +377,12 @@ fn meta() -> pb::RegionSpecifier {
     pb::RegionSpecifier { r#type: 1, value: Bytes::from_static(b"hbase:meta,,1") }
 }
 
-fn scanners_of_meta(stage: &Stage) -> Held {
+fn scanners_of_meta(stage: &Stage) -> HeldResources {
     let scans: Vec<u8> = (0..100).flat_map(|id| scan(&meta(), id, 1, None)).collect();
     again(stage, 4, &scans, true)
 }
 
-fn nonces(stage: &Stage) -> Held {
+fn nonces(stage: &Stage) -> HeldResources {
     // Continues across runs, because a known nonce takes no memory.
     static NONCE: AtomicU64 = AtomicU64::new(0);
     let open = || {
@@ -403,7 +403,7 @@ fn nonces(stage: &Stage) -> Held {
 }
 
 /// Flushes, compactions, and lists of all objects.
-fn priority_calls(stage: &Stage) -> Held {
+fn priority_calls(stage: &Stage) -> HeldResources {
     let flush = pb::FlushRegionRequest { region: stage.target.clone(), ..Default::default() };
     let compact =
         pb::CompactRegionRequest { region: stage.target.clone(), major: Some(true), ..Default::default() };
@@ -438,7 +438,7 @@ fn priority_calls(stage: &Stage) -> Held {
 /// Procedures of two tables, of which a limited number may wait; the result of each is kept. The
 /// bystander's table has none: an administrator who flushes a table again and again slows down its
 /// writes, as with HBase.
-fn procedures(stage: &Stage) -> Held {
+fn procedures(stage: &Stage) -> HeldResources {
     let mut nonce = 0;
     let mut flush = |(namespace, table): (&str, &str)| {
         nonce += 1;
@@ -471,7 +471,7 @@ fn methods(proto: &'static str) -> impl Iterator<Item = &'static str> {
 /// Calls by which an administrator may end the server.
 const ENDS_THE_SERVER: [&str; 4] = ["Shutdown", "StopMaster", "StopServer", "offline"];
 
-fn every_method(stage: &Stage) -> Held {
+fn every_method(stage: &Stage) -> HeldResources {
     let services = [
         (stage.regionserver, "ClientService", include_str!("../../../../protocol/proto/Client.proto")),
         (stage.regionserver, "AdminService", include_str!("../../../../protocol/proto/Admin.proto")),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use evenkeel_compression::{Compression, Compressor};
 use evenkeel_protocol::pb;
 
-use super::{Attack, Held, Stage, push};
+use super::{Attack, HeldResources, Stage, push};
 use crate::common::raw;
 
 /// More than the server has descriptors.
@@ -41,11 +41,11 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("info port: large pages never read", info_pages),
 ];
 
-fn silent(stage: &Stage) -> Held {
+fn silent(stage: &Stage) -> HeldResources {
     stage.keep(MANY, || stage.connect(stage.regionserver), |_| true)
 }
 
-fn sent(stage: &Stage, count: usize, first: &[u8]) -> Held {
+fn sent(stage: &Stage, count: usize, first: &[u8]) -> HeldResources {
     let open = || {
         let mut stream = stage.connect(stage.regionserver)?;
         push(&mut stream, first);
@@ -54,11 +54,11 @@ fn sent(stage: &Stage, count: usize, first: &[u8]) -> Held {
     stage.keep(count, open, |_| true)
 }
 
-fn half_preamble(stage: &Stage) -> Held {
+fn half_preamble(stage: &Stage) -> HeldResources {
     sent(stage, MANY, b"HB")
 }
 
-fn half_header(stage: &Stage) -> Held {
+fn half_header(stage: &Stage) -> HeldResources {
     sent(stage, MANY, &[b"HBas\0\x50", &200_u32.to_be_bytes()[..], &[0x0a, 0x04]].concat())
 }
 
@@ -70,16 +70,16 @@ fn attribute(bytes: usize) -> pb::NameBytesPair {
     pb::NameBytesPair { name: String::new(), value: Some(Bytes::from(vec![7; bytes])) }
 }
 
-fn longest_headers(stage: &Stage) -> Held {
+fn longest_headers(stage: &Stage) -> HeldResources {
     sent(stage, MANY, &header_with(vec![attribute(60_000)]))
 }
 
-fn many_attributes(stage: &Stage) -> Held {
+fn many_attributes(stage: &Stage) -> HeldResources {
     sent(stage, MANY, &header_with(vec![attribute(0); 10_000]))
 }
 
 /// Sends a length, and then all bytes that the server accepts.
-fn endless(stage: &Stage, first: &[u8]) -> Held {
+fn endless(stage: &Stage, first: &[u8]) -> HeldResources {
     // At most the maximum request size of this server.
     let begin = [first, &(10 * MIB as u32).to_be_bytes()].concat();
     let more = vec![1; MIB];
@@ -95,16 +95,16 @@ fn endless(stage: &Stage, first: &[u8]) -> Held {
     })
 }
 
-fn endless_headers(stage: &Stage) -> Held {
+fn endless_headers(stage: &Stage) -> HeldResources {
     endless(stage, b"HBas\0\x50")
 }
 
-fn endless_tokens(stage: &Stage) -> Held {
+fn endless_tokens(stage: &Stage) -> HeldResources {
     endless(stage, b"HBas\0\x51")
 }
 
 /// Connections that have sent their header, each followed by these bytes.
-fn after_header(stage: &Stage, count: usize, bytes: &[u8]) -> Held {
+fn after_header(stage: &Stage, count: usize, bytes: &[u8]) -> HeldResources {
     let open = || {
         let mut stream = stage.client()?;
         push(&mut stream, bytes);
@@ -113,7 +113,7 @@ fn after_header(stage: &Stage, count: usize, bytes: &[u8]) -> Held {
     stage.keep(count, open, |_| true)
 }
 
-fn lengths_alone(stage: &Stage) -> Held {
+fn lengths_alone(stage: &Stage) -> HeldResources {
     after_header(stage, MANY, &(8 * MIB as u32).to_be_bytes())
 }
 
@@ -124,23 +124,23 @@ fn large_get(stage: &Stage, bytes: usize) -> Vec<u8> {
     raw::call(1, "Get", &pb::GetRequest { region: stage.target.clone(), get })
 }
 
-fn half_requests(stage: &Stage) -> Held {
+fn half_requests(stage: &Stage) -> HeldResources {
     let request = large_get(stage, 8 * MIB);
     after_header(stage, 100, &request[..4 * MIB])
 }
 
-fn half_small_requests(stage: &Stage) -> Held {
+fn half_small_requests(stage: &Stage) -> HeldResources {
     let request = large_get(stage, 60_000);
     after_header(stage, MANY, &request[..50_000])
 }
 
-fn endless_request_headers(stage: &Stage) -> Held {
+fn endless_request_headers(stage: &Stage) -> HeldResources {
     // A frame over the limit, with a header of nearly 1 MiB that never ends.
     let begin = [&(100 * MIB as u32).to_be_bytes()[..], &[0xff, 0xff, 0x3f], &vec![0x0a; 1_000_000]].concat();
     after_header(stage, 100, &begin)
 }
 
-fn byte_at_a_time(stage: &Stage) -> Held {
+fn byte_at_a_time(stage: &Stage) -> HeldResources {
     let request = large_get(stage, MIB);
     let open = || {
         let mut stream = stage.client()?;
@@ -150,7 +150,7 @@ fn byte_at_a_time(stage: &Stage) -> Held {
     stage.keep(100, open, |stream| push(stream, &[0]))
 }
 
-fn garbage(stage: &Stage) -> Held {
+fn garbage(stage: &Stage) -> HeldResources {
     let mut seed = 7_u64;
     let mut random = |bytes: usize| -> Vec<u8> {
         let next = || {
@@ -192,7 +192,7 @@ fn garbage(stage: &Stage) -> Held {
 /// The bytes of a cell block that is short on the wire and large when decompressed.
 const ZEROS: usize = 64 * MIB;
 
-fn compressed_zeros(stage: &Stage) -> Held {
+fn compressed_zeros(stage: &Stage) -> HeldResources {
     // Snappy copies of the preceding byte, 64 at a time.
     let mut packed = Vec::new();
     prost::encoding::encode_varint(ZEROS as u64, &mut packed);
@@ -206,7 +206,7 @@ fn hadoop_block(packed: &[u8]) -> Vec<u8> {
     [&(ZEROS as u32).to_be_bytes()[..], &(packed.len() as u32).to_be_bytes(), packed].concat()
 }
 
-fn zeros_of_other_codecs(stage: &Stage) -> Held {
+fn zeros_of_other_codecs(stage: &Stage) -> HeldResources {
     // A zero, then a copy of the preceding byte whose length is the sum of the bytes that follow,
     // and a zero as the last literal.
     let longer = ZEROS - 21;
@@ -222,7 +222,7 @@ fn zeros_of_other_codecs(stage: &Stage) -> Held {
 }
 
 /// Mutates with these cell blocks, each over connections of its codec.
-fn send_blocks(stage: &Stage, blocks: &[(&str, Vec<u8>)]) -> Held {
+fn send_blocks(stage: &Stage, blocks: &[(&str, Vec<u8>)]) -> HeldResources {
     let param = super::put_request(&stage.target, "r", Vec::new());
     let of_codec = |(codec, block): &(&str, Vec<u8>)| {
         let header = pb::ConnectionHeader {
@@ -248,7 +248,7 @@ fn send_blocks(stage: &Stage, blocks: &[(&str, Vec<u8>)]) -> Held {
     })
 }
 
-fn come_and_go(stage: &Stage) -> Held {
+fn come_and_go(stage: &Stage) -> HeldResources {
     while stage.runs() {
         for port in [stage.regionserver, stage.master, stage.zookeeper] {
             drop(stage.connect(port));
@@ -258,7 +258,7 @@ fn come_and_go(stage: &Stage) -> Held {
 }
 
 /// Idle connections, each after one call.
-fn idle(stage: &Stage) -> Held {
+fn idle(stage: &Stage) -> HeldResources {
     let get = raw::gets(&stage.target, std::iter::once("r0001".to_owned()));
     let ports = [stage.regionserver, stage.regionserver, stage.regionserver, stage.master];
     let mut next = 0;
@@ -272,7 +272,7 @@ fn idle(stage: &Stage) -> Held {
     stage.keep(MANY, open, |_| true)
 }
 
-fn never_read(stage: &Stage) -> Held {
+fn never_read(stage: &Stage) -> HeldResources {
     let big = raw::gets(&stage.target, (0..50).map(|n| format!("b{}", n % super::BIG_ROWS)));
     let scans = raw::scans(&stage.target, 50);
     let mut turn = 0;
@@ -286,7 +286,7 @@ fn never_read(stage: &Stage) -> Held {
 }
 
 /// All requests that the server accepts; it holds those that it has read and has not run.
-fn small_never_read(stage: &Stage) -> Held {
+fn small_never_read(stage: &Stage) -> HeldResources {
     let gets = raw::gets(&stage.target, (0..2000).map(|n| format!("r{n:04}")));
     let open = || {
         let stream = stage.client()?;
@@ -303,7 +303,7 @@ fn small_never_read(stage: &Stage) -> Held {
 
 /// Connections of the info port: silent ones, half requests, headers that never end, and requests
 /// one byte at a time.
-fn info_slow(stage: &Stage) -> Held {
+fn info_slow(stage: &Stage) -> HeldResources {
     let beginnings: [&[u8]; 4] = [
         b"",
         b"GET /jmx HTTP/1.1\r\nhost: x\r\n",
@@ -327,7 +327,7 @@ fn info_slow(stage: &Stage) -> Held {
 }
 
 /// Requests for pages, many on each connection, whose answers are not read.
-fn info_pages(stage: &Stage) -> Held {
+fn info_pages(stage: &Stage) -> HeldResources {
     let page = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
     let pages = ["/prometheus", "/jmx", "/prometheus", "/rs-status"].map(page).concat().repeat(5);
     let open = || {

@@ -27,7 +27,7 @@ use self::witness::{Witness, WitnessReport};
 use crate::common::{Server, raw};
 
 /// Resources that clients hold when their attack ends, mainly connections.
-pub type Held = Box<dyn Any + Send>;
+pub type HeldResources = Box<dyn Any + Send>;
 
 /// One line of the table.
 pub struct Attack {
@@ -35,7 +35,7 @@ pub struct Attack {
     pub name: &'static str,
     /// Attacks until [`Stage::runs`] returns false. Returns what is held while the server is
     /// inspected.
-    pub run: fn(&Stage) -> Held,
+    pub run: fn(&Stage) -> HeldResources,
     /// The limit for growth of the server's resident memory, in MiB.
     pub grown_mib_max: u64,
     /// The limit for growth that remains when the clients are gone: memory retained by the
@@ -59,13 +59,13 @@ const MEMSTORES_MIB: u64 = 104;
 
 impl Attack {
     /// An attack that may use the memory of clients' calls.
-    pub const fn new(name: &'static str, run: fn(&Stage) -> Held) -> Self {
+    pub const fn new(name: &'static str, run: fn(&Stage) -> HeldResources) -> Self {
         let grown_mib_max = PARTS_MIB + MARGIN_MIB;
         Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB }
     }
 
     /// An attack that writes: MemStores may fill.
-    pub const fn that_writes(name: &'static str, run: fn(&Stage) -> Held) -> Self {
+    pub const fn that_writes(name: &'static str, run: fn(&Stage) -> HeldResources) -> Self {
         let grown_mib_max = PARTS_MIB + MARGIN_MIB + MEMSTORES_MIB;
         Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB + MEMSTORES_MIB }
     }
@@ -132,7 +132,7 @@ impl Stage {
         count: usize,
         mut open: impl FnMut() -> Option<TcpStream>,
         mut go_on: impl FnMut(&mut TcpStream) -> bool,
-    ) -> Held {
+    ) -> HeldResources {
         let mut all = Vec::new();
         while self.runs() {
             while all.len() < count && self.runs() {

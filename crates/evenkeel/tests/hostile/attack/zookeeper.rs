@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::{Attack, Held, Stage, push};
+use super::{Attack, HeldResources, Stage, push};
 use crate::common::raw::frame;
 
 const MANY: usize = 300;
@@ -49,7 +49,7 @@ fn session(stage: &Stage) -> Option<TcpStream> {
     Some(stream)
 }
 
-fn sent(stage: &Stage, bytes: &[u8]) -> Held {
+fn sent(stage: &Stage, bytes: &[u8]) -> HeldResources {
     let open = || {
         let mut stream = stage.connect(stage.zookeeper)?;
         push(&mut stream, bytes);
@@ -58,19 +58,19 @@ fn sent(stage: &Stage, bytes: &[u8]) -> Held {
     stage.keep(MANY, open, |_| true)
 }
 
-fn silent(stage: &Stage) -> Held {
+fn silent(stage: &Stage) -> HeldResources {
     sent(stage, b"")
 }
 
-fn half_connect(stage: &Stage) -> Held {
+fn half_connect(stage: &Stage) -> HeldResources {
     sent(stage, &connect_request()[..20])
 }
 
-fn endless_connect(stage: &Stage) -> Held {
+fn endless_connect(stage: &Stage) -> HeldResources {
     sent(stage, &[&1_000_000_u32.to_be_bytes()[..], &[0; 900_000]].concat())
 }
 
-fn half_packets(stage: &Stage) -> Held {
+fn half_packets(stage: &Stage) -> HeldResources {
     let half = [&1_000_000_u32.to_be_bytes()[..], &[0; 900_000]].concat();
     let open = || {
         let mut stream = session(stage)?;
@@ -80,7 +80,7 @@ fn half_packets(stage: &Stage) -> Held {
     stage.keep(MANY, open, |stream| push(stream, &[0]))
 }
 
-fn garbage(stage: &Stage) -> Held {
+fn garbage(stage: &Stage) -> HeldResources {
     let mut turn = 0_u32;
     let open = || {
         turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -99,7 +99,7 @@ fn garbage(stage: &Stage) -> Held {
 }
 
 /// Sessions whose connections are closed: they are kept until they expire.
-fn sessions(stage: &Stage) -> Held {
+fn sessions(stage: &Stage) -> HeldResources {
     while stage.runs() {
         drop(session(stage));
     }
@@ -107,7 +107,7 @@ fn sessions(stage: &Stage) -> Held {
 }
 
 /// Watches of absent nodes, up to the server's limit.
-fn watches(stage: &Stage) -> Held {
+fn watches(stage: &Stage) -> HeldResources {
     let mut next = 0_u64;
     let mut batch = || -> Vec<u8> {
         let exists = |n: u64| {
@@ -127,7 +127,7 @@ fn watches(stage: &Stage) -> Held {
     )
 }
 
-fn never_read(stage: &Stage) -> Held {
+fn never_read(stage: &Stage) -> HeldResources {
     let paths: Vec<String> = (0..30_000).map(|n| format!("/{n:05}")).collect();
     let nothing = 0_u32.to_be_bytes();
     let set = [&0_i64.to_be_bytes()[..], &strings(&paths), &nothing, &nothing].concat();

@@ -26,7 +26,7 @@ pub(super) struct LiveInterval {
 }
 
 #[derive(Clone, Debug)]
-struct Chunk {
+struct IntervalChunk {
     /// To be added to the count of each interval.
     added: u32,
     /// The largest count, with `added`.
@@ -34,7 +34,7 @@ struct Chunk {
     intervals: Vec<LiveInterval>,
 }
 
-impl Chunk {
+impl IntervalChunk {
     fn new(intervals: Vec<LiveInterval>) -> Self {
         let live_max = intervals.iter().map(|interval| interval.live).max().unwrap_or_default();
         Self { added: 0, live_max, intervals }
@@ -63,19 +63,20 @@ pub(super) struct Position {
 /// See the module. The last interval ends at [`OPEN`].
 #[derive(Clone, Debug)]
 pub(super) struct LiveIntervals {
-    chunks: Vec<Chunk>,
+    chunks: Vec<IntervalChunk>,
 }
 
 impl LiveIntervals {
     /// One interval, for all time.
     pub(super) fn new() -> Self {
-        Self { chunks: vec![Chunk::new(vec![LiveInterval { end: OPEN, live: 0, begun: 0 }])] }
+        Self { chunks: vec![IntervalChunk::new(vec![LiveInterval { end: OPEN, live: 0, begun: 0 }])] }
     }
 
     /// Bytes of memory.
     pub(super) fn held_bytes(&self) -> usize {
-        let chunk =
-            |chunk: &Chunk| size_of::<Chunk>() + chunk.intervals.capacity() * size_of::<LiveInterval>();
+        let chunk = |chunk: &IntervalChunk| {
+            size_of::<IntervalChunk>() + chunk.intervals.capacity() * size_of::<LiveInterval>()
+        };
         self.chunks.iter().map(chunk).sum()
     }
 
@@ -151,8 +152,8 @@ impl LiveIntervals {
         chunk.change(|intervals| intervals.insert(position.at, interval));
         if chunk.intervals.len() > CHUNK_MAX {
             let upper = chunk.intervals.split_off(CHUNK_MAX / 2);
-            *chunk = Chunk::new(std::mem::take(&mut chunk.intervals));
-            self.chunks.insert(position.chunk + 1, Chunk::new(upper));
+            *chunk = IntervalChunk::new(std::mem::take(&mut chunk.intervals));
+            self.chunks.insert(position.chunk + 1, IntervalChunk::new(upper));
         }
     }
 

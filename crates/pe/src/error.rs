@@ -1,4 +1,4 @@
-//! [`Failure`]: the reason of a failed run, and its exit status.
+//! [`PeError`]: the reason of a failed run, and its exit status.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use evenkeel_client::Error;
 
 /// The reason why there is no report.
 #[derive(Clone, Debug)]
-pub enum Failure {
+pub enum PeError {
     /// The options are wrong.
     Options(String),
     /// No server of the cluster answers.
@@ -19,7 +19,7 @@ pub enum Failure {
     Local(String),
 }
 
-impl Failure {
+impl PeError {
     /// The status that `evenkeel pe` exits with.
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -31,7 +31,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for PeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cluster(why) => write!(f, "no cluster answers: {why}"),
@@ -42,9 +42,9 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for PeError {}
 
-impl From<Error> for Failure {
+impl From<Error> for PeError {
     fn from(error: Error) -> Self {
         match error {
             Error::Connection(why) | Error::Timeout(why) | Error::NoServer(why) => Self::Cluster(why),
@@ -55,7 +55,7 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for PeError {
     fn from(error: std::io::Error) -> Self {
         Self::Local(error.to_string())
     }
