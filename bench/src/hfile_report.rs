@@ -2,8 +2,8 @@
 //! same files, in one run.
 //!
 //! Both sides run the same commands ([`Implementation`]): ours in this process, HBase's in one JVM
-//! for the whole report (`evenkeel.interop.FilesSpeed`), so that its code is compiled when it is
-//! measured. The sides alternate. Each runs a command [`Sizes::warm_ups`] times as warm-up and
+//! for the whole report (`evenkeel.interop.files.FilesSpeed`), so that its code is compiled when it
+//! is measured. The sides alternate. Each runs a command [`Sizes::warm_ups`] times as warm-up and
 //! [`Sizes::rounds`] times measured. The minimum CPU of the measured runs counts, because other
 //! load of the machine only increases it. CPU is that of the whole process, user and system, with
 //! the JVM's compiler and collector.

@@ -43,8 +43,8 @@ pub fn work() -> PathBuf {
     home().join("work")
 }
 
-/// Runs groups of `evenkeel.interop.Checks` against the shared target and fails with the lines of
-/// the failed checks.
+/// Runs groups of `evenkeel.interop.checks.Checks` against the shared target and fails with the
+/// lines of the failed checks.
 ///
 /// # Panics
 /// If a check fails, or the run fails.
@@ -61,7 +61,7 @@ pub fn checks_on(server: &Server, registry: &str, groups: &[&str]) {
     args.extend(groups.iter().map(|&group| group.to_owned()));
     args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
     let label = format!("checks-{registry}-{}", groups.join("-"));
-    let run = java("evenkeel.interop.Checks", &args).label(&label).deadline_secs(900).run();
+    let run = java("evenkeel.interop.checks.Checks", &args).label(&label).deadline_secs(900).run();
     let output = run.unwrap_or_else(|why| panic!("{why}"));
     println!("{}", output.stdout);
     assert!(output.success, "{} against {}:\n{}", label, server.name(), output.failures());

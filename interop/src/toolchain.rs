@@ -138,7 +138,7 @@ fn prepare() -> Result<(), String> {
     fill("lib", &[home().join("pom.xml")], |to| copy_jars(&home().join("pom.xml"), &[], to))?;
     let shell = home().join("shell/pom.xml");
     fill("lib-shell", std::slice::from_ref(&shell), |to| copy_jars(&shell, &[], to))?;
-    let mut sources = list(&home().join("src/main/java/evenkeel/interop"))?;
+    let mut sources = files_below(home().join("src/main/java"))?;
     sources.sort();
     let mut made_from = sources.clone();
     made_from.push(home().join("pom.xml"));
@@ -207,6 +207,17 @@ fn jdk_tool(name: &str) -> PathBuf {
 fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("cannot list {}: {e}", folder.display()))?;
     Ok(entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect())
+}
+
+/// The files in this folder and in the folders below it.
+fn files_below(folder: PathBuf) -> Result<Vec<PathBuf>, String> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder]);
+    while let Some(folder) = folders.pop() {
+        for path in list(&folder)? {
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    Ok(files)
 }
 
 fn join(parts: &[PathBuf]) -> String {

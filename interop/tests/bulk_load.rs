@@ -1,7 +1,7 @@
 //! Bulk load by stock HBase's tool: BulkLoadHFilesTool loads files of HFileOutputFormat2 that span
 //! regions over existing cells and deletes. Every cell that is read is compared with the
-//! expectation of `evenkeel.interop.BulkLoadTable`. Then the servers take turns on the directory;
-//! each is killed at the end of its turn.
+//! expectation of `evenkeel.interop.tables.BulkLoadTable`. Then the servers take turns on the
+//! directory; each is killed at the end of its turn.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,8 @@ fn folder(name: &str) -> PathBuf {
 fn steps(server: &Server, steps: &[&str]) {
     let mut args: Vec<String> = steps.iter().map(|&step| step.to_owned()).collect();
     args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
-    let run = java("evenkeel.interop.BulkLoadTable", &args).label("bulk-load").deadline_secs(300).run();
+    let run =
+        java("evenkeel.interop.tables.BulkLoadTable", &args).label("bulk-load").deadline_secs(300).run();
     let output = run.unwrap_or_else(|why| panic!("{why}"));
     println!("{}", output.stdout);
     assert!(output.success, "{steps:?} on {}:\n{}", server.name(), output.failures());

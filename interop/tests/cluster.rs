@@ -139,7 +139,8 @@ impl Scene {
     fn client(&self, commands: &str) -> Vec<String> {
         let mut args: Vec<String> = commands.split(' ').map(str::to_owned).collect();
         args.extend(self.cluster.client_settings().iter().map(|(key, value)| format!("-D{key}={value}")));
-        let run = java("evenkeel.interop.ClusterRows", &args).label("cluster-rows").deadline_secs(200).run();
+        let run =
+            java("evenkeel.interop.tables.ClusterRows", &args).label("cluster-rows").deadline_secs(200).run();
         let run = run.unwrap_or_else(|why| panic!("{why}"));
         assert!(run.success, "{commands}: {}", run.failures());
         run.stdout.lines().filter_map(|line| line.strip_prefix("DIGEST ")).map(str::to_owned).collect()

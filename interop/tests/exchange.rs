@@ -1,9 +1,9 @@
 //! Files written by one side and read by the other: single store files and WALs, and whole root
 //! directories, left by a stopped or killed server and then served by the other server.
 //!
-//! `evenkeel.interop.FilesTables` prints the content of a directory, on the server that wrote it
-//! and on the one that took it over. The test fails with the lines that differ. The tests need both
-//! stock HBase and Evenkeel, so `EVENKEEL_INTEROP_TARGET` has no effect here.
+//! `evenkeel.interop.files.FilesTables` prints the content of a directory, on the server that wrote
+//! it and on the one that took it over. The test fails with the lines that differ. The tests need
+//! both stock HBase and Evenkeel, so `EVENKEEL_INTEROP_TARGET` has no effect here.
 
 #![forbid(unsafe_code)]
 
@@ -90,7 +90,7 @@ fn tables(server: &Server, command: &str, argument: &str) -> Vec<String> {
 /// Runs one of our Java mains; returns its lines.
 fn program(class: &str, args: &[String]) -> Vec<String> {
     let label = format!("{class}-{}", args.first().map_or("", |arg| arg.rsplit('/').next().unwrap_or("")));
-    let run = java(&format!("evenkeel.interop.{class}"), args).label(&label).deadline_secs(300).run();
+    let run = java(&format!("evenkeel.interop.files.{class}"), args).label(&label).deadline_secs(300).run();
     let output = run.unwrap_or_else(|why| panic!("{why}"));
     assert!(output.success, "{class} {args:?}:\n{}", output.failures());
     output.stdout.lines().map(str::to_owned).collect()

@@ -36,7 +36,7 @@ fn evaluate(table: &str, options: &[&str], command: &str) {
 }
 
 fn count(table: &str) -> usize {
-    let output = run("evenkeel.interop.RowCount", &[table]).stdout;
+    let output = run("evenkeel.interop.tables.RowCount", &[table]).stdout;
     output.trim().parse().unwrap_or_else(|_| panic!("a number of rows, got {output}"))
 }
 

@@ -22,7 +22,7 @@ impl Stock {
         let class_path = toolchain::client_class_path()?;
         let mut command = Command::new(toolchain::java_command());
         command.args(toolchain::jvm_flags()).args([HEAP, "-XX:+UseG1GC", "-cp", &class_path]);
-        command.arg("evenkeel.interop.FilesSpeed");
+        command.arg("evenkeel.interop.files.FilesSpeed");
         let mut process =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let answers = process.stdout.take().ok_or("no output")?;

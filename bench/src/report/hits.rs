@@ -82,7 +82,7 @@ fn lookups(session: &Session<'_>) -> Result<CacheLookups, String> {
 fn metrics_of_jvm(session: &Session<'_>) -> Result<String, String> {
     std::thread::sleep(METRICS_AGE);
     let args = [session.pid().to_string(), HITS.to_owned(), MISSES.to_owned()];
-    let run = java("evenkeel.interop.ServerMetrics", &args).deadline_secs(60).run()?;
+    let run = java("evenkeel.interop.metrics.ServerMetrics", &args).deadline_secs(60).run()?;
     if run.success { Ok(run.stdout) } else { Err(format!("metrics of the server: {}", run.failures())) }
 }
 

@@ -4,10 +4,11 @@
 //! |---|---|
 //! | [`server_metrics`] | names, types and values of `/jmx` and `/prometheus` after a known load |
 //!
-//! Random operations (`evenkeel.interop.Differential`) are in this file. Their test sorts first by
-//! name, since stock HBase shows some metrics of a region only after 45 s. `EVENKEEL_INTEROP_OPS`
-//! and `EVENKEEL_INTEROP_SEED` change their length and seed. With `EVENKEEL_INTEROP_TARGET=stock`
-//! both sides are the one stock server, which must agree with itself.
+//! Random operations (`evenkeel.interop.differential.Differential`) are in this file. Their test
+//! sorts first by name, since stock HBase shows some metrics of a region only after 45 s.
+//! `EVENKEEL_INTEROP_OPS` and `EVENKEEL_INTEROP_SEED` change their length and seed. With
+//! `EVENKEEL_INTEROP_TARGET=stock` both sides are the one stock server, which must agree with
+//! itself.
 
 #![forbid(unsafe_code)]
 
@@ -54,7 +55,10 @@ fn run(seed: u64, ops: u64) {
     if !std::ptr::eq(reference(), tested()) {
         args.extend(arguments('B', tested()));
     }
-    let run = java("evenkeel.interop.Differential", &args).label("differential").deadline_secs(900).run();
+    let run = java("evenkeel.interop.differential.Differential", &args)
+        .label("differential")
+        .deadline_secs(900)
+        .run();
     let output = run.unwrap_or_else(|why| panic!("{why}"));
     assert!(output.success, "{}\n{}\n{}", output.end, output.stdout, output.stderr);
 }

@@ -1,5 +1,5 @@
 //! Compares `/jmx` and `/prometheus` with stock HBase's after the same load
-//! (`evenkeel.interop.MetricsLoad`).
+//! (`evenkeel.interop.metrics.MetricsLoad`).
 //!
 //! Every bean and attribute of stock HBase must exist with the same type, except those that the
 //! tables of `docs/operating/metrics-and-hbase.md` list, each with a reason. Those that only
@@ -45,7 +45,8 @@ fn load() {
 fn load_on(server: &Server) {
     let mut args = vec![TABLE.to_owned()];
     args.extend(server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")));
-    let run = java("evenkeel.interop.MetricsLoad", &args).label("metrics-load").deadline_secs(180).run();
+    let run =
+        java("evenkeel.interop.metrics.MetricsLoad", &args).label("metrics-load").deadline_secs(180).run();
     let run = run.unwrap_or_else(|why| panic!("{why}"));
     assert!(run.success, "{}: {}\n{}\n{}", server.name(), run.end, run.stdout, run.stderr);
 }

@@ -6,7 +6,7 @@ import org.apache.hadoop.hbase.HBaseConfiguration;
 import org.apache.hadoop.hbase.HConstants;
 
 /** Client configurations: the same server reached through each of HBase's three connection registries. */
-final class Clients {
+public final class Clients {
   private static final String REGISTRY = "org.apache.hadoop.hbase.client.";
 
   private Clients() {
@@ -19,7 +19,7 @@ final class Clients {
    *     (through {@code hbase.masters})
    * @param settings keys that override the ones set here
    */
-  static Configuration configuration(String registry, Properties settings) {
+  public static Configuration configuration(String registry, Properties settings) {
     Configuration conf = HBaseConfiguration.create();
     switch (registry) {
       case "zk" -> conf.set("hbase.client.registry.impl", REGISTRY + "ZKConnectionRegistry");

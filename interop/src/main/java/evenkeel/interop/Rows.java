@@ -12,72 +12,72 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /** Short forms of the calls that checks use most. */
-final class Rows {
+public final class Rows {
   private Rows() {
   }
 
-  static byte[] b(String text) {
+  public static byte[] b(String text) {
     return Bytes.toBytes(text);
   }
 
-  static Put put(String row, String column, String value) {
+  public static Put put(String row, String column, String value) {
     return add(new Put(b(row)), column, value);
   }
 
-  static Put put(String row, String column, long ts, String value) {
+  public static Put put(String row, String column, long ts, String value) {
     return add(new Put(b(row)), column, ts, value);
   }
 
-  static Put add(Put put, String column, String value) {
+  public static Put add(Put put, String column, String value) {
     return put.addColumn(family(column), qualifier(column), b(value));
   }
 
-  static Put add(Put put, String column, long ts, String value) {
+  public static Put add(Put put, String column, long ts, String value) {
     return put.addColumn(family(column), qualifier(column), ts, b(value));
   }
 
-  static Get get(String row) {
+  public static Get get(String row) {
     return new Get(b(row));
   }
 
-  static Delete delete(String row) {
+  public static Delete delete(String row) {
     return new Delete(b(row));
   }
 
   /** {@code f} of {@code f:q}. */
-  static byte[] family(String column) {
+  public static byte[] family(String column) {
     return b(column.substring(0, column.indexOf(':')));
   }
 
   /** {@code q} of {@code f:q}. */
-  static byte[] qualifier(String column) {
+  public static byte[] qualifier(String column) {
     return b(column.substring(column.indexOf(':') + 1));
   }
 
   /** Returns the text of a plain Get of the row. */
-  static String read(Table table, String row) throws IOException {
+  public static String read(Table table, String row) throws IOException {
     return Show.row(table.get(get(row)));
   }
 
   /** Returns the text of a Get of all versions of the row. */
-  static String readAll(Table table, String row) throws IOException {
+  public static String readAll(Table table, String row) throws IOException {
     return Show.row(table.get(get(row).readAllVersions()));
   }
 
-  static List<String> scan(Table table, Scan scan) throws IOException {
+  public static List<String> scan(Table table, Scan scan) throws IOException {
     try (ResultScanner scanner = table.getScanner(scan)) {
       return Show.rows(scanner);
     }
   }
 
-  static List<String> keys(Table table, Scan scan) throws IOException {
+  public static List<String> keys(Table table, Scan scan) throws IOException {
     try (ResultScanner scanner = table.getScanner(scan)) {
       return Show.keys(scanner);
     }
   }
 
   /** Returns the text of the Result of a Get that may find nothing. */
-  static long number(Result result, String column) {
+  public static long number(Result result, String column) {
     return Bytes.toLong(result.getValue(family(column), qualifier(column)));
   }
 }

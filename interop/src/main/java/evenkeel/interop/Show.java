@@ -14,7 +14,7 @@ import org.apache.hadoop.hbase.util.Bytes;
  * A put is {@code f:q@5=v}, a delete marker {@code f:q@5!DeleteColumn}, a row {@code key{cell cell}}, no cells {@code
  * -}. Timestamps above {@link #CLOCK} are from the server's clock and are shown as {@code now}.
  */
-final class Show {
+public final class Show {
   /** Explicit timestamps of checks are far below this; larger ones are clock times. */
   static final long CLOCK = 1_000_000_000_000L;
   private static final int LONGEST = 48;
@@ -29,7 +29,7 @@ final class Show {
     return column + "@" + time + tail;
   }
 
-  static String row(Result result) {
+  public static String row(Result result) {
     if (result == null || result.isEmpty()) {
       return result != null && result.isCursor() ? "cursor" : "-";
     }
@@ -41,7 +41,7 @@ final class Show {
   }
 
   /** As {@link #row}, with {@code now1}, {@code now2}... for the server's timestamps in the row, oldest first. */
-  static String ranked(Result result) {
+  public static String ranked(Result result) {
     TreeSet<Long> times = new TreeSet<>();
     for (Cell cell : result.rawCells()) {
       if (cell.getTimestamp() > CLOCK) {
@@ -56,7 +56,7 @@ final class Show {
     return out.append(" }").toString();
   }
 
-  static List<String> rows(Iterable<Result> results) {
+  public static List<String> rows(Iterable<Result> results) {
     List<String> out = new ArrayList<>();
     for (Result result : results) {
       out.add(row(result));
@@ -65,7 +65,7 @@ final class Show {
   }
 
   /** The row keys only. */
-  static List<String> keys(Iterable<Result> results) {
+  public static List<String> keys(Iterable<Result> results) {
     List<String> out = new ArrayList<>();
     for (Result result : results) {
       out.add(text(result.getRow()));
@@ -74,7 +74,7 @@ final class Show {
   }
 
   /** Printable bytes; long ones as length and hash. */
-  static String text(byte[] bytes) {
+  public static String text(byte[] bytes) {
     return bytes.length > LONGEST ? "<" + bytes.length + " bytes " + Bytes.hashCode(bytes) + ">" : Bytes.toStringBinary(bytes);
   }
 }
