@@ -26,7 +26,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`abort`] | ends a server that must not continue |
-//! | [`duplicates`] | detects procedures that the master sends twice |
+//! | [`submitted_procedures`] | detects procedures that the master sends twice |
 //! | [`fenced_fs`] | storage that a server changes only while it is alive |
 //! | [`lease`] | how long the server may count as alive |
 //! | [`master`] | RPCs to the active master |
@@ -46,7 +46,6 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod abort;
-pub mod duplicates;
 pub mod fenced_fs;
 pub mod lease;
 pub mod master;
@@ -59,6 +58,7 @@ pub mod snapshot;
 pub mod split_wal;
 pub mod start;
 pub mod stop;
+pub mod submitted_procedures;
 pub mod transitions;
 
 use std::sync::Arc;

@@ -27,9 +27,9 @@ use evenkeel_protocol::pb::remote_procedure_result::Status;
 use evenkeel_regionserver::convert;
 use prost::Message;
 
-use crate::duplicates::{NO_PROCEDURE, Submitted};
 use crate::pools::Pool;
 use crate::settings::ClusterSettings;
+use crate::submitted_procedures::{NO_PROCEDURE, Submitted};
 use crate::transitions::{Procedure, Transitions};
 use crate::{snapshot, split_wal};
 

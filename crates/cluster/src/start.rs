@@ -31,7 +31,7 @@ use evenkeel_process::ports::{PortBudgets, RpcPort};
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
 use evenkeel_process::status::{self, Status, StatusParts};
-use evenkeel_process::{LogLevels, ProcessControl, Settings, ignored, settings, storage};
+use evenkeel_process::{LogLevels, ProcessControl, Settings, ignored_settings, settings, storage};
 use evenkeel_protocol::pb;
 use evenkeel_region::layout;
 use evenkeel_region::region::WalRoot;
@@ -91,7 +91,7 @@ pub(crate) fn start(
     let began = clock::monotonic();
     let cluster = ClusterSettings::from(&conf)?;
     let mut process = Process::new(storage::root_file_system(&conf)?, conf, stop)?;
-    ignored::warn_in_cluster(&process.conf);
+    ignored_settings::warn_in_cluster(&process.conf);
     let connections = Connections::start(&process)?;
     let session = Session::open(&connections.runtime, &cluster)?;
     session.wait_for_cluster()?;

@@ -28,7 +28,7 @@ use evenkeel_regionserver::{MasterConnection, RegionServer};
 use parking_lot::{Condvar, Mutex};
 
 use crate::abort::Abort;
-use crate::duplicates::NO_PROCEDURE;
+use crate::submitted_procedures::NO_PROCEDURE;
 
 /// The pause between attempts of a report.
 const REPORT_PAUSE: Duration = Duration::from_millis(500);

@@ -7,7 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`connections`] | the maximum number of connections of each port |
-//! | [`ignored`] | settings that have no effect |
+//! | [`ignored_settings`] | settings that have no effect |
 //! | [`info`] | the info ports: pages and metrics over HTTP |
 //! | [`memory_plan`] | the limit of each part of `evenkeel.memory.size` |
 //! | [`memory_trim`] | returns memory that a quiet server does not need |
@@ -29,7 +29,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::print_stdout, clippy::print_stderr))]
 
 pub mod connections;
-pub mod ignored;
+pub mod ignored_settings;
 pub mod info;
 pub mod memory_plan;
 pub mod memory_trim;

@@ -13,7 +13,7 @@ use evenkeel_status_pages::{
 use crate::memory_use::MemoryMeter;
 use crate::server::{Answering, Process, Storage};
 use crate::wals::Wals;
-use crate::{MemoryPlan, ignored};
+use crate::{MemoryPlan, ignored_settings};
 
 /// The pages, with the sampler that maintains their history.
 pub struct Status {
@@ -90,12 +90,12 @@ fn named(wals: &Wals) -> Vec<NamedWal> {
 
 /// Returns the settings of a standalone server that have no effect.
 pub fn ignored_settings(conf: &Configuration) -> Vec<IgnoredSetting> {
-    settings_of(ignored::lines(conf))
+    settings_of(ignored_settings::lines(conf))
 }
 
 /// Returns the settings of a RegionServer of a cluster that have no effect.
 pub fn ignored_settings_in_cluster(conf: &Configuration) -> Vec<IgnoredSetting> {
-    settings_of(ignored::lines_in_cluster(conf))
+    settings_of(ignored_settings::lines_in_cluster(conf))
 }
 
 fn settings_of(lines: Vec<(&'static str, String, &'static str)>) -> Vec<IgnoredSetting> {

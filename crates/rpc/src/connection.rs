@@ -35,9 +35,9 @@ use parking_lot::Mutex;
 pub(crate) use serve::run;
 
 use crate::call::ConnectionInfo;
-use crate::gather::GatherBuffer;
+use crate::connection_report::{ConnectionReport, user_text};
+use crate::gather_buffer::GatherBuffer;
 use crate::metrics::RpcMetrics;
-use crate::report::{ConnectionReport, user_text};
 use crate::worker::Worker;
 
 /// An outbox, or an answer of a detached call, is counted against the budget only above this size.

@@ -32,7 +32,7 @@ use evenkeel_common::clock;
 use tokio::sync::Notify;
 
 use crate::connection::{ConnectionShared, MonitorRequest};
-use crate::report::REPORTED_MAX;
+use crate::connection_report::REPORTED_MAX;
 use crate::worker::Worker;
 
 /// Interval between checks of all connections of the thread; shorter if timeouts are short.

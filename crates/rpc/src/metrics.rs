@@ -25,7 +25,7 @@ use evenkeel_metrics::{
 };
 
 use crate::call::ConnectionInfo;
-use crate::report::user_text;
+use crate::connection_report::user_text;
 
 /// The times of a call; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use evenkeel_protocol::pb;
 use prost::Message;
 
 use crate::exception::exception_response;
-use crate::gather::GatherBuffer;
+use crate::gather_buffer::GatherBuffer;
 use crate::wire::{put_varint, varint_len};
 
 /// ResponseHeader field 1, call_id, a varint.

@@ -23,7 +23,7 @@ use prost::Message;
 use crate::call::ConnectionInfo;
 use crate::cell_block::CellBlockWriter;
 use crate::connection::{ConnectionShared, DetachedReplies};
-use crate::gather::GatherBuffer;
+use crate::gather_buffer::GatherBuffer;
 use crate::metrics::{AnsweredCall, CallTimes, RpcMetrics};
 use crate::reply::{over_budget, write_exception, write_result};
 

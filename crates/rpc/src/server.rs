@@ -22,8 +22,8 @@ use tokio::task::LocalSet;
 
 use crate::config::RpcServerConfig;
 use crate::connection;
+use crate::connection_report::ConnectionReport;
 use crate::metrics::RpcMetrics;
-use crate::report::ConnectionReport;
 use crate::service::{Service, Services};
 use crate::worker::{Counters, RateLimitedLog, Shared, Worker};
 

@@ -17,8 +17,8 @@ use crate::budget::ThreadBudget;
 use crate::config::RpcServerConfig;
 use crate::connection::{ConnectionShared, InputBudget};
 use crate::connection_monitor::PendingHandshake;
+use crate::connection_report::{ConnectionReport, Reports};
 use crate::metrics::RpcMetrics;
-use crate::report::{ConnectionReport, Reports};
 use crate::service::{BatchRunner, ServiceEntry, Services};
 
 /// Bounds of the interval between checks for answers that are not taken.

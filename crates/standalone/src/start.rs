@@ -49,7 +49,7 @@ use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::runtime_settings::RuntimeSettings;
 use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
 use evenkeel_process::status::{self, Status, StatusParts};
-use evenkeel_process::{ProcessControl, Settings, connections, ignored, io_error, security};
+use evenkeel_process::{ProcessControl, Settings, connections, ignored_settings, io_error, security};
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_regionserver::background::chore::Chore;
@@ -77,7 +77,7 @@ pub(crate) fn start(
     let began = clock::monotonic();
     let process = Process::new(fs, conf, stop)?;
     security::reject_open_master(&process.conf, process.settings.bind_address)?;
-    ignored::warn(&process.conf);
+    ignored_settings::warn(&process.conf);
     let runtime_settings =
         RuntimeSettings::new(&process.conf, settings, Arc::clone(&log_levels), &process.settings.region);
     let (lock, cluster_id) = claim_directory(&process)?;

@@ -28,7 +28,7 @@
 //! The exception is a dictionary-compressed cell, which is bounded by the same limit, and its value
 //! by the maximal expansion of the codec.
 
-mod plausible;
+mod plausibility;
 mod resync;
 
 use evenkeel_common::length;

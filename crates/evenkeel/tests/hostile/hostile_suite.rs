@@ -5,7 +5,7 @@
 //! | what | holds |
 //! |---|---|
 //! | the server's resident memory | grows at most by the attack's parts and a margin |
-//! | other clients' Gets and Puts (`attack/witness.rs`) | P99 below 50 ms, more on a busy machine |
+//! | other clients' Gets and Puts (`attack/other_clients.rs`) | P99 below 50 ms, more on a busy machine |
 //! | a new client | is admitted, and can write 1 MiB, while the attack lasts |
 //! | the log | rolls |
 //! | memory and descriptors | are released when the clients are gone |
@@ -111,19 +111,19 @@ fn warm_up(stage: &Stage) {
 
 fn print(attack: &Attack, report: &Report) {
     let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
-    let witness = &report.witness;
+    let other_clients = &report.other_clients;
     println!(
         "{:<42} +{:>3} MiB, {:>3} left, {:>3} descriptors; P99 and longest in ms: Gets {} {}, Puts {} {}, echo {} {}",
         attack.name,
         report.grown_mib,
         report.left_mib,
         report.descriptors,
-        ms(witness.gets.0),
-        ms(witness.gets.1),
-        ms(witness.puts.0),
-        ms(witness.puts.1),
-        ms(witness.echo.0),
-        ms(witness.echo.1),
+        ms(other_clients.gets.0),
+        ms(other_clients.gets.1),
+        ms(other_clients.puts.0),
+        ms(other_clients.puts.1),
+        ms(other_clients.echo.0),
+        ms(other_clients.echo.1),
     );
     report.faults.iter().for_each(|fault| println!("    {fault}"));
 }

@@ -8,7 +8,7 @@ use evenkeel_protocol::pb;
 use prost::Message;
 
 use super::{CellCodec, Compressor};
-use crate::gather::{GATHER_BYTES_MIN, GatherBuffer};
+use crate::gather_buffer::{GATHER_BYTES_MIN, GatherBuffer};
 
 /// The cells of a response.
 ///

@@ -33,7 +33,7 @@ use super::input_budget::{HEADER_BYTES_FREE, InputCharge};
 use crate::call::ConnectionInfo;
 use crate::cell_block::{CellCodec, Compressor};
 use crate::exception::preamble_exception;
-use crate::gather::GatherBuffer;
+use crate::gather_buffer::GatherBuffer;
 use crate::reply::{PREAMBLE_CALL_ID, write_exception, write_exception_response, write_result};
 use crate::service::ServiceEntry;
 use crate::wire::{skip_field, take_varint};

@@ -29,7 +29,7 @@ use super::frame::FrameReader;
 use super::handshake::{Established, handshake, linger};
 use super::input_budget::{CONNECTION_HEADER_BYTES_MAX, InputCharge};
 use super::{ConnectionShared, DetachedReply, MonitorRequest};
-use crate::gather::{GatherBuffer, SLICES_MAX};
+use crate::gather_buffer::{GatherBuffer, SLICES_MAX};
 use crate::service::ServiceEntry;
 use crate::wire::Malformed;
 use crate::worker::{OpenConnection, Runner, Worker, count};

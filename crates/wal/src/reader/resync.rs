@@ -52,7 +52,7 @@ use evenkeel_common::varint::read_varint;
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use super::plausible::{self, CELL_HEAD_BYTES};
+use super::plausibility::{self, CELL_HEAD_BYTES};
 use super::{Input, ParseError, ReadError, ReadState, ResumePoint, WalReader};
 use crate::entry::WalEntry;
 use crate::format::compression_context::Dictionaries;
@@ -250,7 +250,7 @@ impl WalReader {
         if self.header.entry_checksums()
             || self.compression.is_some()
             || end == self.input.end
-            || plausible::may_be_entry(self.input.peek_at(end, 4)?)
+            || plausibility::may_be_entry(self.input.peek_at(end, 4)?)
         {
             return Ok(None);
         }
@@ -304,16 +304,16 @@ impl WalReader {
     /// A complete and plausible key, and its end.
     fn plain_key(&mut self, at: u64) -> io::Result<Option<(pb::WalKey, u64)>> {
         let head = self.input.peek_at(at, 10)?;
-        let Some((len, len_bytes)) = read_varint(head).filter(|_| plausible::may_be_entry(head)) else {
+        let Some((len, len_bytes)) = read_varint(head).filter(|_| plausibility::may_be_entry(head)) else {
             return Ok(None);
         };
-        if len > plausible::KEY_BYTES_MAX as u64 {
+        if len > plausibility::KEY_BYTES_MAX as u64 {
             return Ok(None);
         }
         let (from, len) = (at + len_bytes as u64, length::index(len));
         self.history.work += len as u64;
         let key = self.input.peek_at(from, len)?;
-        if key.len() < len || !plausible::is_key(key, true, false) {
+        if key.len() < len || !plausibility::is_key(key, true, false) {
             return Ok(None);
         }
         Ok(pb::WalKey::decode(key).ok().map(|key| (key, from + len as u64)))
@@ -335,14 +335,14 @@ impl WalReader {
 
     /// The end of a complete plain cell.
     fn plain_cell(&mut self, at: u64) -> io::Result<Option<u64>> {
-        let Some(len) = plausible::may_be_cell(self.input.peek_at(at, CELL_HEAD_BYTES)?) else {
+        let Some(len) = plausibility::may_be_cell(self.input.peek_at(at, CELL_HEAD_BYTES)?) else {
             return Ok(None);
         };
         if at + len as u64 > self.input.end {
             return Ok(None);
         }
         self.history.work += len as u64;
-        let is_cell = plausible::is_cell(self.input.peek_at(at + 4, len - 4)?);
+        let is_cell = plausibility::is_cell(self.input.peek_at(at + 4, len - 4)?);
         Ok(is_cell.then_some(at + len as u64))
     }
 
@@ -358,7 +358,7 @@ impl WalReader {
             return Ok(false);
         }
         if key_at + len > end {
-            return Ok(plausible::is_key(self.input.peek_at(key_at, key_len)?, false, false));
+            return Ok(plausibility::is_key(self.input.peek_at(key_at, key_len)?, false, false));
         }
         let Some((key, mut at)) = self.plain_key(from)? else { return Ok(false) };
         for _ in 0..key.following_kv_count.unwrap_or(0) {
@@ -380,7 +380,7 @@ impl WalReader {
             return Ok(false);
         }
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        Ok(plausible::is_cell_beginning(self.input.peek_at(at, left)?))
+        Ok(plausibility::is_cell_beginning(self.input.peek_at(at, left)?))
     }
 
     /// The end of a corrupt entry of a compressed file by its parts, if an entry or the end of the
@@ -508,7 +508,7 @@ impl WalReader {
             let looked_at = if is_last { bytes.len() } else { bytes.len() - CELL_HEAD_BYTES };
             let may_begin = |i: &usize| {
                 let bytes = bytes.get(*i..).unwrap_or_default();
-                plausible::may_be_entry(bytes) || cells && plausible::may_be_cell(bytes).is_some()
+                plausibility::may_be_entry(bytes) || cells && plausibility::may_be_cell(bytes).is_some()
             };
             match (0..looked_at).find(may_begin) {
                 Some(i) => return Ok(at + i as u64),
@@ -574,11 +574,11 @@ impl WalReader {
     /// An entry of a compressed file that can be skipped, whether its strings are known or not.
     fn compressed_entry(&mut self, from: u64) -> io::Result<Option<FoundEntry>> {
         let head = self.input.peek_at(from, 10)?;
-        let Some((len, len_bytes)) = read_varint(head).filter(|_| plausible::may_be_entry(head)) else {
+        let Some((len, len_bytes)) = read_varint(head).filter(|_| plausibility::may_be_entry(head)) else {
             return Ok(None);
         };
-        let len = length::index(len.min(plausible::KEY_BYTES_MAX as u64));
-        if !plausible::is_key(self.input.peek_at(from + len_bytes as u64, len)?, true, true) {
+        let len = length::index(len.min(plausibility::KEY_BYTES_MAX as u64));
+        if !plausibility::is_key(self.input.peek_at(from + len_bytes as u64, len)?, true, true) {
             return Ok(None);
         }
         self.input.seek(from);

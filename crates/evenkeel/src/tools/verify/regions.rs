@@ -13,12 +13,12 @@ pub struct RegionSource {
 /// Checks the regions of one table, as one source lists them.
 pub fn check_coverage(
     table: &TableName,
-    witness: &str,
+    source: &str,
     mut regions: Vec<RegionSource>,
     report: &mut Report<'_>,
 ) {
     regions.sort_by(|a, b| (a.info.start_key(), end_of(&a.info)).cmp(&(b.info.start_key(), end_of(&b.info))));
-    let mut fault = |what: String| report.fault(format_args!("table {table} by {witness}: {what}"));
+    let mut fault = |what: String| report.fault(format_args!("table {table} by {source}: {what}"));
     let Some(first) = regions.first() else { return };
     if !first.info.start_key().is_empty() {
         fault(format!("no region holds the rows before {}, where {} begins", start(&first.info), first.by));

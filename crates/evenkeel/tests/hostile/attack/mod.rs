@@ -4,14 +4,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | [`Attack`], [`Stage`], and how an attack is run and judged |
-//! | `witness.rs` | other clients: their latencies, and those of a bare echo at the same time |
+//! | `other_clients.rs` | other clients: their latencies, and those of a bare echo at the same time |
 //! | `connections.rs` | attacks by connections and their states |
 //! | `calls.rs` | attacks by calls |
 //! | `zookeeper.rs` | attacks on the ZooKeeper endpoint |
 
 pub mod calls;
 pub mod connections;
-pub mod witness;
+pub mod other_clients;
 pub mod zookeeper;
 
 use std::any::Any;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenkeel_protocol::pb;
 
-use self::witness::{Witness, WitnessReport};
+use self::other_clients::{OtherClients, OtherClientsReport};
 use crate::common::{Server, raw};
 
 /// Resources that clients hold when their attack ends, mainly connections.
@@ -179,7 +179,7 @@ pub struct Report {
     pub grown_mib: u64,
     pub left_mib: u64,
     pub descriptors: usize,
-    pub witness: WitnessReport,
+    pub other_clients: OtherClientsReport,
     /// The conditions that failed.
     pub faults: Vec<String>,
 }
@@ -196,7 +196,7 @@ const GIVE_BACK: Duration = Duration::from_secs(8);
 /// Runs an attack for `time` beside other clients.
 pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) -> Report {
     let (rss_before, descriptors_before) = (server.resident_bytes(), server.descriptors());
-    let witness = Witness::start(stage);
+    let other_clients = OtherClients::start(stage);
     sleep(Duration::from_millis(100));
     let stage = Stage { until: Instant::now() + time, ..stage.clone() };
     let mut peak = (rss_before, descriptors_before);
@@ -212,8 +212,8 @@ pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) 
         hostile.join().expect("an attack that ends")
     });
     look(server);
-    let witness = witness.stop();
-    let mut faults = witness.faults();
+    let other_clients = other_clients.stop();
+    let mut faults = other_clients.faults();
     faults.extend(serves_new_clients(&stage).err());
     look(server);
     drop(held);
@@ -225,7 +225,7 @@ pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) 
     if !server.runs() {
         faults.push("the server ended".to_owned());
     }
-    Report { grown_mib: mib(peak.0), left_mib: mib(left), descriptors: peak.1, witness, faults }
+    Report { grown_mib: mib(peak.0), left_mib: mib(left), descriptors: peak.1, other_clients, faults }
 }
 
 /// Waits until the server has released the clients' resources; returns its resident bytes.

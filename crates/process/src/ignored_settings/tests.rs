@@ -66,7 +66,8 @@ fn collect(dir: &Path, quoted: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(dir).into_iter().flatten() {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8");
-        let is_apart = ["tests", "tests.rs", "testing.rs", "ignored", "ignored.rs", "defaults.rs"];
+        let is_apart =
+            ["tests", "tests.rs", "testing.rs", "ignored_settings", "ignored_settings.rs", "defaults.rs"];
         if is_apart.contains(&name) || name.ends_with("_tests.rs") {
             continue;
         }

@@ -37,7 +37,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 type Waits = JoinHandle<Result<Vec<Duration>, String>>;
 
 /// The running clients.
-pub struct Witness {
+pub struct OtherClients {
     stop: Arc<AtomicBool>,
     gets: Vec<Waits>,
     puts: Vec<Waits>,
@@ -46,14 +46,14 @@ pub struct Witness {
 
 /// Their latencies: the 99th percentile and the maximum.
 #[derive(Debug)]
-pub struct WitnessReport {
+pub struct OtherClientsReport {
     pub gets: (Duration, Duration),
     pub puts: (Duration, Duration),
     pub echo: (Duration, Duration),
     pub failed: Vec<String>,
 }
 
-impl Witness {
+impl OtherClients {
     /// Two clients of each kind: the server's connection threads take turns at new connections.
     pub fn start(stage: &Stage) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -76,7 +76,7 @@ impl Witness {
         Self { gets, puts, echo: echo(&stop), stop }
     }
 
-    pub fn stop(self) -> WitnessReport {
+    pub fn stop(self) -> OtherClientsReport {
         self.stop.store(true, Relaxed);
         let mut failed = Vec::new();
         let mut of = |kind: &str, clients: Vec<Waits>| {
@@ -91,11 +91,11 @@ impl Witness {
         };
         let (gets, puts, echo) =
             (of("a Get", self.gets), of("a Put", self.puts), of("the echo", vec![self.echo]));
-        WitnessReport { gets, puts, echo, failed }
+        OtherClientsReport { gets, puts, echo, failed }
     }
 }
 
-impl WitnessReport {
+impl OtherClientsReport {
     /// The limit of the 99th percentile.
     fn wait_max(&self) -> Duration {
         WAIT_MAX + 4 * self.echo.0
