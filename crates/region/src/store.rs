@@ -22,7 +22,7 @@
 //! | `file` | [`StoreFile`], an open file, its name, its bloom filter; [`StoreFileScanner`] |
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
 //! | `load` | [`StoreLoad`]: sizes and counts for reports |
-//! | `leaf` | [`StoreLeaf`]: a scanner of a segment or of a file |
+//! | `leaf_scanner` | [`StoreLeaf`]: a scanner of a segment or of a file |
 //! | `in_memory_flush` | makes segments flat before a flush |
 //! | `flush` | writes frozen segments to a file |
 //! | `compaction` | merges files: engines, their policies, and the compactor |

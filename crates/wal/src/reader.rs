@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `plausible` | plausibility checks of entries and cells at arbitrary offsets |
+//! | `plausibility` | plausibility checks of entries and cells at arbitrary offsets |
 //! | `resync` | [`Gap`]s: unreadable parts, and the search for the next sound entry |
 //!
 //! A log ends in one of three ways ([`WalEnd`]): with a trailer, if it was closed; at the end of an

@@ -5,7 +5,7 @@
 //! | what | holds |
 //! |---|---|
 //! | the server's resident memory | grows at most by the attack's parts and a margin |
-//! | other clients' Gets and Puts (`attack/other_clients.rs`) | P99 below 50 ms, more on a busy machine |
+//! | Gets and Puts of `attack/other_clients.rs` | P99 below 50 ms, more on a busy machine |
 //! | a new client | is admitted, and can write 1 MiB, while the attack lasts |
 //! | the log | rolls |
 //! | memory and descriptors | are released when the clients are gone |

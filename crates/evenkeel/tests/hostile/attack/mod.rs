@@ -4,7 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | [`Attack`], [`Stage`], and how an attack is run and judged |
-//! | `other_clients.rs` | other clients: their latencies, and those of a bare echo at the same time |
+//! | `other_clients.rs` | other clients: their latencies, and those of an echo at the same time |
 //! | `connections.rs` | attacks by connections and their states |
 //! | `calls.rs` | attacks by calls |
 //! | `zookeeper.rs` | attacks on the ZooKeeper endpoint |
