@@ -4,7 +4,7 @@
 //! The format has no entry marks: an entry begins where the previous one ends, which only lengths
 //! determine. So the entries that can be found after corruption depend on which bytes are corrupt.
 //! Nothing is guessed: an entry is returned only if all of it lies outside of the gap, every byte
-//! of it that can be checked is plausible ([`super::plausible`]), and such entries follow it. A
+//! of it that can be checked is plausible ([`super::plausibility`]), and such entries follow it. A
 //! checksum is verified when the entry is read: the search does not need it.
 //!
 //! # Plain files
