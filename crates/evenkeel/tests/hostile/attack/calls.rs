@@ -35,6 +35,8 @@ pub const ATTACKS: &[Attack] = &[
     Attack::that_writes("atomic batches of many Puts", atomic_batches),
     Attack::new("aggregations", aggregations),
     Attack::that_writes("tables and snapshots", tables_and_snapshots),
+    Attack::that_writes("namespaces with a large property", large_namespaces),
+    Attack::that_writes("tables with a large descriptor", large_descriptors),
     Attack::new("reversed scans", reversed_scans),
     Attack::new("lookups of the registry", registry_calls),
     Attack::that_writes("Appends to some rows", appends),
@@ -179,6 +181,49 @@ fn tables_and_snapshots(stage: &Stage) -> HeldResources {
             push(stream, &some)
         },
     )
+}
+
+/// Sends the next of some requests to the master on each connection.
+fn of_master(stage: &Stage, mut request: impl FnMut() -> Vec<u8>) -> HeldResources {
+    let open = || stage.service(stage.master, "MasterService");
+    stage.keep(stage.sized(2, 10), open, |stream| {
+        drain(stream);
+        push(stream, &request())
+    })
+}
+
+/// A new namespace each time. hbase:namespace and the tree of znodes keep its property.
+fn large_namespaces(stage: &Stage) -> HeldResources {
+    let value = "v".repeat(stage.sized(100, 900) << 10);
+    let mut turn = 0;
+    of_master(stage, || {
+        turn += 1;
+        let configuration = vec![pb::NameStringPair { name: "property".to_owned(), value: value.clone() }];
+        let name = Bytes::from(format!("flood{turn}"));
+        let namespace_descriptor = pb::NamespaceDescriptor { name, configuration };
+        let request = pb::CreateNamespaceRequest { namespace_descriptor, ..Default::default() };
+        raw::call(1, "CreateNamespace", &request)
+    })
+}
+
+/// Creates a table, and then changes it. Each change is a procedure that holds the descriptor.
+fn large_descriptors(stage: &Stage) -> HeldResources {
+    let value = "v".repeat(stage.sized(100, 900) << 10);
+    let mut turn = 0;
+    of_master(stage, || {
+        turn += 1;
+        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+        let table = TableDescriptor::new("wide".parse().expect("legal")).with_family(family);
+        let table = table.with("VALUE", &format!("{turn}{value}"));
+        let (table_name, table_schema) = (pb::TableName::from(table.name()), pb::TableSchema::from(&table));
+        match turn {
+            1 => raw::call(1, "CreateTable", &pb::CreateTableRequest { table_schema, ..Default::default() }),
+            _ => {
+                let request = pb::ModifyTableRequest { table_name, table_schema, ..Default::default() };
+                raw::call(1, "ModifyTable", &request)
+            }
+        }
+    })
 }
 
 fn reversed_scans(stage: &Stage) -> HeldResources {

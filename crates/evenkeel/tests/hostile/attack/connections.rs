@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("compressed zeros", compressed_zeros),
     Attack::new("zeros compressed by other codecs", zeros_of_other_codecs),
     Attack::new("connections that come and go", come_and_go),
+    Attack::new("users with long names", long_user_names),
     Attack::new("idle connections", idle),
     Attack::new("small requests, replies never read", small_never_read),
     Attack::new("large replies never read", never_read),
@@ -245,6 +246,26 @@ fn send_blocks(stage: &Stage, blocks: &[(&str, Vec<u8>)]) -> HeldResources {
     stage.keep(4, open, |stream| {
         let codec = stream.local_addr().ok().and_then(|address| ports.borrow().get(&address.port()).copied());
         codec.is_some_and(|codec| push(stream, &codecs[codec].1))
+    })
+}
+
+/// Each connection is of another user, and asks for a row.
+fn long_user_names(stage: &Stage) -> HeldResources {
+    let get = pb::Get { row: Bytes::from_static(b"r0001"), ..Default::default() };
+    let get = raw::call(1, "Get", &pb::GetRequest { region: stage.target.clone(), get });
+    let mut turn = 0;
+    let open = || {
+        turn += 1;
+        let effective_user = format!("{turn}{}", "u".repeat(60_000));
+        let mut header = raw::connection_header("ClientService");
+        header.user_info = Some(pb::UserInformation { effective_user, real_user: None });
+        let mut stream = stage.connect(stage.regionserver)?;
+        push(&mut stream, &[raw::opening(&header), get.clone()].concat());
+        Some(stream)
+    };
+    stage.keep(30, open, |stream| {
+        let _ = stream.read(&mut [0; 100]);
+        false
     })
 }
 
