@@ -71,13 +71,13 @@ fn open(settings: &[(&str, String)]) -> Arc<dyn Deploy> {
 }
 
 /// The bytes that a reader holds.
-enum HeldReference {
+enum HeldBytes {
     Block(BlockKey, Block),
     /// A slice of a block, as in a reply, and a copy.
     Part(Bytes, Vec<u8>),
 }
 
-impl HeldReference {
+impl HeldBytes {
     fn check(&self) {
         match self {
             Self::Block(key, block) => assert!(is_right(key, block), "{key:?} held"),
@@ -103,7 +103,7 @@ fn make(key: &BlockKey, n: u64) -> Block {
 }
 
 /// Runs one reader; returns its handles and copies.
-fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<HeldReference> {
+fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<HeldBytes> {
     let mut held = Vec::new();
     for _ in 0..STEPS {
         let n = random.below(20) * random.below(20);
@@ -118,10 +118,10 @@ fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<HeldReference> {
             0 => drop(cache.evict_file(key.file)),
             1 => cache.engines().iter().for_each(|engine| engine.resize((1 << 20) + random.below(2 << 20))),
             2..50 => cache.insert(key, make(&key, n), Admission::of(hint.in_memory)),
-            50..80 => held.extend(cache.get(&key).map(|block| HeldReference::Block(key, block))),
+            50..80 => held.extend(cache.get(&key).map(|block| HeldBytes::Block(key, block))),
             80..120 => held.extend(cache.get(&key).and_then(|block| {
                 let part = &block.data()[block.data().len() / 3..];
-                Some(HeldReference::Part(block.share(part)?, part.to_vec()))
+                Some(HeldBytes::Part(block.share(part)?, part.to_vec()))
             })),
             _ => {
                 let found = cache.get_or_load(&key, hint, &mut || Ok(make(&key, n))).expect("loads");
@@ -137,15 +137,15 @@ fn live(cache: &dyn Deploy, random: &mut Random) -> Vec<HeldReference> {
 
 /// Drops the cache, as all readers do at about the same time, and continues to read. One of them
 /// shuts the cache down while the others read its blocks.
-fn read_through_shutdown(cache: Arc<dyn Deploy>, held: &mut Vec<HeldReference>, all_are_here: &Barrier) {
+fn read_through_shutdown(cache: Arc<dyn Deploy>, held: &mut Vec<HeldBytes>, all_are_here: &Barrier) {
     all_are_here.wait();
     drop(cache);
     for _ in 0..READS_AFTER_SHUTDOWN {
-        held.iter().for_each(HeldReference::check);
+        held.iter().for_each(HeldBytes::check);
         // Handles are also cloned and dropped after the shutdown.
-        let copies: Vec<_> = held.iter().map(HeldReference::copy).collect();
+        let copies: Vec<_> = held.iter().map(HeldBytes::copy).collect();
         held.truncate(held.len() - held.len() / 4);
-        copies.iter().for_each(HeldReference::check);
+        copies.iter().for_each(HeldBytes::check);
     }
 }
 
@@ -153,12 +153,12 @@ fn drive(name: &str, settings: &[(&str, String)]) {
     let mut randoms: Vec<_> = (0..THREADS).map(|thread| Random(thread + 1)).collect();
     for life in 0..LIVES {
         let cache = open(settings);
-        let held: Vec<HeldReference> = std::thread::scope(|scope| {
+        let held: Vec<HeldBytes> = std::thread::scope(|scope| {
             let day = |random| scope.spawn(|| live(&*cache, random));
             let days: Vec<_> = randoms.iter_mut().map(day).collect();
             days.into_iter().flat_map(|day| day.join().expect("no reader fails")).collect()
         });
-        held.iter().for_each(HeldReference::check);
+        held.iter().for_each(HeldBytes::check);
         let pins = |engine: &&BucketCache| (engine.pins(), engine.pending_free());
         if life == 0 && !cache.engines().is_empty() {
             assert!(cache.engines().iter().any(|engine| engine.pins() > 0), "{name}: nothing is held");
@@ -171,7 +171,7 @@ fn drive(name: &str, settings: &[(&str, String)]) {
         let (all_are_here, mut shares) = (Barrier::new(THREADS as usize), Vec::new());
         shares.resize_with(THREADS as usize, || Arc::clone(&cache));
         drop(cache);
-        let held: Vec<HeldReference> = std::thread::scope(|scope| {
+        let held: Vec<HeldBytes> = std::thread::scope(|scope| {
             let readers: Vec<_> = std::iter::zip(shares, &mut randoms)
                 .map(|(cache, random)| {
                     let all_are_here = &all_are_here;
@@ -184,7 +184,7 @@ fn drive(name: &str, settings: &[(&str, String)]) {
                 .collect();
             readers.into_iter().flat_map(|reader| reader.join().expect("no reader fails")).collect()
         });
-        held.iter().for_each(HeldReference::check);
+        held.iter().for_each(HeldBytes::check);
         drop(held);
         // The next drop of a cache frees the rest of this one, with the lock of its files.
         drop(BucketCache::open(&BucketCacheConfig::in_memory(1 << 20)).expect("memory"));

@@ -26,7 +26,6 @@
 //! | module | contents |
 //! |---|---|
 //! | [`abort`] | ends a server that must not continue |
-//! | [`submitted_procedures`] | detects procedures that the master sends twice |
 //! | [`fenced_fs`] | storage that a server changes only while it is alive |
 //! | [`lease`] | how long the server may count as alive |
 //! | [`master`] | RPCs to the active master |
@@ -39,6 +38,7 @@
 //! | [`split_wal`] | splits logs of dead servers |
 //! | [`start`] | the start, in eight steps |
 //! | [`stop`] | the stop |
+//! | [`submitted_procedures`] | detects procedures that the master sends twice |
 //! | [`transitions`] | opens and closes regions |
 
 #![forbid(unsafe_code)]

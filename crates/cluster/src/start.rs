@@ -234,9 +234,7 @@ fn open_file_systems(process: &mut Process, lease: &Arc<Lease>) -> Result<()> {
         };
         process.wal_root = Some(WalRoot { fs, path: location.path().to_owned() });
     }
-    process.fs.sync_all(&process.settings.root)?;
-    let logs = process.wal_root();
-    Ok(logs.fs.sync_all(&logs.path)?)
+    process.sync_storage()
 }
 
 /// Step 5.

@@ -2,9 +2,10 @@
 //! regions.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use evenkeel_block_cache::heap_blocks;
-use evenkeel_common::clock::{Clock, SystemClock};
+use evenkeel_common::clock::{self, Clock, SystemClock};
 use evenkeel_common::length;
 use evenkeel_common::thread::Supervisor;
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName, buffer_pool};
@@ -24,6 +25,9 @@ use crate::readiness::Readiness;
 use crate::runtime_settings::RuntimeSettings;
 use crate::wals::{Online, WalEvents, Wals};
 use crate::{FailureReason, Settings, StopRequest, io_error, security};
+
+/// A sync of the storage that takes longer is logged.
+const SLOW_SYNC: Duration = Duration::from_secs(1);
 
 /// The context of all steps of a start.
 pub struct Process {
@@ -73,6 +77,25 @@ impl Process {
     pub fn wal_root(&self) -> WalRoot {
         let beside = || WalRoot { fs: Arc::clone(&self.fs), path: self.settings.root.clone() };
         self.wal_root.clone().unwrap_or_else(beside)
+    }
+
+    /// Makes durable what ended processes left in the root directory and in that of the logs, before
+    /// anything relies on it. This may wait for what other programs have written to the same file
+    /// system, which is logged if it takes long.
+    ///
+    /// # Errors
+    /// `IOException`.
+    pub fn sync_storage(&self) -> Result<()> {
+        let began = clock::monotonic();
+        self.fs.sync_all(&self.settings.root)?;
+        if let Some(logs) = &self.wal_root {
+            logs.fs.sync_all(&logs.path)?;
+        }
+        let took = clock::since(began);
+        if took >= SLOW_SYNC {
+            tracing::warn!(ms = length::whole_ms(took), "the start waited for a sync of the file system");
+        }
+        Ok(())
     }
 
     /// Creates an empty nonce manager.

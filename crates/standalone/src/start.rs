@@ -65,9 +65,6 @@ use crate::master_pages::MasterPages;
 use crate::ports::Ports;
 use crate::{Standalone, files, master_store};
 
-/// A sync of the root's file system that takes longer is logged.
-const SLOW_SYNC: Duration = Duration::from_secs(1);
-
 /// Starts a server; see [`Standalone::start_on`].
 pub(crate) fn start(
     fs: Arc<dyn FileSystem>,
@@ -146,21 +143,9 @@ fn claim_directory(process: &Process) -> Result<(Option<DirLock>, String)> {
         true => None,
         false => Some(DirLock::acquire_within(root, wait, waits)?),
     };
-    sync_root(process)?;
+    process.sync_storage()?;
     let cluster_id = files::prepare_root(&*process.fs, root)?;
     Ok((lock, cluster_id))
-}
-
-/// Makes durable what an earlier process left. This may wait for what other programs have written
-/// to the same file system.
-fn sync_root(process: &Process) -> Result<()> {
-    let (root, began) = (&process.settings.root, clock::monotonic());
-    process.fs.sync_all(root).map_err(|e| HBaseError::io(format!("{}: {e}", root.display())))?;
-    let took = clock::since(began);
-    if took >= SLOW_SYNC {
-        tracing::warn!(ms = length::whole_ms(took), "the start waited for a sync of the file system");
-    }
-    Ok(())
 }
 
 /// The state recovered from the WALs of earlier runs, and the name of this run.
