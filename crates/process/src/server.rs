@@ -79,9 +79,9 @@ impl Process {
         self.wal_root.clone().unwrap_or_else(beside)
     }
 
-    /// Makes durable what ended processes left in the root directory and in that of the logs, before
-    /// anything relies on it. This may wait for what other programs have written to the same file
-    /// system, which is logged if it takes long.
+    /// Makes durable what ended processes left in the root directory and in that of the logs,
+    /// before anything relies on it. This may wait for what other programs have written to the same
+    /// file system, which is logged if it takes long.
     ///
     /// # Errors
     /// `IOException`.
