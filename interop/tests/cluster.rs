@@ -299,7 +299,7 @@ fn moves_and_server_crashes_lose_no_cell() {
 }
 
 /// Threads whose death ends a RegionServer of a cluster: one of each kind.
-const ESSENTIAL: [&str; 28] = [
+const ESSENTIAL: [&str; 29] = [
     "cluster",
     "procedure-results",
     "open-region-0",
@@ -323,6 +323,7 @@ const ESSENTIAL: [&str; 28] = [
     "priority-0",
     "scan-0",
     "write-0",
+    "long-write-0",
     "admin-0",
     "decode-0",
     "info",
@@ -332,7 +333,7 @@ const ESSENTIAL: [&str; 28] = [
 
 /// A server that loses an essential thread says so and ends; the cluster stays whole.
 fn lost_threads_end_a_server(scene: &Scene) {
-    for threads in ESSENTIAL.chunks(4) {
+    for threads in ESSENTIAL.chunks(5) {
         let servers: Vec<_> = threads
             .iter()
             .map(|thread| (thread, scene.cluster.start_with_a_panic_of(thread).expect("started")))

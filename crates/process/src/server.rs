@@ -256,6 +256,7 @@ pub fn executor_config(
         priority_handlers: count("hbase.regionserver.metahandler.count", 20)?,
         scan_handlers: general_handlers,
         write_handlers: general_handlers,
+        long_write_handlers: general_handlers,
         queue_calls_max: count("hbase.ipc.server.max.callqueue.length", 10 * general_handlers as u64)?,
         supervisor: supervisor.clone(),
         ..ExecutorConfig::default()

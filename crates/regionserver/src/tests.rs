@@ -7,6 +7,7 @@ mod chore;
 mod endpoint;
 mod get_batch;
 mod inline;
+mod locked_rows;
 mod master_connection;
 mod memory;
 mod multi;

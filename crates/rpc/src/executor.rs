@@ -1,12 +1,12 @@
 //! Handler threads for calls that cannot be answered on the connection's thread.
 //!
-//! There are six classes, each with its own threads and queue, so that one kind of load cannot
+//! There are seven classes, each with its own threads and queue, so that one kind of load cannot
 //! starve another. Above all, user load must not delay calls to hbase:meta, nor admin calls that
 //! wait for a disk, and reads must not queue behind writes that wait for a lock or the log.
 //! Connections take turns in each queue ([`fair_queue`]). Queues are bounded: if one is full, the
 //! call is answered with CallQueueTooBigException. Calls whose client has timed out are dropped
-//! when they reach the front. Scans, long writes and writes that wait share CPU slots, so that they
-//! do not take the cores from the connection threads and the log's threads: see [`queue`]. Reads
+//! when they reach the front. Scans and writes have CPU slots, so that they do not take the cores from
+//! the connection threads and the log's threads: see [`queue`]. Reads
 //! that wait for a disk (General) have no slots: with slots, more replies would be under
 //! construction at the same time.
 //!
@@ -46,8 +46,13 @@ pub enum CallClass {
     Scan,
     /// Writes too long to be decoded on a connection's thread. They do not wait.
     Decode,
-    /// Writes that wait: for a row lock, for earlier writes to be durable, for space in the log.
+    /// Writes that wait: for a row lock, but not for long, for earlier writes to be durable, for
+    /// space in the log. They compute little.
     Write,
+    /// Writes that may compute or wait for long, so that they do not take all threads of Write:
+    /// with filters or other reads of whole rows, with coprocessor services, and those whose row
+    /// stays locked.
+    LongWrite,
 }
 
 /// Threads and queue lengths.
@@ -63,6 +68,8 @@ pub struct ExecutorConfig {
     pub scan_handlers: usize,
     /// Threads for writes that wait.
     pub write_handlers: usize,
+    /// Threads for writes that may compute or wait for long.
+    pub long_write_handlers: usize,
     /// Threads for admin calls that wait.
     pub admin_handlers: usize,
     /// Threads for long writes.
@@ -90,6 +97,7 @@ impl Default for ExecutorConfig {
             priority_handlers: 20,
             scan_handlers: 30,
             write_handlers: 30,
+            long_write_handlers: 30,
             admin_handlers: 10,
             decode_handlers: 10,
             computing_at_once: std::thread::available_parallelism().map_or(1, usize::from),
@@ -105,7 +113,7 @@ impl Default for ExecutorConfig {
 /// calls.
 pub struct Executor {
     server_name: String,
-    queues: [Arc<Queue>; 6],
+    queues: [Arc<Queue>; 7],
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -120,6 +128,7 @@ impl Executor {
             config.priority_handlers,
             config.scan_handlers,
             config.write_handlers,
+            config.long_write_handlers,
             config.admin_handlers,
             config.decode_handlers,
         ];
@@ -127,15 +136,16 @@ impl Executor {
             let reason = "calls of each class need a handler thread";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
-        let [general, priority, scan, write, admin, decode] =
+        let [general, priority, scan, write, long_write, admin, decode] =
             handlers.map(|handlers| Queue::new(handlers, config.queue_calls_max));
-        let [scan, write, decode] = [scan, write, decode]
+        let [scan, write, long_write, decode] = [scan, write, long_write, decode]
             .map(|queue| queue.with_cpu_slots(config.computing_at_once, config.time_slice));
-        let write = write.with_resume_queue(config.resume_wait_max);
-        let queues = [general, priority, scan, write, admin, decode].map(Arc::new);
+        let [write, long_write] =
+            [write, long_write].map(|queue| queue.with_resume_queue(config.resume_wait_max));
+        let queues = [general, priority, scan, write, long_write, admin, decode].map(Arc::new);
         let executor =
             Executor { server_name: config.server_name.clone(), queues, threads: Mutex::default() };
-        let names = ["general", "priority", "scan", "write", "admin", "decode"];
+        let names = ["general", "priority", "scan", "write", "long-write", "admin", "decode"];
         for (queue, name) in executor.queues.iter().zip(names) {
             for i in 0..queue.handlers() {
                 let own = queue.clone();
@@ -200,12 +210,13 @@ impl Executor {
     }
 
     fn queue(&self, class: CallClass) -> &Queue {
-        let [general, priority, scan, write, admin, decode] = &self.queues;
+        let [general, priority, scan, write, long_write, admin, decode] = &self.queues;
         match class {
             CallClass::General => general,
             CallClass::Priority => priority,
             CallClass::Scan => scan,
             CallClass::Write => write,
+            CallClass::LongWrite => long_write,
             CallClass::Admin => admin,
             CallClass::Decode => decode,
         }

@@ -37,7 +37,7 @@
 //! | `rpc-accept` | `rpc/server.rs` | | the server |
 //! | `rpc-conn-N` | same | that call, or that connection | the server |
 //! | `general-N`, `priority-N`, `scan-N` | `rpc/executor.rs` | that call | the server |
-//! | `write-N`, `admin-N`, `decode-N` | same | that call | the server |
+//! | `write-N`, `long-write-N`, `admin-N`, `decode-N` | same | that call | the server |
 //! | `hdfs-heartbeat`, `hdfs-lease` | `hdfs/client.rs` | restarted | restarted |
 //! | `hdfs-connect` | `hdfs/block/output.rs` | that connection | part of its parent's work |
 //! | `read-ahead` | `hfile/scanner/read_ahead.rs` | restarted; readers read | restarted |

@@ -120,7 +120,7 @@ fn an_unread_log_pipe_does_not_block_the_server() {
 
 /// Threads whose death ends the server: one of each kind.
 #[cfg(debug_assertions)]
-const ESSENTIAL: [&str; 24] = [
+const ESSENTIAL: [&str; 25] = [
     "wal",
     "wal-watch",
     "wal-archiver",
@@ -140,6 +140,7 @@ const ESSENTIAL: [&str; 24] = [
     "priority-0",
     "scan-0",
     "write-0",
+    "long-write-0",
     "admin-0",
     "decode-0",
     "info",

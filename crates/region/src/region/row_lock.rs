@@ -13,12 +13,26 @@ use evenkeel_metrics::waits::{Cause, Timer};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
 
-use evenkeel_common::{ErrorKind, HBaseError, Result, cpu_slot};
+use evenkeel_common::{ErrorKind, HBaseError, TryError, TryResult, cpu_slot};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
 
 /// The number of locks of a region.
 const LOCKS: usize = 512;
+/// How long a write waits on a thread that writes to other rows need. Ordinary writes hold a lock
+/// for less, and the sync of a log on a fast disk takes less.
+pub const BRIEF_WAIT: Duration = Duration::from_millis(10);
+
+/// How long a write may wait for row locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowWait {
+    /// It may not wait.
+    Never,
+    /// For [`BRIEF_WAIT`], all its locks together.
+    Brief,
+    /// For `hbase.rowlock.wait.duration`, all its locks together.
+    Full,
+}
 
 /// The mode of a row lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,41 +68,43 @@ impl RowLocks {
     /// Locks rows, given in any order.
     ///
     /// # Errors
-    /// `RegionTooBusyException` if a lock is not free within `wait_max`.
-    pub fn lock<'r>(&self, rows: impl Iterator<Item = &'r [u8]>, mode: LockMode) -> Result<RowGuard<'_>> {
+    /// `WouldWait` if a lock is not free and `wait` is `Never`, or not free within [`BRIEF_WAIT`]
+    /// and `wait` is `Brief`. `RegionTooBusyException` if a lock is not free within `wait_max`.
+    pub fn lock<'r>(
+        &self,
+        rows: impl Iterator<Item = &'r [u8]>,
+        mode: LockMode,
+        wait: RowWait,
+    ) -> TryResult<RowGuard<'_>> {
         let mut slots: SmallVec<[usize; 1]> = rows.map(slot_of).collect();
         slots.sort_unstable();
         slots.dedup();
         let mut deadline = None;
         let held = slots
             .into_iter()
-            .map(|slot| self.lock_slot(&self.locks[slot], mode, &mut deadline))
-            .collect::<Result<_>>()?;
+            .map(|slot| self.lock_slot(&self.locks[slot], mode, wait, &mut deadline))
+            .collect::<TryResult<_>>()?;
         Ok(RowGuard { _held: held })
-    }
-
-    /// As [`RowLocks::lock`], without waiting. Returns `None` if another write holds one of the
-    /// locks.
-    pub fn try_lock<'r>(&self, rows: impl Iterator<Item = &'r [u8]>, mode: LockMode) -> Option<RowGuard<'_>> {
-        let mut slots: SmallVec<[usize; 1]> = rows.map(slot_of).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        let held = slots.into_iter().map(|slot| try_slot(&self.locks[slot], mode)).collect::<Option<_>>()?;
-        Some(RowGuard { _held: held })
     }
 
     fn lock_slot<'l>(
         &self,
         lock: &'l RwLock<()>,
         mode: LockMode,
+        wait: RowWait,
         deadline: &mut Option<Instant>,
-    ) -> Result<HeldLock<'l>> {
+    ) -> TryResult<HeldLock<'l>> {
         if let Some(held) = try_slot(lock, mode) {
             return Ok(held);
         }
+        let wait_max = match wait {
+            RowWait::Never => return Err(TryError::WouldWait),
+            RowWait::Brief => self.wait_max.min(BRIEF_WAIT),
+            RowWait::Full => self.wait_max,
+        };
         // The holder may wait until a write of this thread is durable.
         evenkeel_wal::wake_deferred();
-        let deadline = *deadline.get_or_insert_with(|| clock::monotonic() + self.wait_max);
+        let deadline = *deadline.get_or_insert_with(|| clock::monotonic() + wait_max);
         let _timer = Timer::start(Cause::RowLock);
         let held = cpu_slot::release_and_requeue(|| match mode {
             LockMode::Shared => lock.try_read_until(deadline).map(|guard| HeldLock::Shared { _guard: guard }),
@@ -96,7 +112,12 @@ impl RowLocks {
                 lock.try_write_until(deadline).map(|guard| HeldLock::Exclusive { _guard: guard })
             }
         });
-        held.ok_or_else(|| HBaseError::new(ErrorKind::RegionTooBusy, "Timed out waiting for a row lock"))
+        held.ok_or_else(|| match wait {
+            RowWait::Never | RowWait::Brief => TryError::WouldWait,
+            RowWait::Full => {
+                HBaseError::new(ErrorKind::RegionTooBusy, "Timed out waiting for a row lock").into()
+            }
+        })
     }
 }
 
@@ -115,29 +136,43 @@ fn slot_of(row: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn one<'a>(locks: &'a RowLocks, row: &[u8], mode: LockMode) -> Result<RowGuard<'a>> {
-        locks.lock(std::iter::once(row), mode)
+    fn one<'a>(locks: &'a RowLocks, mode: LockMode, wait: RowWait) -> TryResult<RowGuard<'a>> {
+        locks.lock(std::iter::once(&b"r"[..]), mode, wait)
+    }
+
+    /// Returns true if a write may neither lock the row immediately nor within its wait.
+    fn is_locked(locks: &RowLocks, mode: LockMode) -> bool {
+        let (never, full) = (one(locks, mode, RowWait::Never), one(locks, mode, RowWait::Full));
+        assert_eq!(never.is_err(), full.is_err());
+        matches!(never, Err(TryError::WouldWait))
+            && matches!(full, Err(TryError::Failed(error)) if error.kind() == ErrorKind::RegionTooBusy)
     }
 
     #[test]
     fn shared_locks_coexist_and_exclusive_locks_exclude() {
         let locks = RowLocks::new(Duration::from_millis(1));
-        let shared = one(&locks, b"r", LockMode::Shared).expect("free");
-        assert!(one(&locks, b"r", LockMode::Shared).is_ok());
-        let refused = one(&locks, b"r", LockMode::Exclusive).err().expect("held");
-        assert_eq!(refused.kind(), ErrorKind::RegionTooBusy);
-        let try_one = |mode| locks.try_lock(std::iter::once(&b"r"[..]), mode);
-        assert!(try_one(LockMode::Shared).is_some() && try_one(LockMode::Exclusive).is_none());
+        let shared = one(&locks, LockMode::Shared, RowWait::Full).expect("free");
+        assert!(!is_locked(&locks, LockMode::Shared) && is_locked(&locks, LockMode::Exclusive));
         drop(shared);
-        let _alone = one(&locks, b"r", LockMode::Exclusive).expect("free again");
-        assert!(one(&locks, b"r", LockMode::Shared).is_err());
-        assert!(try_one(LockMode::Shared).is_none());
+        let _alone = one(&locks, LockMode::Exclusive, RowWait::Full).expect("free again");
+        assert!(is_locked(&locks, LockMode::Shared) && is_locked(&locks, LockMode::Exclusive));
+    }
+
+    #[test]
+    fn a_brief_wait_ends_before_the_full_one() {
+        let locks = RowLocks::new(Duration::from_secs(600));
+        let _held = one(&locks, LockMode::Exclusive, RowWait::Full).expect("free");
+        let began_at = clock::monotonic();
+        for mode in [LockMode::Shared, LockMode::Exclusive] {
+            assert!(matches!(one(&locks, mode, RowWait::Brief), Err(TryError::WouldWait)));
+        }
+        assert!(clock::since(began_at) >= 2 * BRIEF_WAIT);
     }
 
     #[test]
     fn the_same_row_twice_is_locked_once() {
         let locks = RowLocks::new(Duration::from_millis(1));
         let rows = [&b"b"[..], b"a", b"b"];
-        assert!(locks.lock(rows.into_iter(), LockMode::Exclusive).is_ok());
+        assert!(locks.lock(rows.into_iter(), LockMode::Exclusive, RowWait::Full).is_ok());
     }
 }

@@ -12,11 +12,13 @@
 //! [`Region::try_batch_mutate`]. If they would have to wait, they do nothing and return the write,
 //! so that the caller can hand it to a thread that may wait. They do wait for locks that are held
 //! only for a computation, but [within a budget](super::wait_budget).
+//! The other methods wait, for a row that stays locked [here or elsewhere](row_waits).
 
 mod blocking;
 mod pending_write;
 mod prefetch;
 mod prepare;
+mod row_waits;
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
@@ -24,8 +26,8 @@ use std::sync::atomic::Ordering;
 
 use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{
-    CellBuffer, CellRef, Charge, Durability, ErrorKind, HBaseError, KeyValue, Result, TryError, Wait,
-    cpu_slot,
+    CellBuffer, CellRef, Charge, Durability, ErrorKind, HBaseError, KeyValue, Result, TryError, TryResult,
+    Wait, cpu_slot,
 };
 use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_protocol::pb::CompareType;
@@ -35,9 +37,10 @@ use parking_lot::RwLockReadGuard;
 pub use self::pending_write::BatchCompletion;
 use self::pending_write::{Applied, PendingWrite, WriteResponder};
 pub use self::prefetch::prefetch_write_positions;
+pub use self::row_waits::{LongWaits, RowWaits};
 use super::abort_on_panic::AbortOnPanic;
 use super::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
-use super::row_lock::{LockMode, RowGuard};
+use super::row_lock::{LockMode, RowGuard, RowWait};
 use super::{Phase, Region, RegionCount, wait_budget};
 use crate::ops::{
     CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
@@ -57,6 +60,21 @@ pub enum TryWriteResult<T> {
     Started,
     /// The write would have to wait. Nothing was done; the write is returned.
     WouldWait(T),
+}
+
+/// A write of the atomic path that waits for its rows. Its nonce, if it has one, is running.
+struct WaitingWrite {
+    mutations: Vec<Mutation>,
+    conditions: Vec<Condition>,
+    nonce: NonceKey,
+    running: RunningNonce,
+    answer: WriteResponder,
+}
+
+/// The locks of the rows of a write.
+struct LockedRows<'a> {
+    mode: LockMode,
+    _guard: RowGuard<'a>,
 }
 
 /// A started write number. If it is dropped before all of its cells are in the MemStore, by an
@@ -93,9 +111,10 @@ impl Region {
         self: &Arc<Self>,
         mutation: Mutation,
         source: NonceSource,
+        waits: RowWaits<'_>,
         done: Completion<MutationResult>,
     ) {
-        self.write_atomically(vec![mutation], Vec::new(), source, WriteResponder::Mutation(done));
+        self.write_atomically(vec![mutation], Vec::new(), source, waits, WriteResponder::Mutation(done));
     }
 
     /// As [`Region::mutate`] for a Put or Delete, but returns instead of waiting.
@@ -105,7 +124,9 @@ impl Region {
         done: Completion<MutationResult>,
     ) -> TryWriteResult<(Mutation, Completion<MutationResult>)> {
         let none = NonceKey { group: 0, nonce: 0 };
-        match self.check_and_apply(std::slice::from_ref(&mutation), Vec::new(), none, Wait::Never) {
+        let mutations = std::slice::from_ref(&mutation);
+        let rows = self.lock_rows_of(mutations, &[], RowWait::Never);
+        match rows.and_then(|rows| self.check_and_apply(rows, mutations, Vec::new(), none, Wait::Never)) {
             Err(TryError::Failed(error)) => done(Err(error)),
             Err(TryError::WouldWait | TryError::TimeSliceOver) => {
                 return TryWriteResult::WouldWait((mutation, done));
@@ -125,9 +146,10 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
         source: NonceSource,
+        waits: RowWaits<'_>,
         done: Completion<CheckAndMutateResult>,
     ) {
-        self.write_atomically(mutations, conditions, source, WriteResponder::Checked(done));
+        self.write_atomically(mutations, conditions, source, waits, WriteResponder::Checked(done));
     }
 
     /// Makes writes to one row if a condition on it holds.
@@ -136,19 +158,33 @@ impl Region {
         condition: Condition,
         mutations: Vec<Mutation>,
         source: NonceSource,
+        waits: RowWaits<'_>,
         done: Completion<CheckAndMutateResult>,
     ) {
         if mutations.iter().any(|m| m.row != condition.row) {
             return done(Err(HBaseError::do_not_retry("Action's getRow must match")));
         }
-        self.write_atomically(mutations, vec![condition], source, WriteResponder::Checked(done));
+        self.write_atomically(mutations, vec![condition], source, waits, WriteResponder::Checked(done));
     }
 
     /// Makes independent puts and deletes.
-    pub fn batch_mutate(self: &Arc<Self>, mutations: Vec<Mutation>, done: BatchCompletion) {
-        if let TryWriteResult::WouldWait((_, done)) = self.make_batch(mutations, done, Wait::Allowed) {
-            // Unreachable: a write that may wait never returns this.
-            done(Vec::new());
+    pub fn batch_mutate(
+        self: &Arc<Self>,
+        mutations: Vec<Mutation>,
+        waits: RowWaits<'_>,
+        done: BatchCompletion,
+    ) {
+        let TryWriteResult::WouldWait((mutations, done)) = self.make_batch(mutations, done, waits.here())
+        else {
+            return;
+        };
+        match waits {
+            RowWaits::Elsewhere(threads) => {
+                let region = Arc::clone(self);
+                row_waits::run_on(threads, move || region.batch_mutate(mutations, RowWaits::Here, done));
+            }
+            // Unreachable: a write that waits here never returns this.
+            RowWaits::Here => done(Vec::new()),
         }
     }
 
@@ -158,14 +194,14 @@ impl Region {
         mutations: Vec<Mutation>,
         done: BatchCompletion,
     ) -> TryWriteResult<(Vec<Mutation>, BatchCompletion)> {
-        self.make_batch(mutations, done, Wait::Never)
+        self.make_batch(mutations, done, RowWait::Never)
     }
 
     fn make_batch(
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
         done: BatchCompletion,
-        wait: Wait,
+        wait: RowWait,
     ) -> TryWriteResult<(Vec<Mutation>, BatchCompletion)> {
         let mut outcomes: Vec<_> =
             mutations.iter().map(|m| self.check_whole(m).map(|()| MutationResult::default())).collect();
@@ -198,11 +234,12 @@ impl Region {
         self: &Arc<Self>,
         mutations: &[Mutation],
         outcomes: &mut [Result<MutationResult>],
-        wait: Wait,
+        wait: RowWait,
     ) -> Result<Option<Applied>, TryError> {
         self.check_resources()?;
         let good = || mutations.iter().zip(outcomes.iter()).filter(|(_, o)| o.is_ok()).map(|(m, _)| m);
-        let guard = self.lock_rows(good().map(|m| &m.row[..]), LockMode::Shared, wait)?;
+        let guard = self.row_locks.lock(good().map(|m| &m.row[..]), LockMode::Shared, wait)?;
+        let wait = if wait == RowWait::Never { Wait::Never } else { Wait::Allowed };
         let now_ms = self.env.stores.clock.now_ms();
         let mut cells = Vec::with_capacity(mutations.len());
         let mut durability = Durability::SkipWal;
@@ -226,6 +263,7 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
         source: NonceSource,
+        waits: RowWaits<'_>,
         answer: WriteResponder,
     ) {
         let nonce = mutations.iter().map(|m| m.nonce).find(|n| *n != 0).unwrap_or(0);
@@ -248,19 +286,26 @@ impl Region {
             NonceStart::Running => {}
             NonceStart::Duplicate => answer.respond(self.answer_duplicate(&mutations)),
             NonceStart::Full => answer.respond(Err(self.too_many_nonces())),
-            NonceStart::Proceed => self.write_started(mutations, conditions, key, answer),
+            NonceStart::Proceed => {
+                let running = RunningNonce::new(&self.env.nonces, key);
+                self.write_waiting(
+                    WaitingWrite { mutations, conditions, nonce: key, running, answer },
+                    waits,
+                );
+            }
         }
     }
 
-    fn write_started(
-        self: &Arc<Self>,
-        mutations: Vec<Mutation>,
-        conditions: Vec<Condition>,
-        nonce: NonceKey,
-        answer: WriteResponder,
-    ) {
-        let running = RunningNonce::new(&self.env.nonces, nonce);
-        match self.check_and_apply(&mutations, conditions, nonce, Wait::Allowed) {
+    fn write_waiting(self: &Arc<Self>, write: WaitingWrite, waits: RowWaits<'_>) {
+        let rows = self.lock_rows_of(&write.mutations, &write.conditions, waits.here());
+        if let (Err(TryError::WouldWait), RowWaits::Elsewhere(threads)) = (&rows, waits) {
+            let region = Arc::clone(self);
+            return row_waits::run_on(threads, move || region.write_waiting(write, RowWaits::Here));
+        }
+        let WaitingWrite { mutations, conditions, nonce, running, answer } = write;
+        let made =
+            rows.and_then(|rows| self.check_and_apply(rows, &mutations, conditions, nonce, Wait::Allowed));
+        match made {
             Ok(Some((applied, result))) => {
                 PendingWrite::new(self, applied, result, answer).with_nonce(running).start();
             }
@@ -283,14 +328,16 @@ impl Region {
         HBaseError::new(ErrorKind::RegionTooBusy, message)
     }
 
-    /// Checks the conditions and applies the write. Returns `None` if a condition does not hold.
-    fn check_and_apply(
+    /// Locks the rows of a write of the atomic path.
+    ///
+    /// # Errors
+    /// Errors of the region's state and of the mutations' targets; those of [`RowLocks::lock`].
+    fn lock_rows_of(
         self: &Arc<Self>,
         mutations: &[Mutation],
-        conditions: Vec<Condition>,
-        nonce: NonceKey,
-        wait: Wait,
-    ) -> Result<Option<(Applied, CheckAndMutateResult)>, TryError> {
+        conditions: &[Condition],
+        wait: RowWait,
+    ) -> TryResult<LockedRows<'_>> {
         self.check_resources()?;
         mutations.iter().try_for_each(|m| self.check_target(m))?;
         conditions.iter().try_for_each(|c| self.check_row(&c.row, "doCheckAndRowMutate"))?;
@@ -300,8 +347,19 @@ impl Region {
         } else {
             LockMode::Shared
         };
-        let guard = self.lock_rows(rows, mode, wait)?;
-        if mode == LockMode::Exclusive {
+        Ok(LockedRows { mode, _guard: self.row_locks.lock(rows, mode, wait)? })
+    }
+
+    /// Checks the conditions and applies the write. Returns `None` if a condition does not hold.
+    fn check_and_apply(
+        self: &Arc<Self>,
+        rows: LockedRows<'_>,
+        mutations: &[Mutation],
+        conditions: Vec<Condition>,
+        nonce: NonceKey,
+        wait: Wait,
+    ) -> Result<Option<(Applied, CheckAndMutateResult)>, TryError> {
+        if rows.mode == LockMode::Exclusive {
             if wait == Wait::Never {
                 return Err(TryError::WouldWait);
             }
@@ -335,7 +393,7 @@ impl Region {
             self.count_writes(mutations.len() as u64, mutations);
         }
         let applied = applied?;
-        drop(guard);
+        drop(rows);
         if is_conditional {
             self.counts.add(RegionCount::ChecksPassed, 1);
         }
@@ -359,18 +417,6 @@ impl Region {
         let grown_bytes = written.saturating_sub(given) as u64;
         self.env.events.write_grew(grown_bytes);
         grown_bytes
-    }
-
-    fn lock_rows<'r>(
-        &self,
-        rows: impl Iterator<Item = &'r [u8]>,
-        mode: LockMode,
-        wait: Wait,
-    ) -> Result<RowGuard<'_>, TryError> {
-        match wait {
-            Wait::Allowed => Ok(self.row_locks.lock(rows, mode)?),
-            Wait::Never => self.row_locks.try_lock(rows, mode).ok_or(TryError::WouldWait),
-        }
     }
 
     fn wait_for_updates_lock(&self) -> RwLockReadGuard<'_, Phase> {
@@ -727,7 +773,9 @@ mod tests {
             let test = condition(filter);
             let condition =
                 Condition { row: b"r".to_vec().into(), test, time_range: crate::ops::TimeRange::ALL };
-            answer(|done| region.check_and_mutate(condition, vec![increment("r", 7)], SOURCE, done))
+            answer(|done| {
+                region.check_and_mutate(condition, vec![increment("r", 7)], SOURCE, RowWaits::Here, done)
+            })
         };
         assert!(make(Some(Panics)).is_none_or(|outcome| outcome.is_err()));
         let outcome = make(None).expect("the nonce does not stay running").expect("made");
@@ -744,7 +792,14 @@ mod tests {
         // Every write is past the size of a flush, and so panics.
         for row in ["a", "b", "a"] {
             assert!(
-                answer(|done| region.mutate_rows(vec![put(row, b"v")], Vec::new(), SOURCE, done)).is_none()
+                answer(|done| region.mutate_rows(
+                    vec![put(row, b"v")],
+                    Vec::new(),
+                    SOURCE,
+                    RowWaits::Here,
+                    done
+                ))
+                .is_none()
             );
         }
         assert!(region.get(Scan::get("a")).expect("read").is_empty(), "nobody was told that it was made");

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use evenkeel_common::{CallerState, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::CheckAndMutateResult;
-use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceSource;
+use evenkeel_region::region::{Region, RowWaits};
 use evenkeel_rpc::{CellBlockReader, CellCodec};
 use prost::Message;
 
@@ -141,5 +141,5 @@ fn mutate_rows(
         });
         background.write_throttle().hold(hold, move || done(outcome));
     };
-    region.mutate_rows(mutations, conditions, nonces, Box::new(respond));
+    region.mutate_rows(mutations, conditions, nonces, RowWaits::Here, Box::new(respond));
 }

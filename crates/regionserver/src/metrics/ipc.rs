@@ -2,7 +2,8 @@
 //!
 //! HBase has a queue for each kind of handler. Here most calls run on their connection's thread and
 //! are never queued. Calls that wait for a handler are reported under the HBase queue for the same
-//! work: General includes General, Admin and Decode.
+//! work: General includes General, Admin and Decode;
+//! Write includes Write and LongWrite.
 
 use evenkeel_common::ErrorKind;
 use evenkeel_metrics::{Ranges, Record};
@@ -106,7 +107,11 @@ fn append_queues(record: &mut Record, stats: &RpcStats, executor: &Executor) {
             queued(&[CallClass::Priority]),
         )
         .gauge("numCallsInMetaPriorityQueue", "Number of calls in the priority call queue", 0)
-        .gauge("numCallsInWriteQueue", "Number of calls in the write call queue", queued(&[CallClass::Write]))
+        .gauge(
+            "numCallsInWriteQueue",
+            "Number of calls in the write call queue",
+            queued(&[CallClass::Write, CallClass::LongWrite]),
+        )
         .gauge("numCallsInReadQueue", "Number of calls in the read call queue", 0)
         .gauge("numCallsInScanQueue", "Number of calls in the scan call queue", queued(&[CallClass::Scan]));
 }
@@ -116,7 +121,8 @@ fn append_handlers(record: &mut Record, executor: &Executor) {
         |classes: &[CallClass]| classes.iter().map(|class| executor.active(*class) as u64).sum::<u64>();
     let general = active(&[CallClass::General, CallClass::Admin, CallClass::Decode]);
     let priority = active(&[CallClass::Priority]);
-    let (write, scan) = (active(&[CallClass::Write]), active(&[CallClass::Scan]));
+    let write = active(&[CallClass::Write, CallClass::LongWrite]);
+    let scan = active(&[CallClass::Scan]);
     record
         .gauge("numActiveHandler", "Total number of active rpc handlers", general + priority + write + scan)
         .gauge("numActiveGeneralHandler", "Number of active general rpc handlers", general)

@@ -207,7 +207,7 @@ impl Write {
         let class = self.region.as_ref().map_or(CallClass::Write, |region| class_of_writes(region));
         let own = service.clone();
         let handlers = Handlers::for_call(service.executor(), &self.call);
-        handlers.continue_on(class, move || self.make(&own, RunsOn::Waiting));
+        handlers.continue_writing(class, move |runs_on| self.make(&own, runs_on));
     }
 }
 

@@ -13,16 +13,20 @@
 //! | a Multi | up to [`ACTIONS_MAX`] actions; Gets for a slice | class Scan |
 //! | a Put or Delete that need not wait | for a slice of the turn's writes | class Write |
 //! | a write that waits for a row lock, flush or full log | | continues, class Write |
-//! | a write that reads first | | class Write |
+//! | a write that waits for a row lock for long | | continues, class LongWrite |
+//! | a write that reads cells first | | class Write |
+//! | a write that evaluates a filter first; a Multi that reads and writes | | class LongWrite |
 //!
 //! Calls on system tables run in class Priority instead of General, Write and Scan, except those
 //! that may compute for long: a Get that exceeds its slice or has a costly filter, a scan with a
 //! costly filter, an aggregation. The priority handlers have no CPU slots.
 //!
-//! Handlers of Scan, Decode and Write have CPU slots: in each class, one per core computes at a
-//! time. Scan handlers compute for long and must not wait for writes, which would delay the scans
+//! Handlers of Scan, Decode, Write and LongWrite have CPU slots: in each class, one per core
+//! computes at a time. Scan handlers compute for long and must not wait for writes, which would delay the scans
 //! behind them; so writes that would wait continue in class Write. Long writes are decoded and
 //! started in class Decode, because all Scan handlers may be busy with scans that take seconds.
+//! Writes that may compute or wait for long have a class of their own, because they hold a thread
+//! meanwhile, and an Increment of another row needs one.
 //! [`RunsOn`] is the kind of thread that a request runs on.
 
 use std::net::SocketAddr;
@@ -32,7 +36,7 @@ use std::time::Duration;
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{Completion, Mutation, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_region::region::{BatchCompletion, Region, TryWriteResult};
+use evenkeel_region::region::{BatchCompletion, LongWaits, Region, RowWaits, TryWriteResult};
 use evenkeel_rpc::{Call, CallClass, Executor};
 
 use crate::convert::multi::MultiRequest;
@@ -97,6 +101,34 @@ impl<'a> Handlers<'a> {
     pub fn continue_on(self, class: CallClass, job: impl FnOnce() + Send + 'static) {
         self.executor.submit_continuation(class, self.peer, job);
     }
+
+    /// Makes batches of one request, in this order.
+    pub fn write_batches(self, batches: Vec<WaitingBatch>) {
+        let class = match &batches[..] {
+            [] => return,
+            [only] => class_of_writes(&only.region),
+            all if all.iter().all(|batch| batch.region.info().table().is_system()) => CallClass::Priority,
+            // Later batches wait for the row locks of earlier ones.
+            _ => CallClass::LongWrite,
+        };
+        self.continue_writing(class, move |runs_on| {
+            for WaitingBatch { region, mutations, done } in batches {
+                region.batch_mutate(mutations, runs_on.row_waits(), done);
+            }
+        });
+    }
+
+    /// Continues a write on a thread of `class`, which it is told.
+    pub fn continue_writing(self, class: CallClass, job: impl FnOnce(RunsOn<'_>) + Send + 'static) {
+        let (executor, peer) = (Arc::clone(self.executor), self.peer);
+        self.continue_on(class, move || job(runs_on(class, Handlers { executor: &executor, peer })));
+    }
+}
+
+impl LongWaits for Handlers<'_> {
+    fn run(&self, rest: Box<dyn FnOnce() + Send>) {
+        self.continue_on(CallClass::LongWrite, rest);
+    }
 }
 
 /// The kind of thread that a request runs on, which limits what it may do there.
@@ -106,6 +138,8 @@ pub enum RunsOn<'a> {
     Connection(Handlers<'a>),
     /// A handler for long computations: the request may block only on disk reads.
     Computing(Handlers<'a>),
+    /// A handler for short writes: the request may block, but not for long on a row lock.
+    Writing(Handlers<'a>),
     /// A thread that may block.
     Waiting,
 }
@@ -115,28 +149,59 @@ impl<'a> RunsOn<'a> {
     pub fn handlers(self) -> Option<Handlers<'a>> {
         match self {
             RunsOn::Connection(handlers) | RunsOn::Computing(handlers) => Some(handlers),
-            RunsOn::Waiting => None,
+            RunsOn::Writing(_) | RunsOn::Waiting => None,
+        }
+    }
+
+    /// Returns where a write waits for a row lock that is not free soon.
+    pub fn row_waits(&self) -> RowWaits<'_> {
+        match self {
+            RunsOn::Writing(handlers) => RowWaits::Elsewhere(handlers),
+            RunsOn::Connection(_) | RunsOn::Computing(_) | RunsOn::Waiting => RowWaits::Here,
         }
     }
 
     /// Makes a Put or Delete: here if it need not wait, else on a handler.
     pub fn write(self, region: &Arc<Region>, mutation: Mutation, done: Completion<MutationResult>) {
-        let Some(handlers) = self.handlers() else { return region.mutate(mutation, NonceSource::NONE, done) };
+        let Some(handlers) = self.handlers() else {
+            return region.mutate(mutation, NonceSource::NONE, self.row_waits(), done);
+        };
         if let TryWriteResult::WouldWait((mutation, done)) = region.try_mutate(mutation, done) {
             let region = Arc::clone(region);
-            handlers.continue_on(class_of_writes(&region), move || {
-                region.mutate(mutation, NonceSource::NONE, done)
+            handlers.continue_writing(class_of_writes(&region), move |runs_on| {
+                region.mutate(mutation, NonceSource::NONE, runs_on.row_waits(), done);
             });
         }
     }
 
-    /// Makes a batch of Puts and Deletes: here if it need not wait, else on a handler.
-    pub fn write_batch(self, region: &Arc<Region>, mutations: Vec<Mutation>, done: BatchCompletion) {
-        let Some(handlers) = self.handlers() else { return region.batch_mutate(mutations, done) };
-        if let TryWriteResult::WouldWait((mutations, done)) = region.try_batch_mutate(mutations, done) {
-            let region = Arc::clone(region);
-            handlers.continue_on(class_of_writes(&region), move || region.batch_mutate(mutations, done));
+    /// Makes a batch of Puts and Deletes here. Returns it if it would have to wait and may not.
+    pub fn write_batch(
+        self,
+        region: &Arc<Region>,
+        mutations: Vec<Mutation>,
+        done: BatchCompletion,
+    ) -> TryWriteResult<(Vec<Mutation>, BatchCompletion)> {
+        if self.handlers().is_some() {
+            return region.try_batch_mutate(mutations, done);
         }
+        region.batch_mutate(mutations, self.row_waits(), done);
+        TryWriteResult::Started
+    }
+}
+
+/// A batch of Puts and Deletes that would have to wait.
+pub struct WaitingBatch {
+    pub region: Arc<Region>,
+    pub mutations: Vec<Mutation>,
+    pub done: BatchCompletion,
+}
+
+/// Returns what a request may do on a handler thread of a class.
+pub fn runs_on(class: CallClass, handlers: Handlers<'_>) -> RunsOn<'_> {
+    match class {
+        CallClass::Scan | CallClass::Decode => RunsOn::Computing(handlers),
+        CallClass::Write => RunsOn::Writing(handlers),
+        CallClass::General | CallClass::Priority | CallClass::Admin | CallClass::LongWrite => RunsOn::Waiting,
     }
 }
 

@@ -16,6 +16,9 @@
 //!
 //! A region that is not found fails only its own actions; their cells are skipped.
 //!
+//! A batch that would have to wait, on a thread that may not, is made on a handler. The batches
+//! after it are made there, too, so that the last write to a cell is the one that stays.
+//!
 //! # Bounds
 //! Decoding counts the memory of the request and of its processing ([`crate::convert::multi`]). The
 //! reply is counted as it grows: the cells read, charged in steps to the budget for replies, and
@@ -48,7 +51,7 @@ use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_protocol::pb;
 use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_region::region::{self, Operation, OperationTimes, Region};
+use evenkeel_region::region::{self, Operation, OperationTimes, Region, TryWriteResult};
 use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 use evenkeel_rpc::CellBlockReader;
 
@@ -63,7 +66,7 @@ use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::limits::memstore;
 use crate::requests::caller::Caller;
 use crate::requests::get::GetReader;
-use crate::requests::inline::RunsOn;
+use crate::requests::inline::{RunsOn, WaitingBatch};
 use crate::requests::mutate::check_same_row;
 use crate::requests::pending_reply::PendingReply;
 use crate::{RegionServer, RequestKind};
@@ -79,8 +82,11 @@ pub enum MultiKind {
     Reads,
     /// It writes rows without reading them.
     Writes,
-    /// It reads before it writes, writes atomically, or both reads and writes.
-    ReadsFirst,
+    /// It is one atomic write, with or without a condition on a cell.
+    Atomic,
+    /// It is any other request that reads before it writes, or both reads and writes. It may
+    /// compute or wait for long.
+    ReadsAndWrites,
     /// It calls coprocessor services, which may take long.
     Services,
 }
@@ -103,10 +109,19 @@ pub fn kind(request: &MultiRequest) -> MultiKind {
         }
     }
     match () {
-        () if reads_first || (reads && writes) => MultiKind::ReadsFirst,
+        () if reads_first && is_one_atomic_write(request) => MultiKind::Atomic,
+        () if reads_first || (reads && writes) => MultiKind::ReadsAndWrites,
         () if writes => MultiKind::Writes,
         () => MultiKind::Reads,
     }
+}
+
+/// Returns true if a request is one atomic write whose condition, if it has one, reads one cell.
+fn is_one_atomic_write(request: &MultiRequest) -> bool {
+    let [only] = &request.region_actions[..] else { return false };
+    let condition = request.condition.as_ref().or(only.condition.as_ref());
+    let examines_row = condition.is_some_and(|condition| condition.filter.is_some());
+    (only.atomic || condition.is_some()) && !examines_row
 }
 
 /// Returns the details that the ledger keeps of a request.
@@ -175,6 +190,7 @@ pub fn multi(
         state,
         limits: ReplyLimits::new(server, &caller),
         written_bytes: 0,
+        waiting: Vec::new(),
     };
     prefetch_write_rows(server, actions);
     for (at, action) in actions.iter().enumerate() {
@@ -183,6 +199,9 @@ pub fn multi(
     }
     count();
     run.end_gets();
+    if let Some(handlers) = runs_on.handlers() {
+        handlers.write_batches(std::mem::take(&mut run.waiting));
+    }
     // The hold is computed here because all written bytes are counted.
     gathering.hold_reply_for(hold_for(server, actions, run.written_bytes));
     gathering.keep_charge(run.context.take_charge().map(ReplyCharge::into_charge));
@@ -268,6 +287,9 @@ struct MultiRun<'a> {
     limits: ReplyLimits,
     /// Bytes that the mutations begun so far add to the MemStores.
     written_bytes: u64,
+    /// The first batch that would have to wait, and all batches after it: they may write the same
+    /// rows.
+    waiting: Vec<WaitingBatch>,
 }
 
 impl MultiRun<'_> {
@@ -331,9 +353,10 @@ impl MultiRun<'_> {
             }
             gathering.end();
         });
+        let waits = self.runs_on.row_waits();
         match condition {
-            Some(condition) => region.check_and_mutate(condition, mutations, self.nonces, done),
-            None => region.mutate_rows(mutations, Vec::new(), self.nonces, done),
+            Some(condition) => region.check_and_mutate(condition, mutations, self.nonces, waits, done),
+            None => region.mutate_rows(mutations, Vec::new(), self.nonces, waits, done),
         }
     }
 
@@ -420,7 +443,8 @@ impl MultiRun<'_> {
                     gathering.set(at, slot, cells.unwrap_or_else(Outcome::Failed));
                     gathering.end();
                 });
-                region.mutate(self.server.with_reply_budget(mutation), self.nonces, done);
+                let mutation = self.server.with_reply_budget(mutation);
+                region.mutate(mutation, self.nonces, self.runs_on.row_waits(), done);
             }
         }
     }
@@ -445,7 +469,15 @@ impl MultiRun<'_> {
             }
             gathering.end();
         });
-        self.runs_on.write_batch(region, mutations, done);
+        let batch = WaitingBatch { region: Arc::clone(region), mutations, done };
+        if self.waiting.is_empty() {
+            let WaitingBatch { region, mutations, done } = batch;
+            let made = self.runs_on.write_batch(&region, mutations, done);
+            let TryWriteResult::WouldWait((mutations, done)) = made else { return };
+            self.waiting.push(WaitingBatch { region, mutations, done });
+        } else {
+            self.waiting.push(batch);
+        }
     }
 
     /// Reads a row and appends its cells to those of the open run of Gets.

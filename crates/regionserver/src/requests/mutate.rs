@@ -42,6 +42,11 @@ pub fn reads_first(request: &pb::MutateRequest) -> bool {
     request.condition.is_some() || is_delta(&request.mutation)
 }
 
+/// Returns true if a write may compute for long before it writes.
+pub fn may_compute_for_long(request: &pb::MutateRequest) -> bool {
+    request.condition.as_ref().is_some_and(|condition| condition.filter.is_some())
+}
+
 /// Starts a write to the region that the request names. `reply` is sent when the write is durable.
 /// A write that [reads first](reads_first) may block on any thread.
 pub fn mutate(
@@ -83,7 +88,7 @@ pub fn mutate(
                 reply.extend_hold(grown_bytes, &background);
                 reply.send(outcome.map(|result| written(kind, result, &caller)));
             });
-            region.mutate(mutation, nonces(), done);
+            region.mutate(mutation, nonces(), runs_on.row_waits(), done);
         }
         (Some(condition), _) => {
             let background = Arc::clone(&server.background);
@@ -92,7 +97,7 @@ pub fn mutate(
                 reply.extend_hold(grown_bytes, &background);
                 reply.send(outcome.map(|result| checked(result, &caller)));
             });
-            region.check_and_mutate(condition, vec![mutation], nonces(), done);
+            region.check_and_mutate(condition, vec![mutation], nonces(), runs_on.row_waits(), done);
         }
     }
 }

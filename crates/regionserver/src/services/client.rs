@@ -8,7 +8,7 @@ use bytes::Bytes;
 use evenkeel_common::{CallerState, HBaseError, Result, TryError, TryResult, Wait, cpu_slot};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
-use evenkeel_region::region::Operation;
+use evenkeel_region::region::{Operation, Region};
 use evenkeel_region::scanner::TimeSlice;
 use evenkeel_rpc::{
     BatchRunner, Call, CallClass, CallTimes, DetachedResponder, Executor, Respond, Responder, Service,
@@ -52,7 +52,8 @@ fn class(work: Work, system: bool) -> CallClass {
         Work::Aggregation => CallClass::Scan,
         _ if system => CallClass::Priority,
         Work::Scan => CallClass::Scan,
-        Work::ReadsFirst | Work::Services => CallClass::Write,
+        Work::ReadsFirst => CallClass::Write,
+        Work::LongWrite | Work::Services => CallClass::LongWrite,
         Work::BulkLoad => CallClass::General,
     }
 }
@@ -65,9 +66,11 @@ enum Work {
     Aggregation,
     /// Calls of other coprocessor services, which write; and Multi with any.
     Services,
-    /// Mutate and Multi with writes that read first, which wait until the row's earlier writes are
-    /// durable; and Multi with both reads and writes, which cannot restart when a read would block.
+    /// Writes that read cells first, which wait until the row's earlier writes are durable.
     ReadsFirst,
+    /// Writes that evaluate a filter first. Multi with writes that read first; and with both reads
+    /// and writes, which cannot restart when a read would block.
+    LongWrite,
     /// The three calls of a bulk load, which copy, rename and delete files.
     BulkLoad,
 }
@@ -139,10 +142,12 @@ impl ClientService {
         };
         match self.server.region(&request.region) {
             Ok(region) if mutate::reads_first(&request) => {
-                let class = class(Work::ReadsFirst, region.info().table().is_system());
+                let class = class_of_write(&request, &region);
                 let own = self.clone();
                 self.executor.submit(class, call, reply, move |call, reply| {
-                    Write { call, request, region: Ok(region), reply }.make(&own, RunsOn::Waiting);
+                    let executor = Arc::clone(&own.executor);
+                    let runs_on = inline::runs_on(class, Handlers::for_call(&executor, &call));
+                    Write { call, request, region: Ok(region), reply }.make(&own, runs_on);
                 });
             }
             // Without a region, making the write only answers with the error.
@@ -161,8 +166,9 @@ impl ClientService {
         match kind {
             // The handler decodes it again, so that the waiting call does not pin the connection's
             // buffer.
-            MultiKind::ReadsFirst => {
-                self.submit_to_handler(class(Work::ReadsFirst, system()), call, reply);
+            MultiKind::Atomic => self.submit_to_handler(class(Work::ReadsFirst, system()), call, reply),
+            MultiKind::ReadsAndWrites => {
+                self.submit_to_handler(class(Work::LongWrite, system()), call, reply);
             }
             MultiKind::Services => self.submit_to_handler(class(Work::Services, system()), call, reply),
             _ if !inline::is_short(&request) => {
@@ -188,7 +194,7 @@ impl ClientService {
         let state = match runs_on {
             // It only writes.
             RunsOn::Connection(_) => CallerState::default(),
-            RunsOn::Computing(_) | RunsOn::Waiting => call.caller_state(),
+            RunsOn::Computing(_) | RunsOn::Writing(_) | RunsOn::Waiting => call.caller_state(),
         };
         let reply = PendingReply::to_client(reply, call.take_charge());
         multi::multi(&self.server, request, block, (Caller::of(&call), &state), reply, runs_on);
@@ -293,13 +299,16 @@ impl ClientService {
             Ok(request) => request,
         };
         let region = self.server.region(&request.region);
-        let reads_first = mutate::reads_first(&request);
+        let class = match &region {
+            Ok(region) if mutate::reads_first(&request) => class_of_write(&request, region),
+            _ => at,
+        };
         let own = self.clone();
         let handlers = Handlers::for_call(&self.executor, &call);
         let write = Write { call, request, region, reply };
-        match reads_first && computes(at) {
-            true => handlers.continue_on(CallClass::Write, move || write.make(&own, RunsOn::Waiting)),
-            false => write.make(self, runs_on(at, handlers)),
+        match class == at {
+            true => write.make(self, inline::runs_on(at, handlers)),
+            false => handlers.continue_writing(class, move |runs_on| write.make(&own, runs_on)),
         }
     }
 
@@ -323,17 +332,16 @@ impl ClientService {
             };
         }
         let class = match kind {
-            MultiKind::ReadsFirst => class(Work::ReadsFirst, is_system(&self.server, &request)),
+            MultiKind::Atomic => class(Work::ReadsFirst, is_system(&self.server, &request)),
+            MultiKind::ReadsAndWrites => class(Work::LongWrite, is_system(&self.server, &request)),
             MultiKind::Services => class(Work::Services, is_system(&self.server, &request)),
             MultiKind::Reads | MultiKind::Writes => at,
         };
         let own = self.clone();
         match class == at {
-            true => self.begin_multi(&request, call, reply, runs_on(at, handlers)),
-            false => handlers.continue_on(class, move || {
-                let handlers = Handlers::for_call(&own.executor, &call);
-                own.begin_multi(&request, call, reply, runs_on(class, handlers));
-            }),
+            true => self.begin_multi(&request, call, reply, inline::runs_on(at, handlers)),
+            false => handlers
+                .continue_writing(class, move |runs_on| own.begin_multi(&request, call, reply, runs_on)),
         }
     }
 
@@ -382,14 +390,10 @@ impl ClientService {
     }
 }
 
-/// Returns what a request may do on a handler thread of a class.
-fn runs_on(class: CallClass, handlers: Handlers<'_>) -> RunsOn<'_> {
-    if computes(class) { RunsOn::Computing(handlers) } else { RunsOn::Waiting }
-}
-
-/// Returns true if the threads of a class compute for long, and must not wait for writes of others.
-fn computes(class: CallClass) -> bool {
-    matches!(class, CallClass::Scan | CallClass::Decode)
+/// Returns the class of a write that reads first.
+fn class_of_write(request: &pb::MutateRequest, region: &Region) -> CallClass {
+    let work = if mutate::may_compute_for_long(request) { Work::LongWrite } else { Work::ReadsFirst };
+    class(work, region.info().table().is_system())
 }
 
 /// Returns true if a request has a region, and all its regions are online and of system tables.
@@ -446,7 +450,7 @@ mod tests {
 
     #[test]
     fn system_table_calls_have_their_own_queue() {
-        for work in [Work::Scan, Work::Services, Work::ReadsFirst] {
+        for work in [Work::Scan, Work::Services, Work::ReadsFirst, Work::LongWrite] {
             assert_eq!(class(work, true), CallClass::Priority, "{work:?}");
             assert_ne!(class(work, false), CallClass::Priority, "{work:?}");
         }
@@ -458,7 +462,8 @@ mod tests {
         assert_eq!(class(Work::Scan, false), CallClass::Scan);
         assert_eq!(class(Work::Aggregation, false), CallClass::Scan);
         assert_eq!(class(Work::ReadsFirst, false), CallClass::Write);
-        assert_eq!(class(Work::Services, false), CallClass::Write);
+        assert_eq!(class(Work::LongWrite, false), CallClass::LongWrite);
+        assert_eq!(class(Work::Services, false), CallClass::LongWrite);
         assert_eq!(class(Work::BulkLoad, false), CallClass::General);
     }
 }

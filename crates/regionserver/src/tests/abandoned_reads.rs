@@ -80,7 +80,7 @@ fn long_calls(region: &Region) -> [(CallClass, &'static str, Vec<u8>); 4] {
         (CallClass::Scan, "Scan", scan(region)),
         (CallClass::Scan, "ExecService", aggregation(region)),
         (CallClass::Scan, "Multi", multi(region, gets()).encode_to_vec()),
-        (CallClass::Write, "Multi", multi(region, vec![service]).encode_to_vec()),
+        (CallClass::LongWrite, "Multi", multi(region, vec![service]).encode_to_vec()),
     ]
 }
 
@@ -147,7 +147,7 @@ fn the_writes_beside_abandoned_reads_are_made() {
     let request = multi(&region, actions).encode_to_vec();
     let mut client = served.client();
     client.send("Multi", &request, &block_of(&[cell(b"z", b"q", b"v")]));
-    wait_for_active(&served.executor, CallClass::Write, READ_MAX, |active| active > 0);
+    wait_for_active(&served.executor, CallClass::LongWrite, READ_MAX, |active| active > 0);
     drop(client);
     let until = Instant::now() + READ_MAX;
     while region.get(evenkeel_region::ops::Scan::get("z")).expect("read").is_empty() {

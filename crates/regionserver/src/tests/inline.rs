@@ -56,7 +56,7 @@ impl Served {
         Self::over(FaultyFileSystem::new(MemoryFileSystem::new()), WalConfig::default())
     }
 
-    fn over(fs: FaultyFileSystem, wal: WalConfig) -> Self {
+    pub(super) fn over(fs: FaultyFileSystem, wal: WalConfig) -> Self {
         Self::with(fs, wal, 1 << 30)
     }
 
@@ -75,6 +75,11 @@ impl Served {
         let rpc = RpcServer::bind(config).expect("an address");
         let rpc = rpc.serve(server.server.services(&executor)).expect("threads");
         Self { server, _alone: alone, region, quiet, executor, rpc: Some(rpc) }
+    }
+
+    /// The region of the client that is not to be disturbed.
+    pub(super) fn quiet(&self) -> &Region {
+        &self.quiet
     }
 
     pub(super) fn client(&self) -> Client {

@@ -61,9 +61,15 @@ fn tiles(pages: &StatusPages) -> Markup {
 }
 
 /// The classes of handlers: their work, and the metrics of waiting and of running calls.
-const CLASSES: [(CallClass, &str, &str, &str); 6] = [
+const CLASSES: [(CallClass, &str, &str, &str); 7] = [
     (CallClass::General, "reads that wait for a disk", "numCallsInGeneralQueue", "numActiveGeneralHandler"),
     (CallClass::Write, "writes that wait", "numCallsInWriteQueue", "numActiveWriteHandler"),
+    (
+        CallClass::LongWrite,
+        "writes that compute or wait for long",
+        "numCallsInWriteQueue",
+        "numActiveWriteHandler",
+    ),
     (CallClass::Scan, "scans, and what computes for long", "numCallsInScanQueue", "numActiveScanHandler"),
     (
         CallClass::Priority,

@@ -31,12 +31,13 @@ const COLUMNS: [Column; 6] = [
 ];
 
 /// The purposes of threads, by the prefixes of their names (`evenkeel_common::thread`).
-const PURPOSES: [(&str, &str); 27] = [
+const PURPOSES: [(&str, &str); 28] = [
     ("rpc-conn", "reads requests of connections, runs most of them, sends replies"),
     ("rpc-accept", "takes new connections"),
     ("general", "reads that wait for a disk"),
     ("priority", "calls of system tables, quick admin calls"),
     ("scan", "scans, and what computes for long"),
+    ("long-write", "writes that compute or wait for long"),
     ("write", "writes that wait"),
     ("decode", "large writes being decoded"),
     ("admin", "admin calls that wait"),

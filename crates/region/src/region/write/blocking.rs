@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use evenkeel_common::{HBaseError, Result};
 
 use crate::ops::{CheckAndMutateResult, Completion, Condition, Mutation, MutationResult};
-use crate::region::Region;
 use crate::region::nonce::NonceSource;
+use crate::region::{Region, RowWaits};
 
 fn wait<T: Send + 'static>(start: impl FnOnce(Completion<T>)) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
@@ -21,7 +21,7 @@ impl Region {
     /// # Errors
     /// Errors of the write.
     pub fn mutate_wait(self: &Arc<Self>, mutation: Mutation) -> Result<MutationResult> {
-        wait(|done| self.mutate(mutation, NonceSource::NONE, done))
+        wait(|done| self.mutate(mutation, NonceSource::NONE, RowWaits::Here, done))
     }
 
     /// As [`Region::mutate_rows`], but blocks until the writes are complete.
@@ -33,7 +33,7 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
     ) -> Result<CheckAndMutateResult> {
-        wait(|done| self.mutate_rows(mutations, conditions, NonceSource::NONE, done))
+        wait(|done| self.mutate_rows(mutations, conditions, NonceSource::NONE, RowWaits::Here, done))
     }
 
     /// As [`Region::check_and_mutate`], but blocks until the write is complete.
@@ -45,14 +45,14 @@ impl Region {
         condition: Condition,
         mutations: Vec<Mutation>,
     ) -> Result<CheckAndMutateResult> {
-        wait(|done| self.check_and_mutate(condition, mutations, NonceSource::NONE, done))
+        wait(|done| self.check_and_mutate(condition, mutations, NonceSource::NONE, RowWaits::Here, done))
     }
 
     /// As [`Region::batch_mutate`], but blocks until the batch is complete.
     pub fn batch_mutate_wait(self: &Arc<Self>, mutations: Vec<Mutation>) -> Vec<Result<MutationResult>> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let count = mutations.len();
-        self.batch_mutate(mutations, Box::new(move |outcomes| drop(sender.send(outcomes))));
+        self.batch_mutate(mutations, RowWaits::Here, Box::new(move |outcomes| drop(sender.send(outcomes))));
         let unanswered = || Err(HBaseError::io("the write was dropped unanswered"));
         receiver.recv().unwrap_or_else(|_| (0..count).map(|_| unanswered()).collect())
     }
