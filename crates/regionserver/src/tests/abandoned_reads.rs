@@ -17,7 +17,7 @@ use crate::testing::*;
 
 /// A read of all rows takes several times as long.
 const READ_MAX: Duration = Duration::from_secs(5);
-const ROWS: u32 = 3000;
+const ROWS: u32 = 6000;
 /// The number of calls at once.
 const CALLS: usize = 4;
 
@@ -27,7 +27,7 @@ fn served() -> (Served, std::sync::Arc<Region>) {
     let class = "|org.apache.hadoop.hbase.coprocessor.AggregateImplementation|536870911|";
     let slow: TableDescriptor = table().with("coprocessor$1", class);
     let region = served.server.open(b"y", b"", slow);
-    let value = b"ab".repeat(4000);
+    let value = b"ab".repeat(1000);
     (0..ROWS).for_each(|row| put(&region, &[cell(format!("y{row:06}").as_bytes(), b"q", &value)]));
     (served, region)
 }
@@ -88,7 +88,7 @@ fn long_calls(region: &Region) -> [(CallClass, &'static str, Vec<u8>); 4] {
 fn wait_for_active(executor: &Executor, class: CallClass, within: Duration, wanted: impl Fn(usize) -> bool) {
     let until = Instant::now() + within;
     while !wanted(executor.active(class)) {
-        assert!(Instant::now() < until, "{} calls are running", executor.active(class));
+        assert!(Instant::now() < until, "{class:?}: {} calls are running", executor.active(class));
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -133,12 +133,17 @@ fn the_actions_of_a_request_decide_where_it_runs() {
     let each = |actions| kind_of(on(&region, actions), None);
     assert_eq!([each(vec![]), each(vec![get(), get()])], [MultiKind::Reads; 2]);
     assert_eq!(each(vec![put(), put()]), MultiKind::Writes);
-    assert_eq!([each(vec![put(), get()]), each(vec![put(), increment()])], [MultiKind::ReadsFirst; 2]);
+    assert_eq!([each(vec![put(), get()]), each(vec![put(), increment()])], [MultiKind::ReadsAndWrites; 2]);
     assert_eq!(each(vec![get(), increment(), service]), MultiKind::Services);
     let together = pb::RegionAction { atomic: Some(true), ..on(&region, vec![put()]) };
     let conditional = pb::RegionAction { condition: Some(condition(b"a", b"v")), ..on(&region, vec![put()]) };
-    assert_eq!([kind_of(together, None), kind_of(conditional, None)], [MultiKind::ReadsFirst; 2]);
-    assert_eq!(kind_of(on(&region, vec![put()]), Some(condition(b"a", b"v"))), MultiKind::ReadsFirst);
+    assert_eq!([kind_of(together.clone(), None), kind_of(conditional, None)], [MultiKind::Atomic; 2]);
+    assert_eq!(kind_of(on(&region, vec![put()]), Some(condition(b"a", b"v"))), MultiKind::Atomic);
+    let filter = Some(pb::Filter::default());
+    let filtered = pb::Condition { filter, ..condition(b"a", b"v") };
+    assert_eq!(kind_of(on(&region, vec![put()]), Some(filtered)), MultiKind::ReadsAndWrites);
+    let twice = pb::MultiRequest { region_action: vec![together.clone(), together], ..Default::default() };
+    assert_eq!(kind(&decoded(&twice)), MultiKind::ReadsAndWrites, "the second may wait for the first");
 }
 
 #[test]
