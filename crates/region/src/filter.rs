@@ -21,9 +21,10 @@
 //!
 //! One filter belongs to one region scanner and sees the cells of all its stores. For each row:
 //!
-//! 1. [`Filter::filter_row_key`] with the row's first cell. `true`: skip the row, then
-//!    [`Filter::reset`], and end the scan if [`Filter::filter_all_remaining`].
-//!    `filter_all_remaining` is not called before it.
+//! 1. If [`Filter::filter_all_remaining`], the scan ends, and the row counts as filtered. Then
+//!    [`Filter::filter_row_key`] with the row's first cell. `true`: skip the row, then
+//!    [`Filter::reset`]. In a forward scan, step 2 runs for the cells that are skipped, without
+//!    their results: the filter's hints may lead past further rows.
 //! 2. [`Filter::filter_cell`] for each visible cell (after deletes, TTL, time range and requested
 //!    columns), and, if the code [includes](ReturnCode::includes) it, [`Filter::transform`] before
 //!    the cell is copied out. `NextRow` and `IncludeAndSeekNextRow` end the row *in the current
@@ -34,7 +35,8 @@
 //! 3. If [`Filter::has_filter_row`]: [`Filter::filter_row_cells`], then, *if any cell is left*,
 //!    [`Filter::filter_row`]. Otherwise, *if the row had any cell*, [`Filter::filter_row`] alone.
 //!    `true` drops the row.
-//! 4. [`Filter::reset`], and the scan ends if [`Filter::filter_all_remaining`].
+//! 4. [`Filter::reset`]. If the row was not dropped, the scan ends if
+//!    [`Filter::filter_all_remaining`].
 //!
 //! A row that a limit cuts resumes at step 2 with neither `reset` nor `filter_row_key`. A filter
 //! with `has_filter_row` must never be cut within a row (`IncompatibleFilterException`).

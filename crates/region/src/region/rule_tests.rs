@@ -503,3 +503,68 @@ fn the_row_size_limit_applies_to_each_family() {
     assert_eq!(refused.expect_err("refused").into_failure().kind(), ErrorKind::RowTooBig);
     assert!(size < 900, "{size}");
 }
+
+/// Drops the row `r` after all of its cells.
+#[derive(Default)]
+struct DropsR {
+    is_r: bool,
+}
+
+impl Filter for DropsR {
+    fn filter_cell(&mut self, cell: &CellRef<'_>) -> Result<ReturnCode> {
+        self.is_r = cell.row() == b"r";
+        Ok(ReturnCode::Include)
+    }
+
+    fn has_filter_row(&self) -> bool {
+        true
+    }
+
+    fn filter_row(&mut self) -> Result<bool> {
+        Ok(self.is_r)
+    }
+}
+
+#[test]
+fn a_row_that_a_filter_dropped_whole_does_not_count_towards_the_size() {
+    let mut test = TestStore::new(&[]);
+    for row in ["r", "s"] {
+        test.add(row, "a", 1, CellType::Put, "v");
+    }
+    let scan = Scan { filter: Some(Box::new(DropsR::default())), ..versions(1) };
+    let mut scanner = test.scanner(scan, u64::MAX - 1);
+    let mut context = ScannerContext::unlimited().with_size_limit(LimitScope::BetweenCells, 1);
+    let mut out = CellBuffer::new();
+    let state = scanner.next(&mut out, &mut context).expect("read");
+    assert_eq!((state, out.len(), context.rows_filtered), (NextState::NoMoreRows, 1, 1));
+}
+
+/// Rejects the keys before `s`, and asks for a seek to `s` at their cells.
+struct SeeksFromRejectedRows;
+
+impl Filter for SeeksFromRejectedRows {
+    fn filter_row_key(&mut self, first: &CellRef<'_>) -> Result<bool> {
+        Ok(first.row() < &b"s"[..])
+    }
+
+    fn filter_cell(&mut self, cell: &CellRef<'_>) -> Result<ReturnCode> {
+        let is_before = cell.row() < &b"s"[..];
+        Ok(if is_before { ReturnCode::SeekNextUsingHint } else { ReturnCode::Include })
+    }
+
+    fn next_cell_hint(&mut self, _cell: &CellRef<'_>) -> Result<Option<KeyBuf>> {
+        Ok(Some(KeyBuf::first_on_row(b"s")))
+    }
+}
+
+#[test]
+fn hints_at_a_row_whose_key_was_rejected_pass_rows() {
+    let mut test = TestStore::new(&[]);
+    for row in ["r1", "r2", "r3", "s"] {
+        test.add(row, "a", 1, CellType::Put, "v");
+    }
+    let scan = Scan { filter: Some(Box::new(SeeksFromRejectedRows)), ..versions(1) };
+    let (mut scanner, mut context) = (test.scanner(scan, u64::MAX - 1), ScannerContext::unlimited());
+    let state = scanner.next(&mut CellBuffer::new(), &mut context).expect("read");
+    assert_eq!((state, context.rows_scanned, context.rows_filtered), (NextState::NoMoreRows, 2, 1));
+}

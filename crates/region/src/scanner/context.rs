@@ -88,7 +88,8 @@ pub struct ScannerContext {
     /// Bytes of cells added so far, as KeyValues.
     pub size: u64,
     /// Heap bytes of cells added so far, as HBase counts them; 0 in a call without a size limit.
-    /// Those of a row that a filter dropped count until the next row starts.
+    /// Those of a row that a filter dropped count until the next row starts, unless the filter saw
+    /// the whole row.
     pub heap_size: u64,
     /// Bytes of blocks read so far.
     pub block_size: u64,

@@ -266,6 +266,34 @@ impl<L: LeafScanner> StoreScanner<L> {
         }
     }
 
+    /// As [`StoreScanner::next`] to the end of the row, without limits and without adding cells.
+    ///
+    /// # Errors
+    /// As [`KeyValueScanner::advance`], and errors of the filter.
+    pub fn pass_over(&mut self, context: &mut ScannerContext, filter: &mut FilterSlot) -> TryResult<()> {
+        if self.done {
+            return Ok(());
+        }
+        let mut enters = true;
+        loop {
+            self.enter_block(context)?;
+            let Some(cell) = self.heap.peek() else {
+                self.done = true;
+                return Ok(());
+            };
+            let is_first = std::mem::take(&mut enters) && !self.matcher.is_on_row(cell.row());
+            if is_first {
+                self.matcher.set_row(cell.row());
+                self.cells_in_row = 0;
+            }
+            let code = self.matcher.matches(cell, is_first, filter)?;
+            self.cells_in_row += i64::from(code.includes());
+            if !self.follow(code, filter)? || (context.time_reached_at_cell() && context.slice.is_over()) {
+                return Ok(());
+            }
+        }
+    }
+
     /// Makes the current cell readable, and releases blocks of other leaves if too many are held.
     #[inline]
     fn enter_block(&mut self, context: &mut ScannerContext) -> TryResult<()> {

@@ -328,10 +328,9 @@ impl RegionScanner {
                 RowOutcome::Filtered => context.rows_filtered += 1,
             }
             self.reset_filter();
-            if self.is_filter_done() {
-                return Ok(NextState::NoMoreRows);
-            }
-            if context.size_reached(LimitScope::BetweenRows) {
+            // As in HBase, the limit counts between cells here, unless the filter needs whole rows.
+            let scope = if self.whole_rows { LimitScope::BetweenRows } else { LimitScope::BetweenCells };
+            if context.size_reached(scope) {
                 return Ok(NextState::SizeLimitRowEnd);
             }
         }
@@ -373,10 +372,12 @@ impl RegionScanner {
         context: &mut ScannerContext,
     ) -> TryResult<RowOutcome> {
         if self.position == RowPosition::RowStart && self.is_row_key_filtered()? {
-            if !self.is_filter_done() {
-                context.rows_scanned += 1;
-                self.skip_row()?;
+            if self.is_filter_done() {
+                context.rows_filtered += 1;
+                return Ok(RowOutcome::LimitReached(NextState::NoMoreRows));
             }
+            context.rows_scanned += 1;
+            self.skip_row(context)?;
             return Ok(RowOutcome::Filtered);
         }
         if self.position != RowPosition::InJoined {
@@ -425,7 +426,7 @@ impl RegionScanner {
 
     fn is_row_key_filtered(&mut self) -> TryResult<bool> {
         match (&mut self.filter, self.stores.peek()) {
-            (Some(filter), Some(cell)) => Ok(filter.filter_row_key(cell)?),
+            (Some(filter), Some(cell)) => Ok(filter.filter_all_remaining() || filter.filter_row_key(cell)?),
             _ => Ok(false),
         }
     }
@@ -456,17 +457,28 @@ impl RegionScanner {
         if refused {
             context.size = context.size.saturating_sub(bytes_from(out, from));
             out.truncate(from);
+            // As in HBase, the heap bytes of a row that such a filter dropped do not count.
+            if self.whole_rows {
+                (context.cells, context.heap_size) = (0, heap_before);
+            }
         }
         Ok(refused)
     }
 
-    /// Leaves the current row without reading its cells.
-    fn skip_row(&mut self) -> TryResult<()> {
+    /// Leaves the current row, whose key the filter rejected. As in HBase, the filter sees the row's
+    /// cells in a forward scan, and its hints may lead past further rows.
+    fn skip_row(&mut self, context: &mut ScannerContext) -> TryResult<()> {
         while let Some(store) = self.stores.current_mut() {
-            store.skip_row()?;
+            match self.stop.reversed {
+                true => store.skip_row()?,
+                false => store.pass_over(context, &mut self.filter)?,
+            }
             let is_last = self.stores.is_last_run();
             self.stores.sift_current();
-            if is_last || self.stores.peek().is_none_or(|cell| cell.row() != self.row.as_slice()) {
+            if is_last
+                || context.slice.is_over()
+                || self.stores.peek().is_none_or(|cell| cell.row() != self.row.as_slice())
+            {
                 break;
             }
         }

@@ -24,6 +24,7 @@ import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.client.metrics.ScanMetrics;
 import org.apache.hadoop.hbase.filter.BinaryComparator;
 import org.apache.hadoop.hbase.filter.Filter;
+import org.apache.hadoop.hbase.filter.FilterList;
 import org.apache.hadoop.hbase.filter.InclusiveStopFilter;
 import org.apache.hadoop.hbase.filter.KeyOnlyFilter;
 import org.apache.hadoop.hbase.filter.PageFilter;
@@ -31,6 +32,7 @@ import org.apache.hadoop.hbase.filter.PrefixFilter;
 import org.apache.hadoop.hbase.filter.RowFilter;
 import org.apache.hadoop.hbase.filter.SingleColumnValueFilter;
 import org.apache.hadoop.hbase.filter.ValueFilter;
+import org.apache.hadoop.hbase.filter.WhileMatchFilter;
 import org.apache.hadoop.hbase.io.encoding.DataBlockEncoding;
 
 /** Limits of a scan: batch, result size, cells per family, partial rows, cursors. */
@@ -279,7 +281,8 @@ final class LimitChecks {
       calls.add(calls(table, new Scan(two).withStopRow(b("f"))));
       calls.add(calls(table, new Scan(two).setFilter(noCell)));
       calls.add(calls(table, new Scan(two).setFilter(noRow)));
-      Expect.same("[4, 3, 1, 1]", calls.toString());
+      calls.add(calls(table, new Scan().setMaxResultSize(64).setFilter(noRow)));
+      Expect.same("[4, 3, 1, 1, 1]", calls.toString());
     }
   }
 
@@ -287,13 +290,19 @@ final class LimitChecks {
     return metrics(table, scan).get(ScanMetrics.RPC_CALLS_METRIC_NAME);
   }
 
-  /** A row at whose key a filter ends the scan was not scanned; one with deferred families counts again for them. */
+  /**
+   * A row at whose key a filter ends the scan was not scanned; one with deferred families counts again for them. The
+   * filter sees the cells of a row whose key it rejects.
+   */
   private void rowsScanned() throws IOException {
     try (Table table = suite.table("f", "g")) {
       for (String row : "a b c d e f".split(" ")) {
         Put put = put(row, "f:q", 1, row);
         table.put(Rows.add(put, "g:q", 1, row));
       }
+      Filter rejectsFirst = new FilterList(
+          new WhileMatchFilter(new ValueFilter(CompareOperator.GREATER_OR_EQUAL, new BinaryComparator(b("d")))),
+          new RowFilter(CompareOperator.GREATER_OR_EQUAL, new BinaryComparator(b("d"))));
       Filter one = new SingleColumnValueFilter(b("f"), b("q"), CompareOperator.GREATER, b("d"));
       List<String> scanned = new ArrayList<>();
       scanned.add(scanned(table, new Scan()));
@@ -302,7 +311,8 @@ final class LimitChecks {
       scanned.add(scanned(table, new Scan().setFilter(new InclusiveStopFilter(b("c")))));
       scanned.add(scanned(table, new Scan().setFilter(new RowFilter(CompareOperator.LESS, new BinaryComparator(b("d"))))));
       scanned.add(scanned(table, new Scan().setLoadColumnFamiliesOnDemand(true).setFilter(one)));
-      Expect.lines(scanned, "6 0", "2 2", "3 0", "3 1", "6 3", "6 4");
+      scanned.add(scanned(table, new Scan().setFilter(rejectsFirst)));
+      Expect.lines(scanned, "6 0", "2 2", "3 0", "3 1", "6 3", "6 4", "1 1");
     }
   }
 
