@@ -74,4 +74,4 @@ pub use executor::{CallClass, Executor, ExecutorConfig};
 pub use metrics::{CallTimes, CallValue, RpcMetrics};
 pub use responder::{DetachedResponder, Respond, Responder};
 pub use server::{RpcMonitor, RpcServer, RpcServerHandle, RpcStats};
-pub use service::{BatchRunner, Service, run_call};
+pub use service::{BatchRunner, Service};

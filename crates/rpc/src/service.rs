@@ -1,7 +1,8 @@
 //! Services, which answer calls.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+use evenkeel_common::thread::run_call;
 
 use crate::call::Call;
 use crate::connection::CallBatch;
@@ -37,13 +38,6 @@ pub trait Service: Send + Sync + 'static {
 pub trait BatchRunner {
     /// Runs the calls of a batch. A call that panics must not affect the others: see [`run_call`].
     fn run(&mut self, calls: &mut CallBatch<'_>);
-}
-
-/// Runs one call. If it panics, its responder is dropped, which answers with an error.
-pub fn run_call(method: &'static str, call: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!(method, "a call panicked");
-    }
 }
 
 /// Runs each call of a batch separately.

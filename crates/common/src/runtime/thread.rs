@@ -229,6 +229,14 @@ pub fn catch_and_log(what: impl Display, work: impl FnOnce()) {
     drop(outcome);
 }
 
+/// Runs one call of a client. A panic is only logged: it drops the call's responder, which answers
+/// with an error.
+pub fn run_call(method: &'static str, call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!(method, "a call panicked");
+    }
+}
+
 /// The message of a panic.
 pub fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

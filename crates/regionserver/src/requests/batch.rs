@@ -25,11 +25,10 @@ use std::sync::Arc;
 
 use evenkeel_common::Result;
 use evenkeel_common::clock;
+use evenkeel_common::thread::run_call;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::{self, Operation, Region};
-use evenkeel_rpc::{
-    BatchRunner, Call, CallBatch, CallClass, DetachedResponder, Respond, Responder, run_call,
-};
+use evenkeel_rpc::{BatchRunner, Call, CallBatch, CallClass, DetachedResponder, Respond, Responder};
 use evenkeel_wal::WakeBatch;
 
 use crate::requests::caller::Caller;
