@@ -17,8 +17,8 @@ pub enum RequestKind {
     FullScan,
     /// PrepareBulkLoad, BulkLoadHFile and CleanupBulkLoad.
     BulkLoad,
-    /// A Get or Multi that would have blocked on its connection's thread and was read again on a
-    /// handler thread.
+    /// A Get or Multi that its connection's thread could not read, because it would have blocked or
+    /// the time slice ended, and that a handler thread read.
     ReadRetriedOnHandler,
 }
 

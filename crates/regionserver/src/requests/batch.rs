@@ -32,7 +32,7 @@ use evenkeel_rpc::{BatchRunner, Call, CallBatch, CallClass, DetachedResponder, R
 use evenkeel_wal::WakeBatch;
 
 use crate::requests::caller::Caller;
-use crate::requests::get_batch::GetBatch;
+use crate::requests::get_batch::{GetBatch, GetOutcome};
 use crate::requests::inline::{Handlers, RunsOn, SLICE, class_of_writes};
 use crate::requests::mutate;
 use crate::requests::pending_reply::PendingReply;
@@ -141,7 +141,13 @@ impl ClientRunner {
         let largest = gets.read(service.server(), caller, |(call, reply), (region, row), outcome| {
             let is_system = || region.info().table().is_system();
             let detail = || row_detail(region, row);
-            let times = service.answer_or_read_again(call, reply, is_system, outcome, detail);
+            let times = match outcome {
+                GetOutcome::Tried(read) => service.answer_or_read_again(call, reply, is_system, read, detail),
+                GetOutcome::NotTried => {
+                    service.read_on_handler(call, reply, is_system());
+                    None
+                }
+            };
             if let Some(times) = times {
                 region.operation_times().record_ns(Operation::Get, times.processing_ns());
             }

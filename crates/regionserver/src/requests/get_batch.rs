@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenkeel_common::{TryError, TryResult, Wait};
+use evenkeel_common::{TryResult, Wait};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::{ScannerContext, TimeSlice};
@@ -22,6 +22,14 @@ use crate::requests::inline::SLICE;
 /// A Get is compared with at most this many kinds, the most recent ones. This search is cheap
 /// compared with reading the row.
 pub(crate) const KINDS_COMPARED_MAX: usize = 16;
+
+/// What became of a Get of a batch.
+pub enum GetOutcome {
+    /// It was read, would have to wait, exceeded the slice, or failed.
+    Tried(TryResult<Reply<pb::GetResponse>>),
+    /// An earlier Get used up the time slice, so this one was not tried. It may be short.
+    NotTried,
+}
 
 /// Single Gets that are read together. Each has a `T`, the responder that answers it.
 pub struct GetBatch<T> {
@@ -71,16 +79,15 @@ impl<T> GetBatch<T> {
     }
 
     /// Reads the Gets without blocking, within one [`SLICE`]. Passes the outcome of each Get to
-    /// `answer`, with its region and row. `caller` returns the caller of a Get. The outcome is
-    /// `WouldWait` for a Get that would block and for each Get that is left when the slice ends. If
-    /// a Get panics, its `T` is dropped. The batch is empty on return.
+    /// `done`, with its region and row. `caller` returns the caller of a Get. If a Get panics, its
+    /// `T` is dropped. The batch is empty on return.
     ///
     /// Returns the size in bytes of the largest row.
     pub fn read(
         &mut self,
         server: &RegionServer,
         caller: impl Fn(&T) -> Caller,
-        mut answer: impl FnMut(T, (&Region, &[u8]), TryResult<Reply<pb::GetResponse>>),
+        mut done: impl FnMut(T, (&Region, &[u8]), GetOutcome),
     ) -> u64 {
         let mut largest = 0;
         let mut context = ScannerContext::within(TimeSlice::new(SLICE));
@@ -93,23 +100,22 @@ impl<T> GetBatch<T> {
                 };
                 let Some(responder) = get.responder.take() else { continue };
                 let row = &get.row;
-                let place = (&*kind.region, &row[..]);
+                let target = (&*kind.region, &row[..]);
                 let later = later.iter().filter(|get| get.kind == number).map(|get| &get.row[..]);
                 let upcoming = std::iter::once(&row[..]).chain(later);
                 let read = catch_unwind(AssertUnwindSafe(|| {
                     if context.slice.is_over() {
-                        // An earlier Get used up the slice. This one may still be short.
-                        answer(responder, place, Err(TryError::WouldWait));
+                        done(responder, target, GetOutcome::NotTried);
                         return 0;
                     }
                     let caller = caller(&responder);
                     match reader.reply(0, &kind.get, row, upcoming, &caller, &mut context) {
                         Ok((reply, bytes)) => {
-                            answer(responder, place, Ok(reply));
+                            done(responder, target, GetOutcome::Tried(Ok(reply)));
                             bytes
                         }
                         Err(error) => {
-                            answer(responder, place, Err(error));
+                            done(responder, target, GetOutcome::Tried(Err(error)));
                             0
                         }
                     }

@@ -217,16 +217,25 @@ impl ClientService {
         outcome: TryResult<Reply<M>>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> Option<CallTimes> {
-        let class = match outcome {
+        match outcome {
             Ok(outcome) => return Some(answer_detailed(reply, Ok(outcome), detail)),
             Err(TryError::Failed(error)) => return Some(reply.send_error_detailed(&error, detail)),
-            Err(TryError::WouldWait) if is_system() => CallClass::Priority,
-            Err(TryError::WouldWait) => CallClass::General,
-            Err(TryError::TimeSliceOver) => CallClass::Scan,
-        };
+            Err(TryError::WouldWait) => self.read_on_handler(call, reply, is_system()),
+            Err(TryError::TimeSliceOver) => self.read_on_handler_of(CallClass::Scan, call, reply),
+        }
+        None
+    }
+
+    /// Hands a read to a handler thread that may wait for a disk. `is_system`: it is on a system
+    /// table.
+    pub(crate) fn read_on_handler(&self, call: Call, reply: Responder, is_system: bool) {
+        let class = if is_system { CallClass::Priority } else { CallClass::General };
+        self.read_on_handler_of(class, call, reply);
+    }
+
+    fn read_on_handler_of(&self, class: CallClass, call: Call, reply: Responder) {
         self.server.counters.count(RequestKind::ReadRetriedOnHandler);
         self.submit_to_handler(class, call, reply);
-        None
     }
 
     /// Runs a call from its beginning, on a handler thread of a class.

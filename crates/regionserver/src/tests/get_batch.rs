@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_block_cache::{BucketCache, BucketCacheConfig};
-use evenkeel_common::{KeyValue, Result, TryError, TryResult};
+use evenkeel_common::{KeyValue, Result, TryError};
 use evenkeel_fs::{FaultyFileSystem, MemoryFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
@@ -14,9 +14,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::requests::get;
-use crate::requests::get_batch::{GetBatch, KINDS_COMPARED_MAX};
+use crate::requests::get_batch::{GetBatch, GetOutcome, KINDS_COMPARED_MAX};
+use crate::requests::inline::SLICE;
 use crate::testing::*;
-use crate::{Caller, RegionServerConfig};
+use crate::{Caller, RegionServerConfig, Reply};
 
 /// Returns a Get whose kind is determined by the number of versions.
 fn kind(row: &[u8], max_versions: u32) -> pb::Get {
@@ -24,11 +25,14 @@ fn kind(row: &[u8], max_versions: u32) -> pb::Get {
 }
 
 /// Returns the outcome of a Get that need not be read elsewhere.
-fn done<T>(outcome: TryResult<T>) -> Result<T> {
-    outcome.map_err(|error| match error {
-        TryError::Failed(error) => error,
-        TryError::WouldWait | TryError::TimeSliceOver => panic!("in memory, and short"),
-    })
+fn done(outcome: GetOutcome) -> Result<Reply<pb::GetResponse>> {
+    match outcome {
+        GetOutcome::Tried(Ok(reply)) => Ok(reply),
+        GetOutcome::Tried(Err(TryError::Failed(error))) => Err(error),
+        GetOutcome::Tried(Err(TryError::WouldWait | TryError::TimeSliceOver)) | GetOutcome::NotTried => {
+            panic!("in memory, and short")
+        }
+    }
 }
 
 /// The caller of every request.
@@ -125,6 +129,28 @@ fn a_failing_get_does_not_affect_its_group() {
 }
 
 #[test]
+fn gets_behind_a_long_one_are_not_tried() {
+    let (server, region) = TestServer::with_region();
+    let wide: Vec<_> = (0..5000).map(|at| cell(b"b", format!("{at:04}").as_bytes(), b"1")).collect();
+    put(&region, &wide);
+    put(&region, &[cell(b"a", b"q", b"1")]);
+    let mut gets = GetBatch::EMPTY;
+    let rows = [b"b", b"b", b"a", b"a"];
+    rows.iter().enumerate().for_each(|(number, row)| gets.push(region.clone(), kind(*row, 1), number));
+    let mut not_tried = Vec::new();
+    gets.read(&server.server, asks, |number: usize, (_, row), outcome| {
+        assert_eq!(row, rows[number]);
+        match outcome {
+            GetOutcome::Tried(Ok(_)) => std::thread::sleep(2 * SLICE),
+            GetOutcome::Tried(Err(TryError::TimeSliceOver)) => assert_eq!(row, b"b"),
+            GetOutcome::Tried(Err(error)) => panic!("{error:?}"),
+            GetOutcome::NotTried => not_tried.push(number),
+        }
+    });
+    assert!(not_tried.ends_with(&[2, 3]), "{not_tried:?}");
+}
+
+#[test]
 fn grouped_gets_see_data_current_at_their_read() {
     const ROWS: [&[u8]; 5] = [b"a", b"b", b"m", b"n", b"z"];
     // A file system that cannot read without blocking, and a cache.
@@ -151,9 +177,10 @@ fn grouped_gets_see_data_current_at_their_read() {
                 };
                 together.read(&server.server, asks, |request: pb::GetRequest, _, outcome| {
                     let reply = match outcome {
-                        Ok(reply) => reply,
-                        Err(TryError::Failed(error)) => panic!("{error}"),
-                        Err(TryError::WouldWait | TryError::TimeSliceOver) => {
+                        GetOutcome::Tried(Ok(reply)) => reply,
+                        GetOutcome::Tried(Err(TryError::Failed(error))) => panic!("{error}"),
+                        GetOutcome::Tried(Err(TryError::WouldWait | TryError::TimeSliceOver))
+                        | GetOutcome::NotTried => {
                             refused += 1;
                             read_anew(&request)
                         }
