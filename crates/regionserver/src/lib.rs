@@ -100,9 +100,6 @@ pub use self::requests::pending_reply::PendingReply;
 pub use self::requests::scanners::{ScannerLimits, Scanners};
 pub use self::version::{HBASE_VERSION, version_info};
 
-/// A callback that is called once with an outcome.
-type ReplyCallback<T> = Box<dyn FnOnce(T) + Send>;
-
 /// Calls from a RegionServer to the process around it.
 pub trait ServerHooks: Send + Sync {
     /// Starts new WAL files. Returns the encoded names of regions that must flush so that old WAL
@@ -413,15 +410,6 @@ impl RegionServer {
     fn begin_write(&self, region: &Region, bytes: u64) -> Duration {
         self.count_written(bytes);
         self.hold_for([region], bytes)
-    }
-
-    /// Wraps a callback so that it is called after `hold`.
-    fn answer_after<T: Send + 'static>(&self, hold: Duration, done: ReplyCallback<T>) -> ReplyCallback<T> {
-        if hold.is_zero() {
-            return done;
-        }
-        let background = Arc::clone(&self.background);
-        Box::new(move |outcome| background.write_throttle().hold(hold, move || done(outcome)))
     }
 
     /// Checks that there is memory for a write. Writes to hbase:meta are never rejected: the

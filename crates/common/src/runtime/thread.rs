@@ -28,7 +28,7 @@
 //! | `compact-small-N`, `compact-large-N` | same | that compaction; inputs stay | the server |
 //! | `chunks` | same | restarted | restarted |
 //! | `memory-trim` | `process/memory_trim.rs` | restarted | restarted |
-//! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that answer | the server |
+//! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that reply | the server |
 //! | `chore` | `regionserver/background/chore.rs` | that round | the server |
 //! | `master-chore` | `master/chore.rs` | that task | the server |
 //! | `assignment` | `master/assignment.rs` | that round, tried again | the server |

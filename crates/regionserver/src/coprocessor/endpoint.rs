@@ -43,11 +43,12 @@ pub fn exec(
     reply: PendingReply<pb::CoprocessorServiceResponse>,
 ) {
     let specifier = request.region;
-    let done = move |value: Result<pb::NameBytesPair>| {
-        let message = value.map(|value| pb::CoprocessorServiceResponse { region: specifier, value });
-        reply.send(message.map(Reply::plain));
-    };
-    call(server, region, &request.call, caller, Box::new(done));
+    let value = PendingReply::to_function(move |value: Result<Reply<pb::NameBytesPair>>| {
+        let response =
+            value.map(|value| pb::CoprocessorServiceResponse { region: specifier, value: value.message });
+        reply.send(response.map(Reply::plain));
+    });
+    call(server, region, &request.call, caller, value);
 }
 
 /// Returns the error for a service that does not exist.
@@ -58,30 +59,28 @@ pub fn unknown_service(name: &str, place: &str) -> HBaseError {
     )
 }
 
-/// Called once with the result of a service.
-pub type DoneValue = Box<dyn FnOnce(Result<pb::NameBytesPair>) + Send>;
-
 /// Calls a service of a region. AggregateService reads the region before this returns, or until the
-/// caller waits no longer.
+/// caller waits no longer. `reply` gets the value that the service returns.
 pub fn call(
     server: &Arc<RegionServer>,
     region: &Arc<Region>,
     call: &ServiceCall,
     caller: ServiceCaller<'_>,
-    done: DoneValue,
+    reply: PendingReply<pb::NameBytesPair>,
 ) {
     let has = |built_in| server.config.coprocessors.has(region.table(), built_in);
     match (&call.request, call.method_name.as_str()) {
         (NestedRequest::MutateRows(request), method) if has(BuiltIn::MultiRowMutation) => match method {
-            "MutateRows" => mutate_rows(server, region, request.as_ref(), caller.nonce_owner, done),
-            method => done(Err(unknown_method(method, "MultiRowMutationService"))),
+            "MutateRows" => mutate_rows(server, region, request.as_ref(), caller.nonce_owner, reply),
+            method => reply.send(Err(unknown_method(method, "MultiRowMutationService"))),
         },
         (NestedRequest::Aggregate(request), method) if has(BuiltIn::Aggregate) => {
-            done(aggregate(server, region, (method, request.as_deref()), caller.state));
+            let value = aggregate(server, region, (method, request.as_deref()), caller.state);
+            reply.send(value.map(Reply::plain));
         }
         _ => {
             let place = format!("in region {}", region.info().name_text());
-            done(Err(unknown_service(&call.service_name, &place)));
+            reply.send(Err(unknown_service(&call.service_name, &place)));
         }
     }
 }
@@ -113,7 +112,7 @@ fn mutate_rows(
     region: &Arc<Region>,
     request: Result<&pb::MutateRowsRequest, &HBaseError>,
     nonce_owner: u64,
-    done: DoneValue,
+    mut reply: PendingReply<pb::NameBytesPair>,
 ) {
     let parsed = request.map_err(HBaseError::clone).and_then(|request| {
         server.check_memstore_limit(region)?;
@@ -128,18 +127,22 @@ fn mutate_rows(
     });
     let (mutations, conditions, nonces) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return server.answer_after(server.hold_for_error(&error), done)(Err(error)),
+        Err(error) => {
+            reply.hold_for(server.hold_for_error(&error), &server.background);
+            return reply.send(Err(error));
+        }
     };
     let hold = server.begin_write(region, mutations.iter().map(memstore::bytes_of).sum());
+    reply.hold_for(hold, &server.background);
     let background = Arc::clone(&server.background);
     let respond = move |outcome: Result<CheckAndMutateResult>| {
         let grown_bytes = outcome.as_ref().map_or(0, |result| result.grown_bytes);
-        let hold = hold.max(background.hold_for_growth(grown_bytes));
+        reply.extend_hold(grown_bytes, &background);
         let outcome = outcome.map(|result| {
             let response = pb::MutateRowsResponse { processed: Some(result.success) };
-            value("MultiRowMutationProtos$MutateRowsResponse", &response)
+            Reply::plain(value("MultiRowMutationProtos$MutateRowsResponse", &response))
         });
-        background.write_throttle().hold(hold, move || done(outcome));
+        reply.send(outcome);
     };
     region.mutate_rows(mutations, conditions, nonces, RowWaits::Here, Box::new(respond));
 }

@@ -47,13 +47,11 @@ pub fn pressure(now: u64, start: u64, limit: u64) -> f64 {
     if now <= start { 0.0 } else { (now - start) as f64 / limit.saturating_sub(start).max(1) as f64 }
 }
 
-type ReplyCallback = Box<dyn FnOnce() + Send>;
-
 struct HeldReply {
     until: Instant,
     /// Replies held until the same instant are sent in order.
     number: u64,
-    answer: ReplyCallback,
+    send: Box<dyn FnOnce() + Send>,
 }
 
 impl PartialEq for HeldReply {
@@ -113,20 +111,20 @@ impl WriteThrottle {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Runs `answer` after `hold`, or immediately if `hold` is zero.
-    pub fn hold(&self, hold: Duration, answer: impl FnOnce() + Send + 'static) {
+    /// Runs `send` after `hold`, or immediately if `hold` is zero.
+    pub fn hold(&self, hold: Duration, send: impl FnOnce() + Send + 'static) {
         if hold.is_zero() {
-            return answer();
+            return send();
         }
         let mut state = self.shared.state.lock();
         if state.stopped {
             drop(state);
-            return answer();
+            return send();
         }
         state.count += 1;
         state.total += hold;
         let number = state.count;
-        state.held.push(HeldReply { until: clock::monotonic() + hold, number, answer: Box::new(answer) });
+        state.held.push(HeldReply { until: clock::monotonic() + hold, number, send: Box::new(send) });
         self.shared.changed.notify_one();
     }
 
@@ -155,12 +153,10 @@ impl Shared {
         loop {
             let due = |held: &HeldReply| state.stopped || held.until <= clock::monotonic();
             if state.held.peek().is_some_and(due) {
-                let answer = state.held.pop().map(|held| held.answer);
+                let send = state.held.pop().map(|held| held.send);
                 parking_lot::MutexGuard::unlocked(&mut state, || {
                     // If this panics, the responder is dropped, which answers with an error.
-                    catch_and_log("an answer that was held", || {
-                        answer.into_iter().for_each(|answer| answer())
-                    });
+                    catch_and_log("a reply that was held", || send.into_iter().for_each(|send| send()));
                 });
                 continue;
             }
@@ -202,9 +198,9 @@ mod tests {
                 tell.send((name, started.elapsed())).expect("the test waits")
             });
         }
-        let answers: Vec<_> = told.iter().take(3).collect();
-        assert_eq!(answers.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["now", "soon", "late"]);
-        assert!(answers[1].1 >= Duration::from_millis(20) && answers[2].1 >= Duration::from_millis(60));
+        let sent: Vec<_> = told.iter().take(3).collect();
+        assert_eq!(sent.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["now", "soon", "late"]);
+        assert!(sent[1].1 >= Duration::from_millis(20) && sent[2].1 >= Duration::from_millis(60));
         assert_eq!((throttle.count(), throttle.total()), (2, Duration::from_millis(80)));
     }
 

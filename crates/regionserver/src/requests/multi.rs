@@ -64,7 +64,7 @@ use crate::convert::service::ServiceCall;
 use crate::convert::{condition, mutation};
 use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::limits::memstore;
-use crate::requests::caller::Caller;
+use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
 use crate::requests::inline::{RunsOn, WaitingBatch};
 use crate::requests::mutate::check_same_row;
@@ -529,12 +529,13 @@ impl MultiRun<'_> {
 
     fn service(&mut self, at: usize, slot: usize, region: &Arc<Region>, call: &ServiceCall) {
         let gathering = self.gathering.start();
-        let done = Box::new(move |value: Result<pb::NameBytesPair>| {
-            gathering.set(at, slot, value.map_or_else(Outcome::Failed, Outcome::Service));
+        let value = PendingReply::to_function(move |value: Result<Reply<pb::NameBytesPair>>| {
+            let outcome = value.map_or_else(Outcome::Failed, |value| Outcome::Service(value.message));
+            gathering.set(at, slot, outcome);
             gathering.end();
         });
         let caller = ServiceCaller { nonce_owner: self.nonces.owner, state: self.state };
-        endpoint::call(self.server, region, call, caller, done);
+        endpoint::call(self.server, region, call, caller, value);
     }
 
     /// Returns the error for the remaining actions if the reply is full.
