@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use chrono::Utc;
 use clap::Args;
+use evenkeel_common::clock::{Clock, SystemClock};
 
 use crate::address::{Address, AddressArgs};
 use crate::http::Client;
@@ -43,7 +43,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode, ErrorText> {
         std::thread::sleep(MEASURED);
     }
     let now = Snapshot::fetch(&client)?;
-    let screen = render(&client.address().to_string(), &before, &now, Utc::now().timestamp_millis());
+    let screen = render(&client.address().to_string(), &before, &now, SystemClock.now_ms());
     // A closed output, as with `head`, is not a failure.
     let _closed = io::stdout().write_all(screen.as_bytes());
     Ok(if now.not_ready.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_READY) })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chrono::{Local, SecondsFormat, Utc};
+use chrono::{DateTime, Local, SecondsFormat};
 use tracing::Subscriber;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
@@ -23,8 +23,14 @@ struct TimeOfDay;
 
 impl FormatTime for TimeOfDay {
     fn format_time(&self, to: &mut Writer<'_>) -> std::fmt::Result {
-        write!(to, "{}", Local::now().format("%H:%M:%S"))
+        write!(to, "{}", now().format("%H:%M:%S"))
     }
+}
+
+/// The time of a line, in the machine's time zone.
+#[allow(clippy::disallowed_methods, reason = "a line has the time to the microsecond, which Clock has not")]
+fn now() -> DateTime<Local> {
+    Local::now()
 }
 
 /// Sends events to a writer, which must never fail: the subscriber reports a failure by
@@ -58,9 +64,10 @@ fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(
 
 /// A warning of the log itself, which bypasses the subscriber.
 pub fn warning(format: Format, message: &str) -> String {
-    let time = Utc::now().to_rfc3339_opts(SecondsFormat::Micros, true);
+    let now = now();
+    let time = now.to_utc().to_rfc3339_opts(SecondsFormat::Micros, true);
     match format {
-        Format::Short => format!("{}  WARN {message}\n", Local::now().format("%H:%M:%S")),
+        Format::Short => format!("{}  WARN {message}\n", now.format("%H:%M:%S")),
         Format::Text => format!("{time}  WARN {TARGET}: {message}\n"),
         Format::Json => {
             let line = serde_json::json!({

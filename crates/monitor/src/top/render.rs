@@ -8,7 +8,7 @@
 //! keys                                              1 row
 //! ```
 
-use chrono::Utc;
+use evenkeel_common::clock::{Clock, SystemClock};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -64,7 +64,7 @@ fn state_line(view: &View) -> Line<'static> {
         return Line::styled(format!("{}: NOT READY: {reason}{more}", view.address), bad);
     }
     let server = view.now.server.as_ref();
-    let up = server.map_or(0, |server| (Utc::now().timestamp_millis() - server.started_ms) / 1000);
+    let up = server.map_or(0, |server| (SystemClock.now_ms() - server.started_ms) / 1000);
     let name = server.map_or("no RegionServer yet", |server| server.name.as_str());
     let good = Style::new().fg(Color::Green).add_modifier(Modifier::BOLD);
     Line::styled(format!("{name}: ready, up {}", span(up)), good)
