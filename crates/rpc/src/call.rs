@@ -66,7 +66,7 @@ impl ConnectionInfo {
         self.client_version.is_some_and(|version| version >= (major, minor))
     }
 
-    /// Returns true if the connection is closed, so that no answer can reach the client.
+    /// Returns true if the connection is closed, so that no reply can reach the client.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -233,7 +233,7 @@ impl Call {
         }
     }
 
-    /// Returns true if no client waits for the answer: the socket is closed, or the client's
+    /// Returns true if no client waits for the reply: the socket is closed, or the client's
     /// timeout is over.
     pub fn is_abandoned(&self, now: Instant) -> bool {
         self.connection.is_closed() || self.deadline.is_some_and(|deadline| now > deadline)

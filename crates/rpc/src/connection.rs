@@ -1,4 +1,4 @@
-//! One connection: the handshake, then requests and answers, all on the thread that owns it.
+//! One connection: the handshake, then requests and replies, all on the thread that owns it.
 //!
 //! | module | contents |
 //! |---|---|
@@ -6,13 +6,13 @@
 //! | [`input_budget`] | budgets and timeouts of incomplete requests |
 //! | [`handshake`] | preamble and ConnectionHeader, and all refusals at that stage |
 //! | [`batch`] | [`CallBatch`]: the calls of a turn, as the service takes them |
-//! | [`serve`] | the loop: read, run the calls of a turn, write their answers at once |
+//! | [`serve`] | the loop: read, run the calls of a turn, write their replies at once |
 //!
 //! [`ConnectionShared`] is the part that responders share: the outbox and the counts of calls in
-//! flight. [`DetachedReplies`] receives answers from other threads.
+//! flight. [`DetachedReplies`] receives replies from other threads.
 //!
 //! Bounds: the read buffer holds at most one frame plus one read. Running calls, their request
-//! bytes and unsent answers are limited per connection and per server (see
+//! bytes and unsent replies are limited per connection and per server (see
 //! [`crate::RpcServerConfig`]). The server does not read from a connection that is over a limit,
 //! which is backpressure for its client. An idle connection has no read buffer.
 
@@ -40,11 +40,11 @@ use crate::gather_buffer::GatherBuffer;
 use crate::metrics::RpcMetrics;
 use crate::worker::Worker;
 
-/// An outbox, or an answer of a detached call, is counted against the budget only above this size.
-/// Small answers leave in the turn that made them, and touch no shared counter.
+/// An outbox, or a reply of a detached call, is counted against the budget only above this size.
+/// Small replies leave in the turn that made them, and touch no shared counter.
 const UNCOUNTED_BYTES_MAX: usize = 64 * 1024;
 
-/// Answers of detached calls on their way to the connection's thread; at most one per call in
+/// Replies of detached calls on their way to the connection's thread; at most one per call in
 /// flight.
 pub(crate) struct DetachedReplies {
     state: Mutex<DetachedRepliesState>,
@@ -52,7 +52,7 @@ pub(crate) struct DetachedReplies {
     metrics: Arc<RpcMetrics>,
 }
 
-/// The answer of a detached call.
+/// The reply of a detached call.
 pub(crate) struct DetachedReply {
     bytes: GatherBuffer,
     /// Size of the request.
@@ -62,7 +62,7 @@ pub(crate) struct DetachedReply {
 
 #[derive(Default)]
 struct DetachedRepliesState {
-    answers: Vec<DetachedReply>,
+    replies: Vec<DetachedReply>,
     waker: Option<Waker>,
 }
 
@@ -76,23 +76,23 @@ impl DetachedReplies {
         &self.metrics
     }
 
-    /// Returns the size limit of an answer.
-    pub fn answer_bytes_max(&self) -> u64 {
+    /// Returns the size limit of a reply.
+    pub fn reply_bytes_max(&self) -> u64 {
         self.unsent.free().max(UNCOUNTED_BYTES_MAX as u64)
     }
 
-    /// Charges the budget for an answer that will be [pushed](DetachedReplies::push), unless it is
+    /// Charges the budget for a reply that will be [pushed](DetachedReplies::push), unless it is
     /// small. Returns false if it does not fit.
-    pub fn try_charge(&self, answer: &GatherBuffer) -> bool {
-        answer.len() <= UNCOUNTED_BYTES_MAX || self.unsent.acquire(answer.len() as u64)
+    pub fn try_charge(&self, reply: &GatherBuffer) -> bool {
+        reply.len() <= UNCOUNTED_BYTES_MAX || self.unsent.acquire(reply.len() as u64)
     }
 
-    /// Passes the answer of one call (empty if it needs none), already charged to the budget, to
+    /// Passes the reply of one call (empty if it needs none), already charged to the budget, to
     /// the connection and wakes it.
     pub fn push(&self, bytes: GatherBuffer, frame_bytes: usize, method: &'static str) {
         let waker = {
             let mut state = self.state.lock();
-            state.answers.push(DetachedReply { bytes, frame_bytes, method });
+            state.replies.push(DetachedReply { bytes, frame_bytes, method });
             state.waker.take()
         };
         if let Some(waker) = waker {
@@ -100,23 +100,23 @@ impl DetachedReplies {
         }
     }
 
-    /// Releases the answer's budget; the outbox counts it from here on.
-    fn release(&self, answer: &GatherBuffer) {
-        if answer.len() > UNCOUNTED_BYTES_MAX {
-            self.unsent.release(answer.len() as u64);
+    /// Releases the reply's budget; the outbox counts it from here on.
+    fn release(&self, reply: &GatherBuffer) {
+        if reply.len() > UNCOUNTED_BYTES_MAX {
+            self.unsent.release(reply.len() as u64);
         }
     }
 
-    /// Takes all answers. If there are none, returns false, and the next answer wakes `waker`.
+    /// Takes all replies. If there are none, returns false, and the next reply wakes `waker`.
     fn take(&self, waker: &Waker, into: &mut Vec<DetachedReply>) -> bool {
         let mut state = self.state.lock();
-        if state.answers.is_empty() {
+        if state.replies.is_empty() {
             if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
                 state.waker = Some(waker.clone());
             }
             return false;
         }
-        std::mem::swap(&mut state.answers, into);
+        std::mem::swap(&mut state.replies, into);
         true
     }
 }
@@ -129,7 +129,7 @@ pub(crate) enum MonitorRequest {
     CheckPeer,
     /// Release the empty read buffer.
     ReleaseBuffer,
-    /// Close the connection if it is idle, gracefully, so that the client can read all answers.
+    /// Close the connection if it is idle, gracefully, so that the client can read all replies.
     CloseIdleGracefully,
     /// Close the connection immediately if it is idle.
     CloseIdle,
@@ -147,7 +147,7 @@ pub(crate) struct ConnectionShared {
     counted_bytes: Cell<usize>,
     /// When the client last took bytes but not all of them.
     stalled_at: Cell<Instant>,
-    /// Since when the client has not taken all answers.
+    /// Since when the client has not taken all replies.
     blocked_at: Cell<Option<Instant>>,
     /// The method of the last large reply.
     large_reply: Cell<&'static str>,
@@ -236,8 +236,8 @@ impl ConnectionShared {
         self.wake();
     }
 
-    /// Appends an answer to the outbox, unless the socket is closed. Returns the bytes appended.
-    pub fn answer(&self, write: impl FnOnce(&mut GatherBuffer)) -> usize {
+    /// Appends a reply to the outbox, unless the socket is closed. Returns the bytes appended.
+    pub fn append_reply(&self, write: impl FnOnce(&mut GatherBuffer)) -> usize {
         if self.info.is_closed() {
             return 0;
         }
@@ -258,7 +258,7 @@ impl ConnectionShared {
         }
     }
 
-    /// Records whether the client has taken all answers, and reports the duration to the ledger if
+    /// Records whether the client has taken all replies, and reports the duration to the ledger if
     /// it did not at once.
     #[inline]
     fn note_flushed(&self, unsent: usize) {

@@ -12,14 +12,14 @@
 //! ```
 //!
 //! A connection belongs to one thread with a `current_thread` runtime (see [`RpcServer`]). A call
-//! whose data is in memory runs to completion there, without a queue or a hand-off. Its answer is
-//! encoded into the connection's outbox, and one write sends all answers of a turn. A call that
+//! whose data is in memory runs to completion there, without a queue or a hand-off. Its reply is
+//! encoded into the connection's outbox, and one write sends all replies of a turn. A call that
 //! must wait is detached and answered later, out of order.
 //!
 //! # Bounds
 //!
 //! Everything that a client can make grow has a limit in [`RpcServerConfig`]: the length of a
-//! frame, request bytes and calls in flight per connection and per server, unsent answers,
+//! frame, request bytes and calls in flight per connection and per server, unsent replies,
 //! connections, and the time until the header arrives. Above a limit of the server, a call is
 //! answered with CallQueueTooBigException. The server does not read from a connection above a limit
 //! of its own. A request is admitted before it is parsed, and a long one while it arrives.
@@ -28,7 +28,7 @@
 //! ([`InputBudget`]). A request that has begun must make progress, and if there are many
 //! connections, idle ones are closed (`connection_monitor.rs`).
 //!
-//! Answers share one [`Budget`]. A connection with unsent answers may hold an eighth of the free
+//! Replies share one [`Budget`]. A connection with unsent replies may hold an eighth of the free
 //! part, so the limit per connection shrinks as the budget fills (the dynamic threshold of
 //! shared-memory switches). Clients that never read cannot take the budget of those that do.
 //!

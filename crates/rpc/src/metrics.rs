@@ -88,7 +88,7 @@ pub struct RpcMetrics {
 }
 
 /// One answered call.
-pub(crate) struct AnsweredCall<'a> {
+pub(crate) struct RepliedCall<'a> {
     pub method: &'static str,
     pub info: &'a ConnectionInfo,
     pub times: CallTimes,
@@ -98,7 +98,7 @@ pub(crate) struct AnsweredCall<'a> {
     pub waits: Option<&'a Waits>,
 }
 
-impl AnsweredCall<'_> {
+impl RepliedCall<'_> {
     /// Has the spans of a traced call made.
     pub(crate) fn trace(&self, context: &TraceContext, detail: &RequestDetail) {
         let age = clock::since(self.times.received_at.instant());
@@ -211,7 +211,7 @@ impl RpcMetrics {
 
     /// Keeps a call for which [`RpcMetrics::record`] returned true.
     #[cold]
-    pub(crate) fn keep(&self, call: AnsweredCall<'_>, mut detail: RequestDetail) {
+    pub(crate) fn keep(&self, call: RepliedCall<'_>, mut detail: RequestDetail) {
         let is_long = self.ledger.exceeds_threshold(call.times.total_ns());
         detail.truncate();
         let [queue_time, processing_time] =

@@ -22,7 +22,7 @@ const TAG_CALL_ID: u8 = 1 << 3;
 const TAG_CELL_BLOCK_META: u8 = 3 << 3 | 2;
 /// CellBlockMeta field 1, length, a varint.
 const TAG_LENGTH: u8 = 1 << 3;
-/// The call id of answers to preambles (-1 in Java).
+/// The call id of replies to preambles (-1 in Java).
 pub const PREAMBLE_CALL_ID: u32 = u32::MAX;
 
 /// Appends the frame of a result with its cell block, if any.
@@ -66,7 +66,7 @@ pub fn write_result<M: Message>(
     Ok(())
 }
 
-/// Returns the error for an answer that does not fit into the budget.
+/// Returns the error for a reply that does not fit into the budget.
 pub fn over_budget(bytes: usize) -> HBaseError {
     let message =
         format!("a response of {bytes} bytes exceeds the budget of responses that clients have not read");

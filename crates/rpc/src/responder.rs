@@ -1,13 +1,13 @@
 //! Answers a call, on the connection's thread or from another one.
 //!
-//! A [`Responder`] belongs to the connection's thread. It encodes the answer into the connection's
+//! A [`Responder`] belongs to the connection's thread. It encodes the reply into the connection's
 //! outbox: without a lock, a channel, or an allocation other than the outbox's growth. One vectored
-//! write sends all answers of a turn. [`Responder::detach`] makes a [`DetachedResponder`] that may
-//! move to another thread; the answer is encoded there and passed to the connection through its
+//! write sends all replies of a turn. [`Responder::detach`] makes a [`DetachedResponder`] that may
+//! move to another thread; the reply is encoded there and passed to the connection through its
 //! [detached replies](crate::connection::DetachedReplies).
 //!
 //! A call is always answered: a responder that is dropped answers with an exception, unless it was
-//! [`silently_dropped`](Respond::silently_dropped) because no client waits for the answer.
+//! [`silently_dropped`](Respond::silently_dropped) because no client waits for the reply.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use crate::call::ConnectionInfo;
 use crate::cell_block::CellBlockWriter;
 use crate::connection::{ConnectionShared, DetachedReplies};
 use crate::gather_buffer::GatherBuffer;
-use crate::metrics::{AnsweredCall, CallTimes, RpcMetrics};
+use crate::metrics::{CallTimes, RepliedCall, RpcMetrics};
 use crate::reply::{over_budget, write_exception, write_result};
 
 /// The operations of both kinds of responder.
 pub trait Respond: Sized {
-    /// The connection the answer goes to.
+    /// The connection the reply goes to.
     fn connection(&self) -> &Arc<ConnectionInfo>;
 
     /// The call id, which the client chose.
@@ -48,7 +48,7 @@ pub trait Respond: Sized {
     /// was slow.
     fn send_error_detailed(self, error: &HBaseError, detail: impl FnOnce() -> RequestDetail) -> CallTimes;
 
-    /// Ends the call without an answer: it has timed out, or its socket is closed.
+    /// Ends the call without a reply: it has timed out, or its socket is closed.
     fn silently_dropped(self);
 
     /// Returns a writer of cell blocks in the client's codec; `None` if cells are part of the
@@ -152,7 +152,7 @@ impl CallHead {
         detail: impl FnOnce() -> RequestDetail,
     ) {
         let Self { method, frame_bytes: request_bytes, .. } = *self;
-        let call = AnsweredCall { method, info, times: *times, request_bytes, reply_bytes, error, waits };
+        let call = RepliedCall { method, info, times: *times, request_bytes, reply_bytes, error, waits };
         let detail = detail();
         if let Some(context) = trace {
             call.trace(&context, &detail);
@@ -219,7 +219,7 @@ impl Responder {
     ) -> CallTimes {
         self.open = false;
         let mut error = None;
-        let reply_bytes = self.connection.answer(|out| error = write(out, self.head.call_id));
+        let reply_bytes = self.connection.append_reply(|out| error = write(out, self.head.call_id));
         let worker = self.connection.worker();
         let waits = waits::take();
         let times = self.head.answered(
@@ -250,7 +250,7 @@ impl Respond for Responder {
         cells: Option<CellBlockWriter>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes {
-        let bytes_max = self.connection.detached_replies().answer_bytes_max();
+        let bytes_max = self.connection.detached_replies().reply_bytes_max();
         self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max), detail)
     }
 
@@ -317,25 +317,25 @@ impl DetachedResponder {
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes {
         self.open = false;
-        let mut answer = GatherBuffer::new();
+        let mut reply = GatherBuffer::new();
         let mut error = None;
         if !self.info.is_closed() {
-            error = write(&mut answer, self.head.call_id);
+            error = write(&mut reply, self.head.call_id);
         }
-        if !self.detached_replies.try_charge(&answer) {
-            // Other answers took the free budget.
-            let refused = over_budget(answer.len());
-            answer = GatherBuffer::new();
-            error = encode_error(&mut answer, self.head.call_id, &refused);
+        if !self.detached_replies.try_charge(&reply) {
+            // Other replies took the free budget.
+            let refused = over_budget(reply.len());
+            reply = GatherBuffer::new();
+            error = encode_error(&mut reply, self.head.call_id, &refused);
         }
         self.leave_thread();
         let times = self.head.answered(
             (self.detached_replies.metrics(), &self.info),
             (self.begun_at, self.waits.as_ref(), self.trace.take()),
-            (answer.len(), error),
+            (reply.len(), error),
             detail,
         );
-        self.detached_replies.push(answer, self.head.frame_bytes, self.head.method);
+        self.detached_replies.push(reply, self.head.frame_bytes, self.head.method);
         times
     }
 }
@@ -355,7 +355,7 @@ impl Respond for DetachedResponder {
         cells: Option<CellBlockWriter>,
         detail: impl FnOnce() -> RequestDetail,
     ) -> CallTimes {
-        let bytes_max = self.detached_replies.answer_bytes_max();
+        let bytes_max = self.detached_replies.reply_bytes_max();
         self.finish(|out, call_id| encode_result(out, call_id, message, cells, bytes_max), detail)
     }
 

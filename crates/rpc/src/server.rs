@@ -3,7 +3,7 @@
 //! One thread accepts and hands sockets round-robin to the connection threads, each of which runs a
 //! `current_thread` runtime. A connection stays on its thread, so decode, call, encode and write
 //! happen on one core. On stop the server accepts no connections and no requests; running calls
-//! finish and their answers are sent, within the grace period.
+//! finish and their replies are sent, within the grace period.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
@@ -127,7 +127,7 @@ pub struct RpcStats {
     /// Request bytes in flight, including the idle chunks of the threads (at most an eighth of the
     /// limit).
     pub inflight_bytes: u64,
-    /// Answer bytes that clients have not taken.
+    /// Reply bytes that clients have not taken.
     pub unsent_bytes: u64,
 }
 
@@ -147,7 +147,7 @@ impl RpcServerHandle {
         RpcMonitor { counters: self.counters.clone(), shared: Arc::clone(&self.shared) }
     }
 
-    /// Stops accepting and reading, gives running calls and their answers at most `grace` to
+    /// Stops accepting and reading, gives running calls and their replies at most `grace` to
     /// finish, and returns when all threads have ended. A service that blocks its connection's
     /// thread delays this.
     pub fn shutdown(mut self, grace: Duration) {

@@ -12,7 +12,7 @@ use crate::responder::Responder;
 ///
 /// [`call`](Service::call) runs on the thread that owns the connection, so it must not block. It
 /// answers immediately if the data is in memory. Otherwise it moves the call elsewhere, with
-/// [`Responder::detach`] (see [`crate::Executor`]) or with a task on the same thread, and answers
+/// [`Responder::detach`] (see [`crate::Executor`]) or with a task on the same thread, and replies
 /// from there, in any order.
 pub trait Service: Send + Sync + 'static {
     /// The simple name in the ConnectionHeader, e.g. `ClientService`.

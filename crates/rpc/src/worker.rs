@@ -21,7 +21,7 @@ use crate::connection_report::{ConnectionReport, Reports};
 use crate::metrics::RpcMetrics;
 use crate::service::{BatchRunner, ServiceEntry, Services};
 
-/// Bounds of the interval between checks for answers that are not taken.
+/// Bounds of the interval between checks for replies that are not taken.
 const STALL_CHECK_MIN: Duration = Duration::from_millis(10);
 const STALL_CHECK_MAX: Duration = Duration::from_secs(1);
 
@@ -304,7 +304,7 @@ impl Worker {
         }
     }
 
-    /// Closes connections whose clients do not take their answers, while the budget for answers is
+    /// Closes connections whose clients do not take their replies, while the budget for replies is
     /// short. Runs until it is dropped.
     pub async fn watch_unsent(&self) {
         let config = self.config();

@@ -68,7 +68,7 @@ struct WaitingWrite {
     conditions: Vec<Condition>,
     nonce: NonceKey,
     running: RunningNonce,
-    answer: WriteResponder,
+    responder: WriteResponder,
 }
 
 /// The locks of the rows of a write.
@@ -221,9 +221,9 @@ impl Region {
                 if applied.logged.is_none() {
                     self.count_unlogged(writes, &applied.cells);
                 }
-                let (result, answer) =
+                let (result, responder) =
                     (CheckAndMutateResult::default(), WriteResponder::Batch(outcomes, done));
-                PendingWrite::new(self, applied, result, answer).start();
+                PendingWrite::new(self, applied, result, responder).start();
             }
             Err(error) => WriteResponder::Batch(outcomes, done).respond(Err(error)),
         }
@@ -264,32 +264,32 @@ impl Region {
         conditions: Vec<Condition>,
         source: NonceSource,
         waits: RowWaits<'_>,
-        answer: WriteResponder,
+        responder: WriteResponder,
     ) {
         let nonce = mutations.iter().map(|m| m.nonce).find(|n| *n != 0).unwrap_or(0);
         let key = NonceKey { group: source.group, nonce };
-        let mut parts = Some((mutations, conditions, answer));
+        let mut parts = Some((mutations, conditions, responder));
         let started = self.env.nonces.start(key, source.owner, || {
             let (region, parts) = (Arc::clone(self), parts.take());
             Box::new(move |made| {
-                if let Some((mutations, _, answer)) = parts {
-                    answer.respond(if made {
-                        region.answer_duplicate(&mutations)
+                if let Some((mutations, _, responder)) = parts {
+                    responder.respond(if made {
+                        region.duplicate_result(&mutations)
                     } else {
                         Err(previous_attempt_failed())
                     });
                 }
             })
         });
-        let Some((mutations, conditions, answer)) = parts else { return };
+        let Some((mutations, conditions, responder)) = parts else { return };
         match started {
             NonceStart::Running => {}
-            NonceStart::Duplicate => answer.respond(self.answer_duplicate(&mutations)),
-            NonceStart::Full => answer.respond(Err(self.too_many_nonces())),
+            NonceStart::Duplicate => responder.respond(self.duplicate_result(&mutations)),
+            NonceStart::Full => responder.respond(Err(self.too_many_nonces())),
             NonceStart::Proceed => {
                 let running = RunningNonce::new(&self.env.nonces, key);
                 self.write_waiting(
-                    WaitingWrite { mutations, conditions, nonce: key, running, answer },
+                    WaitingWrite { mutations, conditions, nonce: key, running, responder },
                     waits,
                 );
             }
@@ -302,22 +302,22 @@ impl Region {
             let region = Arc::clone(self);
             return row_waits::run_on(threads, move || region.write_waiting(write, RowWaits::Here));
         }
-        let WaitingWrite { mutations, conditions, nonce, running, answer } = write;
+        let WaitingWrite { mutations, conditions, nonce, running, responder } = write;
         let made =
             rows.and_then(|rows| self.check_and_apply(rows, &mutations, conditions, nonce, Wait::Allowed));
         match made {
             Ok(Some((applied, result))) => {
-                PendingWrite::new(self, applied, result, answer).with_nonce(running).start();
+                PendingWrite::new(self, applied, result, responder).with_nonce(running).start();
             }
             Ok(None) => {
                 running.end(false);
                 // The cells that decided it were durable before they were read, and the row has
                 // been locked since.
-                answer.respond(Ok(CheckAndMutateResult::default()));
+                responder.respond(Ok(CheckAndMutateResult::default()));
             }
             Err(unapplied) => {
                 running.end(false);
-                answer.respond(Err(unapplied.into_failure()));
+                responder.respond(Err(unapplied.into_failure()));
             }
         }
     }
@@ -550,8 +550,8 @@ impl Region {
         }
     }
 
-    /// Returns the answer to a repeated Increment or Append: the current cells of its columns.
-    fn answer_duplicate(&self, mutations: &[Mutation]) -> Result<CheckAndMutateResult> {
+    /// Returns the result of a repeated Increment or Append: the current cells of its columns.
+    fn duplicate_result(&self, mutations: &[Mutation]) -> Result<CheckAndMutateResult> {
         let mut cells = CellBuffer::new();
         for mutation in mutations.iter().filter(|m| reads_first(m) && m.return_results) {
             let mut scan = Scan { time_range: mutation.time_range, ..Scan::get(mutation.row.clone()) };
@@ -745,8 +745,10 @@ mod tests {
         Mutation { nonce, ..Mutation::new(MutationKind::Increment, row.as_bytes().to_vec(), vec![cell]) }
     }
 
-    /// The answer, or `None` if there is none.
-    fn answer(make: impl FnOnce(Completion<CheckAndMutateResult>)) -> Option<Result<CheckAndMutateResult>> {
+    /// Returns the outcome, or `None` if there is none.
+    fn outcome_of(
+        make: impl FnOnce(Completion<CheckAndMutateResult>),
+    ) -> Option<Result<CheckAndMutateResult>> {
         let (sender, receiver) = std::sync::mpsc::channel();
         drop(catch_unwind(AssertUnwindSafe(|| make(Box::new(move |outcome| drop(sender.send(outcome)))))));
         receiver.recv_timeout(std::time::Duration::from_secs(5)).ok()
@@ -773,7 +775,7 @@ mod tests {
             let test = condition(filter);
             let condition =
                 Condition { row: b"r".to_vec().into(), test, time_range: crate::ops::TimeRange::ALL };
-            answer(|done| {
+            outcome_of(|done| {
                 region.check_and_mutate(condition, vec![increment("r", 7)], SOURCE, RowWaits::Here, done)
             })
         };
@@ -792,7 +794,7 @@ mod tests {
         // Every write is past the size of a flush, and so panics.
         for row in ["a", "b", "a"] {
             assert!(
-                answer(|done| region.mutate_rows(
+                outcome_of(|done| region.mutate_rows(
                     vec![put(row, b"v")],
                     Vec::new(),
                     SOURCE,

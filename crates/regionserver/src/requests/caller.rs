@@ -92,13 +92,13 @@ impl<M> Reply<M> {
 }
 
 /// Answers a call with the outcome of a request.
-pub fn answer<M: Message>(responder: impl Respond, outcome: Result<Reply<M>>) {
-    answer_detailed(responder, outcome, RequestDetail::default);
+pub fn send_reply<M: Message>(responder: impl Respond, outcome: Result<Reply<M>>) {
+    send_reply_detailed(responder, outcome, RequestDetail::default);
 }
 
 /// Answers a call with the outcome of a request. Returns the times of the call. `detail` describes
 /// the request and is called only if the call was slow.
-pub fn answer_detailed<M: Message>(
+pub fn send_reply_detailed<M: Message>(
     responder: impl Respond,
     outcome: Result<Reply<M>>,
     detail: impl FnOnce() -> RequestDetail,

@@ -23,7 +23,7 @@ use evenkeel_rpc::DetachedResponder;
 use prost::Message;
 
 use crate::background::Background;
-use crate::requests::caller::{Reply, answer_detailed};
+use crate::requests::caller::{Reply, send_reply_detailed};
 use crate::requests::request_target::RequestTarget;
 
 /// The recipient of a reply.
@@ -100,7 +100,7 @@ impl<M: Message> Recipient<M> {
         match self {
             Self::Client(reply, charge) => {
                 let detail = || subject.as_ref().map(RequestTarget::detail).unwrap_or_default();
-                let times = answer_detailed(reply, outcome, detail);
+                let times = send_reply_detailed(reply, outcome, detail);
                 if let Some(subject) = &subject {
                     subject.record(&times);
                 }

@@ -22,7 +22,7 @@ use crate::convert::service::{ServiceRequest, is_aggregation};
 use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::requests::batch::{ClientRunner, Planned, Write};
 use crate::requests::bulk_load;
-use crate::requests::caller::{Caller, Reply, answer, answer_detailed};
+use crate::requests::caller::{Caller, Reply, send_reply, send_reply_detailed};
 use crate::requests::get;
 use crate::requests::get_batch::GetBatch;
 use crate::requests::inline::{self, Handlers, RunsOn, SLICE};
@@ -218,7 +218,7 @@ impl ClientService {
         detail: impl FnOnce() -> RequestDetail,
     ) -> Option<CallTimes> {
         match outcome {
-            Ok(outcome) => return Some(answer_detailed(reply, Ok(outcome), detail)),
+            Ok(outcome) => return Some(send_reply_detailed(reply, Ok(outcome), detail)),
             Err(TryError::Failed(error)) => return Some(reply.send_error_detailed(&error, detail)),
             Err(TryError::WouldWait) => self.read_on_handler(call, reply, is_system()),
             Err(TryError::TimeSliceOver) => self.read_on_handler_of(CallClass::Scan, call, reply),
@@ -261,7 +261,7 @@ impl ClientService {
                 }
             }
             "ExecService" => self.handle_service(class, call, reply),
-            "ExecRegionServerService" => answer(reply, exec_region_server_service(&call)),
+            "ExecRegionServerService" => send_reply(reply, exec_region_server_service(&call)),
             // Bulk loads spend their time on file I/O.
             "PrepareBulkLoad" => {
                 let user = call.connection.user.clone();
@@ -298,7 +298,7 @@ impl ClientService {
         let row = request.get.row.clone();
         let outcome =
             get::get_of(&self.server, &region, &request.get, (&Caller::of(call), call.caller_state()));
-        let times = answer_detailed(reply, outcome, || row_detail(&region, &row));
+        let times = send_reply_detailed(reply, outcome, || row_detail(&region, &row));
         region.operation_times().record_ns(Operation::Get, times.processing_ns());
     }
 
@@ -333,7 +333,7 @@ impl ClientService {
             let slice = TimeSlice::while_awaited(call.caller_state());
             let read = move || {
                 let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, slice);
-                answer_detailed(reply, read.map_err(TryError::into_failure), || multi::detail(&request));
+                send_reply_detailed(reply, read.map_err(TryError::into_failure), || multi::detail(&request));
             };
             return match at {
                 CallClass::Decode => handlers.continue_on(CallClass::Scan, read),

@@ -31,9 +31,9 @@ fn call(
     let call = ServiceCall::decode(call, &mut DecodeBudget::new(1 << 30, &mut || None)).expect("room");
     let request = ServiceRequest { region: specifier(region), call };
     let caller = ServiceCaller { nonce_owner: 1, state: &CallerState::default() };
-    let answer = wait(|done| exec(&server.server, region, request, caller, done))?;
-    assert_eq!(answer.message.region, specifier(region));
-    Ok(answer.message.value.value.expect("a value"))
+    let reply = wait(|done| exec(&server.server, region, request, caller, done))?;
+    assert_eq!(reply.message.region, specifier(region));
+    Ok(reply.message.value.value.expect("a value"))
 }
 
 fn aggregate_everywhere() -> RegionServerConfig {

@@ -27,7 +27,7 @@ fn run_as(
 ) -> Result<TestReply<pb::MultiResponse>, HBaseError> {
     let request = decoded(request);
     // The same choice as the service's.
-    let answer = wait(|reply| match kind(&request) {
+    let reply = wait(|reply| match kind(&request) {
         MultiKind::Reads => {
             let read = multi::read(&server.server, &request, &caller, Wait::Allowed, TimeSlice::UNLIMITED);
             reply.send(read.map_err(TryError::into_failure));
@@ -41,8 +41,8 @@ fn run_as(
             RunsOn::Waiting,
         ),
     })?;
-    let message = pb::MultiResponse::decode(&answer.message.encode_to_vec()[..]).expect("well-formed");
-    Ok(TestReply { message, cells: answer.cells })
+    let message = pb::MultiResponse::decode(&reply.message.encode_to_vec()[..]).expect("well-formed");
+    Ok(TestReply { message, cells: reply.cells })
 }
 
 fn decoded(request: &pb::MultiRequest) -> MultiRequest {
@@ -159,8 +159,8 @@ fn results_and_their_cells_come_in_the_order_of_the_request() {
         get_action(6, b"g"),
     ];
     let cells = [cell(b"a", b"q", b"1"), cell(b"n", b"q", one()), cell(b"b", b"q", b"2")];
-    let answer = run(&server, vec![on(&region, actions)], &cells);
-    let result = &answer.message.region_action_result[0];
+    let reply = run(&server, vec![on(&region, actions)], &cells);
+    let result = &reply.message.region_action_result[0];
     assert!(result.exception.is_none() && result.processed.is_none());
     let entries = &result.result_or_exception;
     assert_eq!(entries.iter().map(|entry| entry.index()).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
@@ -170,14 +170,14 @@ fn results_and_their_cells_come_in_the_order_of_the_request() {
         .collect();
     assert_eq!(counts, [0, 1, 1, 0, 0, 1]);
     assert_eq!(
-        answer.cells,
+        reply.cells,
         ["g/q=old".to_owned(), format!("n/q={}", String::from_utf8_lossy(one())), "g/q=old".to_owned()]
     );
     assert_eq!(
         (stored(&region, b"a"), stored(&region, b"b")),
         (vec!["a/q=1".to_owned()], vec!["b/q=2".to_owned()])
     );
-    assert_eq!(answer.message.region_statistics, Some(pb::MultiRegionLoadStats::default()));
+    assert_eq!(reply.message.region_statistics, Some(pb::MultiRegionLoadStats::default()));
 }
 
 #[test]
@@ -198,8 +198,8 @@ fn cells_of_a_region_that_is_not_here_are_skipped() {
     ]);
     let delete = KeyValue::new(b"x", b"f", b"q", 9, evenkeel_common::CellType::DeleteColumn, b"");
     let cells = [cell(b"x", b"q", b"lost"), delete, cell(b"a", b"q", b"kept")];
-    let answer = run(&server, vec![away, on(&region, vec![put_action(4, b"a")])], &cells);
-    let results = &answer.message.region_action_result;
+    let reply = run(&server, vec![away, on(&region, vec![put_action(4, b"a")])], &cells);
+    let results = &reply.message.region_action_result;
     assert_eq!(name(results[0].exception.as_ref()), "NotServingRegionException");
     assert!(results[0].result_or_exception.is_empty(), "a failed region has no entries");
     assert_eq!(results[1].result_or_exception[0].index(), 4);
@@ -218,8 +218,8 @@ fn a_bad_mutation_fails_alone_and_takes_its_cells() {
     let actions = vec![put_action(1, b"a"), put_action(2, b"b"), put_action(3, b"z"), put_action(4, b"c")];
     let cells =
         [cell(b"a", b"q", b"1"), cell(b"other", b"q", b"2"), cell(b"z", b"q", b"3"), cell(b"c", b"q", b"4")];
-    let answer = run(&server, vec![on(&low, actions)], &cells);
-    let entries = &answer.message.region_action_result[0].result_or_exception;
+    let reply = run(&server, vec![on(&low, actions)], &cells);
+    let entries = &reply.message.region_action_result[0].result_or_exception;
     let errors: Vec<_> = entries.iter().map(|entry| name(entry.exception.as_ref())).collect();
     assert_eq!(errors, ["", "DoNotRetryIOException", "WrongRegionException", ""]);
     assert_eq!((stored(&low, b"a").len(), stored(&low, b"b").len(), stored(&low, b"c").len()), (1, 0, 1));
@@ -230,11 +230,11 @@ fn an_atomic_action_applies_as_a_whole() {
     let (server, region) = TestServer::with_region();
     let actions = vec![put_action(7, b"a"), mutation(8, MutationType::Increment, b"a", 1)];
     let atomic = pb::RegionAction { atomic: Some(true), ..on(&region, actions) };
-    let answer = run(&server, vec![atomic], &[cell(b"a", b"p", b"1"), cell(b"a", b"n", one())]);
-    assert_eq!(answer.message.processed, Some(true));
-    let result = &answer.message.region_action_result[0];
+    let reply = run(&server, vec![atomic], &[cell(b"a", b"p", b"1"), cell(b"a", b"n", one())]);
+    assert_eq!(reply.message.processed, Some(true));
+    let result = &reply.message.region_action_result[0];
     assert_eq!(result.processed, Some(true));
-    assert!(answer.cells.is_empty(), "results of a whole are inside the message");
+    assert!(reply.cells.is_empty(), "results of a whole are inside the message");
     let cells: Vec<_> = result
         .result_or_exception
         .iter()
@@ -252,8 +252,8 @@ fn a_get_in_an_atomic_action_fails_it_and_nothing_else() {
         ..on(&region, vec![get_action(0, b"a"), put_action(1, b"a")])
     };
     let cells = [cell(b"a", b"q", b"no"), cell(b"b", b"q", b"yes")];
-    let answer = run(&server, vec![atomic, on(&region, vec![put_action(2, b"b")])], &cells);
-    let results = &answer.message.region_action_result;
+    let reply = run(&server, vec![atomic, on(&region, vec![put_action(2, b"b")])], &cells);
+    let results = &reply.message.region_action_result;
     assert_eq!(name(results[0].exception.as_ref()), "DoNotRetryIOException");
     assert_eq!((stored(&region, b"a").len(), stored(&region, b"b")), (0, vec!["b/q=yes".to_owned()]));
 }
@@ -269,15 +269,15 @@ fn a_condition_applies_to_its_region_action() {
         conditional(b"wrong", vec![put_action(5, b"a")]),
         conditional(b"right", vec![put_action(6, b"a"), put_action(7, b"a")]),
     ];
-    let answer = run(&server, actions, &cells);
-    let results = &answer.message.region_action_result;
+    let reply = run(&server, actions, &cells);
+    let results = &reply.message.region_action_result;
     assert_eq!(results.iter().map(|result| result.processed).collect::<Vec<_>>(), [Some(false), Some(true)]);
     assert_eq!(results[1].result_or_exception.len(), 2);
-    assert_eq!(answer.message.processed, None);
+    assert_eq!(reply.message.processed, None);
     assert_eq!(stored(&region, b"a"), ["a/q=right", "a/y=2", "a/z=3"]);
     let elsewhere = conditional(b"right", vec![put_action(0, b"b")]);
-    let answer = run(&server, vec![elsewhere], &[cell(b"b", b"q", b"1")]);
-    assert_eq!(name(answer.message.region_action_result[0].exception.as_ref()), "DoNotRetryIOException");
+    let reply = run(&server, vec![elsewhere], &[cell(b"b", b"q", b"1")]);
+    assert_eq!(name(reply.message.region_action_result[0].exception.as_ref()), "DoNotRetryIOException");
 }
 
 #[test]
@@ -295,9 +295,9 @@ fn old_clients_put_the_condition_on_the_request() {
             ..pb::MultiRequest::default()
         };
         let cells = [cell(b"a", b"x", b"1"), cell(b"a", b"y", b"1")];
-        let answer = run_as(&server, &request, &cells, caller()).expect("answered");
-        assert_eq!(answer.message.processed, Some(processed));
-        assert_eq!(answer.message.region_action_result[0].result_or_exception.len(), 2);
+        let reply = run_as(&server, &request, &cells, caller()).expect("answered");
+        assert_eq!(reply.message.processed, Some(processed));
+        assert_eq!(reply.message.region_action_result[0].result_or_exception.len(), 2);
     }
     let empty = pb::MultiRequest { condition: Some(condition(b"a", b"")), ..pb::MultiRequest::default() };
     assert_eq!(run_as(&server, &empty, &[], caller()).expect("answered").message.processed, Some(true));
@@ -315,16 +315,16 @@ fn a_full_reply_rejects_the_remaining_actions() {
         ..pb::MultiRequest::default()
     };
     let cells = [cell(b"x", b"q", b"1"), cell(b"y", b"q", b"2")];
-    let errors = |answer: &TestReply<pb::MultiResponse>| {
-        let entries = answer.message.region_action_result[0].result_or_exception.clone();
+    let errors = |reply: &TestReply<pb::MultiResponse>| {
+        let entries = reply.message.region_action_result[0].result_or_exception.clone();
         entries.iter().map(|entry| name(entry.exception.as_ref()).to_owned()).collect::<Vec<_>>()
     };
-    let answer = run_as(&server, &request, &cells, caller()).expect("answered");
-    assert_eq!(errors(&answer), ["", "MultiActionResultTooLarge", "MultiActionResultTooLarge"]);
+    let reply = run_as(&server, &request, &cells, caller()).expect("answered");
+    assert_eq!(errors(&reply), ["", "MultiActionResultTooLarge", "MultiActionResultTooLarge"]);
     assert!(stored(&region, b"x").is_empty());
     let old = Caller { version: None, ..caller() };
-    let answer = run_as(&server, &request, &cells, old).expect("answered");
-    assert_eq!(errors(&answer), ["", "", ""], "an old client would not understand");
+    let reply = run_as(&server, &request, &cells, old).expect("answered");
+    assert_eq!(errors(&reply), ["", "", ""], "an old client would not understand");
 }
 
 #[test]
@@ -334,13 +334,13 @@ fn write_results_and_errors_count_toward_the_reply() {
     let region = server.open(b"", b"", table());
     put(&region, &[cell(b"a", b"q", &[7; 100_000])]);
     let append = |index| mutation(index, MutationType::Append, b"a", 1);
-    let too_large = |answer: &TestReply<pb::MultiResponse>| -> Vec<bool> {
-        let entries = answer.message.region_action_result.iter().flat_map(|of| &of.result_or_exception);
+    let too_large = |reply: &TestReply<pb::MultiResponse>| -> Vec<bool> {
+        let entries = reply.message.region_action_result.iter().flat_map(|of| &of.result_or_exception);
         entries.map(|entry| name(entry.exception.as_ref()) == "MultiActionResultTooLarge").collect()
     };
     let appends = on(&region, (0..50).map(append).collect());
-    let answer = run(&server, vec![appends], &vec![cell(b"a", b"q", b"x"); 50]);
-    let (made, refused): (Vec<_>, Vec<_>) = too_large(&answer).into_iter().partition(|too_large| !too_large);
+    let reply = run(&server, vec![appends], &vec![cell(b"a", b"q", b"x"); 50]);
+    let (made, refused): (Vec<_>, Vec<_>) = too_large(&reply).into_iter().partition(|too_large| !too_large);
     // An Append may begin before the last one has reported its bytes.
     assert!(made.len() >= 2 && refused.len() >= 30, "{} made, {} refused", made.len(), refused.len());
     let value_bytes = region.get(Scan::get("a")).expect("read").get(0).value().len();
@@ -351,8 +351,8 @@ fn write_results_and_errors_count_toward_the_reply() {
         |index| pb::Action { index: Some(index), mutation: Some(nameless.clone()), ..Default::default() };
     let failing = |count| {
         let of_region = on(&region, (0..count).map(wrong).collect());
-        let answer = run(&server, vec![of_region], &[]);
-        (too_large(&answer), answer.message.encoded_len())
+        let reply = run(&server, vec![of_region], &[]);
+        (too_large(&reply), reply.message.encoded_len())
     };
     let (told, _) = failing(3000);
     assert!(!told[0] && told[2999], "the first are told why");
@@ -371,12 +371,12 @@ fn a_reply_to_an_old_client_leaves_room_for_others() {
         ..pb::MultiRequest::default()
     };
     let old = Caller { version: None, ..caller() };
-    let answer = run_as(&server, &request, &[], old).expect("answered");
+    let reply = run_as(&server, &request, &[], old).expect("answered");
     server.unsent.release(nearly_all);
     assert_eq!(server.unsent.used(), 0, "everything is given back");
-    let entries = &answer.message.region_action_result[0].result_or_exception;
+    let entries = &reply.message.region_action_result[0].result_or_exception;
     let failed = entries.iter().filter(|entry| entry.exception.is_some()).count();
-    assert!((10..18).contains(&failed) && answer.cells.len() == 20 - failed, "{failed} failed");
+    assert!((10..18).contains(&failed) && reply.cells.len() == 20 - failed, "{failed} failed");
 }
 
 /// A client that gets some rows immediately requests the rest; one that gets none must back off.
@@ -394,9 +394,9 @@ fn a_row_without_room_is_left_out() {
         for caller in [caller(), caller_without_codec()] {
             let nearly_all = server.unsent.max() - room;
             server.unsent.add(nearly_all);
-            let answer = run_as(&server, &request, &[], caller).expect("answered");
+            let reply = run_as(&server, &request, &[], caller).expect("answered");
             server.unsent.release(nearly_all);
-            let entries = &answer.message.region_action_result[0].result_or_exception;
+            let entries = &reply.message.region_action_result[0].result_or_exception;
             let errors: Vec<_> =
                 entries.iter().filter_map(|e| e.exception.as_ref()).map(|e| e.name.as_str()).collect();
             assert_eq!(errors.len(), 4 - rows, "{room} bytes of room");
@@ -422,8 +422,8 @@ fn large_blocks_do_not_cut_a_small_reply_while_others_wait_for_their_clients() {
         action.get.as_mut().expect("a Get").column = vec![column.clone()];
         action
     });
-    let answer = run(&server, vec![on(&region, actions.collect())], &[]);
-    assert_eq!(answer.cells.len(), ROWS.len(), "{:?}", answer.message.region_action_result);
+    let reply = run(&server, vec![on(&region, actions.collect())], &[]);
+    assert_eq!(reply.cells.len(), ROWS.len(), "{:?}", reply.message.region_action_result);
     server.unsent.release(nearly_all);
 }
 
@@ -435,9 +435,9 @@ fn without_a_codec_cells_are_inside_results() {
         region_action: vec![on(&region, vec![get_action(1, b"a")])],
         ..Default::default()
     };
-    let answer = run_as(&server, &request, &[], caller_without_codec()).expect("answered");
+    let reply = run_as(&server, &request, &[], caller_without_codec()).expect("answered");
     let result =
-        answer.message.region_action_result[0].result_or_exception[0].result.clone().expect("a result");
+        reply.message.region_action_result[0].result_or_exception[0].result.clone().expect("a result");
     assert_eq!((result.cell.len(), result.associated_cell_count), (1, None));
 }
 
@@ -458,9 +458,9 @@ fn large_batches_are_refused_only_when_configured() {
 #[test]
 fn empty_actions_fail_alone() {
     let (server, region) = TestServer::with_region();
-    let answer =
+    let reply =
         run(&server, vec![on(&region, vec![pb::Action { index: Some(1), ..pb::Action::default() }])], &[]);
-    let entry = &answer.message.region_action_result[0].result_or_exception[0];
+    let entry = &reply.message.region_action_result[0].result_or_exception[0];
     assert_eq!((entry.index(), name(entry.exception.as_ref())), (1, "IOException"));
 }
 
@@ -472,8 +472,8 @@ fn large_and_refused_requests_are_held() {
         let started = Instant::now();
         let cells = [cell(b"a", b"q", &vec![7; bytes]), cell(b"b", b"q", b"1")];
         let actions = vec![put_action(1, b"a"), get_action(2, b"a"), put_action(3, b"b")];
-        let answer = run(&server, vec![on(&region, actions)], &cells);
-        let entries = &answer.message.region_action_result[0].result_or_exception;
+        let reply = run(&server, vec![on(&region, actions)], &cells);
+        let entries = &reply.message.region_action_result[0].result_or_exception;
         let failed: Vec<_> = entries.iter().map(|entry| name(entry.exception.as_ref()).to_owned()).collect();
         (failed, started.elapsed())
     };

@@ -61,18 +61,15 @@ fn cells_of_a_get_go_to_block_or_message() {
     let (server, region) = TestServer::with_region();
     put(&region, &[cell(b"a", b"q", b"v")]);
     let request = get_request(&region, b"a");
-    let answer = read(&server, &request, &caller()).expect("read");
-    assert_eq!(
-        (&answer.cells[..], answer.message.associated_cell_count),
-        (&["a/q=v".to_owned()][..], Some(1))
-    );
+    let reply = read(&server, &request, &caller()).expect("read");
+    assert_eq!((&reply.cells[..], reply.message.associated_cell_count), (&["a/q=v".to_owned()][..], Some(1)));
     for other in [
         caller_without_codec(),
         Caller { version: None, ..caller() },
         Caller { version: Some((1, 2)), ..caller() },
     ] {
-        let answer = read(&server, &request, &other).expect("read");
-        assert_eq!((answer.cells.len(), answer.message.cell.len()), (0, 1), "{other:?}");
+        let reply = read(&server, &request, &other).expect("read");
+        assert_eq!((reply.cells.len(), reply.message.cell.len()), (0, 1), "{other:?}");
     }
 }
 
@@ -83,8 +80,8 @@ fn an_existence_get_returns_no_cells() {
     for (row, exists) in [(&b"a"[..], true), (b"b", false)] {
         let mut request = get_request(&region, row);
         request.get.existence_only = Some(true);
-        let answer = read(&server, &request, &caller()).expect("read");
-        assert_eq!((answer.message.exists, answer.cells.len()), (Some(exists), 0));
+        let reply = read(&server, &request, &caller()).expect("read");
+        assert_eq!((reply.message.exists, reply.cells.len()), (Some(exists), 0));
     }
 }
 
@@ -99,10 +96,10 @@ fn calls_that_no_longer_exist_are_unknown() {
 #[test]
 fn puts_and_deletes_return_only_processed() {
     let (server, region) = TestServer::with_region();
-    let answer =
+    let reply =
         write(&server, &request(&region, MutationType::Put, b"a"), &[cell(b"a", b"q", b"v")], caller())
             .expect("written");
-    assert_eq!(answer.message, pb::MutateResponse { processed: Some(true), ..pb::MutateResponse::default() });
+    assert_eq!(reply.message, pb::MutateResponse { processed: Some(true), ..pb::MutateResponse::default() });
     let mut delete = request(&region, MutationType::Delete, b"a");
     delete.mutation.associated_cell_count = None;
     assert_eq!(write(&server, &delete, &[], caller()).expect("written").message.processed, Some(true));
@@ -114,10 +111,10 @@ fn increments_return_their_cells_unless_disabled() {
     let (server, region) = TestServer::with_region();
     let mut increment = request(&region, MutationType::Increment, b"n");
     let cells = [cell(b"n", b"q", b"\0\0\0\0\0\0\0\x05")];
-    let answer = write(&server, &increment, &cells, caller()).expect("written");
-    assert_eq!(answer.cells, ["n/q=\0\0\0\0\0\0\0\x05"]);
-    let result = answer.message.result.expect("a result");
-    assert_eq!((result.associated_cell_count, answer.message.processed), (Some(1), None));
+    let reply = write(&server, &increment, &cells, caller()).expect("written");
+    assert_eq!(reply.cells, ["n/q=\0\0\0\0\0\0\0\x05"]);
+    let result = reply.message.result.expect("a result");
+    assert_eq!((result.associated_cell_count, reply.message.processed), (Some(1), None));
     let inside = write(&server, &increment, &cells, caller_without_codec()).expect("written").message;
     assert_eq!(inside.result.expect("a result").cell[0].value.as_deref(), Some(&b"\0\0\0\0\0\0\0\x0a"[..]));
     increment.mutation.attribute =

@@ -3,7 +3,7 @@
 //! A frame becomes a call when the service asks for the next one, so the connection's limits hold
 //! between any two calls. A batch ends when the buffer has no whole frame, when its turn is over
 //! and the thread's other connections must run, when the connection reaches its limit of calls or
-//! unsent bytes, or when the batch's answers should be sent. The remaining frames form the next
+//! unsent bytes, or when the batch's replies should be sent. The remaining frames form the next
 //! batch. A refused request is answered here and is not part of the batch.
 
 use std::cell::RefCell;
@@ -22,8 +22,8 @@ use crate::request::{RequestHead, split_body, split_header, trace_context};
 use crate::responder::{Respond, Responder};
 use crate::worker::count;
 
-/// A batch ends when it has this many bytes of answers, so that they are sent.
-const BATCH_ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// A batch ends when it has this many bytes of replies, so that they are sent.
+const BATCH_REPLY_BYTES_MAX: usize = 256 * 1024;
 /// Longest header that is parsed in a frame that is refused for its length.
 const REFUSED_HEADER_BYTES_MAX: usize = 1024 * 1024;
 
@@ -39,7 +39,7 @@ pub struct CallBatch<'a> {
 impl<'a> CallBatch<'a> {
     pub(super) fn new(connection: &'a mut Connection) -> Self {
         connection.unfinished = true;
-        let unsent_bytes_max = connection.shared.unsent_bytes() + BATCH_ANSWER_BYTES_MAX;
+        let unsent_bytes_max = connection.shared.unsent_bytes() + BATCH_REPLY_BYTES_MAX;
         Self { connection, unsent_bytes_max, ended: None }
     }
 
@@ -67,7 +67,7 @@ impl<'a> CallBatch<'a> {
             self.ended = Some(Ok(()));
             return Ok(None);
         }
-        // Before the check of the answers: a connection that accepts no calls may have no turn
+        // Before the check of the replies: a connection that accepts no calls may have no turn
         // soon, so its buffered input must be counted here.
         if !connection.has_capacity() {
             self.ended = Some(connection.charge_waiting());
@@ -181,7 +181,7 @@ impl Connection {
 
     fn answer_error(&self, call_id: u32, error: &HBaseError) {
         self.worker.metrics().count_exception(error.kind());
-        self.shared.answer(|out| write_exception(out, call_id, error));
+        self.shared.append_reply(|out| write_exception(out, call_id, error));
     }
 
     fn reject(&self, call_id: u32, limit: &str) {

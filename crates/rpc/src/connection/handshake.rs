@@ -11,7 +11,7 @@
 //! | `Securi` | answers SecurityNotEnabledException and waits for another preamble |
 //! | other magic, version or authentication | answers the exception with call id -1 and closes |
 //! | Kerberos or token | answers "switch to simple" (0, -88), drops its first token |
-//! | a ConnectionHeader that cannot be served | closes without an answer, as HBase does |
+//! | a ConnectionHeader that cannot be served | closes without a reply, as HBase does |
 //! | more than `CONNECTION_HEADER_BYTES_MAX` at a time, or more than the budget | closes |
 
 use std::io;
@@ -52,7 +52,7 @@ const AUTH_DIGEST: u8 = 82;
 const SWITCH_TO_SIMPLE: [u8; 8] = [0, 0, 0, 0, 0xff, 0xff, 0xff, 0xa8];
 /// Limit of the fields of a ConnectionHeader; each attribute is one field.
 const HEADER_FIELDS_MAX: usize = 1000;
-/// How long a refused client has to read the answer and to close.
+/// How long a refused client has to read the reply and to close.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A connection that has completed its handshake.
@@ -126,9 +126,9 @@ async fn preamble(
                 stream.write_all(&SWITCH_TO_SIMPLE).await.ok()?;
                 return Some(true);
             }
-            Preamble::Answer(answer) => stream.write_all(&answer).await.ok()?,
-            Preamble::AnswerAndClose(answer) => {
-                stream.write_all(&answer).await.ok()?;
+            Preamble::Reply(reply) => stream.write_all(&reply).await.ok()?,
+            Preamble::ReplyAndClose(reply) => {
+                stream.write_all(&reply).await.ok()?;
                 linger(stream).await;
                 return None;
             }
@@ -136,24 +136,24 @@ async fn preamble(
     }
 }
 
-/// The reaction to a preamble; answers are whole frames.
+/// The reaction to a preamble; replies are whole frames.
 #[derive(Debug, PartialEq, Eq)]
 enum Preamble {
     Simple,
     SwitchToSimple,
-    Answer(Vec<u8>),
-    AnswerAndClose(Vec<u8>),
+    Reply(Vec<u8>),
+    ReplyAndClose(Vec<u8>),
 }
 
 fn classify_preamble(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Option<String>) -> Preamble {
     if bytes == REGISTRY_PREAMBLE
         && let Some(cluster_id) = cluster_id()
     {
-        return Preamble::AnswerAndClose(registry_answer(cluster_id));
+        return Preamble::ReplyAndClose(registry_reply(cluster_id));
     }
     if bytes == SECURITY_PREAMBLE {
         let error = HBaseError::new(ErrorKind::SecurityNotEnabled, "security is not enabled");
-        return Preamble::Answer(refusal(&error));
+        return Preamble::Reply(refusal(&error));
     }
     match bytes {
         [magic @ .., RPC_VERSION, auth] if magic == MAGIC => match *auth {
@@ -168,7 +168,7 @@ fn classify_preamble(bytes: &[u8], peer: SocketAddr, cluster_id: impl Fn() -> Op
             let magic = bytes.get(..MAGIC.len()).unwrap_or(bytes).escape_ascii();
             // Clients recognize servers older than their question by exactly this prefix.
             let message = format!("Expected HEADER=HBas, but {peer} sent {magic}");
-            Preamble::AnswerAndClose(refusal(&HBaseError::new(ErrorKind::FatalConnection, message)))
+            Preamble::ReplyAndClose(refusal(&HBaseError::new(ErrorKind::FatalConnection, message)))
         }
     }
 }
@@ -177,7 +177,7 @@ fn reject_mode(kind: ErrorKind, version: u8, auth: u8, peer: SocketAddr) -> Prea
     let message = format!(
         "{peer} speaks version {version} with authentication {auth}; this server speaks version {RPC_VERSION}"
     );
-    Preamble::AnswerAndClose(refusal(&HBaseError::new(kind, message)))
+    Preamble::ReplyAndClose(refusal(&HBaseError::new(kind, message)))
 }
 
 fn refusal(error: &HBaseError) -> Vec<u8> {
@@ -186,17 +186,17 @@ fn refusal(error: &HBaseError) -> Vec<u8> {
     out.to_vec()
 }
 
-fn registry_answer(cluster_id: String) -> Vec<u8> {
+fn registry_reply(cluster_id: String) -> Vec<u8> {
     let mut out = GatherBuffer::new();
-    let answer = pb::GetConnectionRegistryResponse { cluster_id };
-    if let Err(error) = write_result(&mut out, PREAMBLE_CALL_ID, &answer, None, u64::MAX) {
+    let reply = pb::GetConnectionRegistryResponse { cluster_id };
+    if let Err(error) = write_result(&mut out, PREAMBLE_CALL_ID, &reply, None, u64::MAX) {
         write_exception(&mut out, PREAMBLE_CALL_ID, &error);
     }
     out.to_vec()
 }
 
-/// Closes so that the client can read the last answer. Closing a socket with unread bytes resets
-/// it, and the answer is lost. Bounded in time and memory.
+/// Closes so that the client can read the last reply. Closing a socket with unread bytes resets
+/// it, and the reply is lost. Bounded in time and memory.
 pub(crate) async fn linger(stream: &mut TcpStream) {
     let drain = async {
         let _ = stream.shutdown().await;
@@ -352,9 +352,9 @@ mod tests {
         assert_eq!(judged(b"HBas\x00\x51"), Preamble::SwitchToSimple);
         assert_eq!(judged(b"HBas\x00\x52"), Preamble::SwitchToSimple);
         for refused in [&b"HBas\x01\x50"[..], b"HBas\x00\x53", b"Regist", b"GET / "] {
-            assert!(matches!(judged(refused), Preamble::AnswerAndClose(_)), "{refused:?}");
+            assert!(matches!(judged(refused), Preamble::ReplyAndClose(_)), "{refused:?}");
         }
-        assert!(matches!(judged(b"Securi"), Preamble::Answer(_)));
+        assert!(matches!(judged(b"Securi"), Preamble::Reply(_)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The loop of an established connection.
 //!
 //! In one turn, the service runs the calls of the read buffer as one [`CallBatch`] (at most
-//! [`CALLS_PER_TURN`]), then all answers are written at once, then the loop reads. A call whose
+//! [`CALLS_PER_TURN`]), then all replies are written at once, then the loop reads. A call whose
 //! data is in memory is answered within its turn; other calls answer later, which wakes the loop.
 //! After [`CALLS_PER_TURN`] calls, or [`TURN_NS_MAX`], the thread's other connections have their
 //! turns: a client with large batches must not delay a client with small reads, however fast it
@@ -34,7 +34,7 @@ use crate::service::ServiceEntry;
 use crate::wire::Malformed;
 use crate::worker::{OpenConnection, Runner, Worker, count};
 
-/// Calls run before their answers are written and the thread's other connections get a turn.
+/// Calls run before their replies are written and the thread's other connections get a turn.
 const CALLS_PER_TURN: usize = 128;
 /// Duration of a turn, after which the thread's other connections have theirs, whatever the calls
 /// were.
@@ -42,7 +42,7 @@ const TURN_NS_MAX: u64 = 1_000_000;
 /// Bytes written before the thread's other connections have a turn. A client that reads as fast as
 /// the server writes could keep the thread busy for long.
 const FLUSH_BYTES_MAX: usize = 1024 * 1024;
-/// A connection whose client does not take its answers may hold one part in this number of the free
+/// A connection whose client does not take its replies may hold one part in this number of the free
 /// budget.
 const UNSENT_DIVISOR: u64 = 8;
 
@@ -76,7 +76,7 @@ enum Event {
     Turn,
     /// The read brought this many bytes.
     Read(usize),
-    /// All answers were sent.
+    /// All replies were sent.
     Done,
     /// The socket is closed.
     Gone,
@@ -118,10 +118,10 @@ pub(super) struct Connection {
     pub(super) calls_in_row: usize,
     /// When the first of them began.
     pub(super) row_began_at: Ticks,
-    /// Whether reading has ended; the connection is closed once its answers are sent.
+    /// Whether reading has ended; the connection is closed once its replies are sent.
     pub(super) closing: bool,
     /// Swapped with the list of detached replies.
-    answers: Vec<DetachedReply>,
+    replies: Vec<DetachedReply>,
 }
 
 impl Connection {
@@ -152,7 +152,7 @@ impl Connection {
             calls_in_row: 0,
             row_began_at: ticks,
             closing: false,
-            answers: Vec::new(),
+            replies: Vec::new(),
         }
     }
 
@@ -191,7 +191,7 @@ impl Connection {
         self.worker.next_call_begins(now);
     }
 
-    /// Sends the available answers and lets the thread's other connections run.
+    /// Sends the available replies and lets the thread's other connections run.
     async fn write_and_yield(&mut self) {
         self.calls_in_row = 0;
         // The next event finds a failed write again and handles it.
@@ -231,7 +231,7 @@ impl Connection {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        take_answers(&self.shared, &mut self.answers, cx);
+        take_replies(&self.shared, &mut self.replies, cx);
         if self.shared.requested.get() > MonitorRequest::Nothing
             && let Some(end) = self.handle_monitor_request()
         {
@@ -352,28 +352,28 @@ impl Connection {
         self.shared.count_unsent(0);
         self.shared.note_flushed(0);
         self.shared.outbox.replace(GatherBuffer::default());
-        let Connection { stream, frames, shared, mut answers, .. } = self;
+        let Connection { stream, frames, shared, mut replies, .. } = self;
         drop((stream, frames));
         poll_fn(|cx| {
-            take_answers(&shared, &mut answers, cx);
+            take_replies(&shared, &mut replies, cx);
             if shared.calls.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 }
 
-/// Moves the answers of detached calls into the outbox, and registers this task to be woken by
+/// Moves the replies of detached calls into the outbox, and registers this task to be woken by
 /// later ones.
-fn take_answers(shared: &ConnectionShared, answers: &mut Vec<DetachedReply>, cx: &mut Context<'_>) {
+fn take_replies(shared: &ConnectionShared, replies: &mut Vec<DetachedReply>, cx: &mut Context<'_>) {
     if !shared.waker.borrow().as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
         shared.waker.replace(Some(cx.waker().clone()));
     }
     shared.running.set(true);
-    while shared.detached.get() > 0 && shared.detached_replies.take(cx.waker(), answers) {
-        for DetachedReply { bytes, frame_bytes, method } in answers.drain(..) {
+    while shared.detached.get() > 0 && shared.detached_replies.take(cx.waker(), replies) {
+        for DetachedReply { bytes, frame_bytes, method } in replies.drain(..) {
             shared.detached.set(shared.detached.get().saturating_sub(1));
             shared.detached_replies.release(&bytes);
-            let reply_bytes = shared.answer(|out| out.append(bytes));
+            let reply_bytes = shared.append_reply(|out| out.append(bytes));
             shared.note_large_reply(method, reply_bytes);
             shared.call_ended(frame_bytes);
         }

@@ -1,4 +1,4 @@
-//! [`PendingWrite`]: a write of a region on its way from the MemStore to its answer.
+//! [`PendingWrite`]: a write of a region on its way from the MemStore to its reply.
 //!
 //! ```text
 //!          entry in the log's queue,   entry as durable    all earlier writes
@@ -13,7 +13,7 @@
 //! [`Mvcc`](crate::region::mvcc::Mvcc) owns it while it is *durable* ([`OnVisible`]). It stays in
 //! one allocation until it is answered. A write that is not logged (`SKIP_WAL`) is durable at once.
 //!
-//! The answer goes to the region's caller ([`WriteResponder`]), on the thread that made the write
+//! The outcome goes to the region's caller ([`WriteResponder`]), on the thread that made the write
 //! visible, usually the log's. The caller decides what to do with it (the server may delay it to
 //! throttle writers).
 
@@ -79,11 +79,11 @@ impl WriteResponder {
 pub(in crate::region) struct PendingWrite {
     region: Arc<Region>,
     applied: Applied,
-    /// The answer to give once the write is visible.
+    /// The result to reply with once the write is visible.
     result: CheckAndMutateResult,
     /// The nonce of an operation that must be applied once only.
     nonce: Option<RunningNonce>,
-    answer: WriteResponder,
+    responder: WriteResponder,
     /// The waits of the write on the thread that made it.
     waits: Option<Waits>,
     /// When it was logged.
@@ -95,10 +95,10 @@ impl PendingWrite {
         region: &Arc<Region>,
         applied: Applied,
         result: CheckAndMutateResult,
-        answer: WriteResponder,
+        responder: WriteResponder,
     ) -> Self {
         let (waits, logged_at) = (waits::take(), clock::monotonic());
-        Self { region: Arc::clone(region), applied, result, nonce: None, answer, waits, logged_at }
+        Self { region: Arc::clone(region), applied, result, nonce: None, responder, waits, logged_at }
     }
 
     /// Ends the nonce's operation with the write.
@@ -131,13 +131,13 @@ impl PendingWrite {
 
     fn failed(self, error: HBaseError) {
         self.note_waits();
-        let Self { region, applied, nonce, answer, .. } = self;
+        let Self { region, applied, nonce, responder, .. } = self;
         region.hide_failed_cells(&applied.cells);
         region.mvcc.complete(applied.number);
         if let Some(nonce) = nonce {
             nonce.end(false);
         }
-        answer.respond(Err(error));
+        responder.respond(Err(error));
     }
 }
 
@@ -156,11 +156,11 @@ impl OnSynced for PendingWrite {
 impl OnVisible for PendingWrite {
     fn visible(self: Box<Self>) {
         self.note_waits();
-        let Self { applied, result, nonce, answer, .. } = *self;
+        let Self { applied, result, nonce, responder, .. } = *self;
         applied.held.publish_entries();
         if let Some(nonce) = nonce {
             nonce.end(true);
         }
-        answer.respond(Ok(result));
+        responder.respond(Ok(result));
     }
 }
