@@ -43,8 +43,14 @@ struct RegionBatch {
     items: Vec<IndexedAction>,
 }
 
-/// An action, the location it was sent to, and its outcome.
-type Outcome = (IndexedAction, Option<Arc<CachedLocation>>, Result<RowResult>);
+/// An action of a round, with its outcome.
+#[derive(Debug)]
+struct SentAction {
+    item: IndexedAction,
+    /// Where it was sent; `None` if its region was not found.
+    at: Option<Arc<CachedLocation>>,
+    outcome: Result<RowResult>,
+}
 
 pub(crate) async fn run(table: &Table, actions: Vec<Action>) -> Vec<Result<RowResult>> {
     let mut outcomes: Vec<_> =
@@ -85,12 +91,12 @@ fn set(outcomes: &mut [Result<RowResult>], index: usize, outcome: Result<RowResu
 /// Stores the final outcomes, waits for the retry pause, and returns the actions to retry.
 async fn settle(
     table: &Table,
-    round: Vec<Outcome>,
+    round: Vec<SentAction>,
     outcomes: &mut [Result<RowResult>],
     retry: &mut Retry,
 ) -> Vec<IndexedAction> {
     let (mut again, mut last) = (Vec::new(), None);
-    for (item, at, outcome) in round {
+    for SentAction { item, at, outcome } in round {
         match outcome {
             Err(error) if !error.is_final() => {
                 if let Some(at) = &at {
@@ -119,8 +125,8 @@ async fn settle(
     }
 }
 
-async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
+async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<SentAction> {
+    let mut sent = Vec::new();
     let mut servers: HashMap<String, ServerBatch> = HashMap::new();
     let mut unreached = None;
     for item in todo {
@@ -137,7 +143,7 @@ async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Ou
             },
             Err(error) => {
                 unreached = unreached.or_else(|| error.is_unreachable().then(|| error.clone()));
-                outcomes.push((item, None, Err(error)));
+                sent.push(SentAction { item, at: None, outcome: Err(error) });
             }
         }
     }
@@ -150,13 +156,13 @@ async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Ou
         others.spawn(call(table.connection().clone(), shares, timeout));
     }
     if let Some(shares) = last {
-        outcomes.extend(call(table.connection().clone(), shares, timeout).await);
+        sent.extend(call(table.connection().clone(), shares, timeout).await);
     }
     while let Some(done) = others.join_next().await {
         // If a call's task panicked, its actions would keep their default outcome, an error.
-        outcomes.extend(done.unwrap_or_default());
+        sent.extend(done.unwrap_or_default());
     }
-    outcomes
+    sent
 }
 
 /// The batches of one server's regions. `by_location` finds one by the address of its location,
@@ -208,15 +214,14 @@ fn split(shares: Vec<RegionBatch>) -> Vec<Vec<RegionBatch>> {
     calls
 }
 
-async fn call(connection: Connection, shares: Vec<RegionBatch>, timeout: Duration) -> Vec<Outcome> {
+async fn call(connection: Connection, shares: Vec<RegionBatch>, timeout: Duration) -> Vec<SentAction> {
     let mut block = Vec::new();
     let region_action =
         shares.iter().map(|share| region_action(share, &mut block, connection.config().tags)).collect();
     let request =
         pb::MultiRequest { region_action, nonce_group: Some(connection.nonce_group()), condition: None };
     let Some(at) = shares.first().map(|share| share.at.clone()) else { return Vec::new() };
-    let answer = connection.call_region(&at, "Multi", &request, &block, timeout).await;
-    match answer {
+    match connection.call_region(&at, "Multi", &request, &block, timeout).await {
         Ok((response, cells)) => read(shares, &response, cells),
         Err(error) => fail(shares, &error),
     }
@@ -229,39 +234,42 @@ fn region_action(share: &RegionBatch, block: &mut Vec<u8>, with_tags: bool) -> p
     pb::RegionAction { region: share.at.specifier(), action: actions.collect(), ..Default::default() }
 }
 
-fn fail(shares: Vec<RegionBatch>, error: &Error) -> Vec<Outcome> {
-    let each = |share: RegionBatch| {
-        let at = share.at;
-        share.items.into_iter().map(move |item| (item, Some(at.clone())))
+fn fail(shares: Vec<RegionBatch>, error: &Error) -> Vec<SentAction> {
+    let each = |RegionBatch { at, items }| {
+        items.into_iter().map(move |item| SentAction {
+            item,
+            at: Some(Arc::clone(&at)),
+            outcome: Err(error.clone()),
+        })
     };
-    shares.into_iter().flat_map(each).map(|(item, at)| (item, at, Err(error.clone()))).collect()
+    shares.into_iter().flat_map(each).collect()
 }
 
-fn read(shares: Vec<RegionBatch>, response: &pb::MultiResponse, mut cells: CellBlock) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
-    let mut answers = response.region_action_result.iter();
+fn read(shares: Vec<RegionBatch>, response: &pb::MultiResponse, mut cells: CellBlock) -> Vec<SentAction> {
+    let mut sent = Vec::new();
+    let mut region_results = response.region_action_result.iter();
     for share in shares {
         let missing = || Error::Protocol("a Multi response without one of its regions".to_owned());
-        let Some(answer) = answers.next() else {
-            outcomes.extend(fail(vec![share], &missing()));
+        let Some(region_result) = region_results.next() else {
+            sent.extend(fail(vec![share], &missing()));
             continue;
         };
-        match &answer.exception {
-            Some(exception) => outcomes.extend(fail(vec![share], &Error::of_pair(exception))),
-            None => read_share(share, answer, &mut cells, &mut outcomes),
+        match &region_result.exception {
+            Some(exception) => sent.extend(fail(vec![share], &Error::of_pair(exception))),
+            None => read_share(share, region_result, &mut cells, &mut sent),
         }
     }
-    outcomes
+    sent
 }
 
 fn read_share(
     share: RegionBatch,
-    answer: &pb::RegionActionResult,
+    region_result: &pb::RegionActionResult,
     cells: &mut CellBlock,
-    outcomes: &mut Vec<Outcome>,
+    sent: &mut Vec<SentAction>,
 ) {
     let mut results: HashMap<u32, Result<RowResult>> = HashMap::with_capacity(share.items.len());
-    for each in &answer.result_or_exception {
+    for each in &region_result.result_or_exception {
         // Cells follow in the order of the results, so every result is read, even an unexpected
         // one.
         let result = match (&each.exception, &each.result) {
@@ -273,7 +281,8 @@ fn read_share(
     }
     for (index, item) in (1..).zip(share.items) {
         let missing = || Err(Error::Protocol("a Multi response without one of its actions".to_owned()));
-        outcomes.push((item, Some(share.at.clone()), results.remove(&index).unwrap_or_else(missing)));
+        let outcome = results.remove(&index).unwrap_or_else(missing);
+        sent.push(SentAction { item, at: Some(share.at.clone()), outcome });
     }
 }
 
@@ -317,20 +326,20 @@ mod tests {
     #[test]
     fn outcomes_find_their_actions_by_index() {
         let exception = pb::NameBytesPair { name: "a.B".into(), value: Some("a.B: no".into()) };
-        let answer =
+        let entry =
             |index, exception| pb::ResultOrException { index: Some(index), exception, ..Default::default() };
         let first = pb::RegionActionResult {
-            result_or_exception: vec![answer(2, Some(exception.clone())), answer(1, None)],
+            result_or_exception: vec![entry(2, Some(exception.clone())), entry(1, None)],
             ..Default::default()
         };
         let second = pb::RegionActionResult { exception: Some(exception), ..Default::default() };
         let response = pb::MultiResponse { region_action_result: vec![first, second], ..Default::default() };
         let shares =
             vec![share("", gets(&["a", "b", "c"])), share("m", gets(&["x"])), share("p", gets(&["z"]))];
-        let outcomes = read(shares, &response, CellBlock::new(Bytes::new()));
-        let kinds: Vec<_> = outcomes
+        let sent = read(shares, &response, CellBlock::new(Bytes::new()));
+        let kinds: Vec<_> = sent
             .iter()
-            .map(|(_, _, outcome)| match outcome {
+            .map(|sent| match &sent.outcome {
                 Ok(_) => "ok",
                 Err(Error::Remote(_)) => "remote",
                 Err(Error::Protocol(_)) => "protocol",

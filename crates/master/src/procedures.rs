@@ -50,9 +50,9 @@ const OUTCOME_BYTES: usize = 256;
 const COMPLETION_DELAY: Duration = Duration::from_millis(2);
 
 /// The outcome of a procedure: the bytes of its result, which may be empty.
-pub type Outcome = Result<Vec<u8>>;
-type Work = Box<dyn FnOnce() -> Outcome + Send>;
-type OutcomeCallback = Box<dyn FnOnce(Outcome) + Send>;
+pub type ProcedureOutcome = Result<Vec<u8>>;
+type ProcedureBody = Box<dyn FnOnce() -> ProcedureOutcome + Send>;
+type OutcomeCallback = Box<dyn FnOnce(ProcedureOutcome) + Send>;
 
 /// The state of a procedure that clients see.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub struct ProcedureState {
     /// When it last changed, milliseconds since 1970.
     pub updated_ms: i64,
     /// `None` while it runs.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<ProcedureOutcome>,
 }
 
 impl ProcedureState {
@@ -102,7 +102,7 @@ struct QueuedProcedure {
     table: Option<TableName>,
     /// The bytes that `work` holds.
     bytes: usize,
-    work: Work,
+    work: ProcedureBody,
 }
 
 #[derive(Default)]
@@ -159,7 +159,7 @@ impl ProcedureExecutor {
         kind: &'static str,
         nonce: (u64, u64),
         table: Option<&TableName>,
-        work: impl FnOnce() -> Outcome + Send + 'static,
+        work: impl FnOnce() -> ProcedureOutcome + Send + 'static,
     ) -> Result<u64> {
         self.submit_holding(0, kind, nonce, table, work)
     }
@@ -175,7 +175,7 @@ impl ProcedureExecutor {
         kind: &'static str,
         nonce: (u64, u64),
         table: Option<&TableName>,
-        work: impl FnOnce() -> Outcome + Send + 'static,
+        work: impl FnOnce() -> ProcedureOutcome + Send + 'static,
     ) -> Result<u64> {
         let now_ms = self.shared.clock.now_ms();
         let mut inner = self.shared.inner.lock();
@@ -207,7 +207,7 @@ impl ProcedureExecutor {
 
     /// Calls `callback` with the outcome of a procedure: now if it has ended, otherwise on the
     /// thread that ends it. A procedure has one callback.
-    pub(crate) fn on_outcome(&self, id: u64, callback: impl FnOnce(Outcome) + Send + 'static) {
+    pub(crate) fn on_outcome(&self, id: u64, callback: impl FnOnce(ProcedureOutcome) + Send + 'static) {
         let mut inner = self.shared.inner.lock();
         let outcome = match inner.states.get(&id) {
             Some(ProcedureState { outcome: None, .. }) => {
@@ -315,7 +315,7 @@ fn stopped() -> HBaseError {
 impl Shared {
     fn run(&self) {
         while let Some((QueuedProcedure { id, table, bytes, work }, stopping)) = self.next() {
-            let work: Work = if stopping { Box::new(|| Err(stopped())) } else { work };
+            let work: ProcedureBody = if stopping { Box::new(|| Err(stopped())) } else { work };
             let outcome = catch(format_args!("procedure {id}"), work);
             if let Err(error) = &outcome {
                 tracing::warn!(id, %error, "procedure failed");
@@ -344,7 +344,7 @@ impl Shared {
         }
     }
 
-    fn complete(&self, id: u64, table: Option<&TableName>, bytes: usize, outcome: Outcome) {
+    fn complete(&self, id: u64, table: Option<&TableName>, bytes: usize, outcome: ProcedureOutcome) {
         let now_ms = self.clock.now_ms();
         let mut inner = self.inner.lock();
         let callback = inner.callbacks.remove(&id).map(|callback| (callback, outcome.clone()));
@@ -414,7 +414,7 @@ mod tests {
 
     use super::*;
 
-    fn outcome_of(executor: &ProcedureExecutor, id: u64) -> Outcome {
+    fn outcome_of(executor: &ProcedureExecutor, id: u64) -> ProcedureOutcome {
         loop {
             if let Some(outcome) = executor.state(id).expect("known").outcome {
                 return outcome;
@@ -511,11 +511,12 @@ mod tests {
     }
 
     /// Work that blocks until the sender is dropped.
-    fn blocked() -> (crossbeam_channel::Sender<()>, impl Fn() -> Work) {
+    fn blocked() -> (crossbeam_channel::Sender<()>, impl Fn() -> ProcedureBody) {
         let (sender, receiver) = crossbeam_channel::bounded::<()>(0);
         let work = move || {
             let receiver = receiver.clone();
-            Box::new(move || Ok(receiver.recv().map_or_else(|_| b"let go".to_vec(), |()| Vec::new()))) as Work
+            Box::new(move || Ok(receiver.recv().map_or_else(|_| b"let go".to_vec(), |()| Vec::new())))
+                as ProcedureBody
         };
         (sender, work)
     }
@@ -649,7 +650,7 @@ mod tests {
         let executor =
             ProcedureExecutor::start(ManualClock::at(1), &Supervisor::log_only()).expect("threads");
         let (hold, work) = blocked();
-        let submit = |bytes, work: Work| {
+        let submit = |bytes, work: ProcedureBody| {
             executor.submit_holding(bytes, "TestProcedure", (0, 0), Some(&table("t")), work)
         };
         let large = submit(HELD_BYTES_MAX + 1, work()).expect("no other holds any bytes");

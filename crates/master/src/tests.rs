@@ -261,7 +261,10 @@ impl Cluster {
         self.running.as_ref().expect("started")
     }
 
-    pub(super) fn run(&self, submit: impl FnOnce(&Arc<Master>) -> Result<u64>) -> procedures::Outcome {
+    pub(super) fn run(
+        &self,
+        submit: impl FnOnce(&Arc<Master>) -> Result<u64>,
+    ) -> procedures::ProcedureOutcome {
         let id = submit(self.master())?;
         loop {
             if let Some(outcome) = self.master().procedures.state(id).expect("known").outcome {

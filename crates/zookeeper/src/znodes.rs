@@ -114,8 +114,6 @@ pub struct Znodes {
     writer: String,
 }
 
-type Outcome = Result<(), InvalidPath>;
-
 impl Znodes {
     /// `writer` identifies this process in the nodes' metadata, such as `master:16000`.
     pub fn new(tree: Arc<ZnodeTree>, paths: ZnodePaths, writer: &str) -> Self {
@@ -136,7 +134,7 @@ impl Znodes {
     ///
     /// # Errors
     /// Returns an error if a path from the settings is invalid.
-    pub fn create_base_nodes(&self) -> Outcome {
+    pub fn create_base_nodes(&self) -> Result<(), InvalidPath> {
         let paths = &self.paths;
         let named = [
             &paths.rs,
@@ -157,7 +155,7 @@ impl Znodes {
     ///
     /// # Errors
     /// Returns an error if the path from the settings is invalid.
-    pub fn set_cluster_id(&self, id: &str) -> Outcome {
+    pub fn set_cluster_id(&self, id: &str) -> Result<(), InvalidPath> {
         self.put(&self.paths.cluster_id, &pb::ClusterId { cluster_id: id.to_owned() })
     }
 
@@ -165,7 +163,7 @@ impl Znodes {
     ///
     /// # Errors
     /// Returns an error if the path from the settings is invalid.
-    pub fn set_master(&self, master: Option<(&ServerName, u32)>) -> Outcome {
+    pub fn set_master(&self, master: Option<(&ServerName, u32)>) -> Result<(), InvalidPath> {
         let message = master.map(|(server, info_port)| master_message(server, info_port));
         self.put_or_remove(&self.paths.master, message.as_ref())
     }
@@ -174,7 +172,7 @@ impl Znodes {
     ///
     /// # Errors
     /// Returns an error if the name forms no valid path.
-    pub fn set_backup_master(&self, server: &ServerName, info_port: Option<u32>) -> Outcome {
+    pub fn set_backup_master(&self, server: &ServerName, info_port: Option<u32>) -> Result<(), InvalidPath> {
         let path = format!("{}/{server}", self.paths.backup_masters);
         let message = info_port.map(|info_port| master_message(server, info_port));
         self.put_or_remove(&path, message.as_ref())
@@ -184,7 +182,7 @@ impl Znodes {
     ///
     /// # Errors
     /// Returns an error if the path from the settings is invalid.
-    pub fn set_meta_region_server(&self, server: Option<&ServerName>) -> Outcome {
+    pub fn set_meta_region_server(&self, server: Option<&ServerName>) -> Result<(), InvalidPath> {
         let message = server.map(|server| pb::MetaRegionServer {
             server: server.into(),
             rpc_version: Some(0),
@@ -202,7 +200,7 @@ impl Znodes {
         server: &ServerName,
         info_port: i32,
         version: pb::VersionInfo,
-    ) -> Outcome {
+    ) -> Result<(), InvalidPath> {
         let message = pb::RegionServerInfo { info_port: Some(info_port), version_info: Some(version) };
         self.put(&format!("{}/{server}", self.paths.rs), &message)
     }
@@ -216,7 +214,7 @@ impl Znodes {
     ///
     /// # Errors
     /// Returns an error if the name forms no valid path.
-    pub fn set_draining(&self, server: &ServerName, draining: bool) -> Outcome {
+    pub fn set_draining(&self, server: &ServerName, draining: bool) -> Result<(), InvalidPath> {
         let path = format!("{}/{server}", self.paths.draining);
         if draining {
             return self.tree.ensure(&path).map(drop);
@@ -229,7 +227,7 @@ impl Znodes {
     ///
     /// # Errors
     /// Returns an error if the path from the settings is invalid.
-    pub fn set_running(&self, start_date: Option<&str>) -> Outcome {
+    pub fn set_running(&self, start_date: Option<&str>) -> Result<(), InvalidPath> {
         let message = start_date.map(|date| pb::ClusterUp { start_date: date.to_owned() });
         self.put_or_remove(&self.paths.running, message.as_ref())
     }
@@ -242,7 +240,7 @@ impl Znodes {
         &self,
         table: &TableName,
         state: Option<pb::deprecated_table_state::State>,
-    ) -> Outcome {
+    ) -> Result<(), InvalidPath> {
         let message = state.map(|state| pb::DeprecatedTableState { state: state.into() });
         self.put_or_remove(&format!("{}/{table}", self.paths.table), message.as_ref())
     }
@@ -251,7 +249,7 @@ impl Znodes {
     ///
     /// # Errors
     /// Returns an error if the name forms no valid path.
-    pub fn set_namespace(&self, name: &str, descriptor: &pb::NamespaceDescriptor) -> Outcome {
+    pub fn set_namespace(&self, name: &str, descriptor: &pb::NamespaceDescriptor) -> Result<(), InvalidPath> {
         self.put(&format!("{}/{name}", self.paths.namespace), descriptor)
     }
 
@@ -274,11 +272,11 @@ impl Znodes {
         !name.is_empty() && self.tree.remove(&format!("{}/{name}", self.paths.namespace))
     }
 
-    fn put(&self, path: &str, message: &impl Message) -> Outcome {
+    fn put(&self, path: &str, message: &impl Message) -> Result<(), InvalidPath> {
         self.tree.set(path, frame(&self.writer, message)).map(drop)
     }
 
-    fn put_or_remove(&self, path: &str, message: Option<&impl Message>) -> Outcome {
+    fn put_or_remove(&self, path: &str, message: Option<&impl Message>) -> Result<(), InvalidPath> {
         match message {
             Some(message) => self.put(path, message),
             None => {

@@ -189,7 +189,7 @@ impl Subject {
     }
 }
 
-fn done(outcome: procedures::Outcome) -> Result<()> {
+fn done(outcome: procedures::ProcedureOutcome) -> Result<()> {
     outcome.map(drop)
 }
 

@@ -74,7 +74,7 @@ pub fn is_cheap(filter: Option<&pb::Filter>) -> bool {
 
 /// Returns true if a Multi may begin on its connection's thread.
 pub fn is_short(request: &MultiRequest) -> bool {
-    let actions: usize = request.region_actions.iter().map(|of| of.actions.len() + 1).sum();
+    let actions: usize = request.region_actions.iter().map(|action| action.actions.len() + 1).sum();
     actions <= ACTIONS_MAX && request.kinds.iter().all(|get| is_cheap(get.filter.as_ref()))
 }
 

@@ -55,7 +55,7 @@ use evenkeel_region::region::{self, Operation, OperationTimes, Region, TryWriteR
 use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 use evenkeel_rpc::CellBlockReader;
 
-use self::outcomes::{Outcome, OutcomeCollector};
+use self::outcomes::{ActionOutcome, OutcomeCollector};
 pub use self::read::read;
 use self::read::{RowRead, append_row};
 use self::reply_limits::ReplyLimits;
@@ -94,9 +94,9 @@ pub enum MultiKind {
 /// Returns the kind of work a request does.
 pub fn kind(request: &MultiRequest) -> MultiKind {
     let (mut reads, mut writes, mut reads_first) = (false, false, request.condition.is_some());
-    for of in &request.region_actions {
-        reads_first |= of.atomic || of.condition.is_some();
-        for action in &of.actions {
+    for region_action in &request.region_actions {
+        reads_first |= region_action.atomic || region_action.condition.is_some();
+        for action in &region_action.actions {
             match &action.kind {
                 ActionKind::Service(_) => return MultiKind::Services,
                 ActionKind::Get { .. } => reads = true,
@@ -129,7 +129,7 @@ pub fn detail(request: &MultiRequest) -> RequestDetail {
     let regions = request.region_actions.len();
     let first = request.region_actions.first();
     let mut counts = ActionCounts::default();
-    for action in request.region_actions.iter().flat_map(|of| &of.actions) {
+    for action in request.region_actions.iter().flat_map(|action| &action.actions) {
         match action.kind {
             ActionKind::Get { .. } => counts.gets += 1,
             ActionKind::Mutation(_) => counts.mutations += 1,
@@ -140,7 +140,7 @@ pub fn detail(request: &MultiRequest) -> RequestDetail {
     let ActionCounts { gets, mutations, service_calls } = counts;
     RequestDetail {
         operation: if mutations > 0 { "batchMutate" } else { "get" },
-        region: first.map(|of| region_name(&of.region.value)).unwrap_or_default(),
+        region: first.map(|action| region_name(&action.region.value)).unwrap_or_default(),
         row: Vec::new(),
         text: format!("{} actions, {regions} regions", gets + mutations + service_calls),
         actions: counts,
@@ -175,16 +175,16 @@ pub fn multi(
         Some(_) => request.region_actions.get(..1).unwrap_or_default(),
         None => &request.region_actions[..],
     };
-    let gathering =
+    let collector =
         OutcomeCollector::new(server, actions, caller, global.is_some(), reply, runs_on.handlers());
     let mut run = MultiRun {
         runs_on,
         context: ReplyLimits::context(server, TimeSlice::while_awaited(state.clone())),
         kinds: &request.kinds,
-        actions_left: actions.iter().map(|of| of.actions.len()).sum(),
+        actions_left: actions.iter().map(|action| action.actions.len()).sum(),
         gets: None,
         server,
-        gathering: &gathering,
+        collector: &collector,
         block,
         nonces: caller.nonce_source(request.nonce_group),
         state,
@@ -203,9 +203,9 @@ pub fn multi(
         handlers.write_batches(std::mem::take(&mut run.waiting));
     }
     // The hold is computed here because all written bytes are counted.
-    gathering.hold_reply_for(hold_for(server, actions, run.written_bytes));
-    gathering.keep_charge(run.context.take_charge().map(ReplyCharge::into_charge));
-    gathering.end();
+    collector.hold_reply_for(hold_for(server, actions, run.written_bytes));
+    collector.keep_charge(run.context.take_charge().map(ReplyCharge::into_charge));
+    collector.end();
 }
 
 /// Prefetches the positions of the rows that will be written into the CPU cache.
@@ -248,7 +248,7 @@ fn hold_for(server: &RegionServer, actions: &[RegionAction], bytes: u64) -> Dura
 }
 
 fn check_size(server: &RegionServer, request: &MultiRequest) -> Result<()> {
-    let actions: usize = request.region_actions.iter().map(|of| of.actions.len()).sum();
+    let actions: usize = request.region_actions.iter().map(|action| action.actions.len()).sum();
     let limit = server.config.multi_actions_warn;
     if actions <= limit {
         return Ok(());
@@ -273,7 +273,7 @@ struct MultiRun<'a> {
     /// The kinds of its Gets.
     kinds: &'a [pb::Get],
     server: &'a Arc<RegionServer>,
-    gathering: &'a Arc<OutcomeCollector>,
+    collector: &'a Arc<OutcomeCollector>,
     block: CellBlockReader,
     /// Actions not yet processed, including those of regions that were not found.
     actions_left: usize,
@@ -298,7 +298,7 @@ impl MultiRun<'_> {
             Ok(region) => region,
             Err(error) => {
                 action.actions.iter().for_each(|action| self.skip(action));
-                return self.gathering.fail_region(at, error);
+                return self.collector.fail_region(at, error);
             }
         };
         if condition.is_some() || action.atomic {
@@ -328,7 +328,7 @@ impl MultiRun<'_> {
         // All cells are taken from the block before anything else is checked.
         let mutations = self.mutations(action);
         if let Some(error) = self.too_large() {
-            return self.gathering.fail_region(at, error);
+            return self.collector.fail_region(at, error);
         }
         let parsed = proto.map(condition::read).transpose().and_then(|condition| {
             let mutations = mutations?;
@@ -338,20 +338,20 @@ impl MultiRun<'_> {
         });
         let (condition, mutations) = match parsed {
             Ok(parsed) => parsed,
-            Err(error) => return self.gathering.fail_region(at, error),
+            Err(error) => return self.collector.fail_region(at, error),
         };
         self.count_written(mutations.iter().map(memstore::bytes_of).sum());
-        let gathering = self.gathering.start();
+        let collector = self.collector.start();
         let done = Box::new(move |outcome: Result<CheckAndMutateResult>| {
             match outcome {
                 Ok(mut result) => {
-                    gathering.count_grown(result.grown_bytes);
-                    gathering.keep_charge(result.charge.take());
-                    gathering.set_whole(at, result);
+                    collector.count_grown(result.grown_bytes);
+                    collector.keep_charge(result.charge.take());
+                    collector.set_whole(at, result);
                 }
-                Err(error) => gathering.fail_region(at, error),
+                Err(error) => collector.fail_region(at, error),
             }
-            gathering.end();
+            collector.end();
         });
         let waits = self.runs_on.row_waits();
         match condition {
@@ -378,29 +378,30 @@ impl MultiRun<'_> {
         read.into_iter().collect()
     }
 
-    fn run_separately(&mut self, at: usize, region: &Arc<Region>, of_region: &RegionAction) {
+    fn run_separately(&mut self, at: usize, region: &Arc<Region>, region_action: &RegionAction) {
         let busy = self.server.check_memstore_limit(region);
         let mut batch = Batch::default();
         let mut reader = GetReader::new(self.server, region, Wait::Allowed);
-        for (slot, action) in of_region.actions.iter().enumerate() {
+        for (slot, action) in region_action.actions.iter().enumerate() {
             if matches!(action.kind, ActionKind::Mutation(_) | ActionKind::Service(_)) {
                 self.end_gets();
             }
             if let Some(error) = self.too_large() {
                 self.skip(action);
-                self.gathering.set_too_large(at, slot, error);
+                self.collector.set_too_large(at, slot, error);
             } else {
                 match &action.kind {
                     ActionKind::Mutation(proto) => self.mutation(at, slot, region, proto, &busy, &mut batch),
                     ActionKind::Service(call) => self.service(at, slot, region, call),
                     ActionKind::Get { row, kind } => {
-                        let upcoming = rows_of_kind(of_region.actions.get(slot..).unwrap_or_default(), *kind);
+                        let upcoming =
+                            rows_of_kind(region_action.actions.get(slot..).unwrap_or_default(), *kind);
                         let outcome = self.get((at, slot), (region, &mut reader), row, *kind, upcoming);
-                        self.gathering.set(at, slot, outcome.unwrap_or_else(Outcome::Failed));
+                        self.collector.set(at, slot, outcome.unwrap_or_else(ActionOutcome::Failed));
                     }
                     ActionKind::Nothing => {
                         let error = HBaseError::io("Unexpected Action type");
-                        self.gathering.set(at, slot, Outcome::Failed(error));
+                        self.collector.set(at, slot, ActionOutcome::Failed(error));
                     }
                 }
             }
@@ -420,7 +421,7 @@ impl MultiRun<'_> {
     ) {
         let read = mutation::read(proto, &mut self.block, self.server.config.cell_bytes_max);
         match read.and_then(|mutation| busy.clone().map(|()| mutation)) {
-            Err(error) => self.gathering.set(at, slot, Outcome::Failed(error)),
+            Err(error) => self.collector.set(at, slot, ActionOutcome::Failed(error)),
             Ok(mutation) if matches!(mutation.kind, MutationKind::Put | MutationKind::Delete) => {
                 batch.bytes += memstore::bytes_of(&mutation);
                 batch.slots.push(slot);
@@ -433,15 +434,15 @@ impl MultiRun<'_> {
                 // The mutations before it in the request must happen before it.
                 self.flush(at, region, batch);
                 self.count_written(memstore::bytes_of(&mutation));
-                let gathering = self.gathering.start();
+                let collector = self.collector.start();
                 let done = Box::new(move |outcome: Result<MutationResult>| {
                     let cells = outcome.map(|result| {
-                        gathering.count_grown(result.grown_bytes);
-                        gathering.keep_charge(result.charge);
-                        Outcome::Cells(result.cells.unwrap_or_default())
+                        collector.count_grown(result.grown_bytes);
+                        collector.keep_charge(result.charge);
+                        ActionOutcome::Cells(result.cells.unwrap_or_default())
                     });
-                    gathering.set(at, slot, cells.unwrap_or_else(Outcome::Failed));
-                    gathering.end();
+                    collector.set(at, slot, cells.unwrap_or_else(ActionOutcome::Failed));
+                    collector.end();
                 });
                 let mutation = self.server.with_reply_budget(mutation);
                 region.mutate(mutation, self.nonces, self.runs_on.row_waits(), done);
@@ -456,18 +457,18 @@ impl MultiRun<'_> {
         }
         cpu_slot::yield_if_due();
         self.count_written(bytes);
-        let gathering = self.gathering.start();
+        let collector = self.collector.start();
         let timed = BatchTime::start(region, &mutations);
         let done = Box::new(move |outcomes: Vec<Result<MutationResult>>| {
             timed.end();
             for (slot, outcome) in slots.into_iter().zip(outcomes) {
-                gathering.set(
+                collector.set(
                     at,
                     slot,
-                    outcome.map_or_else(Outcome::Failed, |_| Outcome::Cells(CellBuffer::new())),
+                    outcome.map_or_else(ActionOutcome::Failed, |_| ActionOutcome::Cells(CellBuffer::new())),
                 );
             }
-            gathering.end();
+            collector.end();
         });
         let batch = WaitingBatch { region: Arc::clone(region), mutations, done };
         if self.waiting.is_empty() {
@@ -488,12 +489,12 @@ impl MultiRun<'_> {
         row: &Bytes,
         kind: usize,
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
-    ) -> Result<Outcome> {
+    ) -> Result<ActionOutcome> {
         if self.context.slice.is_abandoned() {
             return Err(self.context.slice.error().into_failure());
         }
         let get = self.kinds.get(kind).ok_or_else(no_such_kind)?;
-        let caller = &self.gathering.caller;
+        let caller = &self.collector.caller;
         if caller.codec.is_none() {
             self.end_gets();
         }
@@ -507,7 +508,7 @@ impl MultiRun<'_> {
         let read = append_row(reader, (get, kind), row, upcoming, to);
         region.operation_times().record(Operation::Get, clock::since(began_at));
         let count = match read.map_err(TryError::into_failure)? {
-            RowRead::Exists(exists) => return Ok(Outcome::Exists(exists)),
+            RowRead::Exists(exists) => return Ok(ActionOutcome::Exists(exists)),
             RowRead::Cells(count) => count,
         };
         if gets.count == 0 {
@@ -517,22 +518,23 @@ impl MultiRun<'_> {
             }
         }
         gets.count += 1;
-        Ok(Outcome::Rows { count, cells: CellBuffer::new() })
+        Ok(ActionOutcome::Rows { count, cells: CellBuffer::new() })
     }
 
     /// Closes the open run of Gets: hands all its cells to its first Get.
     fn end_gets(&mut self) {
         if let Some(GetRun { first: (at, slot), count: 1.., cells }) = self.gets.take() {
-            self.gathering.set_cells(at, slot, cells);
+            self.collector.set_cells(at, slot, cells);
         }
     }
 
     fn service(&mut self, at: usize, slot: usize, region: &Arc<Region>, call: &ServiceCall) {
-        let gathering = self.gathering.start();
+        let collector = self.collector.start();
         let value = PendingReply::to_function(move |value: Result<Reply<pb::NameBytesPair>>| {
-            let outcome = value.map_or_else(Outcome::Failed, |value| Outcome::Service(value.message));
-            gathering.set(at, slot, outcome);
-            gathering.end();
+            let outcome =
+                value.map_or_else(ActionOutcome::Failed, |value| ActionOutcome::Service(value.message));
+            collector.set(at, slot, outcome);
+            collector.end();
         });
         let caller = ServiceCaller { nonce_owner: self.nonces.owner, state: self.state };
         endpoint::call(self.server, region, call, caller, value);
@@ -540,8 +542,8 @@ impl MultiRun<'_> {
 
     /// Returns the error for the remaining actions if the reply is full.
     fn too_large(&mut self) -> Option<HBaseError> {
-        self.limits.reply_bytes = self.gathering.reply_bytes.load(Ordering::Relaxed);
-        self.limits.too_large(&self.gathering.caller, &self.context)
+        self.limits.reply_bytes = self.collector.reply_bytes.load(Ordering::Relaxed);
+        self.limits.too_large(&self.collector.caller, &self.context)
     }
 }
 

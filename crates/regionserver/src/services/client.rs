@@ -47,20 +47,20 @@ const METHODS: &[&str] = &[
 
 /// Returns the class of handlers for a kind of work. `system`: it is on a system table. What may
 /// compute for long has no priority there: the priority handlers have no CPU slots.
-fn class(work: Work, system: bool) -> CallClass {
+fn class(work: HandlerWork, system: bool) -> CallClass {
     match work {
-        Work::Aggregation => CallClass::Scan,
+        HandlerWork::Aggregation => CallClass::Scan,
         _ if system => CallClass::Priority,
-        Work::Scan => CallClass::Scan,
-        Work::ReadsFirst => CallClass::Write,
-        Work::LongWrite | Work::Services => CallClass::LongWrite,
-        Work::BulkLoad => CallClass::General,
+        HandlerWork::Scan => CallClass::Scan,
+        HandlerWork::ReadsFirst => CallClass::Write,
+        HandlerWork::LongWrite | HandlerWork::Services => CallClass::LongWrite,
+        HandlerWork::BulkLoad => CallClass::General,
     }
 }
 
 /// Work that never runs on a connection's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+enum HandlerWork {
     Scan,
     /// Calls of AggregateService, which scan a region.
     Aggregation,
@@ -115,7 +115,7 @@ impl ClientService {
             "Scan" => self.scan(call, reply),
             "ExecService" => self.exec_service(call, reply),
             "ExecRegionServerService" | "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => {
-                self.submit_to_handler(class(Work::BulkLoad, false), call, reply);
+                self.submit_to_handler(class(HandlerWork::BulkLoad, false), call, reply);
             }
             method => reply.send_error(&not_supported(method)),
         }
@@ -166,13 +166,17 @@ impl ClientService {
         match kind {
             // The handler decodes it again, so that the waiting call does not pin the connection's
             // buffer.
-            MultiKind::Atomic => self.submit_to_handler(class(Work::ReadsFirst, system()), call, reply),
-            MultiKind::ReadsAndWrites => {
-                self.submit_to_handler(class(Work::LongWrite, system()), call, reply);
+            MultiKind::Atomic => {
+                self.submit_to_handler(class(HandlerWork::ReadsFirst, system()), call, reply)
             }
-            MultiKind::Services => self.submit_to_handler(class(Work::Services, system()), call, reply),
+            MultiKind::ReadsAndWrites => {
+                self.submit_to_handler(class(HandlerWork::LongWrite, system()), call, reply);
+            }
+            MultiKind::Services => {
+                self.submit_to_handler(class(HandlerWork::Services, system()), call, reply)
+            }
             _ if !inline::is_short(&request) => {
-                self.submit_to_handler(class(Work::Scan, system()), call, reply);
+                self.submit_to_handler(class(HandlerWork::Scan, system()), call, reply);
             }
             MultiKind::Writes => {
                 planned.wakes.get_or_insert_with(WakeBatch::begin);
@@ -341,9 +345,9 @@ impl ClientService {
             };
         }
         let class = match kind {
-            MultiKind::Atomic => class(Work::ReadsFirst, is_system(&self.server, &request)),
-            MultiKind::ReadsAndWrites => class(Work::LongWrite, is_system(&self.server, &request)),
-            MultiKind::Services => class(Work::Services, is_system(&self.server, &request)),
+            MultiKind::Atomic => class(HandlerWork::ReadsFirst, is_system(&self.server, &request)),
+            MultiKind::ReadsAndWrites => class(HandlerWork::LongWrite, is_system(&self.server, &request)),
+            MultiKind::Services => class(HandlerWork::Services, is_system(&self.server, &request)),
             MultiKind::Reads | MultiKind::Writes => at,
         };
         let own = self.clone();
@@ -372,7 +376,7 @@ impl ClientService {
             endpoint::exec(&server, &region, request, caller, reply);
         };
         match at {
-            CallClass::Scan if !aggregates => handlers.continue_on(class(Work::Services, false), exec),
+            CallClass::Scan if !aggregates => handlers.continue_on(class(HandlerWork::Services, false), exec),
             _ => exec(),
         }
     }
@@ -384,7 +388,7 @@ impl ClientService {
         };
         // The handler decodes it again, so that the waiting call does not pin the connection's
         // buffer.
-        self.submit_to_handler(class(Work::Scan, priority), call, reply);
+        self.submit_to_handler(class(HandlerWork::Scan, priority), call, reply);
     }
 
     fn exec_service(&self, call: Call, reply: Responder) {
@@ -394,14 +398,19 @@ impl ClientService {
             Err(error) => return reply.send_error(&error),
             Ok(found) => found,
         };
-        let work = if is_aggregation(&service.service_name) { Work::Aggregation } else { Work::Services };
+        let work = if is_aggregation(&service.service_name) {
+            HandlerWork::Aggregation
+        } else {
+            HandlerWork::Services
+        };
         self.submit_to_handler(class(work, region.info().table().is_system()), call, reply);
     }
 }
 
 /// Returns the class of a write that reads first.
 fn class_of_write(request: &pb::MutateRequest, region: &Region) -> CallClass {
-    let work = if mutate::may_compute_for_long(request) { Work::LongWrite } else { Work::ReadsFirst };
+    let work =
+        if mutate::may_compute_for_long(request) { HandlerWork::LongWrite } else { HandlerWork::ReadsFirst };
     class(work, region.info().table().is_system())
 }
 
@@ -459,20 +468,22 @@ mod tests {
 
     #[test]
     fn system_table_calls_have_their_own_queue() {
-        for work in [Work::Scan, Work::Services, Work::ReadsFirst, Work::LongWrite] {
+        for work in
+            [HandlerWork::Scan, HandlerWork::Services, HandlerWork::ReadsFirst, HandlerWork::LongWrite]
+        {
             assert_eq!(class(work, true), CallClass::Priority, "{work:?}");
             assert_ne!(class(work, false), CallClass::Priority, "{work:?}");
         }
-        assert_eq!(class(Work::Aggregation, true), CallClass::Scan, "it may compute for long");
+        assert_eq!(class(HandlerWork::Aggregation, true), CallClass::Scan, "it may compute for long");
     }
 
     #[test]
     fn waiting_writes_do_not_share_the_read_queue() {
-        assert_eq!(class(Work::Scan, false), CallClass::Scan);
-        assert_eq!(class(Work::Aggregation, false), CallClass::Scan);
-        assert_eq!(class(Work::ReadsFirst, false), CallClass::Write);
-        assert_eq!(class(Work::LongWrite, false), CallClass::LongWrite);
-        assert_eq!(class(Work::Services, false), CallClass::LongWrite);
-        assert_eq!(class(Work::BulkLoad, false), CallClass::General);
+        assert_eq!(class(HandlerWork::Scan, false), CallClass::Scan);
+        assert_eq!(class(HandlerWork::Aggregation, false), CallClass::Scan);
+        assert_eq!(class(HandlerWork::ReadsFirst, false), CallClass::Write);
+        assert_eq!(class(HandlerWork::LongWrite, false), CallClass::LongWrite);
+        assert_eq!(class(HandlerWork::Services, false), CallClass::LongWrite);
+        assert_eq!(class(HandlerWork::BulkLoad, false), CallClass::General);
     }
 }

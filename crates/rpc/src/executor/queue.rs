@@ -60,8 +60,8 @@ struct QueuedJob {
     queued_at: Instant,
 }
 
-/// Work for a handler thread.
-enum Work {
+/// What a handler thread runs next.
+enum HandlerTask {
     Call(Box<QueuedCall>),
     Job(QueuedJob),
 }
@@ -256,13 +256,13 @@ impl Queue {
             cpu_slot::install(Rc::clone(&slot) as Rc<dyn CpuSlot>);
         }
         let mut next = self.next(self.state.lock());
-        while let Some((peer, work)) = next {
+        while let Some((peer, task)) = next {
             let now = clock::monotonic();
             slot.began_at.set(now);
             slot.peer.set(peer);
-            match work {
-                Work::Call(waiting) => run(*waiting, now),
-                Work::Job(job) => run_job(job, now),
+            match task {
+                HandlerTask::Call(waiting) => run(*waiting, now),
+                HandlerTask::Job(job) => run_job(job, now),
             }
             let mut state = self.state.lock();
             state.running -= 1;
@@ -271,14 +271,14 @@ impl Queue {
     }
 
     /// Waits for the next call; `None` if the queue is stopped.
-    fn next(&self, mut state: MutexGuard<'_, State>) -> Option<(Peer, Work)> {
+    fn next(&self, mut state: MutexGuard<'_, State>) -> Option<(Peer, HandlerTask)> {
         loop {
             if state.stopped {
                 return None;
             }
             match self.take(&mut state) {
-                Some((peer, QueueEntry::Call(waiting))) => return Some((peer, Work::Call(waiting))),
-                Some((peer, QueueEntry::Job(job))) => return Some((peer, Work::Job(job))),
+                Some((peer, QueueEntry::Call(waiting))) => return Some((peer, HandlerTask::Call(waiting))),
+                Some((peer, QueueEntry::Job(job))) => return Some((peer, HandlerTask::Job(job))),
                 Some((_, QueueEntry::Thread(sleeper))) => sleeper.wake(),
                 None => {
                     state.idle_handlers += 1;

@@ -22,7 +22,7 @@ use crate::requests::inline::{self, Handlers};
 use crate::requests::pending_reply::PendingReply;
 
 /// The outcome of an action.
-pub(super) enum Outcome {
+pub(super) enum ActionOutcome {
     Cells(CellBuffer),
     /// A Get that read `count` cells. The first of consecutive Gets holds the cells of all.
     Rows {
@@ -36,15 +36,15 @@ pub(super) enum Outcome {
     TooLarge,
 }
 
-impl Outcome {
+impl ActionOutcome {
     /// Returns the bytes that the outcome adds to the reply. The cells of rows count when they are
     /// read, not here.
     pub fn reply_bytes(&self) -> u64 {
         match self {
-            Outcome::Cells(cells) => cells.encoded_len() as u64,
-            Outcome::Service(value) => value.encoded_len() as u64,
-            Outcome::Failed(error) => result::exception_bytes(error),
-            Outcome::Rows { .. } | Outcome::Exists(_) | Outcome::TooLarge => 0,
+            ActionOutcome::Cells(cells) => cells.encoded_len() as u64,
+            ActionOutcome::Service(value) => value.encoded_len() as u64,
+            ActionOutcome::Failed(error) => result::exception_bytes(error),
+            ActionOutcome::Rows { .. } | ActionOutcome::Exists(_) | ActionOutcome::TooLarge => 0,
         }
     }
 }
@@ -52,7 +52,7 @@ impl Outcome {
 /// The outcomes of the actions on one region.
 enum RegionOutcome {
     /// One outcome per action; `None` until it is known.
-    Each(Vec<Option<Outcome>>),
+    Each(Vec<Option<ActionOutcome>>),
     /// One outcome for all actions.
     Whole { result: CheckAndMutateResult, conditional: bool },
     /// No action was tried, or all failed together.
@@ -156,10 +156,10 @@ impl OutcomeCollector {
 
     pub fn set_too_large(&self, at: usize, slot: usize, error: HBaseError) {
         self.too_large.get_or_init(|| error);
-        self.set(at, slot, Outcome::TooLarge);
+        self.set(at, slot, ActionOutcome::TooLarge);
     }
 
-    pub fn set(&self, at: usize, slot: usize, outcome: Outcome) {
+    pub fn set(&self, at: usize, slot: usize, outcome: ActionOutcome) {
         let reply_bytes = outcome.reply_bytes();
         if reply_bytes > 0 {
             self.reply_bytes.fetch_add(reply_bytes, Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl OutcomeCollector {
     pub fn set_cells(&self, at: usize, slot: usize, all: CellBuffer) {
         let mut slots = self.slots.lock();
         let Some(RegionOutcome::Each(outcomes)) = slots.regions.get_mut(at) else { return };
-        if let Some(Some(Outcome::Rows { cells, .. })) = outcomes.get_mut(slot) {
+        if let Some(Some(ActionOutcome::Rows { cells, .. })) = outcomes.get_mut(slot) {
             *cells = all;
         }
     }
@@ -266,7 +266,9 @@ impl OutcomeCollector {
                 let mut entries = ResultEncoder::with_capacity(outcomes.len());
                 for (index, outcome) in indices.iter().zip(outcomes) {
                     let outcome = match (outcome, self.too_large.get()) {
-                        (Some(Outcome::TooLarge), Some(error)) => Some(Outcome::Failed(error.clone())),
+                        (Some(ActionOutcome::TooLarge), Some(error)) => {
+                            Some(ActionOutcome::Failed(error.clone()))
+                        }
                         (outcome, _) => outcome,
                     };
                     add_entry(&mut entries, index.unwrap_or(0), outcome, block.as_deref_mut());
@@ -295,24 +297,24 @@ fn whole_entries(
 pub(super) fn add_entry(
     entries: &mut ResultEncoder,
     index: u32,
-    outcome: Option<Outcome>,
+    outcome: Option<ActionOutcome>,
     block: Option<&mut CellBlockWriter>,
 ) {
     let mut entry = pb::ResultOrException { index: Some(index), ..Default::default() };
     match (outcome, block) {
-        (Some(Outcome::Rows { count, cells }), Some(block)) => {
+        (Some(ActionOutcome::Rows { count, cells }), Some(block)) => {
             block.push_buffer_owned(cells);
             return entries.push_counted(index, count);
         }
-        (Some(Outcome::Rows { cells, .. } | Outcome::Cells(cells)), block) => {
+        (Some(ActionOutcome::Rows { cells, .. } | ActionOutcome::Cells(cells)), block) => {
             entry.result = Some(place_cells(cells, block));
         }
-        (Some(Outcome::Exists(exists)), _) => entry.result = Some(result::existence(exists, false)),
-        (Some(Outcome::Service(value)), _) => {
+        (Some(ActionOutcome::Exists(exists)), _) => entry.result = Some(result::existence(exists, false)),
+        (Some(ActionOutcome::Service(value)), _) => {
             entry.service_result = Some(pb::CoprocessorServiceResult { value: Some(value) });
         }
-        (Some(Outcome::Failed(error)), _) => entry.exception = Some(result::exception(&error)),
-        (None | Some(Outcome::TooLarge), _) => {
+        (Some(ActionOutcome::Failed(error)), _) => entry.exception = Some(result::exception(&error)),
+        (None | Some(ActionOutcome::TooLarge), _) => {
             entry.exception = Some(result::exception(&HBaseError::io("the action was dropped unanswered")))
         }
     }

@@ -11,7 +11,7 @@ use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 use evenkeel_rpc::CellBlockWriter;
 use prost::Message;
 
-use super::outcomes::{Outcome, add_entry};
+use super::outcomes::{ActionOutcome, add_entry};
 use super::reply_limits::ReplyLimits;
 use super::{GETS_BYTES_RESERVED_MAX, check_size, no_such_kind, rows_of_kind};
 use crate::convert::multi::{ActionKind, MultiRequest, MultiResponse, RegionAction, ResultEncoder};
@@ -36,7 +36,7 @@ pub fn read(
     slice: TimeSlice,
 ) -> TryResult<Reply<MultiResponse>> {
     let checked = server.check_open().and_then(|()| check_size(server, request));
-    let actions_left = request.region_actions.iter().map(|of| of.actions.len()).sum();
+    let actions_left = request.region_actions.iter().map(|action| action.actions.len()).sum();
     let mut rows = Rows {
         limits: ReplyLimits::new(server, caller),
         cells: server.cells_for(caller),
@@ -47,7 +47,7 @@ pub fn read(
     };
     let results = checked.map_err(TryError::from).and_then(|()| {
         let actions = request.region_actions.iter();
-        actions.map(|of| rows.of_region(server, of, &request.kinds, wait)).collect::<TryResult<_>>()
+        actions.map(|action| rows.read_region(server, action, &request.kinds, wait)).collect::<TryResult<_>>()
     });
     if !results.as_ref().is_err_and(TryError::is_unfinished) {
         server.counters.count(RequestKind::Multi);
@@ -79,17 +79,17 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     /// Reads the rows of a region action. Returns the encoded pb::RegionActionResult.
-    fn of_region(
+    fn read_region(
         &mut self,
         server: &RegionServer,
-        of: &RegionAction,
+        region_action: &RegionAction,
         kinds: &[pb::Get],
         wait: Wait,
     ) -> TryResult<Bytes> {
-        let region = match server.region(&of.region) {
+        let region = match server.region(&region_action.region) {
             Ok(region) => region,
             Err(error) => {
-                self.actions_left -= of.actions.len();
+                self.actions_left -= region_action.actions.len();
                 self.limits.reply_bytes += result::exception_bytes(&error);
                 let exception = Some(result::exception(&error));
                 let failed = pb::RegionActionResult { exception, ..Default::default() };
@@ -98,14 +98,14 @@ impl Rows<'_> {
         };
         let (began_at, mut gets) = (clock::monotonic(), 0);
         let mut reader = GetReader::new(server, &region, wait);
-        let mut entries = ResultEncoder::with_capacity(of.actions.len());
-        for (slot, action) in of.actions.iter().enumerate() {
+        let mut entries = ResultEncoder::with_capacity(region_action.actions.len());
+        for (slot, action) in region_action.actions.iter().enumerate() {
             let index = action.index.unwrap_or(0);
             let outcome = match (self.limits.too_large(self.caller, &self.context), &action.kind) {
                 (Some(error), _) => Err(error.into()),
                 (None, ActionKind::Get { row, kind }) => {
                     gets += 1;
-                    let upcoming = rows_of_kind(of.actions.get(slot..).unwrap_or_default(), *kind);
+                    let upcoming = rows_of_kind(region_action.actions.get(slot..).unwrap_or_default(), *kind);
                     match kinds.get(*kind) {
                         Some(get) => self.row(&mut reader, (get, *kind), row, upcoming),
                         None => Err(no_such_kind().into()),
@@ -117,7 +117,7 @@ impl Rows<'_> {
                 Ok(outcome) => outcome,
                 // Nobody waits for the other rows, either.
                 Err(abandoned) if self.context.slice.is_abandoned() => return Err(abandoned),
-                Err(TryError::Failed(error)) => Outcome::Failed(error),
+                Err(TryError::Failed(error)) => ActionOutcome::Failed(error),
                 Err(unfinished) => {
                     reader.discard();
                     return Err(unfinished);
@@ -126,7 +126,9 @@ impl Rows<'_> {
             self.actions_left -= 1;
             self.limits.reply_bytes += outcome.reply_bytes();
             match outcome {
-                Outcome::Rows { count, .. } if self.block.is_some() => entries.push_counted(index, count),
+                ActionOutcome::Rows { count, .. } if self.block.is_some() => {
+                    entries.push_counted(index, count)
+                }
                 outcome => add_entry(&mut entries, index, Some(outcome), None),
             }
         }
@@ -141,11 +143,11 @@ impl Rows<'_> {
         get: (&pb::Get, usize),
         row: &Bytes,
         upcoming: impl Iterator<Item = &'r [u8]> + Clone,
-    ) -> TryResult<Outcome> {
+    ) -> TryResult<ActionOutcome> {
         let is_first = self.cells.is_empty() && self.actions_left > 1;
         let to = (&mut self.cells, &mut self.context, &mut self.limits);
         let count = match append_row(reader, get, row, upcoming, to)? {
-            RowRead::Exists(exists) => return Ok(Outcome::Exists(exists)),
+            RowRead::Exists(exists) => return Ok(ActionOutcome::Exists(exists)),
             RowRead::Cells(count) => count,
         };
         match self.block {
@@ -154,9 +156,9 @@ impl Rows<'_> {
                 if is_first {
                     self.cells.reserve_times(self.actions_left - 1, GETS_BYTES_RESERVED_MAX);
                 }
-                Ok(Outcome::Rows { count, cells: CellBuffer::new() })
+                Ok(ActionOutcome::Rows { count, cells: CellBuffer::new() })
             }
-            None => Ok(Outcome::Rows { count, cells: std::mem::take(&mut self.cells) }),
+            None => Ok(ActionOutcome::Rows { count, cells: std::mem::take(&mut self.cells) }),
         }
     }
 }
