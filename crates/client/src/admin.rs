@@ -57,7 +57,7 @@ use crate::connection::Connection;
 use crate::error::{Error, RemoteException, Result};
 use crate::location::MetaRow;
 use crate::retry::{Retry, backoff};
-use crate::rpc::{Boxed, Call, Param, Service};
+use crate::rpc::{BoxFuture, Call, Param, Service};
 
 /// The longest pause between two polls of a procedure.
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -191,14 +191,14 @@ impl Admin {
         server: &'a ServerName,
         method: &'static str,
         param: &'a dyn Param,
-    ) -> Boxed<'a, Bytes> {
+    ) -> BoxFuture<'a, Bytes> {
         let timeout = self.connection.config().rpc_timeout;
         let call = Call { service: Service::Admin, method, param, cells: &[], timeout, priority: 0 };
         Box::pin(async move { Ok(self.connection.call(&server.host_port(), call).await?.message) })
     }
 
     /// As [`Admin::call_master`], undecoded.
-    fn ask_master<'a>(&'a self, method: &'static str, param: &'a dyn Param) -> Boxed<'a, Bytes> {
+    fn ask_master<'a>(&'a self, method: &'static str, param: &'a dyn Param) -> BoxFuture<'a, Bytes> {
         Box::pin(async move {
             let mut retry = Retry::new(self.connection.config());
             loop {

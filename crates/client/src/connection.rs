@@ -24,7 +24,7 @@ use crate::registry;
 use crate::result::RowResult;
 use crate::retry::Retry;
 use crate::rpc::frame::Response;
-use crate::rpc::{Boxed, Call, Param, Pool, Service};
+use crate::rpc::{BoxFuture, Call, Param, Pool, Service};
 use crate::table::Table;
 
 /// The priority of calls to system tables (`HConstants.SYSTEMTABLE_QOS`).
@@ -136,7 +136,7 @@ impl Connection {
     }
 
     /// Calls a method of a server.
-    pub(crate) fn call<'a>(&'a self, address: &'a str, call: Call<'a>) -> Boxed<'a, Response> {
+    pub(crate) fn call<'a>(&'a self, address: &'a str, call: Call<'a>) -> BoxFuture<'a, Response> {
         self.inner.pool.call(address, call)
     }
 
@@ -204,7 +204,7 @@ impl Connection {
         if let Some(place) = locations.find(seek) {
             return Ok(place);
         }
-        // Boxed, so that the common case, a hit in the cache, has a small future.
+        // BoxFuture, so that the common case, a hit in the cache, has a small future.
         Box::pin(async {
             let limit = retry.call_timeout(self.config().operation_timeout);
             let found = timeout(limit, self.locate_in_turn(locations, table, seek)).await;

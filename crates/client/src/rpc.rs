@@ -11,7 +11,7 @@
 //! Only the edges are generic over messages: a parameter is a [`Param`], and a response stays bytes
 //! until its caller decodes it. An async function is compiled once for each message that it is
 //! generic over, and in each crate that awaits it, unless it is boxed where it is defined. So rare
-//! paths are [`Boxed`] futures; the path of a call through an open socket is not.
+//! paths are [`BoxFuture`] futures; the path of a call through an open socket is not.
 
 mod compress;
 pub(crate) mod connection;
@@ -70,7 +70,7 @@ impl Service {
 }
 
 /// A future that is compiled once, here, instead of where it is awaited.
-pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// The parameter of a call: any message.
 pub(crate) trait Param: Send + Sync {
@@ -185,7 +185,7 @@ impl Endpoint {
     }
 
     /// Waits for a slot's connection, at most for the call's timeout.
-    fn connect<'a>(&'a self, slot: &'a Arc<Slot>, call: &Call<'_>) -> Boxed<'a, Arc<RpcConnection>> {
+    fn connect<'a>(&'a self, slot: &'a Arc<Slot>, call: &Call<'_>) -> BoxFuture<'a, Arc<RpcConnection>> {
         let (method, limit) = (call.method, call.timeout);
         Box::pin(async move {
             let mut connecting = match self.connecting(slot) {
@@ -246,7 +246,7 @@ impl Pool {
     }
 
     /// Calls a method at `host:port`; returns the response.
-    pub(crate) fn call<'a>(&'a self, address: &'a str, call: Call<'a>) -> Boxed<'a, Response> {
+    pub(crate) fn call<'a>(&'a self, address: &'a str, call: Call<'a>) -> BoxFuture<'a, Response> {
         Box::pin(async move { self.endpoint(address, call.service).exchange(call).await })
     }
 

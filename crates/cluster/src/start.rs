@@ -29,7 +29,7 @@ use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::ports::{PortBudgets, RpcPort};
 use evenkeel_process::runtime_settings::RuntimeSettings;
-use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
+use evenkeel_process::server::{Hooks, Process, RpcEndpoint, Storage, executor_config, registry};
 use evenkeel_process::status::{self, Status, StatusParts};
 use evenkeel_process::{LogLevels, ProcessControl, Settings, ignored_settings, settings, storage};
 use evenkeel_protocol::pb;
@@ -280,7 +280,7 @@ fn open_server(
         hooks: Arc::clone(&hooks) as _,
         master: Arc::clone(master) as _,
     });
-    drop(storage.online.set(Arc::downgrade(&server)));
+    drop(storage.regionserver.set(Arc::downgrade(&server)));
     abort.connect(&server);
     let transitions = Transitions::new(TransitionParts {
         server: Arc::clone(&server),
@@ -352,12 +352,12 @@ fn serve(
     let Process { conf, settings, supervisor, .. } = process;
     let executor = Arc::new(Executor::start(&executor_config(conf, regionserver.name(), supervisor)?)?);
     let rpc = ports.rpc.supervised_by(supervisor).serve(regionserver.services(&executor))?;
-    let answering = Answering { rpc: &rpc, executor: &executor };
+    let endpoint = RpcEndpoint { rpc: &rpc, executor: &executor };
     let names = SourceNames {
         zookeeper_quorum: conf.get_str_or("hbase.zookeeper.quorum", String::new()).unwrap_or_default(),
         cluster_id: session.view().cluster_id.clone(),
     };
-    let registry = registry(process, storage, regionserver, Some(answering), names.clone());
+    let registry = registry(process, storage, regionserver, Some(endpoint), names.clone());
     let memory = MemoryMeter {
         regionserver: Arc::downgrade(regionserver),
         chunks: Arc::clone(&storage.stores.chunks),
@@ -370,7 +370,7 @@ fn serve(
     registry.register(Arc::new(move |records: &mut Vec<Record>| records.push(meter.record(&plan))));
     let status = StatusParts {
         regionserver,
-        answering,
+        endpoint,
         names,
         master: None,
         memory,

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use evenkeel_common::clock::{self, Clock, SystemClock};
 use evenkeel_hdfs::hadoop::hdfs::{HdfsFileStatusProto, hdfs_file_status_proto::FileType};
 use evenkeel_hdfs::{
-    BulkWriter, ChecksumResult, Durability, FileReader, HdfsClient, HdfsError, LogWriter, NewFile,
+    BulkWriter, ChecksumResult, FileReader, FlushLevel, HdfsClient, HdfsError, LogWriter, NewFile,
 };
 
 use crate::{AppendFile, CreateOptions, FileKind, FileStatus, FileSystem, RandomAccessFile, StorageChecksum};
@@ -287,19 +287,19 @@ impl AppendFile for HdfsLogFile {
         self.unsent_bytes += bytes.len() as u64;
         if self.unsent_bytes >= LOG_BUFFER_BYTES {
             self.unsent_bytes = 0;
-            self.writer()?.start_flush(Durability::Flushed)?;
+            self.writer()?.start_flush(FlushLevel::Flushed)?;
         }
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.unsent_bytes = 0;
-        self.writer()?.flush(Durability::Flushed)
+        self.writer()?.flush(FlushLevel::Flushed)
     }
 
     fn sync(&mut self) -> io::Result<()> {
         self.unsent_bytes = 0;
-        self.writer()?.flush(Durability::Synced)
+        self.writer()?.flush(FlushLevel::Synced)
     }
 
     fn position(&self) -> u64 {
@@ -307,7 +307,7 @@ impl AppendFile for HdfsLogFile {
     }
 
     fn close(&mut self) -> io::Result<()> {
-        self.closed_bytes = self.writer.take().ok_or_else(closed)?.close(Durability::Flushed)?;
+        self.closed_bytes = self.writer.take().ok_or_else(closed)?.close(FlushLevel::Flushed)?;
         Ok(())
     }
 }
@@ -339,11 +339,11 @@ impl AppendFile for HdfsBulkFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.flush_to_writer()?.flush(Durability::Flushed)
+        self.flush_to_writer()?.flush(FlushLevel::Flushed)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.flush_to_writer()?.flush(Durability::Synced)
+        self.flush_to_writer()?.flush(FlushLevel::Synced)
     }
 
     fn position(&self) -> u64 {
@@ -352,7 +352,7 @@ impl AppendFile for HdfsBulkFile {
 
     fn close(&mut self) -> io::Result<()> {
         self.flush_to_writer()?;
-        self.closed_bytes = self.writer.take().ok_or_else(closed)?.close(Durability::Synced)?;
+        self.closed_bytes = self.writer.take().ok_or_else(closed)?.close(FlushLevel::Synced)?;
         Ok(())
     }
 }

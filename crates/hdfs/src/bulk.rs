@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::block::output::{Durability, Layout};
+use crate::block::output::{FlushLevel, Layout};
 use crate::client::Shared;
 use crate::error::Result;
 use crate::hadoop::hdfs::ExtendedBlockProto;
@@ -86,22 +86,22 @@ impl BulkWriter {
             drop(block);
             bytes = later;
             if is_full {
-                self.finish_block(Durability::Synced)?;
+                self.finish_block(FlushLevel::Synced)?;
             }
         }
         Ok(())
     }
 
-    /// Makes all appended bytes durable as `durability` requires. Full blocks were finished with a
+    /// Makes all appended bytes durable as `level` requires. Full blocks were finished with a
     /// sync.
     ///
     /// # Errors
     /// As [`BulkWriter::append`].
-    pub fn flush(&mut self, durability: Durability) -> io::Result<()> {
+    pub fn flush(&mut self, level: FlushLevel) -> io::Result<()> {
         self.check()?;
         let Some(output) = self.output.clone() else { return Ok(()) };
         let mut block = output.lock();
-        let flushed = block.send(durability).and_then(|seqno| block.wait(seqno));
+        let flushed = block.send(level).and_then(|seqno| block.wait(seqno));
         drop(block);
         self.checked(flushed)
     }
@@ -110,9 +110,9 @@ impl BulkWriter {
     ///
     /// # Errors
     /// As [`BulkWriter::append`], or an error of the NameNode; the file is then abandoned.
-    pub fn close(mut self, durability: Durability) -> io::Result<u64> {
+    pub fn close(mut self, level: FlushLevel) -> io::Result<u64> {
         self.check()?;
-        let finished = self.finish_block(durability);
+        let finished = self.finish_block(level);
         self.checked(finished)?;
         let completed = complete(&self.shared, &self.path, self.file_id, self.previous.as_ref());
         self.checked(completed.map_err(Into::into))?;
@@ -131,10 +131,10 @@ impl BulkWriter {
         Ok(output)
     }
 
-    fn finish_block(&mut self, durability: Durability) -> io::Result<()> {
+    fn finish_block(&mut self, level: FlushLevel) -> io::Result<()> {
         let Some(output) = self.output.clone() else { return Ok(()) };
         let mut block = output.lock();
-        block.finish(durability)?;
+        block.finish(level)?;
         self.finished_bytes += block.acked();
         self.previous = Some(block.block());
         self.output = None;

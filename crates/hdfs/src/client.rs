@@ -79,7 +79,7 @@ impl HdfsClient {
     }
 
     /// Creates a log: one block, written to all DataNodes in parallel, with flushes of either
-    /// [`Durability`](crate::Durability).
+    /// [`FlushLevel`](crate::FlushLevel).
     ///
     /// # Errors
     /// `NotFound` if the parent is missing, because the log's directory was fenced;

@@ -63,7 +63,7 @@ pub use block::reader::{ChecksumResult, FileReader};
 pub use bulk::BulkWriter;
 pub use client::HdfsClient;
 pub use error::{HdfsError, RemoteException, Result};
-pub use log::{Durability, FlushId, LogWriter};
+pub use log::{FlushId, FlushLevel, LogWriter};
 pub use namenode::{NameNode, NewFile};
 pub use settings::Settings;
 

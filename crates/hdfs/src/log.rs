@@ -1,8 +1,8 @@
 //! [`LogWriter`]: a log of one block, written to all DataNodes in parallel.
 //!
 //! Bytes are appended to a buffer. A flush sends them to every DataNode, in one packet if they fit,
-//! and ends when each DataNode has acknowledged it: after [`Durability::Flushed`] the bytes are in
-//! the kernel of every DataNode, after [`Durability::Synced`] on the disk of every DataNode.
+//! and ends when each DataNode has acknowledged it: after [`FlushLevel::Flushed`] the bytes are in
+//! the kernel of every DataNode, after [`FlushLevel::Synced`] on the disk of every DataNode.
 //! Flushes are pipelined: [`LogWriter::start_flush`] sends, [`LogWriter::wait`] waits, and any
 //! number may be in flight.
 //!
@@ -34,7 +34,7 @@ use crate::hadoop::hdfs::{ExtendedBlockProto, LocatedBlockProto};
 use crate::lease::{OpenFile, SharedOutput};
 use crate::namenode::NewFile;
 
-pub use crate::block::output::Durability;
+pub use crate::block::output::FlushLevel;
 
 /// The maximum of `complete` calls until enough replicas of the last block are reported to the
 /// NameNode.
@@ -133,8 +133,8 @@ impl LogWriter {
     ///
     /// # Errors
     /// As [`LogWriter::append`].
-    pub fn start_flush(&mut self, durability: Durability) -> io::Result<FlushId> {
-        let sent = self.output.lock().send(durability);
+    pub fn start_flush(&mut self, level: FlushLevel) -> io::Result<FlushId> {
+        let sent = self.output.lock().send(level);
         self.checked(sent).map(FlushId)
     }
 
@@ -152,8 +152,8 @@ impl LogWriter {
     ///
     /// # Errors
     /// As [`LogWriter::wait`].
-    pub fn flush(&mut self, durability: Durability) -> io::Result<()> {
-        let flush = self.start_flush(durability)?;
+    pub fn flush(&mut self, level: FlushLevel) -> io::Result<()> {
+        let flush = self.start_flush(level)?;
         self.wait(flush)
     }
 
@@ -161,8 +161,8 @@ impl LogWriter {
     ///
     /// # Errors
     /// As [`LogWriter::wait`], or an error of the NameNode; the file is then abandoned.
-    pub fn close(mut self, durability: Durability) -> io::Result<u64> {
-        let finished = self.output.lock().finish(durability);
+    pub fn close(mut self, level: FlushLevel) -> io::Result<u64> {
+        let finished = self.output.lock().finish(level);
         self.checked(finished)?;
         let (block, len) = {
             let output = self.output.lock();

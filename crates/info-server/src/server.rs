@@ -141,12 +141,12 @@ struct Shared {
 }
 
 /// A connection that is counted while this exists.
-struct Entered {
+struct ConnectionGuard {
     shared: Arc<Shared>,
     address: IpAddr,
 }
 
-impl Entered {
+impl ConnectionGuard {
     /// Counts a connection of this address, unless it has the maximum already.
     fn new(shared: Arc<Shared>, address: IpAddr) -> Option<Self> {
         let mut counts = shared.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,7 +160,7 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut counts = self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.address) {
@@ -266,10 +266,10 @@ async fn accept(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let shared = Arc::clone(&shared);
-                let Some(entered) = Entered::new(Arc::clone(&shared), peer.ip()) else { continue };
+                let Some(guard) = ConnectionGuard::new(Arc::clone(&shared), peer.ip()) else { continue };
                 tokio::spawn(async move {
                     serve_connection(stream, shared).await;
-                    drop((entered, permit));
+                    drop((guard, permit));
                 });
             }
             Err(error) => {

@@ -139,7 +139,7 @@ impl<const N: usize> Histograms<N> {
 
 /// State at the end of the last interval.
 #[derive(Debug)]
-struct Past {
+struct LastInterval {
     ended_at: Instant,
     sum: HistogramSnapshot,
     interval: HistogramSnapshot,
@@ -204,7 +204,7 @@ impl Histogram {
 /// The first interval begins with the first value. Until it has ended, it contains all values so
 /// far.
 #[derive(Debug, Default)]
-pub struct Intervals(Mutex<Option<Box<Past>>>);
+pub struct Intervals(Mutex<Option<Box<LastInterval>>>);
 
 impl Intervals {
     /// Returns the last interval that has ended; `sum` contains all values so far.
@@ -213,17 +213,17 @@ impl Intervals {
     }
 
     fn at(&self, sum: HistogramSnapshot, now: Instant) -> Interval {
-        let mut past = self.0.lock();
+        let mut last = self.0.lock();
         let total = sum.count();
-        if let Some(past) = past.as_ref().filter(|past| now < past.ended_at + INTERVAL) {
-            return Interval { total, values: past.interval.clone() };
+        if let Some(last) = last.as_ref().filter(|last| now < last.ended_at + INTERVAL) {
+            return Interval { total, values: last.interval.clone() };
         }
-        let values = match past.as_ref() {
-            Some(past) => sum.since(&past.sum),
+        let values = match last.as_ref() {
+            Some(last) => sum.since(&last.sum),
             None => sum.clone(),
         };
         if total > 0 {
-            *past = Some(Box::new(Past { ended_at: now, sum, interval: values.clone() }));
+            *last = Some(Box::new(LastInterval { ended_at: now, sum, interval: values.clone() }));
         }
         Interval { total, values }
     }

@@ -75,14 +75,14 @@ impl MemoryTrim {
         let (stop, stopped) = bounded(0);
         let regionserver = Arc::clone(regionserver);
         let calls = Box::new(move || regionserver.counters().total());
-        let parts = Parts {
+        let sources = TrimSources {
             calls,
             cache: Arc::clone(cache),
             chunks: Arc::clone(chunks),
             trimmed_above: memory_bytes_max + (memory_bytes_max / EXCESS_DIVISOR).min(EXCESS_BYTES_MAX),
-            looks: Mutex::default(),
+            state: Mutex::default(),
         };
-        let thread = spawn_restarted("memory-trim", move || parts.run(period, &stopped))?;
+        let thread = spawn_restarted("memory-trim", move || sources.run(period, &stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -94,13 +94,13 @@ impl Drop for MemoryTrim {
     }
 }
 
-struct Parts {
+struct TrimSources {
     calls: Box<dyn Fn() -> u64 + Send>,
     cache: Arc<dyn BlockCache>,
     chunks: Arc<ChunkPool>,
     /// The heap is trimmed under load if anonymous memory exceeds this.
     trimmed_above: u64,
-    looks: Mutex<TrimState>,
+    state: Mutex<TrimState>,
 }
 
 /// State kept between checks.
@@ -111,7 +111,7 @@ struct TrimState {
     /// True if the heap may have free memory: memory was freed, or many calls arrived.
     heap_is_due: bool,
     /// The number of checks since the heap was trimmed.
-    heap_looks: u32,
+    heap_checks: u32,
 }
 
 impl TrimState {
@@ -128,16 +128,16 @@ impl TrimState {
     /// Returns true if the heap must be trimmed now.
     fn trims_heap(&mut self, has_freed: bool, is_quiet: bool) -> bool {
         self.heap_is_due |= has_freed;
-        self.heap_looks = self.heap_looks.saturating_add(1);
-        let trims = is_quiet && self.heap_is_due && self.heap_looks >= HEAP_TRIM_CHECKS;
+        self.heap_checks = self.heap_checks.saturating_add(1);
+        let trims = is_quiet && self.heap_is_due && self.heap_checks >= HEAP_TRIM_CHECKS;
         if trims {
-            (self.heap_is_due, self.heap_looks) = (false, 0);
+            (self.heap_is_due, self.heap_checks) = (false, 0);
         }
         trims
     }
 }
 
-impl Parts {
+impl TrimSources {
     fn run(&self, period: Duration, stopped: &Receiver<()>) {
         if let Err(error) = priority::lower(BACKGROUND_NICE) {
             tracing::debug!(%error, "cannot lower the priority of memory trimming");
@@ -158,11 +158,11 @@ impl Parts {
             }
         }
         self.chunks.begin_idle_period();
-        let mut looks = self.looks.lock();
-        let is_quiet = looks.is_quiet((self.calls)(), clock::monotonic());
+        let mut state = self.state.lock();
+        let is_quiet = state.is_quiet((self.calls)(), clock::monotonic());
         let buffers = if is_quiet { buffer_pool::clear() } else { 0 };
-        let trims_heap = looks.trims_heap(chunks + buffers > 0, is_quiet);
-        drop(looks);
+        let trims_heap = state.trims_heap(chunks + buffers > 0, is_quiet);
+        drop(state);
         if trims_heap || platform::anonymous_bytes() > self.trimmed_above {
             allocator::trim();
         }
@@ -178,10 +178,10 @@ mod tests {
 
     #[test]
     fn the_heap_is_trimmed_once_per_quiet_period() {
-        let (mut looks, start) = (TrimState::default(), Instant::now());
+        let (mut state, start) = (TrimState::default(), Instant::now());
         let mut at_second = |second: u64, calls: u64, has_freed: bool| {
-            let is_quiet = looks.is_quiet(calls, start + Duration::from_secs(second));
-            (is_quiet, looks.trims_heap(has_freed, is_quiet))
+            let is_quiet = state.is_quiet(calls, start + Duration::from_secs(second));
+            (is_quiet, state.trims_heap(has_freed, is_quiet))
         };
         assert_eq!(at_second(0, 0, false), (true, false));
         assert_eq!(at_second(1, 999, false), (true, false));

@@ -23,7 +23,7 @@ use evenkeel_wal::Wal;
 
 use crate::readiness::Readiness;
 use crate::runtime_settings::RuntimeSettings;
-use crate::wals::{Online, WalEvents, Wals};
+use crate::wals::{RegionServerCell, WalEvents, Wals};
 use crate::{FailureReason, Settings, StopRequest, io_error, security};
 
 /// A sync of the storage that takes longer is logged.
@@ -128,7 +128,7 @@ pub struct Storage {
     /// The environment of hbase:meta.
     pub meta_env: Arc<RegionEnv>,
     /// The RegionServer, once it exists.
-    pub online: Online,
+    pub regionserver: RegionServerCell,
 }
 
 impl Storage {
@@ -141,9 +141,9 @@ impl Storage {
         let background = BackgroundConfig::from(conf).map_err(io_error)?;
         let background =
             Background::start(&BackgroundConfig { supervisor: process.supervisor.clone(), ..background })?;
-        let online = Online::default();
+        let regionserver = RegionServerCell::default();
         let events = WalEvents {
-            online: Arc::clone(&online),
+            regionserver: Arc::clone(&regionserver),
             failure: Arc::clone(&process.failure),
             stop: Arc::clone(&process.stop),
         };
@@ -173,7 +173,7 @@ impl Storage {
             })
         };
         let (user_env, meta_env) = (env(&wals.user), env(&wals.meta));
-        Ok(Self { wals, background, stores, user_env, meta_env, online })
+        Ok(Self { wals, background, stores, user_env, meta_env, regionserver })
     }
 }
 
@@ -203,10 +203,10 @@ impl ServerHooks for Hooks {
     }
 }
 
-/// The parts that answer calls.
+/// The port that serves calls, and the handlers behind it.
 #[derive(Clone, Copy)]
-pub struct Answering<'a> {
-    /// The RegionServer's port.
+pub struct RpcEndpoint<'a> {
+    /// The port, of the RegionServer or the master.
     pub rpc: &'a RpcServerHandle,
     /// Its handlers.
     pub executor: &'a Arc<Executor>,
@@ -217,12 +217,12 @@ pub fn registry(
     process: &Process,
     storage: &Storage,
     regionserver: &Arc<RegionServer>,
-    answering: Option<Answering<'_>>,
+    endpoint: Option<RpcEndpoint<'_>>,
     names: SourceNames,
 ) -> Arc<Registry> {
     let registry = Registry::new();
     let settings = &process.settings;
-    let Some(Answering { rpc, executor }) = answering else { return registry };
+    let Some(RpcEndpoint { rpc, executor }) = endpoint else { return registry };
     registry.register(Arc::new(ServerSource {
         server: Arc::downgrade(regionserver),
         env: Arc::clone(&storage.user_env),

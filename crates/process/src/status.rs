@@ -11,7 +11,7 @@ use evenkeel_status_pages::{
 };
 
 use crate::memory_use::MemoryMeter;
-use crate::server::{Answering, Process, Storage};
+use crate::server::{Process, RpcEndpoint, Storage};
 use crate::wals::Wals;
 use crate::{MemoryPlan, ignored_settings};
 
@@ -26,7 +26,7 @@ pub struct StatusParts<'a> {
     /// The RegionServer.
     pub regionserver: &'a Arc<RegionServer>,
     /// Its port and handlers.
-    pub answering: Answering<'a>,
+    pub endpoint: RpcEndpoint<'a>,
     /// The cluster's id and ZooKeeper.
     pub names: SourceNames,
     /// The master of this process, if it has one.
@@ -45,7 +45,7 @@ impl Status {
     /// # Errors
     /// I/O error if its thread cannot be started.
     pub fn start(process: &Process, storage: &Storage, parts: StatusParts<'_>) -> Result<Self> {
-        let StatusParts { regionserver, answering, names, master, memory, ignored, registry } = parts;
+        let StatusParts { regionserver, endpoint, names, master, memory, ignored, registry } = parts;
         let name = regionserver.name();
         let sources = Arc::new(Sources {
             regionserver: Arc::downgrade(regionserver),
@@ -57,8 +57,8 @@ impl Status {
             env: Arc::clone(&storage.user_env),
             block_cache: process.settings.block_cache.clone(),
             wals: named(&storage.wals),
-            rpc: answering.rpc.monitor(),
-            executor: Arc::clone(answering.executor),
+            rpc: endpoint.rpc.monitor(),
+            executor: Arc::clone(endpoint.executor),
             clock: Arc::clone(&process.clock),
             memory: memory_parts(memory, process.settings.memory),
             memory_bytes_max: process.settings.memory.sum(),

@@ -66,12 +66,12 @@ impl Wals {
 }
 
 /// The RegionServer, once it exists: the WALs are opened before it.
-pub type Online = Arc<OnceLock<Weak<RegionServer>>>;
+pub type RegionServerCell = Arc<OnceLock<Weak<RegionServer>>>;
 
 /// Reacts to events of the WALs.
 pub struct WalEvents {
     /// The RegionServer, once it exists.
-    pub online: Online,
+    pub regionserver: RegionServerCell,
     /// Receives the reason of a failure.
     pub failure: FailureReason,
     /// Requests that this process stops.
@@ -82,14 +82,14 @@ impl WalListener for WalEvents {
     fn abort(&self, reason: &str) {
         tracing::error!(reason, "the WAL failed; stopping");
         drop(self.failure.set(format!("the WAL failed: {reason}")));
-        if let Some(server) = self.online.get().and_then(Weak::upgrade) {
+        if let Some(server) = self.regionserver.get().and_then(Weak::upgrade) {
             server.report_fatal_error(&format!("the WAL failed: {reason}"));
         }
         (self.stop)(reason);
     }
 
     fn request_flush(&self, stores: &[(bytes::Bytes, Vec<bytes::Bytes>)]) {
-        let Some(server) = self.online.get().and_then(Weak::upgrade) else { return };
+        let Some(server) = self.regionserver.get().and_then(Weak::upgrade) else { return };
         for (region, _) in stores {
             if let Some(region) = server.regions().find(&String::from_utf8_lossy(region)) {
                 server.background().request_flush(&region);

@@ -468,15 +468,15 @@ impl Region {
     /// Runs `swap` with the epoch odd, so that readers that overlap it take their view again.
     fn with_new_epoch<T>(&self, swap: impl FnOnce() -> T) -> T {
         /// Makes the epoch even again, also if `swap` panics. Otherwise readers would wait forever.
-        struct Odd<'a>(&'a AtomicU64);
-        impl Drop for Odd<'_> {
+        struct EpochGuard<'a>(&'a AtomicU64);
+        impl Drop for EpochGuard<'_> {
             fn drop(&mut self) {
                 self.0.fetch_add(1, Ordering::AcqRel);
             }
         }
         let _one = self.swapping.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        let _odd = Odd(&self.epoch);
+        let _guard = EpochGuard(&self.epoch);
         swap()
     }
 }

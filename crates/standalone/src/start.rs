@@ -47,7 +47,7 @@ use evenkeel_process::info::{InfoParts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
 use evenkeel_process::runtime_settings::RuntimeSettings;
-use evenkeel_process::server::{Answering, Hooks, Process, Storage, executor_config, registry};
+use evenkeel_process::server::{Hooks, Process, RpcEndpoint, Storage, executor_config, registry};
 use evenkeel_process::status::{self, Status, StatusParts};
 use evenkeel_process::{ProcessControl, Settings, connections, ignored_settings, io_error, security};
 use evenkeel_region::region::Region;
@@ -99,7 +99,13 @@ pub(crate) fn start(
     begins("starting the master");
     let master = start_master(&process, &storage, catalog, &identity, &regionserver, &connection)?;
     begins("starting to answer");
-    let parts = (&storage, &recovery, &identity, (&master, &regionserver));
+    let parts = StartedParts {
+        storage: &storage,
+        recovery: &recovery,
+        identity: &identity,
+        master: &master,
+        regionserver: &regionserver,
+    };
     let serving = serve(&process, parts, (ports, &info), log_levels)?;
     master.start_background_recovery()?;
     master.ensure_slow_log_table()?;
@@ -263,7 +269,7 @@ fn open_regions(
         }),
         master: Arc::clone(&connection) as _,
     });
-    drop(storage.online.set(Arc::downgrade(&regionserver)));
+    drop(storage.regionserver.set(Arc::downgrade(&regionserver)));
     drop(regionserver.regions().add(Arc::clone(&catalog.meta.region)));
     drop(regionserver.regions().add(Arc::clone(&catalog.namespace_region)));
     regions::open_all(&storage.user_env, &catalog.meta.table, &catalog.tables, &regionserver)?;
@@ -357,27 +363,33 @@ fn info_parts(
 }
 
 /// The results of the steps before the last.
-type Parts<'a> = (&'a Storage, &'a Recovery, &'a Identity, (&'a Arc<Master>, &'a Arc<RegionServer>));
+struct StartedParts<'a> {
+    storage: &'a Storage,
+    recovery: &'a Recovery,
+    identity: &'a Identity,
+    master: &'a Arc<Master>,
+    regionserver: &'a Arc<RegionServer>,
+}
 
 /// Step 9.
 fn serve(
     process: &Process,
-    parts: Parts<'_>,
+    parts: StartedParts<'_>,
     (ports, info): (Ports, &InfoServers),
     log_levels: Arc<dyn LogLevels>,
 ) -> Result<Serving> {
-    let (storage, recovery, identity, (master, regionserver)) = parts;
+    let StartedParts { storage, recovery, identity, master, regionserver } = parts;
     let Process { conf, settings, supervisor, .. } = process;
     let executor = Arc::new(Executor::start(&executor_config(conf, &identity.name, supervisor)?)?);
     let chore = Chore::start(regionserver)?;
     let rpc_ports = (ports.master.supervised_by(supervisor), ports.regionserver.supervised_by(supervisor));
     let rpc = serve_rpc(rpc_ports, master, regionserver, &executor)?;
     let [master_rpc, regionserver_rpc] = &rpc;
-    let answering = Answering { rpc: regionserver_rpc, executor: &executor };
+    let endpoint = RpcEndpoint { rpc: regionserver_rpc, executor: &executor };
     let zookeeper_quorum = format!("{}:{}", settings.host, settings.zookeeper_port);
     let names = SourceNames { zookeeper_quorum, cluster_id: identity.cluster_id.clone() };
-    let registry = registry(process, storage, regionserver, Some(answering), names.clone());
-    register_master(&registry, master, Answering { rpc: master_rpc, executor: &executor }, names.clone());
+    let registry = registry(process, storage, regionserver, Some(endpoint), names.clone());
+    register_master(&registry, master, RpcEndpoint { rpc: master_rpc, executor: &executor }, names.clone());
     let memory = MemoryMeter {
         regionserver: Arc::downgrade(regionserver),
         chunks: Arc::clone(&storage.stores.chunks),
@@ -390,7 +402,7 @@ fn serve(
     registry.register(Arc::new(move |records: &mut Vec<Record>| records.push(meter.record(&plan))));
     let status = StatusParts {
         regionserver,
-        answering: Answering { rpc: regionserver_rpc, executor: &executor },
+        endpoint: RpcEndpoint { rpc: regionserver_rpc, executor: &executor },
         names,
         master: Some(Arc::new(MasterPages(Arc::downgrade(master)))),
         memory: memory.clone(),
@@ -420,7 +432,7 @@ fn serve(
 fn register_master(
     registry: &Registry,
     master: &Arc<Master>,
-    Answering { rpc, executor }: Answering<'_>,
+    RpcEndpoint { rpc, executor }: RpcEndpoint<'_>,
     names: SourceNames,
 ) {
     registry.register(Arc::new(MasterSource {

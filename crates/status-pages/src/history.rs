@@ -120,7 +120,7 @@ pub struct Pause {
 
 /// The samples and pauses that are kept.
 #[derive(Debug, Default)]
-struct Kept {
+struct RecentHistory {
     samples: VecDeque<Sample>,
     pauses: VecDeque<Pause>,
 }
@@ -128,7 +128,7 @@ struct Kept {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct History {
-    kept: Mutex<Kept>,
+    recent: Mutex<RecentHistory>,
     heat: Mutex<HeatMap>,
     cached: CachedFiles,
 }
@@ -136,17 +136,17 @@ pub struct History {
 impl History {
     /// Returns the samples, the oldest first.
     pub fn samples(&self) -> Vec<Sample> {
-        self.kept.lock().samples.iter().cloned().collect()
+        self.recent.lock().samples.iter().cloned().collect()
     }
 
     /// Returns the newest sample.
     pub fn last(&self) -> Sample {
-        self.kept.lock().samples.back().cloned().unwrap_or_default()
+        self.recent.lock().samples.back().cloned().unwrap_or_default()
     }
 
     /// Returns the pauses, the oldest first.
     pub fn pauses(&self) -> Vec<Pause> {
-        self.kept.lock().pauses.iter().copied().collect()
+        self.recent.lock().pauses.iter().copied().collect()
     }
 
     /// Reads the heat map.
@@ -160,10 +160,10 @@ impl History {
     }
 
     fn add(&self, sample: Sample, pause: Option<Pause>) {
-        let mut kept = self.kept.lock();
-        push(&mut kept.samples, sample, SAMPLES);
+        let mut recent = self.recent.lock();
+        push(&mut recent.samples, sample, SAMPLES);
         if let Some(pause) = pause {
-            push(&mut kept.pauses, pause, PAUSES);
+            push(&mut recent.pauses, pause, PAUSES);
         }
     }
 }

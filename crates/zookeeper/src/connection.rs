@@ -24,7 +24,7 @@ use super::four_letter_words;
 use super::ops::{self, ConnectionAction};
 use super::protocol::{Connect, write_connected};
 use super::server::Server;
-use super::session::{AttachError, Attached};
+use super::session::{AttachError, SessionHandle};
 use super::tree::WatcherId;
 
 /// The limit on the time until a new connection has sent its first packet.
@@ -53,11 +53,11 @@ pub(super) async fn serve(server: &Server, stream: TcpStream) -> io::Result<()> 
     stream.set_nodelay(true)?;
     let mut wire = Wire::new(stream, server.budgets().clone(), server.receive_timeout());
     let Some(first) = timeout(HANDSHAKE_MAX, first_packet(server, &mut wire)).await?? else { return Ok(()) };
-    let Some(attached) = handshake(server, &mut wire, &first).await? else { return Ok(()) };
+    let Some(session) = handshake(server, &mut wire, &first).await? else { return Ok(()) };
     drop(first);
     wire.packet_bytes_max = server.packet_bytes_max();
     let (watcher, due) = server.tree().open_watcher();
-    let mut connection = Connection { server, wire, attached, watcher, due };
+    let mut connection = Connection { server, wire, session, watcher, due };
     connection.run().await
 }
 
@@ -84,18 +84,18 @@ async fn first_packet(server: &Server, wire: &mut Wire) -> io::Result<Option<Byt
 }
 
 /// Answers the connect request; `None` if it got no session.
-async fn handshake(server: &Server, wire: &mut Wire, packet: &[u8]) -> io::Result<Option<Attached>> {
+async fn handshake(server: &Server, wire: &mut Wire, packet: &[u8]) -> io::Result<Option<SessionHandle>> {
     let connect = Connect::read(packet).map_err(|_| invalid("not a connect request"))?;
     let timeout_ms = server.negotiate(connect.timeout_ms);
     match server.sessions().attach(connect.session_id, connect.password, Duration::from_millis(timeout_ms)) {
-        Ok(attached) => {
+        Ok(session) => {
             let shown_ms = i32::try_from(timeout_ms).unwrap_or(i32::MAX);
-            write_connected(&mut wire.out, attached.id, attached.password, shown_ms, connect.has_read_only);
+            write_connected(&mut wire.out, session.id, session.password, shown_ms, connect.has_read_only);
             let written = wire.flush(HANDSHAKE_MAX).await;
             if written.is_err() {
-                server.sessions().detach(&attached, Instant::now());
+                server.sessions().detach(&session, Instant::now());
             }
-            written.map(|()| Some(attached))
+            written.map(|()| Some(session))
         }
         Err(AttachError::Expired) => {
             write_connected(&mut wire.out, 0, [0; 16], 0, connect.has_read_only);
@@ -115,7 +115,7 @@ fn invalid(reason: &str) -> io::Error {
 struct Connection<'a> {
     server: &'a Server,
     wire: Wire,
-    attached: Attached,
+    session: SessionHandle,
     watcher: WatcherId,
     due: Arc<Notify>,
 }
@@ -123,7 +123,7 @@ struct Connection<'a> {
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         self.server.tree().close_watcher(self.watcher);
-        self.server.sessions().detach(&self.attached, Instant::now());
+        self.server.sessions().detach(&self.session, Instant::now());
     }
 }
 
@@ -144,15 +144,15 @@ impl Connection<'_> {
                     deadline = self.deadline();
                 }
                 () = self.due.notified() => self.send_events().await?,
-                () = self.attached.taken_over.notified() => return Ok(()),
+                () = self.session.taken_over.notified() => return Ok(()),
                 () = sleep_until(next_check) => {
                     self.check_progress()?;
                     self.wire.shrink_input();
                     if Instant::now() < deadline {
                         continue;
                     }
-                    tracing::debug!(session = self.attached.id, "session expired");
-                    self.server.sessions().close(&self.attached);
+                    tracing::debug!(session = self.session.id, "session expired");
+                    self.server.sessions().close(&self.session);
                     return Ok(());
                 }
             }
@@ -168,7 +168,7 @@ impl Connection<'_> {
     }
 
     fn session_timeout(&self) -> Duration {
-        self.attached.timeout
+        self.session.timeout
     }
 
     fn deadline(&self) -> Instant {
@@ -199,7 +199,7 @@ impl Connection<'_> {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.server.sessions().close(&self.attached);
+        self.server.sessions().close(&self.session);
         self.wire.flush(self.session_timeout()).await?;
         self.wire.hang_up().await
     }

@@ -146,7 +146,7 @@ pub async fn serve(
 }
 
 fn start(server: &Arc<Server>, tasks: &mut JoinSet<()>, stream: TcpStream, peer: SocketAddr) {
-    let Some(slot) = Slot::take(server, peer) else {
+    let Some(guard) = ConnectionGuard::take(server, peer) else {
         let refused = server.refused.fetch_add(1, Ordering::Relaxed) + 1;
         // Log at powers of two only: clients must not fill the log.
         if refused.is_power_of_two() {
@@ -155,7 +155,7 @@ fn start(server: &Arc<Server>, tasks: &mut JoinSet<()>, stream: TcpStream, peer:
         return;
     };
     tasks.spawn(async move {
-        if let Err(error) = connection::serve(&slot.server, stream).await {
+        if let Err(error) = connection::serve(&guard.server, stream).await {
             tracing::debug!(%peer, %error, "ZooKeeper endpoint: connection ended");
         }
     });
@@ -238,12 +238,12 @@ impl Server {
 }
 
 /// A connection's place among the limits, released on drop.
-struct Slot {
+struct ConnectionGuard {
     server: Arc<Server>,
     peer: (SocketAddr, u64),
 }
 
-impl Slot {
+impl ConnectionGuard {
     fn take(server: &Arc<Server>, peer: SocketAddr) -> Option<Self> {
         let mut peers = server.peers.lock();
         let per_address = match server.config.connections_per_address_max {
@@ -259,7 +259,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.server.peers.lock().remove(&self.peer);
     }

@@ -24,7 +24,7 @@ const MEMORY_PART: u64 = 4;
 
 /// A session bound to a connection.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct SessionHandle {
     pub(super) id: i64,
     pub(super) password: [u8; 16],
     /// How long the client may be silent.
@@ -82,7 +82,7 @@ impl Sessions {
         id: i64,
         password: &[u8],
         timeout: Duration,
-    ) -> Result<Attached, AttachError> {
+    ) -> Result<SessionHandle, AttachError> {
         let mut table = self.table.lock();
         let id = if id == 0 { table.new_id() } else { self.known(&table, id, password)? };
         if !table.evict_if_full(id, self.sessions_max) {
@@ -93,7 +93,7 @@ impl Sessions {
         if let Some(before) = table.sessions.insert(id, session) {
             before.taken_over.notify_one();
         }
-        Ok(Attached { id, password: self.password(id), timeout, taken_over })
+        Ok(SessionHandle { id, password: self.password(id), timeout, taken_over })
     }
 
     fn known(&self, table: &SessionTable, id: i64, password: &[u8]) -> Result<i64, AttachError> {
@@ -103,23 +103,23 @@ impl Sessions {
     }
 
     /// The connection has ended; the session waits for another one until its timeout.
-    pub(super) fn detach(&self, attached: &Attached, now: Instant) {
-        self.with_own(attached, |session| session.expires = Some(now + session.timeout));
+    pub(super) fn detach(&self, handle: &SessionHandle, now: Instant) {
+        self.with_own(handle, |session| session.expires = Some(now + session.timeout));
     }
 
     /// Removes a session that the client closed, or whose client was silent for too long.
-    pub(super) fn close(&self, attached: &Attached) {
+    pub(super) fn close(&self, handle: &SessionHandle) {
         let mut table = self.table.lock();
-        let own = |session: &Session| Arc::ptr_eq(&session.taken_over, &attached.taken_over);
-        if table.sessions.get(&attached.id).is_some_and(own) {
-            table.sessions.remove(&attached.id);
+        let own = |session: &Session| Arc::ptr_eq(&session.taken_over, &handle.taken_over);
+        if table.sessions.get(&handle.id).is_some_and(own) {
+            table.sessions.remove(&handle.id);
         }
     }
 
-    fn with_own(&self, attached: &Attached, change: impl FnOnce(&mut Session)) {
+    fn with_own(&self, handle: &SessionHandle, change: impl FnOnce(&mut Session)) {
         let mut table = self.table.lock();
-        let session = table.sessions.get_mut(&attached.id);
-        if let Some(session) = session.filter(|s| Arc::ptr_eq(&s.taken_over, &attached.taken_over)) {
+        let session = table.sessions.get_mut(&handle.id);
+        if let Some(session) = session.filter(|s| Arc::ptr_eq(&s.taken_over, &handle.taken_over)) {
             change(session);
         }
     }

@@ -9,7 +9,7 @@ use super::{Admin, RegionState, TableState};
 use crate::error::{Error, Result};
 use crate::location::{MetaRow, Seek, region_specifier};
 use crate::retry::Retry;
-use crate::rpc::{Boxed, Param};
+use crate::rpc::{BoxFuture, Param};
 
 /// The running compactions of a region or table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -306,7 +306,7 @@ impl Admin {
         region: &'a RegionInfo,
         method: &'static str,
         param: &'a dyn Param,
-    ) -> Boxed<'a, Bytes> {
+    ) -> BoxFuture<'a, Bytes> {
         Box::pin(async move {
             let mut retry = Retry::new(self.connection.config());
             loop {

@@ -48,7 +48,7 @@ pub(crate) enum Layout {
 
 /// How durable flushed bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
+pub enum FlushLevel {
     /// Each DataNode has written the bytes to its kernel: they survive process crashes.
     Flushed,
     /// Each DataNode has fsynced the bytes: they survive a power loss.
@@ -184,9 +184,9 @@ impl BlockOutput {
 
     /// Sends all appended bytes. Returns the sequence number after the last packet: once all
     /// packets before it are acknowledged, the bytes have the requested durability.
-    pub(crate) fn send(&mut self, durability: Durability) -> io::Result<i64> {
+    pub(crate) fn send(&mut self, level: FlushLevel) -> io::Result<i64> {
         self.check()?;
-        let sync = durability == Durability::Synced;
+        let sync = level == FlushLevel::Synced;
         while self.buffer.len() > packet::DATA_BYTES_MAX {
             self.send_data(packet::DATA_BYTES_MAX, false)?;
         }
@@ -210,9 +210,9 @@ impl BlockOutput {
 
     /// Sends the remaining bytes and the last packet, and waits until every DataNode has finished
     /// the block.
-    pub(crate) fn finish(&mut self, durability: Durability) -> io::Result<()> {
-        self.send(Durability::Flushed)?;
-        let sync = durability == Durability::Synced;
+    pub(crate) fn finish(&mut self, level: FlushLevel) -> io::Result<()> {
+        self.send(FlushLevel::Flushed)?;
+        let sync = level == FlushLevel::Synced;
         self.last_packet_sent = true;
         self.send_packet(self.sent, 0, true, sync)?;
         self.wait(self.next_seqno)?;

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use crate::fake::{Ack, Behavior, FakeCluster, status};
 use crate::hadoop::hdfs::{BlockOpResponseProto, Status};
-use crate::{BulkWriter, Durability, HdfsClient, NewFile};
+use crate::{BulkWriter, FlushLevel, HdfsClient, NewFile};
 
 fn create(client: &HdfsClient) -> BulkWriter {
     let file = NewFile { block_bytes: 1 << 20, ..client.new_file() };
@@ -25,7 +25,7 @@ fn a_file_of_several_blocks_goes_through_chains() {
         file.append(part).expect("appended");
     }
     assert_eq!(file.position(), written.len() as u64);
-    assert_eq!(file.close(Durability::Synced).expect("closed"), written.len() as u64);
+    assert_eq!(file.close(FlushLevel::Synced).expect("closed"), written.len() as u64);
     assert!(cluster.file.lock().is_closed);
     let first = &cluster.datanodes[0];
     let stored: Vec<u8> = (1000..1003).flat_map(|block| first.bytes(block)).collect();
@@ -57,7 +57,7 @@ fn a_datanode_blamed_by_the_first_is_avoided() {
         });
         file.append(b"bytes").expect("appended");
     });
-    assert_eq!(file.close(Durability::Flushed).expect("closed"), 5);
+    assert_eq!(file.close(FlushLevel::Flushed).expect("closed"), 5);
     let request = cluster.datanodes[0].requests().pop().expect("one");
     assert_eq!(request.targets.len(), 1);
     assert_ne!(request.targets[0].id.xfer_port, u32::from(bad));
@@ -70,15 +70,15 @@ fn a_failure_within_a_block_fails_the_file() {
     let client = cluster.client();
     let mut file = create(&client);
     file.append(b"bytes").expect("in the buffer");
-    assert_eq!(file.flush(Durability::Flushed).expect_err("failed").kind(), ErrorKind::BrokenPipe);
+    assert_eq!(file.flush(FlushLevel::Flushed).expect_err("failed").kind(), ErrorKind::BrokenPipe);
     assert!(file.append(b"more").is_err());
-    assert!(file.close(Durability::Flushed).is_err(), "a file that lacks bytes is never closed");
+    assert!(file.close(FlushLevel::Flushed).is_err(), "a file that lacks bytes is never closed");
     assert!(!cluster.namenode.methods().contains(&"complete".to_owned()));
 }
 
 #[test]
 fn an_empty_file_has_no_block() {
     let cluster = FakeCluster::healthy(1);
-    assert_eq!(create(&cluster.client()).close(Durability::Synced).expect("closed"), 0);
+    assert_eq!(create(&cluster.client()).close(FlushLevel::Synced).expect("closed"), 0);
     assert!(!cluster.namenode.methods().contains(&"addBlock".to_owned()));
 }

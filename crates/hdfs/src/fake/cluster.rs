@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::block::output::Durability;
+use crate::block::output::FlushLevel;
 use crate::fake::{Behavior, Call, FakeDataNode, FakeNameNode, ScriptedReply};
 use crate::hadoop::hdfs::{
     AbandonBlockResponseProto, AddBlockRequestProto, AddBlockResponseProto, CompleteRequestProto,
@@ -100,7 +100,7 @@ impl Written {
 
     pub(crate) fn flush(&mut self, len: usize) -> std::io::Result<()> {
         self.append(len)?;
-        self.log.flush(Durability::Flushed)
+        self.log.flush(FlushLevel::Flushed)
     }
 }
 

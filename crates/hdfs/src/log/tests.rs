@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::fake::{Ack, Behavior, FakeCluster, Written, status};
 use crate::hadoop::hdfs::Status;
-use crate::{Durability, HdfsError};
+use crate::{FlushLevel, HdfsError};
 
 fn written(cluster: &FakeCluster) -> Written {
     Written { log: cluster.log(), bytes: Vec::new() }
@@ -39,7 +39,7 @@ fn every_datanode_gets_the_same_bytes() {
     }
     assert!(!cluster.file.lock().is_closed);
     let Written { log, bytes } = written;
-    assert_eq!(log.close(Durability::Flushed).expect("closed"), bytes.len() as u64);
+    assert_eq!(log.close(FlushLevel::Flushed).expect("closed"), bytes.len() as u64);
     assert!(cluster.file.lock().is_closed);
     for node in cluster.datanodes.iter() {
         assert!(node.bytes(1000) == bytes);
@@ -56,9 +56,9 @@ fn a_sync_of_flushed_bytes_is_an_empty_packet() {
     let cluster = FakeCluster::healthy(2);
     let mut written = written(&cluster);
     written.flush(700).expect("flushed");
-    written.log.flush(Durability::Synced).expect("synced");
+    written.log.flush(FlushLevel::Synced).expect("synced");
     written.append(5).expect("appended");
-    written.log.flush(Durability::Synced).expect("synced");
+    written.log.flush(FlushLevel::Synced).expect("synced");
     let packets = cluster.datanodes[1].packets();
     let shape = packets.iter().map(|p| (p.header.offset, p.data.len(), p.header.sync));
     assert_eq!(shape.collect::<Vec<_>>(), [(0, 700, false), (700, 0, true), (512, 193, true)]);
@@ -87,7 +87,7 @@ fn flushes_are_pipelined() {
     let mut last = None;
     for len in 1..=1000 {
         written.append(len % 700).expect("appended");
-        last = Some(written.log.start_flush(Durability::Flushed).expect("sent"));
+        last = Some(written.log.start_flush(FlushLevel::Flushed).expect("sent"));
     }
     written.log.wait(last.expect("one")).expect("flushed");
     assert_eq!(written.log.acked(), written.bytes.len() as u64);
@@ -118,7 +118,7 @@ fn any_failure_of_one_datanode_breaks_the_log() {
         assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{action:?}: {error}");
         assert_eq!(written.log.acked(), 600, "{action:?}");
         assert!(written.log.append(b"x").is_err(), "{action:?}: it never goes on");
-        assert!(written.log.flush(Durability::Flushed).is_err(), "{action:?}");
+        assert!(written.log.flush(FlushLevel::Flushed).is_err(), "{action:?}");
         eventually("the lease is recovered", || cluster.file.lock().is_closed);
     }
 }
@@ -130,7 +130,7 @@ fn acknowledgements_may_come_in_pieces() {
     let mut written = written(&cluster);
     (0..5).for_each(|_| written.flush(300).expect("flushed"));
     let Written { log, .. } = written;
-    assert_eq!(log.close(Durability::Synced).expect("closed"), 1500);
+    assert_eq!(log.close(FlushLevel::Synced).expect("closed"), 1500);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_next_log_avoids_the_datanode_that_broke_the_last() {
     let client = cluster.client();
     let mut log = client.create_log("/log", client.new_file()).expect("created");
     log.append(b"entry").expect("appended");
-    assert!(log.flush(Durability::Flushed).is_err());
+    assert!(log.flush(FlushLevel::Flushed).is_err());
     let next = client.create_log("/next", client.new_file()).expect("created");
     let bad = format!("127.0.0.1:{}", cluster.datanodes[1].port);
     assert_eq!(next.datanodes().len(), 2);
@@ -209,7 +209,7 @@ fn complete_is_retried_until_true() {
     let mut written = written(&cluster);
     written.flush(10).expect("flushed");
     let Written { log, .. } = written;
-    assert_eq!(log.close(Durability::Flushed).expect("closed"), 10);
+    assert_eq!(log.close(FlushLevel::Flushed).expect("closed"), 10);
     assert_eq!(cluster.namenode.methods().iter().filter(|name| *name == "complete").count(), 5);
 }
 
@@ -219,7 +219,7 @@ fn a_dropped_log_is_recovered() {
     let client = cluster.client();
     let mut log = client.create_log("/log", client.new_file()).expect("created");
     log.append(b"entry").expect("appended");
-    log.flush(Durability::Flushed).expect("flushed");
+    log.flush(FlushLevel::Flushed).expect("flushed");
     cluster.file.lock().unrecovered = 1;
     drop(log);
     assert_eq!(client.broken_files(), ["/log"]);
@@ -231,5 +231,5 @@ fn a_dropped_log_is_recovered() {
 fn an_empty_log_is_closed() {
     let cluster = FakeCluster::healthy(2);
     let log = cluster.log();
-    assert_eq!(log.close(Durability::Flushed).expect("closed"), 0);
+    assert_eq!(log.close(FlushLevel::Flushed).expect("closed"), 0);
 }

@@ -128,7 +128,7 @@ struct Shard {
     table_ms: (i64, i64),
     table_owners: Owners,
     /// The oldest first.
-    arrays: VecDeque<Array>,
+    arrays: VecDeque<SortedNonces>,
     /// Bytes of all arrays, and the number of their nonces.
     array_bytes: usize,
     array_nonces: usize,
@@ -175,7 +175,7 @@ impl Owners {
 }
 
 /// The sorted nonces of a former table.
-struct Array {
+struct SortedNonces {
     /// Groups in order, each with the end of its nonces.
     groups: Box<[(u64, usize)]>,
     /// The nonces of each group, in order.
@@ -185,7 +185,7 @@ struct Array {
     latest_ms: i64,
 }
 
-impl Array {
+impl SortedNonces {
     fn of(keys: impl Iterator<Item = NonceKey>, owners: Owners, latest_ms: i64) -> Self {
         let mut keys: Vec<_> = keys.collect();
         keys.sort_unstable();
@@ -383,7 +383,7 @@ impl Shard {
     fn sort_table(&mut self) {
         let keys = std::mem::take(&mut self.table);
         let owners = std::mem::take(&mut self.table_owners);
-        let array = Array::of(keys.into_iter(), owners, self.table_ms.1);
+        let array = SortedNonces::of(keys.into_iter(), owners, self.table_ms.1);
         self.array_bytes += array.bytes();
         self.array_nonces += array.nonces.len();
         self.arrays.push_back(array);

@@ -153,7 +153,7 @@ struct ScannerCharge {
     owner: Option<SocketAddr>,
 }
 
-struct Slot {
+struct ScannerEntry {
     charge: ScannerCharge,
     has_priority: bool,
     expires_ms: i64,
@@ -161,7 +161,7 @@ struct Slot {
     idle: Option<Box<OpenScanner>>,
 }
 
-struct Closed {
+struct ClosedScanner {
     next_call_seq: u64,
     expires_ms: i64,
 }
@@ -186,8 +186,8 @@ impl ScannerQuota {
 }
 
 struct State {
-    slots: HashMap<u64, Slot>,
-    closed: HashMap<u64, Closed>,
+    entries: HashMap<u64, ScannerEntry>,
+    closed: HashMap<u64, ClosedScanner>,
     users: ScannerQuota,
     system: ScannerQuota,
 }
@@ -197,30 +197,30 @@ impl State {
         if is_system { &mut self.system } else { &mut self.users }
     }
 
-    fn insert(&mut self, id: u64, slot: Slot) {
-        let part = self.part(slot.charge.is_system);
+    fn insert(&mut self, id: u64, entry: ScannerEntry) {
+        let part = self.part(entry.charge.is_system);
         part.count += 1;
-        part.bytes += slot.charge.bytes;
-        if let Some(before) = self.slots.insert(id, slot) {
+        part.bytes += entry.charge.bytes;
+        if let Some(before) = self.entries.insert(id, entry) {
             self.uncount(&before);
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<Slot> {
-        let slot = self.slots.remove(&id)?;
-        self.uncount(&slot);
-        Some(slot)
+    fn remove(&mut self, id: u64) -> Option<ScannerEntry> {
+        let entry = self.entries.remove(&id)?;
+        self.uncount(&entry);
+        Some(entry)
     }
 
-    fn uncount(&mut self, slot: &Slot) {
-        let part = self.part(slot.charge.is_system);
+    fn uncount(&mut self, entry: &ScannerEntry) {
+        let part = self.part(entry.charge.is_system);
         part.count -= 1;
-        part.bytes -= slot.charge.bytes;
+        part.bytes -= entry.charge.bytes;
     }
 
     /// Removes idle scanners until the limits that apply to this charge hold, or no more may be
     /// removed. Returns them.
-    fn evict_over_limit(&mut self, charge: ScannerCharge, now_ms: i64, lease_ms: i64) -> Vec<Slot> {
+    fn evict_over_limit(&mut self, charge: ScannerCharge, now_ms: i64, lease_ms: i64) -> Vec<ScannerEntry> {
         let mut ended = Vec::new();
         while self.part(charge.is_system).is_over() {
             match self.next_to_end(charge, now_ms, lease_ms) {
@@ -234,17 +234,18 @@ impl State {
     /// Returns the next scanner to close. The rules are in the module's documentation.
     fn next_to_end(&self, asking: ScannerCharge, now_ms: i64, lease_ms: i64) -> Option<u64> {
         let part = if asking.is_system { &self.system } else { &self.users };
-        let of_part = || self.slots.iter().filter(|(_, slot)| slot.charge.is_system == asking.is_system);
+        let of_part = || self.entries.iter().filter(|(_, entry)| entry.charge.is_system == asking.is_system);
         let mut held: HashMap<Option<SocketAddr>, u64> = HashMap::new();
-        of_part().for_each(|(_, slot)| *held.entry(slot.charge.owner).or_default() += slot.charge.bytes);
+        of_part().for_each(|(_, entry)| *held.entry(entry.charge.owner).or_default() += entry.charge.bytes);
         let fair = part.bytes_max / FAIR_SHARE_DIVISOR;
-        let of_owner = |slot: &Slot| held.get(&slot.charge.owner).copied().unwrap_or(0);
-        let may_end = |slot: &Slot| {
-            let idle_ms = now_ms.saturating_add(lease_ms).saturating_sub(slot.expires_ms);
-            slot.charge.owner == asking.owner || idle_ms >= ACTIVE_MS || of_owner(slot) > fair
+        let of_owner = |entry: &ScannerEntry| held.get(&entry.charge.owner).copied().unwrap_or(0);
+        let may_end = |entry: &ScannerEntry| {
+            let idle_ms = now_ms.saturating_add(lease_ms).saturating_sub(entry.expires_ms);
+            entry.charge.owner == asking.owner || idle_ms >= ACTIVE_MS || of_owner(entry) > fair
         };
-        let idle = of_part().filter(|(_, slot)| slot.idle.is_some() && may_end(slot));
-        let first = idle.min_by_key(|(id, slot)| (std::cmp::Reverse(of_owner(slot)), slot.expires_ms, **id));
+        let idle = of_part().filter(|(_, entry)| entry.idle.is_some() && may_end(entry));
+        let first =
+            idle.min_by_key(|(id, entry)| (std::cmp::Reverse(of_owner(entry)), entry.expires_ms, **id));
         first.map(|(id, _)| *id)
     }
 }
@@ -277,7 +278,7 @@ impl Scanners {
         server.to_string().hash(&mut hasher);
         let prefix = hasher.finish() << 32;
         let state = State {
-            slots: HashMap::new(),
+            entries: HashMap::new(),
             closed: HashMap::new(),
             users: ScannerQuota::of(limits.scanners_max, limits.bytes_max),
             system: ScannerQuota::of(usize::MAX, limits.system_bytes_max),
@@ -314,7 +315,7 @@ impl Scanners {
             return Err(HBaseError::do_not_retry(message));
         }
         let (has_priority, expires_ms) = (scanner.has_priority(), now_ms.saturating_add(self.lease_ms));
-        state.insert(id, Slot { charge, has_priority, expires_ms, idle: None });
+        state.insert(id, ScannerEntry { charge, has_priority, expires_ms, idle: None });
         let ended = state.evict_over_limit(charge, now_ms, self.lease_ms);
         let is_over = state.part(charge.is_system).is_over();
         if is_over {
@@ -337,8 +338,8 @@ impl Scanners {
     /// `LeaseException` while another call has taken it.
     pub fn take(&self, id: u64) -> Result<Box<OpenScanner>, TakeError> {
         let mut state = self.state.lock();
-        match state.slots.get_mut(&id) {
-            Some(slot) => slot.idle.take().ok_or_else(|| {
+        match state.entries.get_mut(&id) {
+            Some(entry) => entry.idle.take().ok_or_else(|| {
                 let message = format!("lease '{}' does not exist", id as i64);
                 TakeError::Error(HBaseError::new(ErrorKind::Lease, message))
             }),
@@ -358,7 +359,7 @@ impl Scanners {
         let (charge, now_ms) = (scanner.charge(), self.clock.now_ms());
         let (has_priority, expires_ms) = (scanner.has_priority(), now_ms.saturating_add(self.lease_ms));
         let mut state = self.state.lock();
-        state.insert(id, Slot { charge, has_priority, expires_ms, idle: Some(scanner) });
+        state.insert(id, ScannerEntry { charge, has_priority, expires_ms, idle: Some(scanner) });
         let mut ended = state.evict_over_limit(charge, now_ms, self.lease_ms);
         if state.part(charge.is_system).is_over() {
             ended.extend(state.remove(id));
@@ -375,7 +376,7 @@ impl Scanners {
         let mut state = self.state.lock();
         let ended = state.remove(id);
         if let Some(next_call_seq) = next_call_seq.filter(|_| state.closed.len() < CLOSED_MAX) {
-            state.closed.insert(id, Closed { next_call_seq, expires_ms });
+            state.closed.insert(id, ClosedScanner { next_call_seq, expires_ms });
         }
         drop(state);
         drop(ended);
@@ -384,12 +385,12 @@ impl Scanners {
     /// Returns true if a scanner reads a system table, with a cheap filter or none: its calls may
     /// run on the priority handlers.
     pub fn has_priority(&self, id: u64) -> bool {
-        self.state.lock().slots.get(&id).is_some_and(|slot| slot.has_priority)
+        self.state.lock().entries.get(&id).is_some_and(|entry| entry.has_priority)
     }
 
     /// Returns the number of open scanners.
     pub fn len(&self) -> usize {
-        self.state.lock().slots.len()
+        self.state.lock().entries.len()
     }
 
     /// Returns true if no scanner is open.
@@ -413,8 +414,9 @@ impl Scanners {
         let now_ms = self.clock.now_ms();
         let mut state = self.state.lock();
         state.closed.retain(|_, closed| closed.expires_ms > now_ms);
-        let expired = |slot: &Slot| slot.idle.is_some() && slot.expires_ms <= now_ms;
-        let ids: Vec<_> = state.slots.iter().filter(|(_, slot)| expired(slot)).map(|(id, _)| *id).collect();
+        let expired = |entry: &ScannerEntry| entry.idle.is_some() && entry.expires_ms <= now_ms;
+        let ids: Vec<_> =
+            state.entries.iter().filter(|(_, entry)| expired(entry)).map(|(id, _)| *id).collect();
         let dropped: Vec<_> = ids.iter().filter_map(|id| state.remove(*id)).collect();
         // Dropping a scanner closes files, so it is done without the lock.
         drop(state);
@@ -436,8 +438,10 @@ impl Scanners {
         kept: impl Fn(&OpenScanner) -> Vec<(usize, u64)>,
     ) -> usize {
         let mut state = self.state.lock();
-        let idle =
-            state.slots.iter().filter_map(|(id, slot)| Some((*id, slot.expires_ms, slot.idle.as_ref()?)));
+        let idle = state
+            .entries
+            .iter()
+            .filter_map(|(id, entry)| Some((*id, entry.expires_ms, entry.idle.as_ref()?)));
         let mut holders: Vec<_> =
             idle.map(|(id, expires_ms, scanner)| (expires_ms, id, kept(scanner))).collect();
         holders.retain(|(_, _, segments)| !segments.is_empty());

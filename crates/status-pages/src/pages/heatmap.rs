@@ -29,13 +29,13 @@ const SHOWN_MS: i64 = 600_000;
 
 /// The kind of requests that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
+enum RequestFilter {
     Reads,
     Writes,
     All,
 }
 
-impl Of {
+impl RequestFilter {
     const ALL: [(Self, &str, &str); 3] = [
         (Self::All, "all", "All requests"),
         (Self::Reads, "reads", "Reads"),
@@ -63,10 +63,13 @@ struct Grid {
 fn content(pages: &StatusPages, request: &Request) -> Markup {
     let table = request.parameter("table").unwrap_or_default();
     let asked = request.parameter("of").unwrap_or_default();
-    let of = Of::ALL.iter().find(|(_, key, _)| *key == asked).map_or(Of::All, |(of, ..)| *of);
-    let (tables, grid) = pages.history.with_heat(|heat| (tables(heat), Grid::of(heat, table, of)));
+    let filter = RequestFilter::ALL
+        .iter()
+        .find(|(_, key, _)| *key == asked)
+        .map_or(RequestFilter::All, |(filter, ..)| *filter);
+    let (tables, grid) = pages.history.with_heat(|heat| (tables(heat), Grid::of(heat, table, filter)));
     let body = html! {
-        (choice(&tables, table, of))
+        (choice(&tables, table, filter))
         @if grid.rows.is_empty() { p.empty { "No region had requests in the last ten minutes." } }
         @else { (map(&grid, Span::last(pages.sources.now_ms(), SHOWN_MS))) (legend(grid.max)) }
     };
@@ -81,13 +84,14 @@ fn tables(heat: &HeatMap) -> Vec<String> {
     tables
 }
 
-fn choice(tables: &[String], table: &str, of: Of) -> Markup {
+fn choice(tables: &[String], table: &str, filter: RequestFilter) -> Markup {
     let address = |table: &str, key: &str| format!("/heatmap?table={}&of={key}", encoded(table));
-    let key = Of::ALL.iter().find(|(other, ..)| *other == of).map_or("all", |(_, key, _)| *key);
+    let key =
+        RequestFilter::ALL.iter().find(|(other, ..)| *other == filter).map_or("all", |(_, key, _)| *key);
     html! {
         p.choice {
-            @for (other, key, name) in Of::ALL {
-                a.tag.dim[other != of] href=(address(table, key)) data-swap aria-current=[(other == of).then_some("true")] { (name) } " "
+            @for (other, key, name) in RequestFilter::ALL {
+                a.tag.dim[other != filter] href=(address(table, key)) data-swap aria-current=[(other == filter).then_some("true")] { (name) } " "
             }
             span.gap { "of" } " "
             a.tag.dim[!table.is_empty()] href=(address("", key)) data-swap { "all tables" } " "
@@ -99,7 +103,7 @@ fn choice(tables: &[String], table: &str, of: Of) -> Markup {
 }
 
 impl Grid {
-    fn of(heat: &HeatMap, table: &str, of: Of) -> Self {
+    fn of(heat: &HeatMap, table: &str, filter: RequestFilter) -> Self {
         let is_asked = |key: &RegionKey| table.is_empty() || key.table == table;
         let mut keys: Vec<Arc<RegionKey>> = heat
             .columns()
@@ -120,7 +124,7 @@ impl Grid {
             let mut rates = vec![0.0; rows.len()];
             for cell in &column.cells {
                 let rate = row_of.get(&*cell.region).and_then(|row| rates.get_mut(*row));
-                rate.into_iter().for_each(|rate| *rate += of.rate(cell));
+                rate.into_iter().for_each(|rate| *rate += filter.rate(cell));
             }
             (column.at_ms, rates)
         };
