@@ -39,17 +39,17 @@ pub use servers::{ReportContext, ServerKind, Session};
 /// # Errors
 /// The error that prevented it.
 pub fn make(plan: &Plan) -> Result<(), String> {
-    let lab = ReportContext::new(plan)?;
-    let mut results = Results::new(&lab);
+    let context = ReportContext::new(plan)?;
+    let mut results = Results::new(&context);
     match plan.report.as_str() {
-        "read-path" => read_path::measure(&lab, &mut results)?,
-        "write-path" => write_path::measure(&lab, &mut results)?,
-        "deploys" => deploys::measure(&lab, &mut results)?,
-        "ycsb" => ycsb::measure(&lab, &mut results)?,
+        "read-path" => read_path::measure(&context, &mut results)?,
+        "write-path" => write_path::measure(&context, &mut results)?,
+        "deploys" => deploys::measure(&context, &mut results)?,
+        "ycsb" => ycsb::measure(&context, &mut results)?,
         other => return Err(format!("no report is called {other}: read-path, write-path, deploys or ycsb")),
     }
-    results.write(&lab)?;
-    results.remove_stale(&lab)?;
+    results.write(&context)?;
+    results.remove_stale(&context)?;
     println!("{}", plan.out.join(format!("{}.md", plan.report)).display());
     Ok(())
 }

@@ -68,7 +68,7 @@ pub(super) fn rows_of(number: usize) -> usize {
 ///
 /// # Errors
 /// The first error of a server or load. A server that refuses a deploy is not an error.
-pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
+pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.add_header_line(
         "Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed but those of \
          \"6\", which are SNAPPY.",
@@ -76,16 +76,16 @@ pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String>
     results.add_header_line(&format!(
         "Equal memory: {} MiB for data blocks in each deploy (5 has none), and {META_MIB} MiB beside them for index and bloom \
          blocks; LruBlockCache is one cache of both, {} MiB.",
-        lab.plan.cache_mib,
-        lab.plan.cache_mib + META_MIB
+        context.plan.cache_mib,
+        context.plan.cache_mib + META_MIB
     ));
-    for kind in lab.plan.servers.clone() {
+    for kind in context.plan.servers.clone() {
         // The cache files of deploy 4, for this server only.
         let folder = tempfile::tempdir().map_err(|e| format!("a folder for the cache: {e}"))?;
-        let mut deploys = deploys(lab, folder.path());
-        deploys.retain(|deploy| lab.plan.deploys.contains(&deploy.number));
+        let mut deploys = deploys(context, folder.path());
+        deploys.retain(|deploy| context.plan.deploys.contains(&deploy.number));
         for deploy in &deploys {
-            match measure_one(lab, kind, deploy, results) {
+            match measure_one(context, kind, deploy, results) {
                 Err(why) if why.contains("ended while starting") => {
                     results.add_header_line(&format!("{} refuses deploy {}.", kind.title(), deploy.title));
                     LOADINGS.iter().for_each(|(loading, ..)| {
@@ -97,14 +97,14 @@ pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String>
             let groups = deploys.iter().filter(|deploy| !deploy.is_of_compressed());
             let groups: Vec<_> = groups.map(|deploy| (deploy.name, deploy.title)).collect();
             results.charts_over("Deploys", &groups, &LOADINGS.map(|(loading, what, _)| (loading, what)));
-            results.write(lab)?;
+            results.write(context)?;
         }
     }
     Ok(())
 }
 
-fn deploys(lab: &ReportContext, folder: &Path) -> Vec<Deploy> {
-    let (heap_mib, mib) = (lab.plan.heap_mib as f64, lab.plan.cache_mib.to_string());
+fn deploys(context: &ReportContext, folder: &Path) -> Vec<Deploy> {
+    let (heap_mib, mib) = (context.plan.heap_mib as f64, context.plan.cache_mib.to_string());
     let share = |mib: u64| format!("{:.6}", mib as f64 / heap_mib);
     let file = |name: &str| folder.join(name).display().to_string();
     let deploy = |number, name, title, own: &[(&str, &str)]| {
@@ -121,7 +121,7 @@ fn deploys(lab: &ReportContext, folder: &Path) -> Vec<Deploy> {
         deploy(number, name, title, &[&engine, more].concat())
     };
     let packed = |on| [("hbase.block.data.cachecompressed", on)];
-    let lru = share(lab.plan.cache_mib + META_MIB);
+    let lru = share(context.plan.cache_mib + META_MIB);
     let files = format!("files:{},{}", file("files-1"), file("files-2"));
     let meta_only =
         [("hfile.block.cache.size", &*share(META_MIB)), ("hfile.block.cache.policy", "IndexOnlyLRU")];

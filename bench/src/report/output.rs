@@ -81,7 +81,7 @@ impl Row {
 /// The rows so far.
 pub struct Results {
     rows: Vec<Row>,
-    sayings: Vec<String>,
+    header_lines: Vec<String>,
     sections: Vec<(String, String)>,
     charts: Vec<(String, Plot)>,
     memory: BTreeMap<ServerKind, f64>,
@@ -110,13 +110,13 @@ const FIGURES: [Figure; 6] = [
 
 impl Results {
     /// No rows yet. Samples the machine for some seconds.
-    pub fn new(lab: &ReportContext) -> Self {
-        let quiet = OtherLoad::start(WATCH[usize::from(lab.plan.short)]);
-        let facts = facts(lab.jdk.as_ref());
-        let order = lab.plan.servers.clone();
-        let (rows, sayings, sections, charts, memory, refused) = Default::default();
+    pub fn new(context: &ReportContext) -> Self {
+        let quiet = OtherLoad::start(WATCH[usize::from(context.plan.short)]);
+        let facts = facts(context.jdk.as_ref());
+        let order = context.plan.servers.clone();
+        let (rows, header_lines, sections, charts, memory, refused) = Default::default();
         let load_at_start = load_average();
-        Self { rows, sayings, sections, charts, memory, refused, order, facts, load_at_start, quiet }
+        Self { rows, header_lines, sections, charts, memory, refused, order, facts, load_at_start, quiet }
     }
 
     /// Adds a server's report of a row.
@@ -153,12 +153,12 @@ impl Results {
 
     /// Adds a line to the top of the report.
     pub fn add_header_line(&mut self, line: &str) {
-        self.sayings.push(line.to_owned());
+        self.header_lines.push(line.to_owned());
     }
 
     /// As [`Results::add_header_line`], once.
-    pub fn say_once(&mut self, line: &str) {
-        if !self.sayings.iter().any(|said| said == line) {
+    pub fn add_header_line_once(&mut self, line: &str) {
+        if !self.header_lines.iter().any(|added| added == line) {
             self.add_header_line(line);
         }
     }
@@ -239,8 +239,8 @@ impl Results {
     ///
     /// # Errors
     /// The error of the file that cannot be written.
-    pub fn write(&self, lab: &ReportContext) -> Result<(), String> {
-        let (out, report) = (&lab.plan.out, &lab.plan.report);
+    pub fn write(&self, context: &ReportContext) -> Result<(), String> {
+        let (out, report) = (&context.plan.out, &context.plan.report);
         let folder = out.join(report);
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         for row in &self.rows {
@@ -251,7 +251,7 @@ impl Results {
             fs::write(&path, plot.svg()).map_err(|e| format!("{}: {e}", path.display()))?;
         }
         let path = out.join(format!("{report}.md"));
-        let text = self.markdown(lab);
+        let text = self.markdown(context);
         fs::write(&path, &text).map_err(|e| format!("{}: {e}", path.display()))?;
         eprintln!("written: {}", path.display());
         Ok(())
@@ -261,8 +261,8 @@ impl Results {
     ///
     /// # Errors
     /// The error of the file that cannot be removed.
-    pub fn remove_stale(&self, lab: &ReportContext) -> Result<(), String> {
-        let folder = lab.plan.out.join(&lab.plan.report);
+    pub fn remove_stale(&self, context: &ReportContext) -> Result<(), String> {
+        let folder = context.plan.out.join(&context.plan.report);
         let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
         let known = self.files();
         for entry in fs::read_dir(&folder).map_err(failed)? {
@@ -290,8 +290,8 @@ impl Results {
         names
     }
 
-    fn markdown(&self, lab: &ReportContext) -> String {
-        let plan = &lab.plan;
+    fn markdown(&self, context: &ReportContext) -> String {
+        let plan = &context.plan;
         let mut out = format!("# Report: {}\n\n    {}\n\n", plan.report, plan.command);
         self.facts.iter().for_each(|fact| out.push_str(&format!("- {fact}\n")));
         let [before, since] = self.quiet.shares().map(percent);
@@ -326,7 +326,7 @@ impl Results {
              many bytes; JVM flags and settings in `bench/conf`",
             plan.heap_mib, plan.cache_mib
         );
-        self.sayings.iter().for_each(|line| out.push_str(&format!("- {line}\n")));
+        self.header_lines.iter().for_each(|line| out.push_str(&format!("- {line}\n")));
         if self.quiet.is_disturbed() {
             let _ = writeln!(
                 out,

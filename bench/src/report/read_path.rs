@@ -19,18 +19,18 @@ const LARGE_ROWS_MIN: i64 = 64_000;
 ///
 /// # Errors
 /// The error of the first failure.
-pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
+pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.add_header_line("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
-    hit_ratios(lab, results);
-    for kind in lab.plan.servers.clone() {
+    hit_ratios(context, results);
+    for kind in context.plan.servers.clone() {
         let own = fitting_buckets(results);
-        let session = lab.start(kind, lab.plan.cache_mib, &own)?;
+        let session = context.start(kind, context.plan.cache_mib, &own)?;
         cached(&session, results)?;
         saturation(results);
-        let cache_mib = partial_cache_mib(lab);
+        let cache_mib = partial_cache_mib(context);
         let session = session.restarted(cache_mib, &own)?;
         partly_cached(&session, cache_mib, results)?;
-        results.write(lab)?;
+        results.write(context)?;
     }
     Ok(())
 }
@@ -40,7 +40,7 @@ pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String>
 /// this small.
 pub(super) fn fitting_buckets(results: &mut Results) -> Settings {
     const SIZES: &str = "33792,67584";
-    results.say_once(&format!(
+    results.add_header_line_once(&format!(
         "Stock's `hbase.bucketcache.bucket.sizes` is {SIZES}, for blocks of 64 KB: by default 13 other sizes keep 26 MiB of the cache to \
          themselves."
     ));
@@ -98,13 +98,13 @@ fn rows_scanned(rows: i64) -> f64 {
 }
 
 /// Rows of the table that is larger than the cache.
-fn large_rows(lab: &ReportContext) -> i64 {
-    if lab.plan.short { lab.plan.rows } else { (lab.plan.rows / 4).max(LARGE_ROWS_MIN) }
+fn large_rows(context: &ReportContext) -> i64 {
+    if context.plan.short { context.plan.rows } else { (context.plan.rows / 4).max(LARGE_ROWS_MIN) }
 }
 
 /// MiB of a cache that holds about half of that table.
-pub(super) fn partial_cache_mib(lab: &ReportContext) -> u64 {
-    ((large_rows(lab) * LARGE_ROW_BYTES / 2) >> 20).max(32) as u64
+pub(super) fn partial_cache_mib(context: &ReportContext) -> u64 {
+    ((large_rows(context) * LARGE_ROW_BYTES / 2) >> 20).max(32) as u64
 }
 
 /// Loads the table larger than the cache; returns the options that name it, and its rows.
@@ -149,9 +149,9 @@ fn hits_of_servers(
 }
 
 /// Row 6 by policy: the hit ratio of each policy with the same memory.
-fn hit_ratios(lab: &ReportContext, results: &mut Results) {
+fn hit_ratios(context: &ReportContext, results: &mut Results) {
     eprintln!("hit ratios of policies");
-    let sizes = if lab.plan.short { hit_ratio::Sizes::short() } else { hit_ratio::Sizes::full() };
+    let sizes = if context.plan.short { hit_ratio::Sizes::short() } else { hit_ratio::Sizes::full() };
     let text = hit_ratio::table(&sizes, &["zipf 0.9", "zipf 0.9 and scans"]);
     results.section(
         "6. Hit ratio at equal memory, by policy",
@@ -165,8 +165,8 @@ fn hit_ratios(lab: &ReportContext, results: &mut Results) {
 }
 
 /// All numbers of callers in a full run, the first, middle and last in a bounded one.
-fn batch_callers(lab: &ReportContext) -> Vec<usize> {
-    match (lab.plan.short, lab.plan.minutes) {
+fn batch_callers(context: &ReportContext) -> Vec<usize> {
+    match (context.plan.short, context.plan.minutes) {
         (true, _) => vec![5],
         (false, Some(_)) => vec![5, 25, 75],
         (false, None) => BATCH_CALLERS.to_vec(),

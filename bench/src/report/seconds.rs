@@ -71,11 +71,11 @@ impl Seconds {
     pub fn markdown(&self, server: &str) -> String {
         let mut out = String::new();
         if let Some(worst) = self.worst(|_| true) {
-            let (worst, median_us) = (self.told(worst), self.median_us);
+            let (worst, median_us) = (self.describe(worst), self.median_us);
             let _ = writeln!(out, "\n{server}: the worst second {worst} ({median_us:.0} µs).");
         }
         match self.all.iter().any(|second| second.host.is_some()) {
-            true => self.tell_of_the_host(&mut out),
+            true => self.write_stolen_shares(&mut out),
             false => out.push_str(
                 "What the host gave to others is not known: this system has no `/proc/stat`, or it counts nothing.\n",
             ),
@@ -83,8 +83,8 @@ impl Seconds {
         out
     }
 
-    fn tell_of_the_host(&self, out: &mut String) {
-        self.tell_of_bad_seconds(out);
+    fn write_stolen_shares(&self, out: &mut String) {
+        self.write_bad_seconds(out);
         out.push_str(
             "\n| stolen | seconds | idle, waiting for a disk | median of their P99, µs | worst, µs | bad |\n|---|---|---|---|---|---|\n",
         );
@@ -104,7 +104,7 @@ impl Seconds {
         }
     }
 
-    fn tell_of_bad_seconds(&self, out: &mut String) {
+    fn write_bad_seconds(&self, out: &mut String) {
         let [bad, stolen, after] = self.bad();
         if bad == 0 {
             let _ = writeln!(out, "No second's P99 is above {BAD_TIMES} times that.");
@@ -117,12 +117,12 @@ impl Seconds {
              stolen, in {after} others in the second before. "
         );
         let _ = match self.worst(|at| !self.is_caused_by_host(at)) {
-            Some(worst) => writeln!(out, "The worst second without either {}.", self.told(worst)),
+            Some(worst) => writeln!(out, "The worst second without either {}.", self.describe(worst)),
             None => writeln!(out, "No second is without either."),
         };
     }
 
-    fn told(&self, second: &Second) -> String {
+    fn describe(&self, second: &Second) -> String {
         let stolen =
             second.host.map_or_else(String::new, |(stolen, _)| format!(" ({:.1} % stolen)", 100.0 * stolen));
         format!(
@@ -219,7 +219,7 @@ mod tests {
         ]);
         assert_eq!((all.median_us, all.bad()), (10.0, [4, 1, 1]));
         let text = all.markdown("Evenkeel");
-        let told = [
+        let lines = [
             "the worst second begins at 4 s (4.9 % stolen), its P99 is 80 µs, 8.0 times",
             "8.0 times the median second's (10 µs).\n4 have a P99 above 5 times that: in 1 of them 5 % or more of all cores' time was stolen, in 1 others",
             "The worst second without either begins at 4 s (4.9 % stolen), its P99 is 80 µs",
@@ -228,7 +228,7 @@ mod tests {
             "| 2 to 5 % | 2 | 25.0 % | 80 | 80 | 1 |\n",
             "| 5 % or more | 2 | 25.0 % | 60 | 60 | 1 |\n",
         ];
-        told.iter().for_each(|line| assert!(text.contains(line), "{line} is not in\n{text}"));
+        lines.iter().for_each(|line| assert!(text.contains(line), "{line} is not in\n{text}"));
     }
 
     #[test]

@@ -14,20 +14,20 @@ const REGIONS: usize = 64;
 ///
 /// # Errors
 /// The error of the first failure.
-pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
+pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.add_header_line(
         "Durability: SYNC_WAL, which hands the log to the file system (hflush) on both sides, and FSYNC_WAL, which syncs the \
          disk (hsync) on both sides, where a row says so. Codec: KeyValueCodec, files SNAPPY.",
     );
-    for kind in lab.plan.servers.clone() {
+    for kind in context.plan.servers.clone() {
         let own = fitting_buckets(results);
-        let session = lab.start(kind, lab.plan.cache_mib, &own)?;
+        let session = context.start(kind, context.plan.cache_mib, &own)?;
         puts(&session, results)?;
         memory::measure(&session, results)?;
-        let cache_mib = partial_cache_mib(lab);
+        let cache_mib = partial_cache_mib(context);
         let session = session.restarted(cache_mib, &own)?;
         beside_readers(&session, cache_mib, results)?;
-        results.write(lab)?;
+        results.write(context)?;
     }
     Ok(())
 }
@@ -68,14 +68,14 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
 
 /// 60 readers of a table about twice the cache, beside 20 writers of batches to another table.
 fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) -> Result<(), String> {
-    let (lab, kind) = (session.context, session.kind);
-    let rows = lab.plan.rows;
+    let (context, kind) = (session.context, session.kind);
+    let rows = context.plan.rows;
     let (table, large) = load_large(session)?;
     let written = "--table=Written --valueSize=200 --compress=SNAPPY --blockEncoding=DIFF --presplit=8";
     let write =
         format!("--rows={} {written} --oneCon --autoFlush=true --multiPut=100 randomWrite 20", rows / 20);
     let read = format!("--rows={} --oneCon {table} randomRead 60", large / 60);
-    let reads = session.timed(session.options(&read)?, lab.plan.seconds);
+    let reads = session.timed(session.options(&read)?, context.plan.seconds);
     let (warmup, duration) = (reads.warmup, reads.duration);
     let writes = Options { warmup, duration, ..session.options(&write)? };
     eprintln!("{}: readers beside writers", kind.title());

@@ -13,12 +13,12 @@ use super::servers::{ReportContext, settings};
 ///
 /// # Errors
 /// The error of the first failure.
-pub fn measure(lab: &ReportContext, results: &mut Results) -> Result<(), String> {
+pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), String> {
     results
         .add_header_line("Durability: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
-    let rows = lab.plan.rows / 4;
-    for kind in lab.plan.servers.clone() {
-        let session = lab.start(kind, lab.plan.cache_mib, &settings(&[]))?;
+    let rows = context.plan.rows / 4;
+    for kind in context.plan.servers.clone() {
+        let session = context.start(kind, context.plan.cache_mib, &settings(&[]))?;
         let table = "--table=usertable --columns=10 --valueSize=100 --compress=SNAPPY";
         load(&session, "usertable", &format!("--rows={} {table} --presplit=8", rows / 4))?;
         for mix in ["A", "B", "C", "D", "E", "F"] {
