@@ -27,8 +27,7 @@ pub mod wal;
 use std::io;
 use std::process::ExitCode;
 
-/// The reason why a tool failed, for stderr.
-pub type ErrorText = String;
+pub use evenkeel_monitor::ErrorText;
 
 /// The result of a tool that prints. A closed output, as with `head`, is not a failure.
 fn exit(outcome: Result<(), io::Error>) -> Result<ExitCode, ErrorText> {
