@@ -12,6 +12,7 @@ use evenkeel_pe::report::{ServerReport, page, write_hgrm};
 
 use super::machine::{facts, load_average};
 use super::other_load::{OTHERS_MAX, OtherLoad};
+use super::plan::Plan;
 use super::seconds::{self, Seconds};
 use super::servers::{ReportContext, ServerKind};
 
@@ -293,6 +294,21 @@ impl Results {
     fn markdown(&self, context: &ReportContext) -> String {
         let plan = &context.plan;
         let mut out = format!("# Report: {}\n\n    {}\n\n", plan.report, plan.command);
+        self.write_conditions(plan, &mut out);
+        Self::write_legend(&mut out);
+        if !self.charts.is_empty() {
+            out.push('\n');
+        }
+        for (name, plot) in &self.charts {
+            let _ = writeln!(out, "![{}]({}/all-{name}.svg)", plot.title, plan.report);
+        }
+        self.rows.iter().for_each(|row| self.table(row, &plan.report, &mut out));
+        self.sections.iter().for_each(|(title, text)| out.push_str(&format!("\n## {title}\n\n{text}\n")));
+        out
+    }
+
+    /// Writes where and how the report was measured, and whether the machine was quiet.
+    fn write_conditions(&self, plan: &Plan, out: &mut String) {
         self.facts.iter().for_each(|fact| out.push_str(&format!("- {fact}\n")));
         let [before, since] = self.quiet.shares().map(percent);
         let _ = writeln!(
@@ -335,6 +351,10 @@ impl Results {
                 percent(Some(OTHERS_MAX))
             );
         }
+    }
+
+    /// Explains the columns of the tables.
+    fn write_legend(out: &mut String) {
         out.push_str(
             "\nCPU is the server's, user and system, for each row. Latencies are in microseconds, from when a request was due in \
              an open loop. Ratios are the server's figure to Evenkeel's: above 1, Evenkeel does better in CPU and latency; \
@@ -347,15 +367,6 @@ impl Results {
              the part of the data blocks looked for that were in the block cache, by the server's own counters; HBase 2.6 counts \
              a miss twice, and half of that is taken.\n",
         );
-        if !self.charts.is_empty() {
-            out.push('\n');
-        }
-        for (name, plot) in &self.charts {
-            let _ = writeln!(out, "![{}]({}/all-{name}.svg)", plot.title, plan.report);
-        }
-        self.rows.iter().for_each(|row| self.table(row, &plan.report, &mut out));
-        self.sections.iter().for_each(|(title, text)| out.push_str(&format!("\n## {title}\n\n{text}\n")));
-        out
     }
 
     fn table(&self, row: &Row, report: &str, out: &mut String) {
@@ -369,42 +380,14 @@ impl Results {
         out.push_str(if counts_hits { " hits % |\n" } else { "\n" });
         let columns = 17 + usize::from(counts_hits);
         let _ = writeln!(out, "|{}", "---|".repeat(columns));
-        let base = row.servers.get(&ServerKind::Evenkeel);
         for kind in &self.order {
-            let Some(r) = row.servers.get(kind) else {
-                if self.refused.contains(&(row.id.clone(), *kind)) {
+            match row.servers.get(kind) {
+                Some(report) => Self::write_server_row(row, *kind, report, out),
+                None if self.refused.contains(&(row.id.clone(), *kind)) => {
                     let _ = writeln!(out, "| {} | refuses |{}", kind.title(), " - |".repeat(columns - 2));
                 }
-                continue;
-            };
-            let server = r.server.as_ref();
-            let ratio = |of: &dyn Fn(&Report) -> f64| {
-                base.map_or_else(|| "-".to_owned(), |base| format!("{:.2}", of(r) / of(base)))
-            };
-            let l = &r.latency;
-            let _ = write!(
-                out,
-                "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {:.0} | {:.2} | {:.2} | {} | {} | {} |",
-                kind.title(),
-                row.rows(r) / r.seconds,
-                r.requests_per_s,
-                row.cpu_us(r),
-                l.p50_us,
-                l.p99_us,
-                l.p999_us,
-                l.p9999_us,
-                l.max_us,
-                server.map_or(0, |s| s.rss_bytes >> 20),
-                server.and_then(memory_s).unwrap_or_else(|| "-".to_owned()),
-                Row::busy(r),
-                row.load_us(r),
-                row.of_server(r, |s| s.read_bytes as f64 / 1024.0),
-                ratio(&|r| r.requests_per_s),
-                ratio(&|r| row.cpu_us(r)),
-                ratio(&|r| r.latency.p999_us),
-            );
-            let hits = row.hits.get(kind).map_or_else(|| "-".to_owned(), |hits| format!("{hits:.2}"));
-            out.push_str(&if counts_hits { format!(" {hits} |\n") } else { "\n".to_owned() });
+                None => {}
+            }
         }
         if row.is_over_time() {
             self.worst_seconds(row, out);
@@ -418,6 +401,39 @@ impl Results {
         if row.stolen().is_some() {
             let _ = writeln!(out, "![time that the host gave to others]({report}/{}-stolen.svg)", row.id);
         }
+    }
+
+    /// Writes a server's line of a row's table.
+    fn write_server_row(row: &Row, kind: ServerKind, r: &Report, out: &mut String) {
+        let base = row.servers.get(&ServerKind::Evenkeel);
+        let server = r.server.as_ref();
+        let ratio = |of: &dyn Fn(&Report) -> f64| {
+            base.map_or_else(|| "-".to_owned(), |base| format!("{:.2}", of(r) / of(base)))
+        };
+        let l = &r.latency;
+        let _ = write!(
+            out,
+            "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {:.0} | {:.2} | {:.2} | {} | {} | {} |",
+            kind.title(),
+            row.rows(r) / r.seconds,
+            r.requests_per_s,
+            row.cpu_us(r),
+            l.p50_us,
+            l.p99_us,
+            l.p999_us,
+            l.p9999_us,
+            l.max_us,
+            server.map_or(0, |s| s.rss_bytes >> 20),
+            server.and_then(memory_s).unwrap_or_else(|| "-".to_owned()),
+            Row::busy(r),
+            row.load_us(r),
+            row.of_server(r, |s| s.read_bytes as f64 / 1024.0),
+            ratio(&|r| r.requests_per_s),
+            ratio(&|r| row.cpu_us(r)),
+            ratio(&|r| r.latency.p999_us),
+        );
+        let hits = row.hits.get(&kind).map_or_else(|| "-".to_owned(), |hits| format!("{hits:.2}"));
+        out.push_str(&if row.hits.is_empty() { "\n".to_owned() } else { format!(" {hits} |\n") });
     }
 
     /// Bytes written to storage for each byte of values, by server: the log and flushes of those

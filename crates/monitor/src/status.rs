@@ -80,7 +80,12 @@ impl Lines {
     }
 
     fn add_server(&mut self, now: &Snapshot, server: &ServerFigures, rates: &ServerRates) {
-        let ServerFigures { cache, .. } = server;
+        self.add_tables(now);
+        self.add_requests(server, rates);
+        self.add_resources(server, rates);
+    }
+
+    fn add_tables(&mut self, now: &Snapshot) {
         let files = now.tables.values().map(|table| table.files).sum();
         let file_bytes = now.tables.values().map(|table| table.file_bytes).sum();
         let regions = now.regions.len();
@@ -93,6 +98,9 @@ impl Lines {
                 bytes(file_bytes)
             ),
         );
+    }
+
+    fn add_requests(&mut self, server: &ServerFigures, rates: &ServerRates) {
         self.add(
             "requests",
             &format!(
@@ -116,6 +124,10 @@ impl Lines {
             "slow",
             &format!("{} requests since the start (evenkeel slow)", count(server.slow_requests)),
         );
+    }
+
+    fn add_resources(&mut self, server: &ServerFigures, rates: &ServerRates) {
+        let ServerFigures { cache, .. } = server;
         self.add(
             "memory",
             &format!(

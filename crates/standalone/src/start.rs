@@ -107,11 +107,7 @@ pub(crate) fn start(
         regionserver: &regionserver,
     };
     let serving = serve(&process, parts, (ports, &info), log_levels)?;
-    master.start_background_recovery()?;
-    master.ensure_slow_log_table()?;
-    let of_master = Arc::downgrade(&master);
-    let unfinished = move || of_master.upgrade().map(|master| master.pending_problems()).unwrap_or_default();
-    process.readiness.set_serving(&storage.wals, unfinished);
+    finish_start(&process, &storage, &master)?;
     Ok(Standalone {
         readiness: process.readiness,
         name: identity.name,
@@ -133,6 +129,16 @@ pub(crate) fn start(
         failure: process.failure,
         _lock: lock,
     })
+}
+
+/// Starts the work that the master does while clients are served, and reports that they are.
+fn finish_start(process: &Process, storage: &Storage, master: &Arc<Master>) -> Result<()> {
+    master.start_background_recovery()?;
+    master.ensure_slow_log_table()?;
+    let of_master = Arc::downgrade(master);
+    let unfinished = move || of_master.upgrade().map(|master| master.pending_problems()).unwrap_or_default();
+    process.readiness.set_serving(&storage.wals, unfinished);
+    Ok(())
 }
 
 /// Step 1. Returns the lock and the cluster's id. What an earlier process left is made durable

@@ -55,11 +55,35 @@ impl Region {
         check_trackers(&table)?;
         let dir = layout::region_dir(&env.stores.root, &info);
         write_region_info(&*env.stores.fs, &dir, &info)?;
-        let comparator = if info.is_meta() { CellComparator::Meta } else { CellComparator::Default };
         let loaded = manifest::finish_all(&*env.stores.fs, &dir)?;
         let stores = open_stores(&env, &info, &table)?;
-        let in_files = stores.iter().map(|s| s.max_seq_id()).max().unwrap_or(0);
         let seq_id_file = largest_seq_id_file(&env, &info)?;
+        let region = Arc::new(Self::with_stores(env, info, table, stores, seq_id_file));
+        let replayed = region.replay(seq_id_file)?;
+        region.load_recovered_files()?;
+        region.finish_open()?;
+        region.log_finished_loads(loaded)?;
+        tracing::info!(
+            region = %region.info.name_text(),
+            open_seq_num = region.open_seq_num(),
+            replayed,
+            ms = length::whole_ms(clock::since(started)),
+            "region opened"
+        );
+        Ok(region)
+    }
+
+    /// Creates a region of opened stores, before its edits are replayed. `seq_id_file` is the
+    /// number of its `.seqid` file.
+    fn with_stores(
+        env: Arc<RegionEnv>,
+        info: RegionInfo,
+        table: Arc<TableDescriptor>,
+        stores: Vec<Arc<Store>>,
+        seq_id_file: u64,
+    ) -> Self {
+        let comparator = if info.is_meta() { CellComparator::Meta } else { CellComparator::Default };
+        let in_files = stores.iter().map(|s| s.max_seq_id()).max().unwrap_or(0);
         let of_cells = stores.iter().map(|s| s.max_cell_seq_id()).max().unwrap_or(0);
         let start = in_files.max(of_cells).max(seq_id_file);
         let flush_bytes = table.memstore_flush_bytes().unwrap_or_else(|| env.config.current_flush_bytes());
@@ -70,7 +94,7 @@ impl Region {
             env.stores.config.in_memory.threshold_bytes(chunk_bytes, flush_bytes, stores.len());
         let metrics = env.stores.metrics.of_table(info.table());
         let appends = env.wal.table_appends(info.table());
-        let region = Arc::new(Self {
+        Self {
             operation_times: env.operation_times.of_table(info.table()),
             row_locks: RowLocks::new(env.config.row_lock_wait),
             row_cache: RowCache::open(&env.stores, &info, &table),
@@ -97,19 +121,7 @@ impl Region {
             unlogged_flushed: Default::default(),
             metrics,
             appends,
-        });
-        let replayed = region.replay(seq_id_file)?;
-        region.load_recovered_files()?;
-        region.finish_open()?;
-        region.log_finished_loads(loaded)?;
-        tracing::info!(
-            region = %region.info.name_text(),
-            open_seq_num = region.open_seq_num(),
-            replayed,
-            ms = length::whole_ms(clock::since(started)),
-            "region opened"
-        );
-        Ok(region)
+        }
     }
 
     fn finish_open(self: &Arc<Self>) -> Result<()> {
