@@ -36,9 +36,9 @@ pub(crate) use serve::run;
 
 use crate::call::ConnectionInfo;
 use crate::connection_report::{ConnectionReport, user_text};
+use crate::connection_thread::ConnectionThread;
 use crate::gather_buffer::GatherBuffer;
 use crate::metrics::RpcMetrics;
-use crate::worker::Worker;
 
 /// An outbox, or a reply of a detached call, is counted against the budget only above this size.
 /// Small replies leave in the turn that made them, and touch no shared counter.
@@ -140,7 +140,7 @@ pub(crate) enum MonitorRequest {
 /// The part of a connection that its calls use. Lives on the connection's thread.
 pub(crate) struct ConnectionShared {
     info: Arc<ConnectionInfo>,
-    worker: Rc<Worker>,
+    thread: Rc<ConnectionThread>,
     detached_replies: Arc<DetachedReplies>,
     outbox: RefCell<GatherBuffer>,
     /// Bytes of the outbox that are charged to the budget.
@@ -178,12 +178,12 @@ pub(crate) struct ConnectionShared {
 }
 
 impl ConnectionShared {
-    pub fn new(info: Arc<ConnectionInfo>, worker: Rc<Worker>) -> Rc<Self> {
+    pub fn new(info: Arc<ConnectionInfo>, thread: Rc<ConnectionThread>) -> Rc<Self> {
         let now = clock::monotonic();
         Rc::new(ConnectionShared {
             info,
-            detached_replies: DetachedReplies::new(worker.config().unsent.clone(), worker.metrics().clone()),
-            worker,
+            detached_replies: DetachedReplies::new(thread.config().unsent.clone(), thread.metrics().clone()),
+            thread,
             outbox: RefCell::new(GatherBuffer::new()),
             counted_bytes: Cell::new(0),
             stalled_at: Cell::new(now),
@@ -208,8 +208,8 @@ impl ConnectionShared {
         &self.info
     }
 
-    pub fn worker(&self) -> &Worker {
-        &self.worker
+    pub fn thread(&self) -> &ConnectionThread {
+        &self.thread
     }
 
     pub fn detached_replies(&self) -> &Arc<DetachedReplies> {
@@ -232,7 +232,7 @@ impl ConnectionShared {
     pub fn call_ended(&self, frame_bytes: usize) {
         self.calls.set(self.calls.get().saturating_sub(1));
         self.call_bytes.set(self.call_bytes.get().saturating_sub(frame_bytes));
-        self.worker.give_call(frame_bytes);
+        self.thread.give_call(frame_bytes);
         self.wake();
     }
 
@@ -273,16 +273,16 @@ impl ConnectionShared {
     #[cold]
     fn note_unblocked(&self, since: Instant) {
         self.blocked_at.set(None);
-        self.worker.metrics().record_slow_reader(self.large_reply.get(), &self.info, since);
+        self.thread.metrics().record_slow_reader(self.large_reply.get(), &self.info, since);
     }
 
     /// Charges the size of the outbox to the server's budget.
     fn count_unsent(&self, unsent: usize) {
         let before = self.counted_bytes.replace(unsent);
         if unsent > before {
-            self.worker.config().unsent.add((unsent - before) as u64);
+            self.thread.config().unsent.add((unsent - before) as u64);
         } else if unsent < before {
-            self.worker.config().unsent.release((before - unsent) as u64);
+            self.thread.config().unsent.release((before - unsent) as u64);
         }
     }
 
@@ -307,7 +307,7 @@ impl ConnectionShared {
 
     /// Records the length of an incomplete or waiting request.
     pub fn note_input(&self, bytes: usize, now: Instant) {
-        let timeout = self.worker.config().receive_timeout;
+        let timeout = self.thread.config().receive_timeout;
         let progress = self.input.get().unwrap_or_else(|| ReceiveDeadline::begin(now, timeout));
         self.input.set(Some(progress.advance(bytes, now, timeout)));
     }

@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 
 use crate::connection::{ConnectionShared, MonitorRequest};
 use crate::connection_report::REPORTED_MAX;
-use crate::worker::Worker;
+use crate::connection_thread::ConnectionThread;
 
 /// Interval between checks of all connections of the thread; shorter if timeouts are short.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -61,7 +61,7 @@ impl PendingHandshake {
     }
 }
 
-impl Worker {
+impl ConnectionThread {
     /// The monitor; see the module's documentation. Runs until it is dropped.
     pub async fn monitor_connections(&self) {
         let idle = self.config().idle;

@@ -52,6 +52,7 @@ mod config;
 mod connection;
 mod connection_monitor;
 mod connection_report;
+mod connection_thread;
 mod exception;
 mod executor;
 mod gather_buffer;
@@ -62,7 +63,6 @@ mod responder;
 mod server;
 mod service;
 mod wire;
-mod worker;
 
 pub use call::{COMPACT_BYTES_MAX, Call, ConnectionInfo, ConnectionLease};
 pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};

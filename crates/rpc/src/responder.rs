@@ -198,9 +198,9 @@ impl Responder {
     pub fn detach(mut self) -> DetachedResponder {
         self.open = false;
         self.connection.call_detached();
-        let worker = self.connection.worker();
-        let begun_at = worker.call_began_at();
-        worker.next_call_begins(clock::ticks());
+        let thread = self.connection.thread();
+        let begun_at = thread.call_began_at();
+        thread.next_call_begins(clock::ticks());
         DetachedResponder {
             info: self.connection.info().clone(),
             detached_replies: self.connection.detached_replies().clone(),
@@ -220,15 +220,15 @@ impl Responder {
         self.open = false;
         let mut error = None;
         let reply_bytes = self.connection.append_reply(|out| error = write(out, self.head.call_id));
-        let worker = self.connection.worker();
+        let thread = self.connection.thread();
         let waits = waits::take();
         let times = self.head.answered(
-            (worker.metrics(), self.connection.info()),
-            (worker.call_began_at(), waits.as_ref(), self.trace.take()),
+            (thread.metrics(), self.connection.info()),
+            (thread.call_began_at(), waits.as_ref(), self.trace.take()),
             (reply_bytes, error),
             detail,
         );
-        worker.next_call_begins(times.answered_at);
+        thread.next_call_begins(times.answered_at);
         self.connection.note_large_reply(self.head.method, reply_bytes);
         self.connection.call_ended(self.head.frame_bytes);
         times

@@ -23,9 +23,9 @@ use tokio::task::LocalSet;
 use crate::config::RpcServerConfig;
 use crate::connection;
 use crate::connection_report::ConnectionReport;
+use crate::connection_thread::{ConnectionThread, Counters, RateLimitedLog, Shared};
 use crate::metrics::RpcMetrics;
 use crate::service::{Service, Services};
-use crate::worker::{Counters, RateLimitedLog, Shared, Worker};
 
 /// Limit of accepted sockets that wait for their thread.
 const HANDOVER_SOCKETS_MAX: usize = 256;
@@ -86,11 +86,11 @@ impl RpcServer {
             counters: Vec::new(),
             shared,
         };
-        let mut workers = Vec::new();
+        let mut threads = Vec::new();
         for index in 0..handle.shared.config.connection_threads {
-            workers.push(handle.start_worker(index, stopped.clone())?);
+            threads.push(handle.start_connection_thread(index, stopped.clone())?);
         }
-        handle.start_acceptor(self.listener, workers, stopped)?;
+        handle.start_acceptor(self.listener, threads, stopped)?;
         Ok(handle)
     }
 }
@@ -159,7 +159,7 @@ impl RpcServerHandle {
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 
-    fn start_worker(&mut self, index: usize, stop: Stop) -> io::Result<mpsc::Sender<Accepted>> {
+    fn start_connection_thread(&mut self, index: usize, stop: Stop) -> io::Result<mpsc::Sender<Accepted>> {
         let (sender, sockets) = mpsc::channel(HANDOVER_SOCKETS_MAX);
         let counters = Arc::new(Counters::default());
         self.counters.push(counters.clone());
@@ -167,7 +167,7 @@ impl RpcServerHandle {
         let work = move || {
             let local = LocalSet::new();
             runtime.block_on(local.run_until(serve_connections(
-                Worker::new(shared, counters),
+                ConnectionThread::new(shared, counters),
                 sockets,
                 stop,
             )));
@@ -181,7 +181,7 @@ impl RpcServerHandle {
     fn start_acceptor(
         &mut self,
         listener: StdListener,
-        workers: Vec<mpsc::Sender<Accepted>>,
+        threads: Vec<mpsc::Sender<Accepted>>,
         stop: Stop,
     ) -> io::Result<()> {
         let runtime = runtime()?;
@@ -191,7 +191,7 @@ impl RpcServerHandle {
         };
         let shared = self.shared.clone();
         let work = move || {
-            runtime.block_on(accept_connections(listener, workers, shared, stop));
+            runtime.block_on(accept_connections(listener, threads, shared, stop));
             Ok(())
         };
         self.threads.push(spawn_essential("rpc-accept", &self.shared.config.supervisor, work)?);
@@ -253,7 +253,7 @@ fn runtime() -> io::Result<Runtime> {
 
 async fn accept_connections(
     listener: TcpListener,
-    workers: Vec<mpsc::Sender<Accepted>>,
+    threads: Vec<mpsc::Sender<Accepted>>,
     shared: Arc<Shared>,
     mut stop: Stop,
 ) {
@@ -267,7 +267,7 @@ async fn accept_connections(
         match accepted.and_then(|(stream, peer)| Ok((configured(stream, &shared.config)?, peer))) {
             Ok(socket) => {
                 next = next.wrapping_add(1);
-                if !hand_over(socket, &workers, next, &shared) {
+                if !hand_over(socket, &threads, next, &shared) {
                     log.add("too many connections; new ones are closed");
                 }
             }
@@ -289,12 +289,12 @@ fn configured(stream: TcpStream, config: &RpcServerConfig) -> io::Result<StdStre
 
 /// Passes the socket to the next thread with a free place in its channel. If there is none, or too
 /// many connections are open, closes the socket and returns false.
-fn hand_over(mut socket: Accepted, workers: &[mpsc::Sender<Accepted>], next: usize, shared: &Shared) -> bool {
+fn hand_over(mut socket: Accepted, threads: &[mpsc::Sender<Accepted>], next: usize, shared: &Shared) -> bool {
     let open = shared.open_connections.fetch_add(1, Ordering::Relaxed);
     if open < shared.config.connections_max as u64 {
-        for i in 0..workers.len() {
-            let Some(worker) = workers.get((next + i) % workers.len()) else { break };
-            match worker.try_send(socket) {
+        for i in 0..threads.len() {
+            let Some(thread) = threads.get((next + i) % threads.len()) else { break };
+            match thread.try_send(socket) {
                 Ok(()) => return true,
                 Err(mpsc::error::TrySendError::Full(back) | mpsc::error::TrySendError::Closed(back)) => {
                     socket = back;
@@ -307,18 +307,18 @@ fn hand_over(mut socket: Accepted, workers: &[mpsc::Sender<Accepted>], next: usi
 }
 
 async fn serve_connections(
-    worker: std::rc::Rc<Worker>,
+    thread: std::rc::Rc<ConnectionThread>,
     mut sockets: mpsc::Receiver<Accepted>,
     mut stop: Stop,
 ) {
-    let watched = worker.clone();
+    let watched = thread.clone();
     let watch = tokio::task::spawn_local(async move {
         tokio::join!(watched.watch_unsent(), watched.monitor_connections());
     });
     loop {
         tokio::select! {
             socket = sockets.recv() => match socket {
-                Some((stream, peer)) => start_connection(&worker, stream, peer),
+                Some((stream, peer)) => start_connection(&thread, stream, peer),
                 None => break,
             },
             _ = stop.changed() => break,
@@ -327,17 +327,17 @@ async fn serve_connections(
     watch.abort();
     let _ = stop.wait_for(Option::is_some).await;
     let deadline = stop.borrow().unwrap_or_else(clock::monotonic);
-    worker.start_draining();
-    let _ = tokio::time::timeout_at(deadline.into(), worker.all_closed()).await;
+    thread.start_draining();
+    let _ = tokio::time::timeout_at(deadline.into(), thread.all_closed()).await;
 }
 
-fn start_connection(worker: &std::rc::Rc<Worker>, stream: StdStream, peer: SocketAddr) {
+fn start_connection(thread: &std::rc::Rc<ConnectionThread>, stream: StdStream, peer: SocketAddr) {
     match TcpStream::from_std(stream) {
         Ok(stream) => {
-            tokio::task::spawn_local(connection::run(stream, peer, worker.clone()));
+            tokio::task::spawn_local(connection::run(stream, peer, thread.clone()));
         }
         Err(error) => {
-            worker.shared.open_connections.fetch_sub(1, Ordering::Relaxed);
+            thread.shared.open_connections.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!(%peer, %error, "a socket cannot be watched");
         }
     }

@@ -17,10 +17,10 @@ use super::frame::Frame;
 use super::input_budget::HEADER_BYTES_FREE;
 use super::serve::{CloseReason, Connection};
 use crate::call::Call;
+use crate::connection_thread::count;
 use crate::reply::write_exception;
 use crate::request::{RequestHead, split_body, split_header, trace_context};
 use crate::responder::{Respond, Responder};
-use crate::worker::count;
 
 /// A batch ends when it has this many bytes of replies, so that they are sent.
 const BATCH_REPLY_BYTES_MAX: usize = 256 * 1024;
@@ -127,7 +127,7 @@ impl Connection {
                 Err(CloseReason("the budget of requests has no space for the rest of a request"))
             };
         };
-        count(&self.worker.counters.calls, 1);
+        count(&self.thread.counters.calls, 1);
         self.reject(call_id, "hbase.ipc.server.max.callqueue.size");
         self.release_held();
         self.frames.skip_frame();
@@ -170,7 +170,7 @@ impl Connection {
         let message = format!(
             "a request of {bytes} bytes from {} exceeds this server's hbase.ipc.max.request.size of {} bytes",
             info.peer.ip(),
-            self.worker.config().request_bytes_max
+            self.thread.config().request_bytes_max
         );
         let kind = if info.has_version(1, 3) { ErrorKind::RequestTooBig } else { ErrorKind::DoNotRetry };
         tracing::warn!(peer = %info.peer, message);
@@ -180,13 +180,13 @@ impl Connection {
     }
 
     fn answer_error(&self, call_id: u32, error: &HBaseError) {
-        self.worker.metrics().count_exception(error.kind());
+        self.thread.metrics().count_exception(error.kind());
         self.shared.append_reply(|out| write_exception(out, call_id, error));
     }
 
     fn reject(&self, call_id: u32, limit: &str) {
-        count(&self.worker.counters.calls_refused, 1);
-        let server = &self.worker.config().server_name;
+        count(&self.thread.counters.calls_refused, 1);
+        let server = &self.thread.config().server_name;
         let message = format!("{server} has as many calls in flight as {limit} allows; try again later");
         self.answer_error(call_id, &HBaseError::new(ErrorKind::CallQueueTooBig, message));
     }
@@ -199,8 +199,8 @@ impl Connection {
         let frame_bytes = frame.len();
         let header = split_header(&mut frame)?;
         let head = RequestHead::parse(&header)?;
-        count(&self.worker.counters.calls, 1);
-        if let Err(limit) = self.worker.take_call(frame_bytes) {
+        count(&self.thread.counters.calls, 1);
+        if let Err(limit) = self.thread.take_call(frame_bytes) {
             self.reject(head.call_id, limit);
             return Ok(None);
         }
@@ -254,7 +254,7 @@ impl Connection {
 
     fn deadline(&self, timeout_ms: u32) -> Option<Instant> {
         let timeout =
-            Duration::from_millis(u64::from(timeout_ms)).max(self.worker.config().client_timeout_min);
+            Duration::from_millis(u64::from(timeout_ms)).max(self.thread.config().client_timeout_min);
         (timeout_ms > 0).then(|| self.read_at + timeout)
     }
 }

@@ -32,12 +32,12 @@ use super::frame::{Frame, FrameReader};
 use super::input_budget::{HEADER_BYTES_FREE, InputCharge};
 use crate::call::ConnectionInfo;
 use crate::cell_block::{CellCodec, Compressor};
+use crate::connection_thread::ConnectionThread;
 use crate::exception::preamble_exception;
 use crate::gather_buffer::GatherBuffer;
 use crate::reply::{PREAMBLE_CALL_ID, write_exception, write_exception_response, write_result};
 use crate::service::ServiceEntry;
 use crate::wire::{skip_field, take_varint};
-use crate::worker::Worker;
 
 const PREAMBLE_BYTES: usize = 6;
 const MAGIC: &[u8] = b"HBas";
@@ -67,11 +67,11 @@ pub(crate) struct Established {
 pub(crate) async fn handshake(
     stream: &mut TcpStream,
     frames: &mut FrameReader,
-    worker: &Rc<Worker>,
+    thread: &Rc<ConnectionThread>,
     peer: SocketAddr,
 ) -> Option<Established> {
-    let mut held = InputCharge::new(worker.clone());
-    let sasl_token_follows = preamble(stream, frames, &mut held, worker, peer).await?;
+    let mut held = InputCharge::new(thread.clone());
+    let sasl_token_follows = preamble(stream, frames, &mut held, thread, peer).await?;
     if sasl_token_follows {
         next_frame(stream, frames, &mut held).await?;
     }
@@ -79,20 +79,20 @@ pub(crate) async fn handshake(
     let established = {
         // One header per turn, so that calls of other connections run between any number of
         // handshakes.
-        let _turn = worker.handshakes.acquire().await.ok()?;
+        let _turn = thread.handshakes.acquire().await.ok()?;
         tokio::task::yield_now().await;
-        established(header, held, worker, peer)
+        established(header, held, thread, peer)
     };
-    established.map_err(|reason| worker.log_refusal(peer, &reason)).ok()
+    established.map_err(|reason| thread.log_refusal(peer, &reason)).ok()
 }
 
 fn established(
     header: Bytes,
     mut held: InputCharge,
-    worker: &Rc<Worker>,
+    thread: &Rc<ConnectionThread>,
     peer: SocketAddr,
 ) -> Result<Established, String> {
-    let (info, service) = connection_info(header, worker, peer)?;
+    let (info, service) = connection_info(header, thread, peer)?;
     held.clear();
     let bytes = header_bytes(&info);
     if bytes > HEADER_BYTES_FREE && !held.grow_to(bytes) {
@@ -114,12 +114,12 @@ async fn preamble(
     stream: &mut TcpStream,
     frames: &mut FrameReader,
     held: &mut InputCharge,
-    worker: &Rc<Worker>,
+    thread: &Rc<ConnectionThread>,
     peer: SocketAddr,
 ) -> Option<bool> {
     loop {
         let bytes = next_bytes(stream, frames, held, PREAMBLE_BYTES).await?;
-        let cluster_id = || (worker.config().cluster_id)();
+        let cluster_id = || (thread.config().cluster_id)();
         match classify_preamble(&bytes, peer, cluster_id) {
             Preamble::Simple => return Some(false),
             Preamble::SwitchToSimple => {
@@ -268,7 +268,7 @@ async fn next_frame(
 
 fn connection_info(
     header: Bytes,
-    worker: &Worker,
+    thread: &ConnectionThread,
     peer: SocketAddr,
 ) -> Result<(ConnectionInfo, Arc<ServiceEntry>), String> {
     if fields(&header).ok_or("a field of the connection header cannot be read")? > HEADER_FIELDS_MAX {
@@ -277,7 +277,7 @@ fn connection_info(
     let header = pb::ConnectionHeader::decode(header).map_err(|error| error.to_string())?;
     let name = header.service_name.as_deref().unwrap_or_default();
     let service =
-        worker.shared.services.by_name(name).ok_or_else(|| format!("UnknownServiceException: {name:?}"))?;
+        thread.shared.services.by_name(name).ok_or_else(|| format!("UnknownServiceException: {name:?}"))?;
     let (codec, compressor) = cell_block_classes(&header)?;
     let user = header.user_info.unwrap_or_default();
     let info = ConnectionInfo {
@@ -296,8 +296,8 @@ fn connection_info(
         peer,
         closed: AtomicBool::new(false),
         leases: AtomicUsize::new(0),
-        inflight: worker.shared.inflight_bytes.clone(),
-        cell_block_bytes_max: worker.config().request_bytes_max,
+        inflight: thread.shared.inflight_bytes.clone(),
+        cell_block_bytes_max: thread.config().request_bytes_max,
     };
     Ok((info, service))
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::worker::Worker;
+use crate::connection_thread::ConnectionThread;
 use evenkeel_common::{Budget, clock};
 
 /// Limit of a preamble, SASL token or ConnectionHeader. Those of HBase's clients have some hundred
@@ -132,13 +132,13 @@ impl ReceiveDeadline {
 
 /// Input bytes that one connection has taken from the budgets. Dropping it returns them.
 pub(crate) struct InputCharge {
-    worker: Rc<Worker>,
+    thread: Rc<ConnectionThread>,
     bytes: usize,
 }
 
 impl InputCharge {
-    pub fn new(worker: Rc<Worker>) -> Self {
-        InputCharge { worker, bytes: 0 }
+    pub fn new(thread: Rc<ConnectionThread>) -> Self {
+        InputCharge { thread, bytes: 0 }
     }
 
     pub fn bytes(&self) -> usize {
@@ -152,11 +152,11 @@ impl InputCharge {
         if more == 0 {
             return true;
         }
-        let input = self.worker.input();
+        let input = self.thread.input();
         if !input.acquire(more as u64) {
             return false;
         }
-        if !self.worker.acquire_bytes(more) {
+        if !self.thread.acquire_bytes(more) {
             input.release(more as u64);
             return false;
         }
@@ -167,8 +167,8 @@ impl InputCharge {
     /// Returns all held bytes.
     pub fn clear(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.worker.release_bytes(bytes);
-        self.worker.input().release(bytes as u64);
+        self.thread.release_bytes(bytes);
+        self.thread.input().release(bytes as u64);
     }
 }
 

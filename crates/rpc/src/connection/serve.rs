@@ -29,10 +29,10 @@ use super::frame::FrameReader;
 use super::handshake::{Established, handshake, linger};
 use super::input_budget::{CONNECTION_HEADER_BYTES_MAX, InputCharge};
 use super::{ConnectionShared, DetachedReply, MonitorRequest};
+use crate::connection_thread::{ConnectionThread, OpenConnection, Runner, count};
 use crate::gather_buffer::{GatherBuffer, SLICES_MAX};
 use crate::service::ServiceEntry;
 use crate::wire::Malformed;
-use crate::worker::{OpenConnection, Runner, Worker, count};
 
 /// Calls run before their replies are written and the thread's other connections get a turn.
 const CALLS_PER_TURN: usize = 128;
@@ -47,27 +47,27 @@ const FLUSH_BYTES_MAX: usize = 1024 * 1024;
 const UNSENT_DIVISOR: u64 = 8;
 
 /// Serves one connection from its first byte until its last call has ended.
-pub(crate) async fn run(mut stream: TcpStream, peer: SocketAddr, worker: Rc<Worker>) {
-    let _open = OpenConnection::new(worker.clone());
-    let request_bytes_max = worker.config().request_bytes_max;
+pub(crate) async fn run(mut stream: TcpStream, peer: SocketAddr, thread: Rc<ConnectionThread>) {
+    let _open = OpenConnection::new(thread.clone());
+    let request_bytes_max = thread.config().request_bytes_max;
     let mut frames = FrameReader::new(request_bytes_max.min(CONNECTION_HEADER_BYTES_MAX));
-    let (id, pending) = worker.register_handshake();
+    let (id, pending) = thread.register_handshake();
     let established = tokio::select! {
         result = tokio::time::timeout(
-            worker.config().handshake_timeout,
-            handshake(&mut stream, &mut frames, &worker, peer),
+            thread.config().handshake_timeout,
+            handshake(&mut stream, &mut frames, &thread, peer),
         ) => result.ok().flatten(),
         () = pending.ended() => None,
-        () = worker.drained() => None,
+        () = thread.drained() => None,
     };
-    worker.unregister_handshake(id);
+    thread.unregister_handshake(id);
     let Some(established) = established else { return };
     frames.set_frame_bytes_max(request_bytes_max);
-    let shared = ConnectionShared::new(established.info.clone(), worker.clone());
+    let shared = ConnectionShared::new(established.info.clone(), thread.clone());
     shared.header_bytes.set(established.header.bytes());
-    let id = worker.register(&shared);
-    Connection::new(stream, frames, shared, worker.clone(), established).serve().await;
-    worker.unregister(id);
+    let id = thread.register(&shared);
+    Connection::new(stream, frames, shared, thread.clone(), established).serve().await;
+    thread.unregister(id);
 }
 
 /// The reason for the next iteration of the loop.
@@ -96,7 +96,7 @@ pub(super) struct Connection {
     stream: TcpStream,
     pub(super) frames: FrameReader,
     pub(super) shared: Rc<ConnectionShared>,
-    pub(super) worker: Rc<Worker>,
+    pub(super) thread: Rc<ConnectionThread>,
     pub(super) service: Arc<ServiceEntry>,
     /// This thread's runner for the service's batches.
     runner: Runner,
@@ -129,7 +129,7 @@ impl Connection {
         stream: TcpStream,
         frames: FrameReader,
         shared: Rc<ConnectionShared>,
-        worker: Rc<Worker>,
+        thread: Rc<ConnectionThread>,
         established: Established,
     ) -> Self {
         let ticks = clock::ticks();
@@ -138,10 +138,10 @@ impl Connection {
             stream,
             frames,
             shared,
-            held: InputCharge::new(worker.clone()),
+            held: InputCharge::new(thread.clone()),
             _header: established.header,
-            runner: worker.runner(&established.service),
-            worker,
+            runner: thread.runner(&established.service),
+            thread,
             service: established.service,
             read_at: now,
             read_ticks: ticks,
@@ -161,7 +161,7 @@ impl Connection {
             match poll_fn(|cx| self.poll_event(cx)).await {
                 Event::Turn => self.begin_turn(clock::ticks()),
                 Event::Read(bytes) => {
-                    count(&self.worker.counters.received_bytes, bytes as u64);
+                    count(&self.thread.counters.received_bytes, bytes as u64);
                     self.frames.received(bytes);
                     self.read_ticks = clock::ticks();
                     self.begin_turn(self.read_ticks);
@@ -188,7 +188,7 @@ impl Connection {
 
     fn begin_turn(&mut self, now: Ticks) {
         (self.turn_at, self.turn_ticks) = (now.instant(), now);
-        self.worker.next_call_begins(now);
+        self.thread.next_call_begins(now);
     }
 
     /// Sends the available replies and lets the thread's other connections run.
@@ -203,18 +203,18 @@ impl Connection {
     pub(super) fn turn_is_over(&self) -> bool {
         self.calls_in_row >= CALLS_PER_TURN
             || (self.calls_in_row > 0
-                && self.worker.call_began_at().ns_since(self.row_began_at) >= TURN_NS_MAX)
+                && self.thread.call_began_at().ns_since(self.row_began_at) >= TURN_NS_MAX)
     }
 
     /// Returns true if another call may run.
     pub(super) fn has_capacity(&self) -> bool {
-        let config = self.worker.config();
+        let config = self.thread.config();
         let unsent = self.shared.unsent_bytes();
         !self.closing
-            && !self.worker.is_draining()
+            && !self.thread.is_draining()
             && self.shared.calls.get() < config.connection_calls_max
             && self.shared.call_bytes.get() < config.connection_inflight_bytes_max
-            && self.worker.may_start_call(self.shared.calls.get(), self.shared.call_bytes.get())
+            && self.thread.may_start_call(self.shared.calls.get(), self.shared.call_bytes.get())
             && unsent < config.connection_unsent_bytes_max
             && (unsent == 0 || (unsent as u64) < config.unsent.free() / UNSENT_DIVISOR)
     }
@@ -244,7 +244,7 @@ impl Connection {
         if all_sent && self.closing {
             return Poll::Ready(Event::Done);
         }
-        if all_sent && self.worker.is_draining() && self.shared.calls.get() == 0 {
+        if all_sent && self.thread.is_draining() && self.shared.calls.get() == 0 {
             return Poll::Ready(Event::Done);
         }
         let accepts = self.has_capacity();
@@ -264,7 +264,7 @@ impl Connection {
             Poll::Ready(Ok(bytes)) => Poll::Ready(Event::Read(bytes)),
             Poll::Pending => {
                 self.calls_in_row = 0;
-                if self.frames.has_large_buffer() && self.worker.has_many_connections() {
+                if self.frames.has_large_buffer() && self.thread.has_many_connections() {
                     self.frames.release();
                 }
                 Poll::Pending
@@ -320,8 +320,8 @@ impl Connection {
             match Pin::new(&mut self.stream).poll_write_vectored(cx, slices) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(written)) => {
-                    count(&self.worker.counters.writes, 1);
-                    count(&self.worker.counters.sent_bytes, written as u64);
+                    count(&self.thread.counters.writes, 1);
+                    count(&self.thread.counters.sent_bytes, written as u64);
                     outbox.consume(written);
                 }
                 Poll::Ready(Err(error)) => return Err(error),
@@ -336,7 +336,7 @@ impl Connection {
         }
         self.shared.count_unsent(unsent);
         self.shared.note_flushed(unsent);
-        let config = self.worker.config();
+        let config = self.thread.config();
         let is_too_much = unsent > 0 && config.unsent.used() > config.unsent_bytes_fatal;
         if is_too_much || unsent > config.connection_unsent_bytes_fatal {
             tracing::warn!(peer = %self.shared.info().peer, unsent, "client does not read its responses");

@@ -109,7 +109,7 @@ impl Shared {
 pub(crate) type Runner = Rc<RefCell<Box<dyn BatchRunner>>>;
 
 /// State shared by the connections of one thread.
-pub(crate) struct Worker {
+pub(crate) struct ConnectionThread {
     pub shared: Arc<Shared>,
     pub counters: Arc<Counters>,
     bytes: ThreadBudget,
@@ -133,29 +133,29 @@ pub(crate) struct Worker {
 }
 
 /// Counts one connection while it is open.
-pub(crate) struct OpenConnection(Rc<Worker>);
+pub(crate) struct OpenConnection(Rc<ConnectionThread>);
 
 impl OpenConnection {
-    pub fn new(worker: Rc<Worker>) -> Self {
-        worker.open.set(worker.open.get() + 1);
-        count(&worker.counters.connections_opened, 1);
-        OpenConnection(worker)
+    pub fn new(thread: Rc<ConnectionThread>) -> Self {
+        thread.open.set(thread.open.get() + 1);
+        count(&thread.counters.connections_opened, 1);
+        OpenConnection(thread)
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let worker = &self.0;
-        worker.open.set(worker.open.get() - 1);
-        worker.shared.open_connections.fetch_sub(1, Ordering::Relaxed);
-        count(&worker.counters.connections_closed, 1);
-        if worker.open.get() == 0 {
-            worker.last_closed.notify_waiters();
+        let thread = &self.0;
+        thread.open.set(thread.open.get() - 1);
+        thread.shared.open_connections.fetch_sub(1, Ordering::Relaxed);
+        count(&thread.counters.connections_closed, 1);
+        if thread.open.get() == 0 {
+            thread.last_closed.notify_waiters();
         }
     }
 }
 
-impl Worker {
+impl ConnectionThread {
     /// Returns this thread's runner for the batches of a service.
     pub fn runner(&self, service: &ServiceEntry) -> Runner {
         let name = service.service.name();
@@ -170,7 +170,7 @@ impl Worker {
 
     pub fn new(shared: Arc<Shared>, counters: Arc<Counters>) -> Rc<Self> {
         let threads = shared.config.connection_threads;
-        Rc::new(Worker {
+        Rc::new(ConnectionThread {
             bytes: ThreadBudget::new(shared.inflight_bytes.clone(), threads),
             calls: ThreadBudget::new(shared.inflight_calls.clone(), threads),
             counters,
