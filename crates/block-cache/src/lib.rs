@@ -31,7 +31,7 @@ mod deploy_tests;
 pub mod heap_blocks;
 mod key;
 mod lru;
-mod none;
+mod no_cache;
 mod single_flight;
 mod stats;
 
@@ -45,7 +45,7 @@ pub use combined::CombinedBlockCache;
 pub use config::{CacheConfig, DataBlocks};
 pub use key::{BlockKey, FileId};
 pub use lru::LruBlockCache;
-pub use none::NoCache;
+pub use no_cache::NoCache;
 pub use stats::{ByCategory, CacheStats};
 
 /// How a lookup treats the block.

@@ -24,7 +24,7 @@
 //! blocks the server ([`crate::log`]). SIGPIPE is ignored, as in every Rust program.
 //!
 //! # What a supervisor receives
-//! systemd is notified when the server answers and when its stop begins ([`crate::notify`]).
+//! systemd is notified when the server answers and when its stop begins ([`crate::sd_notify`]).
 //!
 //! # What an operator sees
 //! The start screen, on standard output, then the log. Log lines of the start are held until the
@@ -44,7 +44,7 @@ use evenkeel_common::{Configuration, HBaseError};
 use evenkeel_standalone::{ConfigurationSource, LogLevels, ProcessControl, Standalone, StopProgress};
 
 use crate::log::Log;
-use crate::notify;
+use crate::sd_notify;
 
 /// The exit status of an interrupted stop.
 const EXIT_INTERRUPTED: i32 = 3;
@@ -183,7 +183,7 @@ fn supervise<S: Server>(conf: Configuration, log: &Log, sources: ReloadSources) 
     let (server, asked) = started::<S>(conf, (&sender, &events), log, sources)?;
     print("screen", server.screen() + "\n", io::stdout());
     log.release();
-    notify::ready(&server.summary());
+    sd_notify::ready(&server.summary());
     let limit = server.shutdown_timeout();
     let event = asked.map_or_else(|| events.recv(), Ok);
     let (reason, mut signals, mut failure) = match event {
@@ -193,7 +193,7 @@ fn supervise<S: Server>(conf: Configuration, log: &Log, sources: ReloadSources) 
         _ => ("all senders of stop requests have ended".to_owned(), 0, None),
     };
     tracing::info!(reason, "asked to stop");
-    notify::stopping(&reason);
+    sd_notify::stopping(&reason);
     let deadline = clock::monotonic() + limit;
     let progress = stop(*server, &sender)?;
     loop {

@@ -111,7 +111,7 @@ mod tests {
         levels.set_level("evenkeel_wal", "DEBUG").unwrap();
         levels.set_level("root", "warn").unwrap();
         assert_eq!(
-            (levels.level_of("evenkeel_wal::log"), levels.level_of("x")),
+            (levels.level_of("evenkeel_wal::wal"), levels.level_of("x")),
             ("DEBUG".into(), "WARN".into())
         );
         levels.set_level("evenkeel_wal", "error").unwrap();

@@ -10,7 +10,7 @@
 mod lifecycle;
 mod log;
 mod log_levels;
-mod notify;
+mod sd_notify;
 mod thread_caches;
 mod tools;
 

@@ -18,7 +18,7 @@ use crate::client::Shared;
 use crate::error::Result;
 use crate::hadoop::hdfs::ExtendedBlockProto;
 use crate::lease::{OpenFile, SharedOutput};
-use crate::log::{Target, complete, open_block};
+use crate::log_writer::{Target, complete, open_block};
 use crate::namenode::NewFile;
 
 /// Data bytes of one packet: 126 chunks, as in the 64 KiB packets of Hadoop's client.

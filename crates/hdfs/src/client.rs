@@ -14,7 +14,7 @@ use crate::bulk::BulkWriter;
 use crate::error::{HdfsError, Result};
 use crate::excluded::ExcludedDataNodes;
 use crate::lease::{BrokenFile, Leases};
-use crate::log::LogWriter;
+use crate::log_writer::LogWriter;
 use crate::namenode::{NameNode, NewFile};
 use crate::{Settings, lease, recovery};
 

@@ -30,7 +30,7 @@
 //! | [`error`] | [`HdfsError`], and the meaning of each exception class of Hadoop |
 //! | `excluded` | DataNodes that new blocks avoid |
 //! | `lease` | renewals, heartbeats, recovery of broken files |
-//! | [`log`] | [`LogWriter`]: a log written to all DataNodes in parallel |
+//! | [`log_writer`] | [`LogWriter`]: a log written to all DataNodes in parallel |
 //! | [`namenode`] | the typed calls of ClientProtocol |
 //! | [`recovery`] | lease recovery |
 //! | [`rpc`] | connections, call ids, retries, failover |
@@ -49,7 +49,7 @@ pub mod client;
 pub mod error;
 mod excluded;
 mod lease;
-pub mod log;
+pub mod log_writer;
 pub mod namenode;
 pub mod recovery;
 pub mod rpc;
@@ -63,7 +63,7 @@ pub use block::reader::{ChecksumResult, FileReader};
 pub use bulk::BulkWriter;
 pub use client::HdfsClient;
 pub use error::{HdfsError, RemoteException, Result};
-pub use log::{FlushId, FlushLevel, LogWriter};
+pub use log_writer::{FlushId, FlushLevel, LogWriter};
 pub use namenode::{NameNode, NewFile};
 pub use settings::Settings;
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `block_cache` | `/block-cache` |
 //! | `dump` | `/dump` |
+//! | `flushes_and_compactions` | `/work` |
 //! | `heatmap` | `/heatmap` |
 //! | `master` | `/master-status` |
 //! | `memory` | `/memory` |
@@ -18,10 +19,10 @@
 //! | `tasks` | `/rs-status?format=json` |
 //! | `threads` | `/threads` |
 //! | `wal` | `/wal` |
-//! | `work` | `/work` |
 
 mod block_cache;
 mod dump;
+mod flushes_and_compactions;
 mod heatmap;
 mod master;
 mod memory;
@@ -37,7 +38,6 @@ mod tasks;
 mod threads;
 mod timeline;
 mod wal;
-mod work;
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ const PAGES: &[Description] = &[
     tables::PAGE,
     regions::PAGE,
     heatmap::PAGE,
-    work::PAGE,
+    flushes_and_compactions::PAGE,
     memory::PAGE,
     block_cache::PAGE,
     wal::PAGE,

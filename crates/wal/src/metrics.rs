@@ -20,7 +20,7 @@ use evenkeel_metrics::histogram::time_units;
 use evenkeel_metrics::{Counter, Counters, Histogram, HistogramSnapshot, Interval, Ranges, Record};
 use parking_lot::Mutex;
 
-use crate::log::{RollReason, Wal, WalStats};
+use crate::wal::{RollReason, Wal, WalStats};
 
 /// The number of tables from which unused ones are removed.
 pub const TABLES_MAX: usize = 1000;

@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::budgets::ConnectionBudgets;
 use super::four_letter_words;
-use super::ops::{self, ConnectionAction};
 use super::protocol::{Connect, write_connected};
+use super::requests::{self, ConnectionAction};
 use super::server::Server;
 use super::session::{AttachError, SessionHandle};
 use super::tree::WatcherId;
@@ -178,7 +178,7 @@ impl Connection<'_> {
     /// Answers every complete packet received.
     async fn answer_input(&mut self) -> io::Result<ConnectionAction> {
         while let Some(packet) = self.wire.next_packet()? {
-            let next = ops::answer(self.server.tree(), self.watcher, &packet, &mut self.wire.out);
+            let next = requests::answer(self.server.tree(), self.watcher, &packet, &mut self.wire.out);
             self.server.count_packet();
             if next != ConnectionAction::Serve {
                 return Ok(next);
@@ -194,7 +194,7 @@ impl Connection<'_> {
     async fn send_events(&mut self) -> io::Result<()> {
         let taken = self.server.tree().step(self.watcher, |_, _, _| ());
         let (events, ()) = taken.ok_or_else(|| invalid("events lost"))?;
-        ops::write_events(&mut self.wire.out, &events);
+        requests::write_events(&mut self.wire.out, &events);
         self.wire.flush(self.session_timeout()).await
     }
 

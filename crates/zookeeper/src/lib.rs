@@ -10,7 +10,7 @@
 //! `/hbase` at start expect.
 //!
 //! ```text
-//! serve -> Connection (a task each) -> ops::answer -> ZnodeTree (one lock) <- set, remove (Znodes)
+//! serve -> Connection (a task each) -> requests::answer -> ZnodeTree (one lock) <- set, remove (Znodes)
 //!              |                                          |
 //!              +-- Sessions (one lock)                    +-- queues events for each connection
 //! ```
@@ -20,7 +20,7 @@
 //! | `server.rs` | [`serve`], [`ZkConfig`]: accepts connections, limits, expiry of sessions |
 //! | `connection_charge.rs` | a connection's share of the endpoint's memory |
 //! | `connection.rs` | one connection: handshake, frames, replies, events |
-//! | `ops.rs` | the reply to each request |
+//! | `requests.rs` | the reply to each request |
 //! | `protocol.rs` | operation and error numbers, records, decoding of requests |
 //! | `jute.rs` | primitive types of the wire |
 //! | `budgets.rs` | [`ConnectionBudgets`]: the budgets to which bytes of connections are charged |
@@ -66,8 +66,8 @@ mod connection;
 mod connection_charge;
 mod four_letter_words;
 mod jute;
-mod ops;
 mod protocol;
+mod requests;
 mod server;
 mod session;
 mod tree;

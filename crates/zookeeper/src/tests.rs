@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::jute::{Reader, Write, frame};
-use super::ops::{self, ConnectionAction};
 use super::protocol::op;
+use super::requests::{self, ConnectionAction};
 use super::{ConnectionBudgets, Stat, ZkConfig, ZnodeTree, serve};
 
 const TIMEOUT: Duration = Duration::from_secs(10);

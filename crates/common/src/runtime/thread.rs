@@ -20,9 +20,9 @@
 //!
 //! | thread | started in | a unit panics | the thread ends |
 //! |---|---|---|---|
-//! | `wal` | `wal/log.rs` | a callback: logged; a commit: the log | the log, the server |
-//! | `wal-watch` | `wal/log.rs` | | the server |
-//! | `wal-archiver` | `wal/log/archiver.rs` | the job of that file | the server |
+//! | `wal` | `wal/wal.rs` | a callback: logged; a commit: the log | the log, the server |
+//! | `wal-watch` | `wal/wal.rs` | | the server |
+//! | `wal-archiver` | `wal/wal/archiver.rs` | the job of that file | the server |
 //! | `flush-N` | `regionserver/background.rs` | that flush, tried again | the server |
 //! | `flush-in-memory-N` | same | that in-memory flush | the server |
 //! | `compact-small-N`, `compact-large-N` | same | that compaction; inputs stay | the server |

@@ -119,7 +119,7 @@ const LANES: [&str; 3] = ["flushes", "compactions", PAUSES];
 
 /// Returns all work of the span.
 fn bars(pages: &StatusPages, span: Span) -> Vec<Bar> {
-    let mut bars = super::work::bars(pages);
+    let mut bars = super::flushes_and_compactions::bars(pages);
     bars.extend(pages.history.pauses().into_iter().map(|pause| Bar {
         lane: PAUSES,
         class: "c8",

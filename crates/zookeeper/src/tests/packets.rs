@@ -120,7 +120,7 @@ proptest! {
         let (watcher, _due) = tree.open_watcher();
         for packet in packets {
             let mut out = Vec::new();
-            let next = ops::answer(&tree, watcher, &packet, &mut out);
+            let next = requests::answer(&tree, watcher, &packet, &mut out);
             check_output(&packet, next, &out);
             prop_assert_eq!(next == ConnectionAction::Drop, packet.len() < 8);
             tree.set("/hbase/hbaseid", "id").unwrap();
