@@ -17,7 +17,7 @@ use evenkeel_common::{CellBuffer, KeyValue};
 use evenkeel_fs::{FileSystem, LocalFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter;
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::{LimitScope, NextState, ScannerContext};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use evenkeel_client::{ClientConfig, Connection, Durability, Put};
 use evenkeel_common::clock::Clock;
 use evenkeel_common::{Configuration, HBaseError, Result};
-use evenkeel_region::ops::Mutation;
+use evenkeel_region::operations::Mutation;
 use evenkeel_regionserver::{RegionServer, slow_log_table};
 use tokio::runtime::Handle;
 

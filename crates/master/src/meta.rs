@@ -32,7 +32,7 @@ use evenkeel_common::{
     TableName, TryError,
 };
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::ScannerContext;
 use parking_lot::Mutex;

@@ -22,7 +22,7 @@ use evenkeel_common::{
     CellBuffer, CellType, Durability, ErrorKind, HBaseError, Result, TableName, TryError, quoted,
 };
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_zookeeper::znodes::Znodes;

@@ -23,7 +23,7 @@ use evenkeel_common::{
 };
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op, SurvivingData};
 use evenkeel_region::memstore::ChunkPool;
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig};
 use evenkeel_region::scanner::ScannerContext;

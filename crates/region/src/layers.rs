@@ -12,11 +12,11 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("links", &[]),
     ("snapshot_manifest", &["links"]),
     ("metrics", &[]),
-    ("ops", &["filter"]),
-    ("scanner", &["filter", "ops"]),
-    ("memstore", &["ops", "scanner"]),
-    ("store", &["archive", "layout", "memstore", "metrics", "ops", "scanner"]),
-    ("region", &["layout", "memstore", "metrics", "ops", "scanner", "store"]),
+    ("operations", &["filter"]),
+    ("scanner", &["filter", "operations"]),
+    ("memstore", &["operations", "scanner"]),
+    ("store", &["archive", "layout", "memstore", "metrics", "operations", "scanner"]),
+    ("region", &["layout", "memstore", "metrics", "operations", "scanner", "store"]),
 ];
 
 fn source() -> PathBuf {

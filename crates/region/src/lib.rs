@@ -7,7 +7,7 @@
 //!   store         one family: its MemStore, its files, flush and compaction
 //!     memstore        the cells that are not in a file yet
 //!       scanner           sorted cells to visible ones: the heap, the matcher, the leaf trait
-//!         ops                 requests to a region: scans, mutations, conditions
+//!         operations          requests to a region: scans, mutations, conditions
 //!           filter                HBase's filters and comparators
 //!     layout          paths below the root directory
 //!     descriptors     table descriptors on disk
@@ -33,7 +33,7 @@ pub mod layout;
 pub mod links;
 pub mod memstore;
 pub mod metrics;
-pub mod ops;
+pub mod operations;
 pub mod region;
 pub mod scanner;
 pub mod snapshot_manifest;

@@ -17,7 +17,7 @@ use evenkeel_common::{
 use evenkeel_fs::{FileSystem, MemoryFileSystem};
 use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_region::memstore::ChunkPool;
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
 use evenkeel_region::scanner::{NextState, ScannerContext};

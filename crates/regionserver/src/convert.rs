@@ -1,4 +1,4 @@
-//! Converts HBase's messages to the operations of a region ([`evenkeel_region::ops`]), and back.
+//! Converts HBase's messages to the operations of a region ([`evenkeel_region::operations`]), and back.
 //!
 //! Requests are validated here before they reach a region: required fields, enum numbers, row
 //! lengths, cell sizes, and the rule that all cells of a mutation belong to its row. An invalid
@@ -25,7 +25,7 @@
 
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::TimeRange;
+use evenkeel_region::operations::TimeRange;
 
 pub mod bounded;
 pub mod condition;

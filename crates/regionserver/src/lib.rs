@@ -83,7 +83,7 @@ use evenkeel_common::clock::Clock;
 use evenkeel_common::{Budget, CellBuffer, ErrorKind, HBaseError, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
-use evenkeel_region::ops::{Mutation, MutationKind};
+use evenkeel_region::operations::{Mutation, MutationKind};
 use evenkeel_region::region::Region;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_rpc::{Executor, RpcMetrics, Service};

@@ -20,7 +20,7 @@ use evenkeel_common::{
     ColumnFamilyDescriptor, Durability, HBaseError, KeyValue, Result, TableDescriptor, TableName,
 };
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::{Mutation, MutationKind};
+use evenkeel_region::operations::{Mutation, MutationKind};
 use evenkeel_region::region::Region;
 use prost::Message;
 

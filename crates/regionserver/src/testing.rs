@@ -14,7 +14,7 @@ use evenkeel_common::{
 use evenkeel_fs::{FileSystem, MemoryFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_region::memstore::ChunkPool;
-use evenkeel_region::ops::{Mutation, MutationKind};
+use evenkeel_region::operations::{Mutation, MutationKind};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{Region, RegionConfig, RegionEnv};
 use evenkeel_region::store::{StoreConfig, StoreEnv};

@@ -25,7 +25,7 @@ use evenkeel_common::{
 };
 use evenkeel_fs::FileSystem;
 use evenkeel_region::layout;
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::{Region, RegionEnv};
 use evenkeel_region::scanner::ScannerContext;
 use evenkeel_wal::{NoListener, Wal, WalConfig, WalOptions};

@@ -17,7 +17,7 @@ use evenkeel_block_cache::{BlockCache, LruBlockCache};
 use evenkeel_common::cell::LATEST_TIMESTAMP;
 use evenkeel_common::{ColumnFamilyDescriptor, KeyValue, Result, TableDescriptor, TableName};
 use evenkeel_fs::MemoryFileSystem;
-use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{FamilyColumns, Mutation, MutationKind, Scan};
 use evenkeel_region::region::Region;
 
 use crate::Outcome;

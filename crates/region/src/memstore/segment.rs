@@ -10,7 +10,7 @@ use super::flat::{FlatBuilder, FlatIndex};
 use super::row_prefix_code::RowPrefixEncoder;
 use super::skip_list::{InterleavedDescent, SkipList};
 use super::{ChunkPool, MemStoreSize};
-use crate::ops::TimeRange;
+use crate::operations::TimeRange;
 
 /// A position in a segment, or none. Valid only for the segment that made it.
 #[derive(Clone, Copy, PartialEq, Eq)]

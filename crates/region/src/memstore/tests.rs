@@ -10,7 +10,7 @@ use evenkeel_common::{CellComparator, CellType, KeyBuf, KeyValue};
 use super::chunk::{CHUNK_BYTES_MIN, Chunk, FIRST_CHUNK_BYTES, TakeHistory};
 use super::row_prefix_code::RowPrefixEncoder;
 use super::{CHUNK_BYTES, ChunkPool, ChunkSizes, FlatSegmentBuilder, Segment, SegmentScanner};
-use crate::ops::TimeRange;
+use crate::operations::TimeRange;
 use crate::scanner::KeyValueScanner;
 
 const ALL: u64 = u64::MAX - 1;

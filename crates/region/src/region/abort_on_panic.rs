@@ -27,7 +27,7 @@ mod tests {
 
     use evenkeel_common::KeyValue;
 
-    use crate::ops::{Mutation, MutationKind};
+    use crate::operations::{Mutation, MutationKind};
     use crate::region::nonce::NonceSource;
     use crate::region::testing::region_with;
     use crate::region::{Region, RegionEvents, RowWaits};

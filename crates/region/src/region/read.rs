@@ -21,7 +21,7 @@ use evenkeel_hfile::PREFETCH_ROWS_MAX;
 pub use self::region_scanner::RegionScanner;
 use super::{Region, RegionCount};
 use crate::memstore::Segment;
-use crate::ops::Scan;
+use crate::operations::Scan;
 use crate::scanner::ScannerContext;
 use crate::store::{StoreView, StoreViews};
 
@@ -339,7 +339,7 @@ mod tests {
 
     use super::*;
     use crate::filter;
-    use crate::ops::{Mutation, MutationKind};
+    use crate::operations::{Mutation, MutationKind};
     use crate::region::testing::region;
     use crate::scanner::{ReplyCharge, TimeSlice};
 

@@ -59,7 +59,7 @@ use evenkeel_common::clock::Clock;
 use evenkeel_common::{CellBuffer, KeyValue, RegionInfo, TableDescriptor};
 
 use self::entry::{CoverageMatch, Entry};
-use crate::ops::Scan;
+use crate::operations::Scan;
 use crate::store::StoreEnv;
 
 /// Slots for the numbers of writes.

@@ -12,7 +12,7 @@ use evenkeel_common::{
 
 use super::RegionScanner;
 use crate::filter::{Filter, ReturnCode};
-use crate::ops::{Families, FamilyColumns, Scan, TimeRange};
+use crate::operations::{Families, FamilyColumns, Scan, TimeRange};
 use crate::scanner::{LimitScope, NextState, ReplyCharge, ScannerContext};
 use crate::store::Store;
 use crate::store::testing::{NOW_MS, TestStore, drain, env, family, region};

@@ -42,7 +42,7 @@ use super::abort_on_panic::AbortOnPanic;
 use super::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
 use super::row_lock::{LockMode, RowGuard, RowWait};
 use super::{Phase, Region, RegionCount, wait_budget};
-use crate::ops::{
+use crate::operations::{
     CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
     MutationKind, MutationResult, Scan,
 };
@@ -774,7 +774,7 @@ mod tests {
         let make = |filter: Option<Panics>| {
             let test = condition(filter);
             let condition =
-                Condition { row: b"r".to_vec().into(), test, time_range: crate::ops::TimeRange::ALL };
+                Condition { row: b"r".to_vec().into(), test, time_range: crate::operations::TimeRange::ALL };
             outcome_of(|done| {
                 region.check_and_mutate(condition, vec![increment("r", 7)], SOURCE, RowWaits::Here, done)
             })

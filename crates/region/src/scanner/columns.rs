@@ -7,7 +7,7 @@ use evenkeel_common::cell::is_delete_code;
 use evenkeel_common::{CellRef, HBaseError, Result};
 
 use super::matcher::MatchCode;
-use crate::ops::Columns;
+use crate::operations::Columns;
 
 /// How many versions of a column are returned.
 #[derive(Clone, Copy, Debug)]

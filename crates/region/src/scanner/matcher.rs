@@ -25,7 +25,7 @@ use super::columns::{ColumnTracker, VersionLimits};
 use super::deletes::{DeleteResult, DeleteTracker};
 use super::new_version::NewVersionTracker;
 use crate::filter::{Filter, ReturnCode};
-use crate::ops::{Scan, TimeRange};
+use crate::operations::{Scan, TimeRange};
 
 /// A scan's filter, which all its stores share.
 pub type FilterSlot = Option<Box<dyn Filter>>;

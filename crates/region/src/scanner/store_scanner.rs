@@ -18,7 +18,7 @@ use evenkeel_common::{
 use super::heap::{KeyValueHeap, SortedRun};
 use super::matcher::{FilterSlot, MatchCode, QueryMatcher};
 use super::{CellSource, KeyValueScanner, LeafScanner, LimitScope, ScannerContext};
-use crate::ops::Scan;
+use crate::operations::Scan;
 
 /// Steps tried before a seek to the next column.
 const STEPS_TO_COLUMN: usize = 4;

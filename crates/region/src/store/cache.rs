@@ -207,7 +207,7 @@ mod tests {
     use super::super::StoreConfig;
     use super::super::testing::{TestStore, env, family, region};
     use super::*;
-    use crate::ops::{ReadType, Scan};
+    use crate::operations::{ReadType, Scan};
 
     const ROWS: usize = 300;
     /// Blocks of a few rows.

@@ -554,7 +554,7 @@ mod tests {
     use super::super::testing::{TestStore, env, family, region};
     use super::super::{Store, StoreCacheConfig};
     use super::*;
-    use crate::ops::Scan;
+    use crate::operations::Scan;
 
     /// The cache's statistics after a flush, and after a compaction of two cached files; nothing is
     /// read after either.

@@ -10,7 +10,7 @@ use evenkeel_common::{CellType, KeyBuf};
 use super::StoreFile;
 use super::testing::{ENGINES, TestStore, drain_with};
 use crate::memstore::SegmentScanner;
-use crate::ops::{Columns, FamilyColumns, Scan, TimeRange};
+use crate::operations::{Columns, FamilyColumns, Scan, TimeRange};
 use crate::region::RegionScanner;
 use crate::scanner::{KeyValueScanner, LimitScope, ScannerContext};
 

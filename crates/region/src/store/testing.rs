@@ -12,7 +12,7 @@ use evenkeel_fs::{FileSystem, MemoryFileSystem};
 
 use super::{Store, StoreConfig, StoreEnv};
 use crate::memstore::ChunkPool;
-use crate::ops::Scan;
+use crate::operations::Scan;
 use crate::region::RegionScanner;
 use crate::scanner::{NextState, ScannerContext};
 

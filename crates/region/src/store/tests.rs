@@ -15,7 +15,7 @@ use prost::Message;
 use super::testing::{ENGINES, NOW_MS, TestStore, drain, family, text};
 use super::{Store, StoreConfig, StoreEnv};
 use crate::layout;
-use crate::ops::Scan;
+use crate::operations::Scan;
 
 fn write(env: &StoreEnv, path: &std::path::Path, bytes: &[u8]) {
     let mut file = env

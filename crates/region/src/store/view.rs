@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{Store, StoreFile, StoreFileScanner, StoreLeaf};
 use crate::memstore::{Segment, SegmentScanner};
-use crate::ops::{ReadType, Scan, TimeRange};
+use crate::operations::{ReadType, Scan, TimeRange};
 use crate::scanner::StoreScanner;
 use crate::scanner::matcher::{QueryMatcher, ScanInfo, is_get};
 use crate::scanner::store_scanner::{LeafSeeker, ScanStart};

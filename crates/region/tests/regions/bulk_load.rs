@@ -384,7 +384,7 @@ fn a_replayed_compaction_marker_removes_its_inputs() {
     let kept: Vec<_> =
         inputs.iter().map(|p| cluster.memory.read_all(Path::new(p), 1 << 20).expect("read")).collect();
     let mut delete = put("r1", &[]);
-    delete.kind = evenkeel_region::ops::MutationKind::Delete;
+    delete.kind = evenkeel_region::operations::MutationKind::Delete;
     delete.cells = vec![KeyValue::new(b"r1", b"a", b"", i64::MAX, CellType::DeleteFamily, b"")];
     cluster.region().mutate_wait(delete).expect("deleted");
     cluster.region().flush().expect("flushed");

@@ -19,7 +19,7 @@ use evenkeel_fs::SurvivingData;
 use evenkeel_hfile::{Compression, DataBlockEncoding, HFileContext};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::comparator_from_proto;
-use evenkeel_region::ops::{Condition, ConditionTest, Mutation, MutationKind, Scan, TimeRange};
+use evenkeel_region::operations::{Condition, ConditionTest, Mutation, MutationKind, Scan, TimeRange};
 use evenkeel_wal::{WalCompression, WalConfig};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -11,7 +11,7 @@ use evenkeel_common::{CellBuffer, Wait};
 use evenkeel_fs::{Fault, Op, SurvivingData};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::comparator_from_proto;
-use evenkeel_region::ops::{Condition, ConditionTest, Scan, TimeRange};
+use evenkeel_region::operations::{Condition, ConditionTest, Scan, TimeRange};
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::ScannerContext;
 use parking_lot::Mutex;

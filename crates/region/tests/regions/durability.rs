@@ -8,7 +8,7 @@ use evenkeel_common::clock::Clock;
 use evenkeel_common::{Durability, ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Latch, Op, SurvivingData};
 use evenkeel_region::memstore::InMemoryCompaction;
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::RowWaits;
 use evenkeel_region::region::nonce::{NonceKey, NonceSource};
 use evenkeel_wal::WalConfig;

@@ -13,7 +13,7 @@ use evenkeel_common::{
 use evenkeel_fs::{FaultyFileSystem, FileStatus, FileSystem, MemoryFileSystem, SurvivingData};
 use evenkeel_region::layout;
 use evenkeel_region::memstore::{ChunkPool, InMemoryCompaction, InMemoryConfig};
-use evenkeel_region::ops::{Mutation, MutationKind, Scan};
+use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
 use evenkeel_region::scanner::ScannerContext;

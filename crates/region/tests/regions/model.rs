@@ -11,7 +11,7 @@ use evenkeel_common::{CellBuffer, CellType, Durability, KeyValue, TableDescripto
 use evenkeel_fs::SurvivingData;
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{Filter, from_proto};
-use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
+use evenkeel_region::operations::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
 use evenkeel_region::region::RowReader;
 use evenkeel_region::scanner::ScannerContext;
 

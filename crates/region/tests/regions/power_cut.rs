@@ -34,7 +34,7 @@ use std::sync::Arc;
 use evenkeel_common::clock::ManualClock;
 use evenkeel_common::{Durability, KeyValue};
 use evenkeel_fs::{FaultyFileSystem, SurvivingData};
-use evenkeel_region::ops::{Mutation, MutationKind};
+use evenkeel_region::operations::{Mutation, MutationKind};
 use evenkeel_region::region::Region;
 use evenkeel_wal::WalConfig;
 use parking_lot::Mutex;

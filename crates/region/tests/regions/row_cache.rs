@@ -11,7 +11,7 @@ use evenkeel_common::{CellType, KeyValue};
 use evenkeel_fs::{Fault, Op, SurvivingData};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::Filter;
-use evenkeel_region::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
+use evenkeel_region::operations::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
 use evenkeel_region::region::Region;
 
 use crate::bulk_load::{file, hfile, load};

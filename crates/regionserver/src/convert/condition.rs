@@ -3,7 +3,7 @@
 use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb::{self, CompareType};
 use evenkeel_region::filter;
-use evenkeel_region::ops::{Condition, ConditionTest};
+use evenkeel_region::operations::{Condition, ConditionTest};
 
 use super::{check_row, missing, optional_time_range};
 

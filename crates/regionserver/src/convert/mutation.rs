@@ -6,7 +6,7 @@ use evenkeel_common::{CellType, Durability, HBaseError, KeyValue, Result, quoted
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{DeleteType, MutationType};
-use evenkeel_region::ops::{Mutation, MutationKind};
+use evenkeel_region::operations::{Mutation, MutationKind};
 use evenkeel_rpc::CellBlockReader;
 
 use super::{attribute, boolean_attribute, check_row, missing, optional_time_range};

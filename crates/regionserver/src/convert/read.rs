@@ -5,7 +5,7 @@ use evenkeel_common::cell::ROW_BYTES_MAX;
 use evenkeel_common::{HBaseError, Result, Wait};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter::{self, Filter};
-use evenkeel_region::ops::{Columns, Families, FamilyColumns, ReadType, Scan, TimeRange};
+use evenkeel_region::operations::{Columns, Families, FamilyColumns, ReadType, Scan, TimeRange};
 
 use super::{attribute, boolean_attribute, check_row, optional_time_range, time_range};
 

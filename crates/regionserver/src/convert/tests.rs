@@ -5,7 +5,7 @@ use evenkeel_common::{CellBuffer, CellType, Durability, ErrorKind, HBaseError, K
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{ColumnValue, DeleteType, MutationType};
-use evenkeel_region::ops::{MutationKind, ReadType, Scan, TimeRange};
+use evenkeel_region::operations::{MutationKind, ReadType, Scan, TimeRange};
 use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec};
 
 use super::{mutation, read, region, result};

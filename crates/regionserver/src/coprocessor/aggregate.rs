@@ -10,7 +10,7 @@ use bytes::Bytes;
 use evenkeel_common::{CallerState, CellBuffer, CellRef, Charge, HBaseError, Result, TryError};
 use evenkeel_protocol::pb;
 use evenkeel_region::filter;
-use evenkeel_region::ops::Scan;
+use evenkeel_region::operations::Scan;
 use evenkeel_region::region::{Region, RegionScanner};
 use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};
 use prost::Message;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenkeel_common::{CallerState, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::CheckAndMutateResult;
+use evenkeel_region::operations::CheckAndMutateResult;
 use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{Region, RowWaits};
 use evenkeel_rpc::{CellBlockReader, CellCodec};

@@ -95,7 +95,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_common::length;
 use evenkeel_region::memstore::ChunkPool;
-use evenkeel_region::ops::Mutation;
+use evenkeel_region::operations::Mutation;
 use evenkeel_region::region::nonce::NonceManager;
 use parking_lot::Mutex;
 

@@ -388,7 +388,7 @@ mod tests {
         };
         assert!(bulk_load(server, &others).expect("answered").loaded);
         assert!(exists(&region, "/hbase/staging/mine/f/1"), "another load's file stays where it is");
-        assert_eq!(victim.get(evenkeel_region::ops::Scan::get("a")).expect("read").len(), 1);
+        assert_eq!(victim.get(evenkeel_region::operations::Scan::get("a")).expect("read").len(), 1);
     }
 
     #[test]

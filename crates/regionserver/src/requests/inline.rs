@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::{Completion, Mutation, MutationResult};
+use evenkeel_region::operations::{Completion, Mutation, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{BatchCompletion, LongWaits, Region, RowWaits, TryWriteResult};
 use evenkeel_rpc::{Call, CallClass, Executor};

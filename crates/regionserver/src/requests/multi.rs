@@ -49,7 +49,7 @@ use evenkeel_common::{
 use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ActionCounts;
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
+use evenkeel_region::operations::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_region::region::{self, Operation, OperationTimes, Region, TryWriteResult};
 use evenkeel_region::scanner::{ReplyCharge, ScannerContext, TimeSlice};

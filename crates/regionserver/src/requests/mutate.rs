@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use evenkeel_common::Result;
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
+use evenkeel_region::operations::{CheckAndMutateResult, Condition, Mutation, MutationKind, MutationResult};
 use evenkeel_region::region::{Operation, Region};
 use evenkeel_rpc::CellBlockReader;
 

@@ -66,7 +66,7 @@ impl<M: Message + 'static> PendingReply<M> {
     }
 
     /// Extends the hold of a write that has
-    /// [grown](evenkeel_region::ops::MutationResult::grown_bytes).
+    /// [grown](evenkeel_region::operations::MutationResult::grown_bytes).
     pub fn extend_hold(&mut self, grown_bytes: u64, background: &Arc<Background>) {
         let hold = background.hold_for_growth(grown_bytes);
         if self.hold.as_ref().map_or(Duration::ZERO, |(present, _)| *present) < hold {

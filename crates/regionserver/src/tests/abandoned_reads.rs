@@ -150,7 +150,7 @@ fn the_writes_beside_abandoned_reads_are_made() {
     wait_for_active(&served.executor, CallClass::LongWrite, READ_MAX, |active| active > 0);
     drop(client);
     let until = Instant::now() + READ_MAX;
-    while region.get(evenkeel_region::ops::Scan::get("z")).expect("read").is_empty() {
+    while region.get(evenkeel_region::operations::Scan::get("z")).expect("read").is_empty() {
         assert!(Instant::now() < until, "not written");
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -62,7 +62,7 @@ fn put_proto(row: &'static [u8]) -> pb::MutationProto {
 fn rows(region: &std::sync::Arc<Region>, names: &[&'static [u8]]) -> usize {
     names
         .iter()
-        .filter(|row| !region.get(evenkeel_region::ops::Scan::get(**row)).expect("read").is_empty())
+        .filter(|row| !region.get(evenkeel_region::operations::Scan::get(**row)).expect("read").is_empty())
         .count()
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use evenkeel_common::Durability;
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::Scan;
+use evenkeel_region::operations::Scan;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::CallClass;
 use evenkeel_wal::WalConfig;

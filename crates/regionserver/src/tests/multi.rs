@@ -6,7 +6,7 @@ use bytes::Bytes;
 use evenkeel_common::{CallerState, ErrorKind, HBaseError, KeyValue, TryError, Wait};
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_protocol::{DecodeBudget, pb};
-use evenkeel_region::ops::Scan;
+use evenkeel_region::operations::Scan;
 use evenkeel_region::region::Region;
 use evenkeel_region::scanner::TimeSlice;
 use prost::Message;
@@ -113,7 +113,7 @@ fn one() -> &'static [u8] {
 }
 
 fn stored(region: &std::sync::Arc<Region>, row: &'static [u8]) -> Vec<String> {
-    let cells = region.get(evenkeel_region::ops::Scan::get(row)).expect("read");
+    let cells = region.get(evenkeel_region::operations::Scan::get(row)).expect("read");
     cells.iter().map(|cell| text(&KeyValue::copy_of(&cell))).collect()
 }
 

@@ -6,7 +6,7 @@ use evenkeel_common::{CellBuffer, CellRef, Durability, KeyValue, Result};
 use evenkeel_metrics::{Record, Value};
 
 use crate::filter::{Filter, ReturnCode};
-use crate::ops::{Condition, ConditionTest, Mutation, MutationKind, Scan, TimeRange};
+use crate::operations::{Condition, ConditionTest, Mutation, MutationKind, Scan, TimeRange};
 use crate::region::testing::{region, region_with};
 use crate::region::{NoEvents, Region, RegionCount};
 use crate::scanner::ScannerContext;

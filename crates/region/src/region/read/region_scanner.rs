@@ -15,7 +15,7 @@ use evenkeel_common::{CellBuffer, CellComparator, HBaseError, KeyBuf, TryResult}
 use smallvec::SmallVec;
 
 use crate::memstore::Segment;
-use crate::ops::Scan;
+use crate::operations::Scan;
 use crate::region::{RegionCount, RegionCounters};
 use crate::scanner::heap::KeyValueHeap;
 use crate::scanner::matcher::FilterSlot;

@@ -18,7 +18,7 @@ use evenkeel_block_cache::bucket::rows::RowUpdate;
 use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, CellRef, CellType};
 
-use crate::ops::{FamilyColumns, Scan};
+use crate::operations::{FamilyColumns, Scan};
 
 const HEADER_BYTES: usize = 16;
 /// The count that stands for all columns.

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use evenkeel_common::{HBaseError, Result};
 
-use crate::ops::{CheckAndMutateResult, Completion, Condition, Mutation, MutationResult};
+use crate::operations::{CheckAndMutateResult, Completion, Condition, Mutation, MutationResult};
 use crate::region::nonce::NonceSource;
 use crate::region::{Region, RowWaits};
 

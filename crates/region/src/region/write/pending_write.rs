@@ -24,7 +24,7 @@ use evenkeel_common::{HBaseError, KeyValue, Result, clock};
 use evenkeel_metrics::waits::{self, Cause, Waits};
 use evenkeel_wal::{OnSynced, SyncLevel, Txid};
 
-use crate::ops::{CheckAndMutateResult, Completion, MutationResult};
+use crate::operations::{CheckAndMutateResult, Completion, MutationResult};
 use crate::region::Region;
 use crate::region::mvcc::OnVisible;
 use crate::region::nonce::RunningNonce;

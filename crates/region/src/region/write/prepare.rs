@@ -14,7 +14,7 @@ use evenkeel_common::cell::{
 use evenkeel_common::length;
 use evenkeel_common::{CellBuffer, CellRef, CellType, HBaseError, KeyValue, Result};
 
-use crate::ops::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
+use crate::operations::{FamilyColumns, Mutation, MutationKind, Scan, TimeRange};
 use crate::region::Region;
 
 /// HBase measures a cell with the length field before its KeyValue: these bytes.

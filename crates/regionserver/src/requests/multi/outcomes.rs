@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel_common::{CellBuffer, Charge, HBaseError, length};
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::CheckAndMutateResult;
+use evenkeel_region::operations::CheckAndMutateResult;
 use evenkeel_rpc::{CallClass, CellBlockWriter, Executor};
 use parking_lot::Mutex;
 use prost::Message;
@@ -66,7 +66,7 @@ struct Slots {
     reply: Option<PendingReply<MultiResponse>>,
     /// The charge of the cells against the budget for replies, until the response is sent.
     charge: Option<Charge>,
-    /// The [`grown_bytes`](evenkeel_region::ops::MutationResult::grown_bytes) of all writes.
+    /// The [`grown_bytes`](evenkeel_region::operations::MutationResult::grown_bytes) of all writes.
     grown_bytes: u64,
 }
 
