@@ -363,7 +363,7 @@ impl<'a> Soak<'a> {
         let Some(most) = self.watch.most() else { return Ok(()) };
         match most.resident_mib <= RESIDENT_MIB_MAX && most.descriptors <= DESCRIPTORS_MAX {
             true => Ok(()),
-            false => Err(format!("the server takes too much: {most:?}")),
+            false => Err(format!("the server uses too much memory, descriptors or threads: {most:?}")),
         }
     }
 
@@ -544,13 +544,13 @@ impl Report {
         let _ = writeln!(out, "| rows written and acknowledged | {} |", self.owned[0]);
         let _ = writeln!(out, "| rows read under load and checked | {} |", self.owned[1]);
         let _ = writeln!(out, "| operations in linearizable histories | {} |", self.registers[0]);
-        let _ = writeln!(out, "| of them without an answer | {} |", self.registers[1]);
+        let _ = writeln!(out, "| operations without an answer | {} |", self.registers[1]);
         for (name, count) in &self.faults {
             let _ = writeln!(out, "| {name} | {count} |");
         }
         if let Some(most) = watch.most() {
-            let _ = writeln!(out, "| most memory, MiB | {:.0} |", most.resident_mib);
-            let _ = writeln!(out, "| most descriptors | {} |", most.descriptors);
+            let _ = writeln!(out, "| maximum memory, MiB | {:.0} |", most.resident_mib);
+            let _ = writeln!(out, "| maximum descriptors | {} |", most.descriptors);
         }
         let exits = self.restarts.iter().map(|restart| restart.exit).collect::<Vec<_>>();
         let starts = self.restarts.iter().map(|restart| restart.start).collect::<Vec<_>>();

@@ -66,7 +66,7 @@ fn the_read_path_beside_stock_hbase() {
     let text = short("read-path", &[], folder.path());
     assert_files_fit(&text, folder.path(), "read-path");
     assert!(!stale.join("get-stock-zgc.hgrm").exists() && stale.join("notes.txt").exists());
-    assert!(text.contains("- others took "), "{text}");
+    assert!(text.contains("- others used "), "{text}");
     for row in ["Get, all in cache", "Get at half", "multi-get of 100", "about half", "all filtered"] {
         assert!(text.contains(row), "{row} is missing:\n{text}");
     }

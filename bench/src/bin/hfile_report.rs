@@ -81,11 +81,11 @@ fn head(args: &[String], sizes: &Sizes) -> String {
     format!(
         "# Store files beside stock HBase's classes\n\n\
          `cargo run --release -p evenkeel-bench --bin hfile_report{}{}` wrote this.\n\n\
-         Stock is HBase 2.6.4's own writer, reader and compaction tool in one JVM (G1, 3 GB), ours runs in the process of\n\
-         the report; the same cells and files, by turns, {} rounds after {} that do not count, the least CPU of each.\n\
-         CPU is user and system of the whole process; the JVM's includes its compiler and collector.\n\n\
+         Stock is HBase 2.6.4's own writer, reader and compaction tool in one JVM (G1, 3 GB); ours runs in the process of\n\
+         the report. Both have the same cells and files, alternating; {} measured rounds after {} of warm-up; the minimum\n\
+         CPU of each. CPU is user and system of the whole process; the JVM's includes its compiler and collector.\n\n\
          Files of {} cells: 16-byte rows of three columns, 100-byte values, half random; 64 KiB blocks, CRC32C, a ROW bloom\n\
-         filter. MB are those of the cells as KeyValues. Machine: {cores} x {cpu}, load {load} at the start.\n",
+         filter. MB count the cells as KeyValues. Machine: {cores} x {cpu}, load {load} at the start.\n",
         if args.is_empty() { "" } else { " -- " },
         args.join(" "),
         sizes.rounds,

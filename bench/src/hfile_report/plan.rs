@@ -119,7 +119,7 @@ impl Bench {
             if (pair.0.items, pair.0.bytes) != (pair.1.items, pair.1.bytes)
                 || pair.0.items != (self.sizes.cells * self.sizes.times) as u64
             {
-                return Err(format!("{name}: the two do not read the same: {pair:?}").into());
+                return Err(format!("{name}: the results of the two reads differ: {pair:?}").into());
             }
             let _ = writeln!(self.out, "{}", table::throughput(&name, pair));
             self.judge(&format!("read {name}"), pair);
@@ -149,7 +149,7 @@ impl Bench {
             let command = format!("seek {path} {}", self.sizes.seeks);
             let pair = self.run_both(&command, &command)?;
             if pair.0.bytes != pair.1.bytes {
-                return Err(format!("{name}: the two do not find the same: {pair:?}").into());
+                return Err(format!("{name}: the results of the two seeks differ: {pair:?}").into());
             }
             let (stock, ours) = pair;
             let rate = |cost: super::Cost| thousands(cost.items as f64 / cost.wall_s);
@@ -229,7 +229,7 @@ impl Bench {
                 fs::remove_dir_all(&root)?;
             }
             if results != [rows; 2] {
-                return Err(format!("{rows} rows went in, and {results:?} came out").into());
+                return Err(format!("{rows} rows were written, and the compacted files have {results:?}").into());
             }
         }
         let checksum = format!("checksum {CHECKSUM_BYTES}");
@@ -258,7 +258,7 @@ impl Bench {
 
     fn verdict(&mut self) {
         let _ = match &self.losses[..] {
-            [] => writeln!(self.out, "\nStock takes at least {GOAL} times the CPU for an item in every row."),
+            [] => writeln!(self.out, "\nIn every row, stock uses at least {GOAL} times the CPU for an item."),
             losses => {
                 writeln!(self.out, "\n{} rows below the goal of {GOAL}: {}.", losses.len(), losses.join("; "))
             }

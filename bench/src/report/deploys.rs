@@ -70,12 +70,12 @@ pub(super) fn rows_of(number: usize) -> usize {
 /// The first error of a server or load. A server that refuses a deploy is not an error.
 pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.add_header_line(
-        "Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files not compressed but those of \
-         \"6\", which are SNAPPY.",
+        "Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files uncompressed, except in \
+         \"6\" (SNAPPY).",
     );
     results.add_header_line(&format!(
-        "Equal memory: {} MiB for data blocks in each deploy (5 has none), and {META_MIB} MiB beside them for index and bloom \
-         blocks; LruBlockCache is one cache of both, {} MiB.",
+        "Equal memory: {} MiB for data blocks in each deploy (5 has none), and another {META_MIB} MiB for index and bloom blocks; \
+         LruBlockCache is one cache of both, {} MiB.",
         context.plan.cache_mib,
         context.plan.cache_mib + META_MIB
     ));

@@ -97,7 +97,7 @@ fn next_line(session: &Session<'_>) -> Result<String, String> {
             return Ok(log.lines().rfind(|line| line.contains(HITS)).unwrap_or_default().to_owned());
         }
     }
-    Err(format!("Evenkeel's log says nothing of its caches for {} s", LINE_WAIT.as_secs()))
+    Err(format!("Evenkeel's log has no line about its caches for {} s", LINE_WAIT.as_secs()))
 }
 
 /// Parses counters in which each miss was counted `miss_counts` times.

@@ -26,7 +26,7 @@ pub(super) fn measure(session: &Session<'_>, results: &mut Results) -> Result<()
     let regions = session.flush(TABLE, false)?;
     let bytes = flushed_heap_bytes(&session.log(), &regions);
     if bytes == 0 {
-        return Err(format!("{}: its log tells of no flush of {TABLE}", session.kind.title()));
+        return Err(format!("{}: its log has no flush of {TABLE}", session.kind.title()));
     }
     results.memory_a_cell(session.kind, bytes as f64 / rows as f64);
     Ok(())

@@ -182,8 +182,8 @@ impl Results {
             Some(format!("| {} | {bytes:.0} | {} |\n", kind.title(), ratio(bytes)))
         });
         let text = format!(
-            "Cells of 200-byte values in rows of 26 bytes, family `info0`, qualifier `0`; what each server itself counts for them \
-             when it flushes them.\n\n| | bytes a cell | ratio |\n|---|---|---|\n{}",
+            "Cells of 200-byte values in rows of 26 bytes, family `info0`, qualifier `0`; the bytes that each server itself counts \
+             for them at a flush.\n\n| | bytes a cell | ratio |\n|---|---|---|\n{}",
             lines.collect::<String>()
         );
         self.section("Bytes of memory a cell in the MemStore", text);
@@ -313,18 +313,18 @@ impl Results {
         let [before, since] = self.quiet.shares().map(percent);
         let _ = writeln!(
             out,
-            "- others took {before} of all cores' time in the seconds before and {since} while it was taken: processes that are \
-             not the report's own, interrupts, the hypervisor"
+            "- others used {before} of all cores' time in the seconds before the report and {since} during it: other processes, \
+             interrupts, the hypervisor"
         );
         let _ = writeln!(
             out,
-            "- load average {} at the start, {} at the end (the report's own waiting threads are in it)",
+            "- load average {} at the start, {} at the end (the report's own waiting threads count)",
             self.load_at_start,
             load_average()
         );
         let _ = writeln!(
             out,
-            "- one server at a time, confined to core {}, the load to core {}; other processes are not kept off them",
+            "- one server at a time, confined to core {}, the load to core {}; other processes may use them",
             plan.server_core, plan.load_core
         );
         let _ = writeln!(
@@ -346,8 +346,7 @@ impl Results {
         if self.quiet.is_disturbed() {
             let _ = writeln!(
                 out,
-                "\n> **Not to be quoted.** Others took more than {} of all cores' time: from the server, the load or both, and \
-                 latencies are partly waits for a core.",
+                "\n> **Not to be quoted.** Other processes used more than {} of all cores' time; latencies include waits for a core.",
                 percent(Some(OTHERS_MAX))
             );
         }
@@ -360,12 +359,11 @@ impl Results {
              an open loop. Ratios are the server's figure to Evenkeel's: above 1, Evenkeel does better in CPU and latency; \
              below 1 it does better in rate. Core is how much of its core the server used; load is the CPU of the load for each \
              row; read is what the server read from files for each row, cached by the system or not (a JVM's socket reads \
-             count too). GC is CPU of collector threads, which is in the server's CPU too, then time of collections as `jstat` \
-             counts. Evenkeel has no collector; it says the time of its allocator, in `malloc`, `free` and their like, and what \
-             part of its CPU that is, which it estimates from a sample of the calls (`crates/common/src/runtime/allocator.rs`). That is \
-             what it takes to give memory out and to have it back; of HBase, what it takes to give it out is not counted. Hits are \
-             the part of the data blocks looked for that were in the block cache, by the server's own counters; HBase 2.6 counts \
-             a miss twice, and half of that is taken.\n",
+             count too). GC is the CPU of collector threads, which is part of the server's CPU, then the time of collections as \
+             `jstat` counts it. Evenkeel has no collector. It reports the time spent in its allocator (`malloc`, `free` and \
+             similar), estimated from a sample of the calls (`crates/common/src/runtime/allocator.rs`), and its share of the CPU. \
+             HBase's cost of allocating is not counted. Hits: the share of data block lookups that the block cache served, by the \
+             server's own counters; HBase 2.6 counts a miss twice, so its misses are halved.\n",
         );
     }
 
@@ -399,7 +397,7 @@ impl Results {
         let _ = writeln!(out, "\n![latency by percentile]({report}/{}-percentiles.svg)", row.id);
         let _ = writeln!(out, "![latency over time]({report}/{}-time.svg)", row.id);
         if row.stolen().is_some() {
-            let _ = writeln!(out, "![time that the host gave to others]({report}/{}-stolen.svg)", row.id);
+            let _ = writeln!(out, "![time that the host gave to other machines]({report}/{}-stolen.svg)", row.id);
         }
     }
 
@@ -447,7 +445,7 @@ impl Results {
         let said: Vec<String> = self.order.iter().filter_map(of).collect();
         let _ = writeln!(
             out,
-            "\nBytes to storage for each byte of values, while it was measured: {}.",
+            "\nBytes to storage for each byte of values, during the measurement: {}.",
             said.join("; ")
         );
     }

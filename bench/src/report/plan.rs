@@ -174,7 +174,7 @@ impl Plan {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let bad = || format!("{key}={value} cannot be read");
+        let bad = || format!("{key}={value} is not valid");
         match key {
             "--servers" => {
                 self.servers =

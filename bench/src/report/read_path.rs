@@ -143,7 +143,7 @@ fn hits_of_servers(
         ("hits-scan-itself", "6. that scan, a request a row".to_owned(), scan),
     ];
     hits::measure(session, results, &loads)?;
-    let both = "Measured in the same seconds: CPU, core, memory, what was read and hits are of Gets and scan together in both rows.";
+    let both = "Measured in the same seconds: CPU, core, memory, bytes read and hits are those of Gets and scan together, in both rows.";
     loads.iter().for_each(|(row, ..)| results.note(row, both));
     Ok(())
 }
@@ -156,10 +156,10 @@ fn hit_ratios(context: &ReportContext, results: &mut Results) {
     results.section(
         "6. Hit ratio at equal memory, by policy",
         format!(
-            "{text}\nPer cent of requests, the first quarter left out. *Ours* is the engine itself, frames and free bytes counted; \
-             the others are simulated with exact bytes, but *BucketCache*, which has stock's slots. All traces and policies: \
-             `cargo run --release -p evenkeel-bench --bin measure -- hit_ratio`. What the servers themselves find in their caches is in the \
-             rows of Gets by zipf."
+            "{text}\nPer cent of requests, without the first quarter. *Ours* is the engine itself, with its frames and free bytes; the \
+             others are simulated with exact sizes, except *BucketCache*, which has HBase's slots. All traces and policies: \
+             `cargo run --release -p evenkeel-bench --bin measure -- hit_ratio`. The rows of Gets by zipf have the hit ratios of the \
+             servers themselves."
         ),
     );
 }
@@ -178,7 +178,7 @@ fn batch_callers(context: &ReportContext) -> Vec<usize> {
 fn saturation(results: &mut Results) {
     let mut text = String::from(
         "One process of load on one core, 240 callers on 4 connections, a server on another core; the table is flushed, \
-         compacted and cached (the row above of that name).\n\n\
+         compacted and cached (the row of that name above).\n\n\
          | | core % | server CPU µs/Get | load CPU µs/Get | load to server |\n|---|---|---|---|---|\n",
     );
     for kind in results.order().to_vec() {

@@ -77,7 +77,7 @@ impl Seconds {
         match self.all.iter().any(|second| second.host.is_some()) {
             true => self.write_stolen_shares(&mut out),
             false => out.push_str(
-                "What the host gave to others is not known: this system has no `/proc/stat`, or it counts nothing.\n",
+                "The share that the host gave to other machines is unknown: this system has no `/proc/stat`, or it counts nothing.\n",
             ),
         }
         out
@@ -107,18 +107,18 @@ impl Seconds {
     fn write_bad_seconds(&self, out: &mut String) {
         let [bad, stolen, after] = self.bad();
         if bad == 0 {
-            let _ = writeln!(out, "No second's P99 is above {BAD_TIMES} times that.");
+            let _ = writeln!(out, "No second has a P99 above {BAD_TIMES} times the median second's.");
             return;
         }
         let percent = 100.0 * STOLEN_MIN;
         let _ = write!(
             out,
-            "{bad} have a P99 above {BAD_TIMES} times that: in {stolen} of them {percent:.0} % or more of all cores' time was \
-             stolen, in {after} others in the second before. "
+            "{bad} seconds have a P99 above {BAD_TIMES} times the median second's: {percent:.0} % or more of all cores' time was \
+             stolen in {stolen} of them, and in the second before {after} others. "
         );
         let _ = match self.worst(|at| !self.is_caused_by_host(at)) {
-            Some(worst) => writeln!(out, "The worst second without either {}.", self.describe(worst)),
-            None => writeln!(out, "No second is without either."),
+            Some(worst) => writeln!(out, "The worst of the other seconds {}.", self.describe(worst)),
+            None => writeln!(out, "There is no other second."),
         };
     }
 
@@ -221,8 +221,9 @@ mod tests {
         let text = all.markdown("Evenkeel");
         let lines = [
             "the worst second begins at 4 s (4.9 % stolen), its P99 is 80 µs, 8.0 times",
-            "8.0 times the median second's (10 µs).\n4 have a P99 above 5 times that: in 1 of them 5 % or more of all cores' time was stolen, in 1 others",
-            "The worst second without either begins at 4 s (4.9 % stolen), its P99 is 80 µs",
+            "8.0 times the median second's (10 µs).\n4 seconds have a P99 above 5 times the median second's: 5 % or more of \
+             all cores' time was stolen in 1 of them, and in the second before 1 others",
+            "The worst of the other seconds begins at 4 s (4.9 % stolen), its P99 is 80 µs",
             "| none | 8 | 25.0 % | 10 | 51 | 1 |\n",
             "| below 2 % | 1 | 25.0 % | 70 | 70 | 1 |\n",
             "| 2 to 5 % | 2 | 25.0 % | 80 | 80 | 1 |\n",
@@ -235,12 +236,12 @@ mod tests {
     fn the_worst_second_without_stolen_time_is_reported() {
         let text = seconds(&[(90.0, 0.2), (8.0, 0.0), (5.0, 0.0), (6.0, 0.0)]).markdown("Evenkeel");
         assert!(
-            text.contains("The worst second without either begins at 3 s (0.0 % stolen), its P99 is 6 µs"),
+            text.contains("The worst of the other seconds begins at 3 s (0.0 % stolen), its P99 is 6 µs"),
             "{text}"
         );
         let all = [(90.0, 0.2), (8.0, 0.1), (8.0, 0.1), (8.0, 0.0)];
-        assert!(seconds(&all).markdown("Evenkeel").contains("No second is without either."));
-        assert!(seconds(&all[1..]).markdown("Evenkeel").contains("No second's P99 is above 5 times that."));
+        assert!(seconds(&all).markdown("Evenkeel").contains("There is no other second."));
+        assert!(seconds(&all[1..]).markdown("Evenkeel").contains("No second has a P99 above 5 times"));
     }
 
     #[test]
@@ -248,7 +249,7 @@ mod tests {
         let second = Second { at_s: 0.0, p99_us: 1.0, host: None };
         let text = Seconds::new(vec![second]).expect("one").markdown("Evenkeel");
         assert!(
-            text.contains("is not known") && text.contains("the worst second begins at 0 s, its P99 is 1 µs"),
+            text.contains("is unknown") && text.contains("the worst second begins at 0 s, its P99 is 1 µs"),
             "{text}"
         );
         assert!(!text.contains("stolen") && Seconds::new(Vec::new()).is_none());

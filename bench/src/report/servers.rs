@@ -327,7 +327,7 @@ impl<'a> Session<'a> {
         eprintln!("{}: {title}: {line}", self.kind.title());
         if self.context.is_late() {
             results.add_header_line(&format!(
-                "{}, row {row}: cut to {CUT_S} s, the time was used up.",
+                "{}, row {row}: cut to {CUT_S} s, because the time was used up.",
                 self.kind.title()
             ));
         }

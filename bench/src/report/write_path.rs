@@ -91,7 +91,7 @@ fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) 
     }
     results.rows_each("mixed-writes", 100.0);
     let both = "Readers and writers are measured in the same seconds, by one process, on one server: CPU of the server and of the \
-                load, core, memory and what was read are of both together in both rows. Add the rates, not the CPU.";
+                load, core, memory and bytes read are those of both loads, in both rows. Add the rates, not the CPU.";
     results.note("mixed-reads", both);
     results.note("mixed-writes", both);
     Ok(())

@@ -324,6 +324,6 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(format!("it has not ended {STOP_MAX:?} after it was told to"))
+        Err(format!("it did not end within {STOP_MAX:?} of the request to stop"))
     }
 }

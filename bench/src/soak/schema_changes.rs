@@ -213,7 +213,7 @@ impl SchemaChanges {
         self.verify_loads(connection).await?;
         remove_leftovers(&connection.admin())
             .await
-            .map_err(|e| format!("what is left of changes cannot be removed: {e}"))
+            .map_err(|e| format!("leftovers of changes cannot be removed: {e}"))
     }
 
     async fn verify_loads(&mut self, connection: &Connection) -> Result<(), String> {

@@ -107,11 +107,10 @@ pub fn parse(words: &[String]) -> Result<Parsed, String> {
 fn no_command(word: &str) -> String {
     match word {
         "metaWrite" | "cleanMeta" => format!(
-            "{word} is not there: it writes regions that do not exist into hbase:meta, or removes them again, behind the \
-             master's back"
+            "{word} is not supported: it writes nonexistent regions into hbase:meta, or removes them, without the master"
         ),
         class if class.contains('.') => {
-            format!("{class}: test classes are Java, for HBase's own tool; here are its own commands only")
+            format!("{class}: Java test classes are not supported, only the tool's own commands")
         }
         _ => format!("unknown command: {word}"),
     }
@@ -129,7 +128,7 @@ fn check(options: &Options, parsed: &Parsed) -> Result<(), String> {
         (!options.auto_flush && options.multi_put > 0, "--multiPut needs --autoFlush=true"),
         (
             options.one_con && options.conn_count.is_some_and(|n| n > 1),
-            "--oneCon and --connCount do not agree",
+            "--oneCon or --connCount, not both",
         ),
         (options.value_zipf && options.value_random, "--valueZipf or --valueRandom, not both"),
         (options.sample_rate <= 0.0 || options.sample_rate > 1.0, "--sampleRate is above 0 and at most 1"),
@@ -137,7 +136,7 @@ fn check(options: &Options, parsed: &Parsed) -> Result<(), String> {
         (options.rows <= 0, "--rows is above 0"),
         (options.rate.is_some_and(|rate| rate <= 0.0 || !rate.is_finite()), "--rate is above 0"),
         (parsed.compare.len() > 2, "--compare takes two targets"),
-        (!parsed.compare.is_empty() && !parsed.target.is_empty(), "--compare and --target do not agree"),
+        (!parsed.compare.is_empty() && !parsed.target.is_empty(), "--compare or --target, not both"),
     ];
     rules.iter().find(|(broken, _)| *broken).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
 }
@@ -164,7 +163,7 @@ fn flag(_: &mut Options, parsed: &mut Parsed, key: &str) -> Option<fn(&mut Optio
         "oneCon" => |o, on| o.one_con = on,
         "latency" => |o, on| o.latency = on,
         "usetags" => {
-            let why = "--usetags: cells go out by KeyValueCodecWithTags; HBase's own client drops tags unless its codec is set to that";
+            let why = "--usetags: cells are sent with KeyValueCodecWithTags; HBase's client drops tags unless it has the same codec";
             parsed.notes.push(why.to_owned());
             |o, on| o.use_tags = on
         }
@@ -188,70 +187,91 @@ const NO_SUCH: &str = "no such option";
 
 /// Sets an option that has a value.
 fn set(o: &mut Options, parsed: &mut Parsed, key: &str, value: &str) -> Result<(), String> {
-    let text = value.to_owned();
+    let is_known = set_load(o, key, value)?
+        || set_table(o, key, value)?
+        || set_requests(o, key, value)?
+        || set_run(o, parsed, key, value)?;
+    if is_known { Ok(()) } else { Err(NO_SUCH.to_owned()) }
+}
+
+/// Sets an option of the amount or the pace of the load. Returns false if it is none of these.
+fn set_load(o: &mut Options, key: &str, value: &str) -> Result<bool, String> {
     match key {
         "rows" => o.rows = number(value)?,
+        "size" => match number::<f32>(value)? {
+            size if size > 1.0 => o.size = size,
+            _ => return Err("gigabytes, above 1".to_owned()),
+        },
         "cycles" => o.cycles = number(value)?,
         "sampleRate" => o.sample_rate = number(value)?,
-        "table" => o.table = text,
         "startRow" => o.start_row = number(value)?,
+        "duration" => o.duration = number(value)?,
+        "warmup" => o.warmup = number(value)?,
+        "measureAfter" => o.measure_after = number(value)?,
+        "rate" => o.rate = Some(number(value)?),
+        "connCount" => o.conn_count = Some(number(value)?),
+        "threads" => o.threads = number(value)?,
+        "randomSleep" => o.random_sleep = number(value)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Sets an option of the table. Returns false if it is none of these.
+fn set_table(o: &mut Options, key: &str, value: &str) -> Result<bool, String> {
+    match key {
+        "table" => o.table = value.to_owned(),
+        "families" => o.families = number(value)?,
+        "columns" => o.columns = number(value)?,
+        "presplit" => o.presplit = number(value)?,
+        "splitPolicy" => o.split_policy = Some(value.to_owned()),
+        "replicas" => o.replicas = number(value)?,
         "compress" => {
             o.compress =
                 one_of(value, &["LZO", "GZ", "NONE", "SNAPPY", "LZ4", "BZIP2", "ZSTD", "LZMA", "BROTLI"])?
         }
-        "encryption" => o.encryption = Some(text),
-        "traceRate" => {
-            parsed.notes.push("--traceRate is taken and does nothing: there are no traces".to_owned())
-        }
+        "encryption" => o.encryption = Some(value.to_owned()),
         "blockEncoding" => {
             o.block_encoding = one_of(value, &["NONE", "PREFIX", "DIFF", "FAST_DIFF", "ROW_INDEX_V1"])?;
         }
-        "presplit" => o.presplit = number(value)?,
-        "connCount" => o.conn_count = Some(number(value)?),
-        "latencyThreshold" => o.latency_threshold = number(value)?,
-        "multiGet" => o.multi_get = number(value)?,
+        "bloomFilter" => {
+            o.bloom_filter = one_of(value, &["NONE", "ROW", "ROWCOL", "ROWPREFIX_FIXED_LENGTH"])?
+        }
+        "blockSize" => o.block_size = number(value)?,
+        "inmemoryCompaction" => {
+            o.inmemory_compaction = one_of(value, &["NONE", "BASIC", "EAGER", "ADAPTIVE"])?;
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Sets an option of the requests. Returns false if it is none of these.
+fn set_requests(o: &mut Options, key: &str, value: &str) -> Result<bool, String> {
+    match key {
+        "valueSize" => o.value_size = number(value)?,
+        "bufferSize" => o.buffer_size = number(value)?,
         "multiPut" => o.multi_put = number(value)?,
         "numoftags" => match number(value)? {
             n @ 0..=TAGS_MAX => o.no_of_tags = n,
             _ => return Err(format!("at most {TAGS_MAX}, which fill a cell's 65,535 bytes of tags")),
         },
-        "replicas" => {
-            o.replicas = number(value)?;
-        }
-        "size" => match number::<f32>(value)? {
-            size if size > 1.0 => o.size = size,
-            _ => return Err("gigabytes, above 1".to_owned()),
-        },
-        "splitPolicy" => o.split_policy = Some(text),
-        "randomSleep" => o.random_sleep = number(value)?,
-        "measureAfter" => o.measure_after = number(value)?,
-        "bloomFilter" => {
-            o.bloom_filter = one_of(value, &["NONE", "ROW", "ROWCOL", "ROWPREFIX_FIXED_LENGTH"])?
-        }
-        "blockSize" => o.block_size = number(value)?,
-        "valueSize" => o.value_size = number(value)?,
-        "period" => o.period = number(value)?,
-        "inmemoryCompaction" => {
-            o.inmemory_compaction = one_of(value, &["NONE", "BASIC", "EAGER", "ADAPTIVE"])?;
-        }
-        "columns" => o.columns = number(value)?,
-        "families" => o.families = number(value)?,
-        "caching" => o.caching = number(value)?,
-        "scanReadType" => o.scan_read_type = one_of(&value.to_uppercase(), &["DEFAULT", "STREAM", "PREAD"])?,
-        "bufferSize" => o.buffer_size = number(value)?,
-        "commandPropertiesFile" => {
-            return Err("is for test classes of HBase's own tool, which are Java".to_owned());
-        }
         "durability" => {
             o.durability = Some(one_of(value, &["SKIP_WAL", "ASYNC_WAL", "SYNC_WAL", "FSYNC_WAL"])?);
         }
+        "multiGet" => o.multi_get = number(value)?,
+        "caching" => o.caching = number(value)?,
+        "scanReadType" => o.scan_read_type = one_of(&value.to_uppercase(), &["DEFAULT", "STREAM", "PREAD"])?,
         "returnPart" => o.return_part = Some(number(value)?),
-        "rate" => o.rate = Some(number(value)?),
-        "warmup" => o.warmup = number(value)?,
-        "duration" => o.duration = number(value)?,
-        "threads" => o.threads = number(value)?,
-        "interval" => o.interval = number(value)?,
-        "serverPid" => o.server_pid = Some(number(value)?),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Sets an option of the cluster or the reports, or one that has no effect. Returns false if it is
+/// none of these.
+fn set_run(o: &mut Options, parsed: &mut Parsed, key: &str, value: &str) -> Result<bool, String> {
+    match key {
         "target" => parsed.target = value.split(',').map(str::to_owned).collect(),
         "rounds" => parsed.rounds = number::<usize>(value)?.max(1),
         "config" => parsed.config = Some(value.into()),
@@ -259,13 +279,21 @@ fn set(o: &mut Options, parsed: &mut Parsed, key: &str, value: &str) -> Result<(
         "html" => parsed.html = Some(value.into()),
         "hgrm" => parsed.hgrm = Some(value.into()),
         "hlog" => parsed.hlog = Some(value.into()),
-        _ => return Err(NO_SUCH.to_owned()),
+        "interval" => o.interval = number(value)?,
+        "latencyThreshold" => o.latency_threshold = number(value)?,
+        "period" => o.period = number(value)?,
+        "serverPid" => o.server_pid = Some(number(value)?),
+        "traceRate" => parsed.notes.push("--traceRate has no effect: there are no traces".to_owned()),
+        "commandPropertiesFile" => {
+            return Err("is for the Java test classes of HBase's tool".to_owned());
+        }
+        _ => return Ok(false),
     }
-    Ok(())
+    Ok(true)
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a number that fits"))
+    text.parse().map_err(|_| format!("`{text}` is not a valid number"))
 }
 
 fn one_of(text: &str, known: &[&str]) -> Result<String, String> {
@@ -282,41 +310,41 @@ pub fn usage() -> String {
         text.push_str(&format!("  {name:<18} {description}\n"));
     }
     text.push_str(
-        "\nrandomRead, randomWrite, sequentialRead, sequentialWrite and scan are known as async... too.\n",
+        "\nrandomRead, randomWrite, sequentialRead, sequentialWrite and scan also accept the prefix async.\n",
     );
     text
 }
 
 const USAGE: &str = "\
-Load for an HBase cluster by HBase's own PerformanceEvaluation names, and honest figures of it.
+Generates load on an HBase cluster, with the commands and options of HBase's PerformanceEvaluation, and measures it.
 
 Usage: evenkeel pe [--OPTION=VALUE | --FLAG[=true|false]]... [-DKEY=VALUE]... COMMAND CLIENTS
 
 The cluster
-  --target=HOST:PORT,..   masters or region servers; else what the configuration says
-  --config=DIR            the directory of hbase-site.xml (or HBASE_CONF_DIR); -DKEY=VALUE goes over it;
-                          without any, ZooKeeper on localhost:2181, as HBase
-  --compare A=HOST:PORT B=HOST:PORT   the same run on two clusters in turns; --rounds=N (5)
+  --target=HOST:PORT,..   masters or region servers (default: from the configuration)
+  --config=DIR            the directory of hbase-site.xml (or HBASE_CONF_DIR); -DKEY=VALUE overrides it;
+                          without either, ZooKeeper on localhost:2181, as HBase
+  --compare A=HOST:PORT B=HOST:PORT   the same run on two clusters, alternating; --rounds=N (5)
 
 How much
   --rows=N                rows of each client (1048576)
-  --size=GB               rows of the table by its gigabytes, above 1
-  --cycles=N              run the rows so often (1)
+  --size=GB               size of the table in GB (above 1), in place of --rows
+  --cycles=N              repeat the rows N times (1)
   --sampleRate=PART       run a part of the rows (1.0)
   --startRow=N            the first row of every client (each has its own)
-  --duration=SECONDS      measure so long, whatever the rows
-  --warmup=SECONDS        the same work before, told apart
+  --duration=SECONDS      measure for this time, regardless of --rows
+  --warmup=SECONDS        the same work first, reported separately
   --measureAfter=N        leave each client's first N rows out of the latencies (0)
 
 How
   --rate=N                N requests a second at even times, latency from the time each was due (open loop);
-                          without it each client sends when its last answer is there (closed loop)
+                          without it each client sends when its last request is answered (closed loop)
   --poisson               random times at that rate
   --oneCon, --connCount=N connections (one for each client)
-  --threads=N             threads that make the load (half of the cores)
+  --threads=N             threads that generate the load (half of the cores)
   --randomSleep=MS        pause up to MS before each random Get
 
-The table (made by write commands, again when it does not fit)
+The table (created by write commands; replaced if it does not match)
   --table=NAME (TestTable)  --families=N (1)  --columns=N (1)  --presplit=REGIONS  --splitPolicy=CLASS
   --replicas=N  --compress=NAME  --encryption=NAME  --blockEncoding=NAME  --bloomFilter=TYPE  --blockSize=BYTES
   --inmemory  --inmemoryCompaction=POLICY
@@ -329,16 +357,17 @@ Writes
 Reads
   --multiGet=N  --addColumns (true)  --filterAll  --caching=ROWS (30)  --cacheBlocks (true)
   --scanReadType=default|stream|pread  --asyncPrefetch
-  --returnPart=PART       scans return this part of their rows, the server filters the others at random
+  --returnPart=PART       scans return this part of their rows, the server filters out the others at random
 
 Reports
   --json=FILE  --html=FILE  --hgrm=FILE (percentiles)  --hlog=FILE (a histogram each interval)
   --interval=SECONDS (1)  --progress  --latency  --latencyThreshold=MS  --period=ROWS
-  --serverPid=PID         read this process's CPU, memory and GC (else the one that listens, on this machine)
+  --serverPid=PID         read this process's CPU, memory and GC (default: the process that
+                          listens on the port, on this machine)
 
-Taken and without effect: --nomapred, --flushCommits, --traceRate.
+Accepted without effect: --nomapred, --flushCommits, --traceRate.
 
-Exit status: 0 done; 1 requests failed; 2 wrong options; 3 no cluster; 4 no table, or one that does not fit.
+Exit status: 0 done; 1 requests failed; 2 wrong options; 3 no cluster; 4 table missing, or does not match the options.
 
 Commands:
 ";
@@ -388,7 +417,7 @@ mod tests {
         assert_eq!(why("--nosuch=1 scan 1"), "--nosuch=1: no such option");
         assert_eq!(why("--nosuch scan 1"), "--nosuch: no such option");
         assert_eq!(why("--rows scan 1"), "--rows: needs a value");
-        assert_eq!(why("--rows=x scan 1"), "--rows=x: `x` is not a number that fits");
+        assert_eq!(why("--rows=x scan 1"), "--rows=x: `x` is not a valid number");
         assert_eq!(why("--oneCon=maybe scan 1"), "--oneCon=maybe: true or false, not maybe");
         assert_eq!(why("--size=1 scan 1"), "--size=1: gigabytes, above 1");
         assert_eq!(
@@ -402,7 +431,7 @@ mod tests {
         assert_eq!(why("scan 1 2"), "nothing is expected after the clients: 2");
         assert_eq!(why("--multiPut=2 randomWrite 1"), "--multiPut needs --autoFlush=true");
         assert_eq!(why("--valueRandom --valueZipf scan 1"), "--valueZipf or --valueRandom, not both");
-        assert_eq!(why("--oneCon --connCount=2 scan 1"), "--oneCon and --connCount do not agree");
+        assert_eq!(why("--oneCon --connCount=2 scan 1"), "--oneCon or --connCount, not both");
         assert_eq!(why("--rows=9"), "no command");
         assert!(why("--compare A=x:1 randomRead 1").contains("NAME=host:port"));
     }
