@@ -229,7 +229,9 @@ impl Bench {
                 fs::remove_dir_all(&root)?;
             }
             if results != [rows; 2] {
-                return Err(format!("{rows} rows were written, and the compacted files have {results:?}").into());
+                return Err(
+                    format!("{rows} rows were written, and the compacted files have {results:?}").into()
+                );
             }
         }
         let checksum = format!("checksum {CHECKSUM_BYTES}");

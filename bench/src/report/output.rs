@@ -397,7 +397,8 @@ impl Results {
         let _ = writeln!(out, "\n![latency by percentile]({report}/{}-percentiles.svg)", row.id);
         let _ = writeln!(out, "![latency over time]({report}/{}-time.svg)", row.id);
         if row.stolen().is_some() {
-            let _ = writeln!(out, "![time that the host gave to other machines]({report}/{}-stolen.svg)", row.id);
+            let _ =
+                writeln!(out, "![time that the host gave to other machines]({report}/{}-stolen.svg)", row.id);
         }
     }
 

@@ -169,7 +169,7 @@ impl BufferedMutator {
         let mut buffer = self.inner.buffer.lock();
         let dropped = std::mem::take(&mut buffer.failures_dropped);
         if dropped > 0 {
-            tracing::warn!(dropped, "failed writes were dropped beyond the limit");
+            tracing::warn!(dropped, "failed writes beyond the limit were dropped");
         }
         std::mem::take(&mut buffer.failures)
     }

@@ -83,7 +83,7 @@ where
             Err(_) => {}
         }
     }
-    Err(failure.unwrap_or_else(|| Error::Protocol("no replica came to an answer".to_owned())))
+    Err(failure.unwrap_or_else(|| Error::Protocol("no replica answered".to_owned())))
 }
 
 fn clean_up<T>(answer: T, late_reads: &LateReadPolicy<impl Fn(T)>) {

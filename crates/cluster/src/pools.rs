@@ -43,7 +43,7 @@ impl Pool {
     /// Returns `CallQueueTooBigException` if the queue is full.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
         let full = |error| match error {
-            TrySendError::Full(_) => format!("{QUEUE_MAX} wait in {}", self.name),
+            TrySendError::Full(_) => format!("the queue of {} is full", self.name),
             TrySendError::Disconnected(_) => format!("{} has ended", self.name),
         };
         self.jobs.try_send(Box::new(job)).map_err(|e| HBaseError::new(ErrorKind::CallQueueTooBig, full(e)))

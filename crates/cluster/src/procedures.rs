@@ -197,9 +197,9 @@ fn run(transitions: &Transitions, class: &str, data: &[u8]) -> Result<()> {
         "SnapshotVerifyCallable" => snapshot::verify(transitions, &decode(data)?),
         "ReloadQuotasCallable" | "SwitchRpcThrottleRemoteCallable" | "RefreshPeerCallable" => Ok(()),
         "ClaimReplicationQueueCallable" => {
-            Err(HBaseError::do_not_retry("this server replicates nothing and takes no queue over"))
+            Err(HBaseError::do_not_retry("this server does not replicate and claims no replication queue"))
         }
-        _ => Err(HBaseError::do_not_retry(format!("{class} is not known here"))),
+        _ => Err(HBaseError::do_not_retry(format!("{class} is unknown"))),
     }
 }
 

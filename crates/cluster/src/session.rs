@@ -188,7 +188,7 @@ impl Session {
                 Ok(Ok(found)) => {
                     self.lease.extend(sent);
                     if found.is_none() && self.is_announced.load(Ordering::Acquire) {
-                        return abort.now("this server's znode is gone: others take it for dead");
+                        return abort.now("this server's znode is gone: other servers consider it dead");
                     }
                 }
                 Ok(Err(ZkError::SessionExpired)) => return abort.now("the ZooKeeper session has expired"),

@@ -52,8 +52,8 @@ impl TryError {
         match self {
             Self::Failed(error) => error,
             Self::WouldWait | Self::TimeSliceOver => {
-                debug_assert!(false, "{self}, although it may");
-                HBaseError::io(format!("internal error: {self}, although it may"))
+                debug_assert!(false, "work that may wait returned {self:?}");
+                HBaseError::io(format!("internal error: work that may wait returned {self:?}"))
             }
         }
     }

@@ -251,7 +251,7 @@ impl RandomAccessFile for HdfsReader {
     fn read_verified_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<StorageChecksum> {
         let (read, verified) = self.0.read_verified_at(offset, buf)?;
         if read < buf.len() {
-            let what = format!("{} bytes wanted at {offset}, {read} there", buf.len());
+            let what = format!("{} bytes requested at {offset}, {read} available", buf.len());
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
         }
         Ok(match verified {

@@ -148,7 +148,7 @@ pub trait RandomAccessFile: Send + Sync + Debug {
             n if n == buf.len() => Ok(()),
             n => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                format!("{} bytes wanted at {offset}, {n} there", buf.len()),
+                format!("{} bytes requested at {offset}, {n} available", buf.len()),
             )),
         }
     }
@@ -401,7 +401,7 @@ pub trait FileSystem: Send + Sync + Debug {
         file.sync()?;
         file.close()?;
         if self.read_all(&temporary, bytes.len() as u64)? != bytes {
-            let message = format!("{}: other bytes are read back than were written", temporary.display());
+            let message = format!("{}: the bytes read back differ from those written", temporary.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         self.rename(&temporary, path)

@@ -135,9 +135,11 @@ fn persistent_damage_is_an_error_with_its_offset() {
     };
     faulty.write_side_sums();
     faulty.damage(60);
-    assert_error("the checksum does not match (nor does the file system's own checksum agree)");
+    assert_error("the checksum does not match (the file system's own checksum does not match either)");
     faulty.write_side_sums();
-    assert_error("the checksum does not match (the file system's own checksum agrees: it was written so)");
+    assert_error(
+        "the checksum does not match (the file system's own checksum matches: it was written with this error)",
+    );
     std::fs::remove_file(side(&faulty.path)).unwrap();
     assert_error("the checksum does not match");
 }

@@ -360,7 +360,7 @@ impl Shared {
 
     fn http_response(&self, response: Response) -> hyper::Response<Full<Bytes>> {
         let Some(body) = self.counted(response.body) else {
-            return self.http_response(Response::error(503, "Too many answers wait for their readers."));
+            return self.http_response(Response::error(503, "Too many replies are unread."));
         };
         let mut answer = hyper::Response::new(Full::new(body));
         *answer.status_mut() =

@@ -388,14 +388,18 @@ impl Drop for ClosedRegions<'_> {
     fn drop(&mut self) {
         let regions = std::mem::take(&mut self.regions);
         let Some(table) = regions.first().map(|region| region.info().table().clone()) else { return };
-        self.master.run_or_defer(&table, "regions that a change had closed are served on", move |master| {
-            master.parts.meta.revert_failed_writes()?;
-            for region in &regions {
-                region.resume();
-                drop(master.parts.regionserver.regions().add(Arc::clone(region)));
-            }
-            Ok(())
-        });
+        self.master.run_or_defer(
+            &table,
+            "regions that a failed change had closed are served again",
+            move |master| {
+                master.parts.meta.revert_failed_writes()?;
+                for region in &regions {
+                    region.resume();
+                    drop(master.parts.regionserver.regions().add(Arc::clone(region)));
+                }
+                Ok(())
+            },
+        );
     }
 }
 
@@ -427,12 +431,16 @@ impl Drop for PreparedDirs<'_> {
         if dirs.is_empty() {
             return;
         }
-        self.master.run_or_defer(&self.table, "what a change had prepared is removed", move |master| {
-            master.parts.meta.revert_failed_writes()?;
-            dirs.iter().try_for_each(|dir| master.fs().delete(dir).map(drop))?;
-            intent.take().into_iter().for_each(|intent| intent.remove(master.fs()));
-            Ok(())
-        });
+        self.master.run_or_defer(
+            &self.table,
+            "files that a failed change had prepared are removed",
+            move |master| {
+                master.parts.meta.revert_failed_writes()?;
+                dirs.iter().try_for_each(|dir| master.fs().delete(dir).map(drop))?;
+                intent.take().into_iter().for_each(|intent| intent.remove(master.fs()));
+                Ok(())
+            },
+        );
     }
 }
 

@@ -31,7 +31,7 @@ const INTENT_BYTES_MAX: u64 = 64 << 20;
 
 /// An intent record on disk.
 #[derive(Debug)]
-#[must_use = "an intent record that is not forgotten explains what it names for as long as it is there"]
+#[must_use = "an intent record that is not removed excuses the directories that it names until the next start"]
 pub struct ChangeIntent(PathBuf);
 
 /// The union of all intent records of a table.
@@ -70,7 +70,7 @@ impl ChangeIntent {
     /// hbase:meta lists the regions that it names, or they no longer exist on disk.
     pub fn remove(self, fs: &dyn FileSystem) {
         if let Err(error) = fs.delete(&self.0) {
-            tracing::warn!(intent = %self.0.display(), %error, "the intent record of a change that is over stays until the next start");
+            tracing::warn!(intent = %self.0.display(), %error, "the intent record of a finished change could not be removed; the next start removes it");
         }
     }
 }

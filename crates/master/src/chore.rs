@@ -98,7 +98,7 @@ impl Master {
             return;
         }
         if let Err(error) = self.run_catalog_janitor() {
-            tracing::warn!(%error, "the catalog janitor could not do its work");
+            tracing::warn!(%error, "the catalog janitor failed");
         }
     }
 
@@ -107,7 +107,7 @@ impl Master {
             return;
         }
         if let Err(error) = self.cleaners.run() {
-            tracing::warn!(%error, "the cleaners could not do all their work");
+            tracing::warn!(%error, "a cleaner failed");
         }
     }
 

@@ -215,7 +215,7 @@ impl ProcedureExecutor {
                 return;
             }
             Some(ProcedureState { outcome: Some(outcome), .. }) => outcome.clone(),
-            None => Err(HBaseError::io(format!("procedure {id} is not known any more"))),
+            None => Err(HBaseError::io(format!("procedure {id} is no longer known"))),
         };
         drop(inner);
         callback(outcome);

@@ -114,7 +114,7 @@ impl Lines {
         self.add(
             "calls",
             &format!(
-                "P99 {}, of it waiting for a thread {}; {} connections",
+                "P99 {}; P99 wait for a thread {}; {} connections",
                 millis(server.p99_call_ms),
                 millis(server.p99_queue_ms),
                 count(server.connections),
@@ -176,7 +176,7 @@ state        ready
 server       rs1,16020,1700000000000, up 1 min 40 s, pages at http://rs1:16030/
 tables       2, 1 regions, 0 files of 4.8 MiB
 requests     1,100/s (1,000 reads, 100 writes), 3,300 since the start
-calls        P99 7 ms, of it waiting for a thread 1 ms; 4 connections
+calls        P99 7 ms; P99 wait for a thread 1 ms; 4 connections
 slow         3 requests since the start (evenkeel slow)
 memory       512.5 MiB resident of 2.0 GiB, 1.0 MiB unflushed
 cache        900 B of 1000 B, 90.0% hits now

@@ -16,7 +16,7 @@ pub fn main(words: &[String]) -> u8 {
         Err(failure) => {
             console::print_error(format_args!("evenkeel pe: {failure}\n"));
             if matches!(failure, PeError::Options(_)) {
-                console::print_error(format_args!("evenkeel pe --help tells the options\n"));
+                console::print_error(format_args!("evenkeel pe --help lists the options\n"));
             }
             failure.exit_status()
         }

@@ -65,7 +65,7 @@ pub fn run(target: &Target, options: &Options) -> Result<Report, PeError> {
 /// Runs several tests concurrently, each on separate threads. They start together when all tables
 /// exist. Measurement in closed loops also starts together, after the last warm-up. The CPU in each
 /// report, of the server and of this process, covers all tests.
-#[allow(clippy::disallowed_methods, reason = "no thread of a server; its panic is a failure of the run")]
+#[allow(clippy::disallowed_methods, reason = "not a server's thread; if it panics, the run fails")]
 pub fn run_together(tests: &[(&Target, &Options)]) -> Vec<Result<Report, PeError>> {
     let closed = tests.iter().filter(|(_, options)| options.rate.is_none()).count();
     let (start, window) = (Arc::new(Barrier::new(tests.len())), Arc::new(Barrier::new(closed)));

@@ -44,8 +44,7 @@ pub async fn prepare(connection: &Connection, options: &Options) -> Result<Vec<S
         admin.disable_table(&name).await?;
     }
     admin.delete_table(&name).await?;
-    let mut notes: Vec<_> =
-        differences.into_iter().map(|d| format!("{d}: the table is made again")).collect();
+    let mut notes: Vec<_> = differences.into_iter().map(|d| format!("{d}: the table is replaced")).collect();
     notes.extend(create(connection, options, &name).await?);
     Ok(notes)
 }
@@ -57,7 +56,7 @@ async fn create(
 ) -> Result<Vec<String>, PeError> {
     let splits: Vec<Bytes> = options.splits().iter().map(|key| Bytes::copy_from_slice(key)).collect();
     connection.admin().create_table(&descriptor(options, name)?, &splits).await?;
-    Ok(vec![format!("table {name} made, {} regions", splits.len() + 1)])
+    Ok(vec![format!("created table {name}, {} regions", splits.len() + 1)])
 }
 
 /// The differences between an existing table and the options.

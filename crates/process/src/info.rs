@@ -106,7 +106,7 @@ fn bind(keys: &Keys, is_any: bool, settings: &Settings, conf: &Configuration) ->
     };
     let bound = match bound {
         Err(error) if !is_set => {
-            tracing::info!(port, %error, "the info port is taken; another is used");
+            tracing::info!(port, %error, "the info port is in use; another one is used");
             InfoServer::bind(SocketAddr::new(ip, 0))
         }
         bound => bound,

@@ -167,7 +167,7 @@ impl TrimSources {
             allocator::trim();
         }
         if cached > 0 || chunks + buffers > 0 {
-            tracing::info!(cached, chunks, buffers, "bytes of memory given back to the system");
+            tracing::info!(cached, chunks, buffers, "bytes of memory returned to the system");
         }
     }
 }

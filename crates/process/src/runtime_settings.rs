@@ -170,7 +170,7 @@ fn log_update(update: &Update) {
     if !pending.is_empty() {
         tracing::warn!(
             keys = pending.join(" "),
-            "settings that cannot be changed while the server runs: the next start takes them"
+            "settings that cannot be changed while the server runs: they take effect at the next start"
         );
     }
 }

@@ -118,9 +118,7 @@ fn reject(
     if value.is_empty() || !is_unsupported(&value) {
         return Ok(());
     }
-    Err(HBaseError::io(format!(
-        "{key}={value}: {missing}; the server does not start, as it would run without"
-    )))
+    Err(HBaseError::io(format!("{key}={value}: {missing}; the server does not start without it")))
 }
 
 /// Returns the warning for an address that other machines can reach; `None` for loopback.

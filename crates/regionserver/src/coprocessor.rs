@@ -153,7 +153,9 @@ fn read(conf: &Configuration, key: &str, on: bool, abort: bool) -> Result<Vec<Bu
         match BuiltIn::of_class(class) {
             Some(built_in) => all.push(built_in),
             None if abort || class.starts_with(SECURITY_PACKAGE) => {
-                return Err(conf.unusable(key, "classes that are built in: no Java class runs here"));
+                return Err(
+                    conf.unusable(key, "classes that are built in, since Java classes are not supported")
+                );
             }
             None => tracing::error!(key, class, "a coprocessor cannot be loaded; the server runs without it"),
         }

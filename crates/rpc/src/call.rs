@@ -175,7 +175,7 @@ impl Call {
         let kind = if is_hopeless { ErrorKind::RequestTooBig } else { ErrorKind::CallQueueTooBig };
         let (method, bytes) = (self.method, self.frame_bytes);
         let message = format!(
-            "{method} of {bytes} bytes becomes more in memory than hbase.ipc.server.max.callqueue.size has room for"
+            "{method} of {bytes} bytes needs more memory than hbase.ipc.server.max.callqueue.size has left"
         );
         HBaseError::new(kind, message)
     }

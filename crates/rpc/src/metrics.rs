@@ -196,10 +196,7 @@ impl RpcMetrics {
             client: info.peer.to_string(),
             user: user_text(info.user.as_deref()),
             error: "",
-            detail: RequestDetail {
-                text: "replies not taken by the client".to_owned(),
-                ..Default::default()
-            },
+            detail: RequestDetail { text: "replies not read by the client".to_owned(), ..Default::default() },
             waits,
             surroundings,
         };

@@ -213,7 +213,7 @@ impl Split<'_> {
             }
             if self.outcome.entries.is_multiple_of(ENTRIES_PER_CHECK) && !(self.options.should_continue)() {
                 return Err(HBaseError::io(format!(
-                    "split of {} was called off",
+                    "the split of {} was cancelled",
                     self.options.wal.display()
                 )));
             }
@@ -443,7 +443,7 @@ impl RecoveredEdits {
     fn read_back(&self, fs: &dyn FileSystem) -> Result<()> {
         let differs = || {
             HBaseError::io(format!(
-                "{}: other edits are read back than were written",
+                "{}: the edits read back differ from those written",
                 self.temporary.display()
             ))
         };

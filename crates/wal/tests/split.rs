@@ -240,8 +240,8 @@ fn callback_errors_and_cancellation_end_the_split() {
     };
     let error = attempt(Err(HBaseError::io("no master")), true).expect_err("no answer");
     assert_eq!(error.message(), "no master");
-    let error = attempt(Ok(StoreSeqIds::default()), false).expect_err("called off");
-    assert!(error.message().contains("called off"));
+    let error = attempt(Ok(StoreSeqIds::default()), false).expect_err("cancelled");
+    assert!(error.message().contains("cancelled"));
     assert!(edit_names(&fs, &REGION).is_empty());
 }
 

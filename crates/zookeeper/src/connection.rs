@@ -162,7 +162,7 @@ impl Connection<'_> {
     /// Fails if an incomplete packet makes no progress.
     fn check_progress(&self) -> io::Result<()> {
         match self.wire.is_late() {
-            true => Err(invalid("a packet that does not go on")),
+            true => Err(invalid("a packet that stalled")),
             false => Ok(()),
         }
     }

@@ -345,7 +345,7 @@ fn parse_tags(rest: &[u8]) -> Result<&[u8]> {
     };
     let len = u16::from_be_bytes(*len) as usize;
     if tags.len() != len {
-        return Err(malformed(format!("{len} bytes of tags announced, {} there", tags.len())));
+        return Err(malformed(format!("{len} bytes of tags announced, {} present", tags.len())));
     }
     Ok(tags)
 }

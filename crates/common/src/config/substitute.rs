@@ -87,7 +87,7 @@ impl Expansion<'_> {
             return Ok(());
         };
         if self.chain.contains(&name) {
-            return Err(format!("references go in a circle: {} -> {name}", self.chain.join(" -> ")));
+            return Err(format!("circular references: {} -> {name}", self.chain.join(" -> ")));
         }
         self.chain.push(name);
         self.expand_into(&value, depth + 1, out)?;

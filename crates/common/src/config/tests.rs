@@ -152,7 +152,7 @@ fn references_expand_nested_repeated_and_unbound() {
 fn cyclic_and_exponential_references_are_errors() {
     let conf = site(&[("a", "${b}"), ("b", "${c}"), ("c", "1${a}"), ("self", "${self}")]);
     let message = conf.get("a").unwrap_err().to_string();
-    assert_eq!(message, "a = \"${b}\" (/etc/hbase-site.xml): references go in a circle: a -> b -> c -> a");
+    assert_eq!(message, "a = \"${b}\" (/etc/hbase-site.xml): circular references: a -> b -> c -> a");
     assert!(conf.get("self").is_err());
 
     let chain: Vec<_> =

@@ -169,7 +169,7 @@ pub fn spawn_restarted(
             tracing::error!(
                 thread = name,
                 reason = message_of(&*panic),
-                "a thread panicked; it starts again"
+                "a thread panicked; it is restarted"
             );
             std::thread::sleep(RESTART_PAUSE);
         }

@@ -94,7 +94,7 @@ struct FileToRead {
 fn check(fs: &dyn FileSystem, root: &Path, verbose: bool, report: &mut Report<'_>) -> Result<String> {
     let catalog = catalog::read(fs, root)?;
     for warning in catalog.iter().flat_map(|catalog| &catalog.warnings) {
-        report.note(format_args!("hbase:meta is not known in full: {warning}"));
+        report.note(format_args!("hbase:meta was read only in part: {warning}"));
     }
     if catalog.is_none() {
         report.note(format_args!("{}: there is no hbase:meta to compare with", root.display()));
@@ -132,7 +132,7 @@ fn read_all(fs: &dyn FileSystem, items: &[FileToRead], verbose: bool, bytes: u64
 fn check_wal(fs: &dyn FileSystem, path: &Path, report: &mut Report<'_>) {
     match read_wal(fs, path, report) {
         Ok((_, Some(WalEnd::Torn { bytes }), position)) => report.note(format_args!(
-            "{} at offset {position}: torn tail of {bytes} bytes, as the death of a server leaves it",
+            "{} at offset {position}: torn tail of {bytes} bytes, as after a server crash",
             path.display()
         )),
         Ok(_) => {}
@@ -212,7 +212,7 @@ impl<'o> Report<'o> {
     }
 
     fn vanished(&mut self, path: &Path) {
-        self.note(format_args!("{}: gone since it was listed", path.display()));
+        self.note(format_args!("{}: removed since it was listed", path.display()));
     }
 
     /// Reports a note, which is not a fault.

@@ -187,7 +187,7 @@ fn a_restartable_thread_restarts() {
         let log = server.log();
         assert!(log.contains("asked to stop"), "the log goes on: {log}");
         // The log's thread dies before there is a log for the message.
-        assert!(name == "log" || log.contains("it starts again"), "{name}: {log}");
+        assert!(name == "log" || log.contains("it is restarted"), "{name}: {log}");
     }
 }
 

@@ -26,7 +26,7 @@ const PAGES: [(&str, &str); 15] = [
     ("/work", "In progress"),
     ("/memory", "system scanners"),
     ("/block-cache", "W-TinyLFU"),
-    ("/wal", "Written now"),
+    ("/wal", "Current file"),
     ("/rpc", "writes that wait"),
     ("/settings?q=rootdir", "hbase.rootdir"),
     ("/procedures", "CreateTableProcedure"),

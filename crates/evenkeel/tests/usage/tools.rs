@@ -382,7 +382,7 @@ fn damage_without_checksums_is_found() {
     let encoded = trailer.encode_length_delimited_to_vec();
     let mut bytes = sound.clone();
     bytes[at + 8..at + 8 + encoded.len()].copy_from_slice(&encoded);
-    expect_fault(&root, &path, &bytes, "trailer: 201 cells, 200 are there");
+    expect_fault(&root, &path, &bytes, "trailer: it counts 201 cells, the file has 200");
 }
 
 fn expect_fault(root: &Root, path: &Path, bytes: &[u8], what: &str) {
@@ -439,7 +439,7 @@ fn an_overlapping_region_is_found() {
 
     // Without data it is a leftover of a change.
     std::fs::remove_file(root.file(&extra, FILE)).expect("removed");
-    assert!(root.verify(0).contains(&format!("note: {}: left by a change", dir.display())));
+    assert!(root.verify(0).contains(&format!("note: {}: left by an interrupted change", dir.display())));
 
     let all: Vec<_> = root.regions.iter().cloned().chain([extra]).collect();
     root.write_meta(&all);
@@ -466,7 +466,7 @@ fn a_split_without_its_parents_file_is_a_fault() {
     std::fs::remove_file(&target).expect("removed");
     let said = root.verify(1);
     let expected =
-        format!("fault: {} at offset 0: the file it stands for, ", root.file(&a, &reference).display());
+        format!("fault: {} at offset 0: the file that it refers to, ", root.file(&a, &reference).display());
     assert!(said.contains(&expected) && said.contains(path_text(&target)), "{said}");
 
     std::fs::write(root.file(&a, &reference), b"PBUFx").expect("written");

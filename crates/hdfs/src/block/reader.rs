@@ -498,7 +498,7 @@ fn receive(from: &mut impl Read, offset: u64, buf: &mut [u8]) -> io::Result<Chec
     while range.receive_packet(from, checksum)? {}
     match range.next >= range.end() {
         true => Ok(checksum),
-        false => Err(invalid(format!("the block ended at {}, {} wanted", range.next, range.end()))),
+        false => Err(invalid(format!("the block ended at {}, {} expected", range.next, range.end()))),
     }
 }
 

@@ -265,8 +265,10 @@ impl BlockReader {
         let again = read(&attempt);
         let said = match attempt.storage_checksum.get() {
             StorageChecksum::Absent => "",
-            StorageChecksum::Matches => " (the file system's own checksum agrees: it was written so)",
-            StorageChecksum::Differs => " (nor does the file system's own checksum agree)",
+            StorageChecksum::Matches => {
+                " (the file system's own checksum matches: it was written with this error)"
+            }
+            StorageChecksum::Differs => " (the file system's own checksum does not match either)",
         };
         match again {
             Ok(loaded) => {

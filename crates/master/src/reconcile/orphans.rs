@@ -60,7 +60,7 @@ pub(super) fn adopt(
                 continue;
             }
             (Some(_), Some(other)) => format!("it overlaps {}", other.name_text()),
-            (None, _) => "it has no .regioninfo that can be read".to_owned(),
+            (None, _) => "it has no readable .regioninfo".to_owned(),
         };
         if meta_is_complete && !holds_data(fs, &dir.path)? {
             tracing::warn!(%table, region = dir.name(), why, "region without data, not in hbase:meta; archived");

@@ -376,7 +376,7 @@ fn compact_to_own_files(region: &Arc<Region>) -> Result<()> {
     region.compact(None, true)?;
     if has_references(region) {
         let name = region.info().name_text();
-        return Err(HBaseError::do_not_retry(format!("{name} still reads files of the region it came from")));
+        return Err(HBaseError::do_not_retry(format!("{name} still reads files of its parent region")));
     }
     Ok(())
 }

@@ -166,7 +166,7 @@ impl Master {
         // From here on the table counts as restored, even if a later step fails.
         let intent = whole.commit();
         self.store_table(restored, TableState::Disabled);
-        self.run_or_defer(name, "the restored descriptor is put in place", move |master| {
+        self.run_or_defer(name, "the restored descriptor is activated", move |master| {
             let dir = master.table_dir(first.table());
             let is_restored = |region: &str| region == first.encoded_name();
             let settled = descriptors::commit_pending(master.fs(), &dir, is_restored)?;

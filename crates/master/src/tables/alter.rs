@@ -208,13 +208,17 @@ impl Master {
         let written = descriptors::write(self.fs(), &self.table_dir(changed.name()), changed);
         written.inspect_err(|_| {
             let old = Arc::clone(&before.descriptor);
-            self.run_or_defer(changed.name(), "the descriptor before a failed change holds", move |master| {
-                let dir = master.table_dir(old.name());
-                match descriptors::read(master.fs(), &dir)?.as_ref() == Some(&*old) {
-                    true => Ok(()),
-                    false => descriptors::write(master.fs(), &dir, &old),
-                }
-            });
+            self.run_or_defer(
+                changed.name(),
+                "the descriptor before the failed change is restored",
+                move |master| {
+                    let dir = master.table_dir(old.name());
+                    match descriptors::read(master.fs(), &dir)?.as_ref() == Some(&*old) {
+                        true => Ok(()),
+                        false => descriptors::write(master.fs(), &dir, &old),
+                    }
+                },
+            );
         })
     }
 

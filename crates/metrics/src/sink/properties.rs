@@ -162,14 +162,14 @@ impl Properties {
             return Err(format!("source {source} is not a file name"));
         }
         let interval = self.option(name, "roll-interval").unwrap_or("1 hour");
-        let roll_interval = parse_interval(interval).ok_or_else(|| format!("no interval: {interval}"))?;
+        let roll_interval = parse_interval(interval).ok_or_else(|| format!("not an interval: {interval}"))?;
         Ok(SinkType::RollingFile { basepath: basepath.into(), source: source.to_owned(), roll_interval })
     }
 
     fn graphite(&self, name: &str) -> Result<SinkType, String> {
         let host = self.required(name, "server_host")?.to_owned();
         let port = self.required(name, "server_port")?;
-        let port = port.parse().map_err(|_| format!("no port: {port}"))?;
+        let port = port.parse().map_err(|_| format!("not a port: {port}"))?;
         let prefix = self.option(name, "metrics_prefix").unwrap_or_default().to_owned();
         Ok(SinkType::Graphite { server: (host, port), prefix })
     }
@@ -188,7 +188,7 @@ impl Properties {
         };
         match text.parse::<u64>() {
             Ok(seconds) if (1..=PERIOD_MAX_S).contains(&seconds) => Ok(Duration::from_secs(seconds)),
-            _ => Err(format!("no period in seconds: {text}")),
+            _ => Err(format!("not a period in seconds: {text}")),
         }
     }
 
@@ -216,7 +216,7 @@ fn sink_of(key: &str) -> Option<&str> {
 
 fn parse_server(text: &str) -> Result<(String, u16), String> {
     let Some((host, port)) = text.rsplit_once(':') else { return Ok((text.to_owned(), GANGLIA_PORT)) };
-    let port = port.parse().map_err(|_| format!("no port: {text}"))?;
+    let port = port.parse().map_err(|_| format!("not a port: {text}"))?;
     Ok((host.to_owned(), port))
 }
 

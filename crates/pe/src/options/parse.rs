@@ -126,10 +126,7 @@ fn named(pair: &str) -> Result<(String, String), String> {
 fn check(options: &Options, parsed: &Parsed) -> Result<(), String> {
     let rules = [
         (!options.auto_flush && options.multi_put > 0, "--multiPut needs --autoFlush=true"),
-        (
-            options.one_con && options.conn_count.is_some_and(|n| n > 1),
-            "--oneCon or --connCount, not both",
-        ),
+        (options.one_con && options.conn_count.is_some_and(|n| n > 1), "--oneCon or --connCount, not both"),
         (options.value_zipf && options.value_random, "--valueZipf or --valueRandom, not both"),
         (options.sample_rate <= 0.0 || options.sample_rate > 1.0, "--sampleRate is above 0 and at most 1"),
         (options.interval <= 0.0, "--interval is above 0"),

@@ -31,7 +31,7 @@ pub fn summary(report: &Report) -> String {
     let measures = report.latency.count;
     lines.push(format!("  latency   {}, {measures} measured", latencies(&report.latency)));
     if report.options.rate.is_some() {
-        lines.push(format!("  from sending, as a closed loop would count: {}", latencies(&report.service)));
+        lines.push(format!("  from the send, as a closed loop would count: {}", latencies(&report.service)));
     }
     if report.options.latency_threshold > 0 {
         let (over, ms) = (tally.over_threshold, report.options.latency_threshold);

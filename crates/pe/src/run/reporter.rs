@@ -43,7 +43,7 @@ impl Reporter {
         Self { run, server, target: target.name.clone(), progress, warmup_guard, seat }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "the start time in a report has a fraction")]
+    #[allow(clippy::disallowed_methods, reason = "the start time of a report has fractions of a second")]
     pub(super) fn report(
         mut self,
         ended: &mpsc::Receiver<Result<(), PeError>>,

@@ -6,31 +6,30 @@ use super::Ignored;
 const ALL_FAMILIES: &str =
     "a flush writes all families of a region; hbase.hregion.memstore.flush.size is the size that triggers it";
 const ONE_LOG: &str =
-    "all regions write one log and hbase:meta another, in HBase's format, whatever the provider";
+    "all regions write one log and hbase:meta another, in HBase's format, regardless of the provider";
 const BEATS: &str = "the limit is enforced every 64 KiB";
-const LIMITS_OF_WRITERS: &str = "replies to writes are held instead, from half of a region's limit and hbase.hstore.blockingStoreFiles on";
+const LIMITS_OF_WRITERS: &str = "replies to writes are held instead, above half of a region's limit or from hbase.hstore.blockingStoreFiles";
 const ONE_PROCESS: &str = "master, RegionServer and ZooKeeper endpoint are one process";
 const ONE_ADDRESS: &str = "all ports listen on hbase.regionserver.ipc.address";
 const IN_MEMORY_TREE: &str = "the ZooKeeper endpoint is one server, with its tree in memory";
 const FILE_RIGHTS: &str = "files and directories are created with the default permissions of the process";
-const ONE_QUEUE: &str = "general calls, those of priority, scans and writes that wait each have one queue, in which connections take \
+const ONE_QUEUE: &str = "general calls, priority calls, scans and waiting writes each have one queue, in which connections take \
     turns; hbase.ipc.server.max.callqueue.length is its limit";
 const THREADS: &str = "these calls have no separate threads; hbase.regionserver.handler.count and \
-    hbase.regionserver.metahandler.count are the numbers of handlers";
-const SLOW_IS_A_SECOND: &str = "operations count as slow from one second on";
+    hbase.regionserver.metahandler.count set the number of handlers";
+const SLOW_IS_A_SECOND: &str = "operations of one second or longer count as slow";
 const NO_RESERVOIR: &str = "requests and replies have a part of the memory instead of a reservoir; evenkeel.memory.size is the total";
 const FIXED_PARTS: &str = "the parts of the memory are set at start and are not tuned";
-const MINUTES: &str =
-    "counters count from the start; evenkeel.blockcache.statistics.period is how often they are logged";
+const MINUTES: &str = "counters count from the start; evenkeel.blockcache.statistics.period sets the interval at which they are logged";
 const ONE_BY_ONE: &str = "space is freed for one block at a time, when it is needed";
 const OTHER_POLICY: &str = "for a block cache policy that is not supported";
 const INDEX_ON_DISK: &str =
     "the index of a bucket cache in a file is always in that file, and blocks are verified individually";
-const NO_TIERING: &str = "blocks are evicted by use, whatever the age of their cells";
+const NO_TIERING: &str = "blocks are evicted by use, regardless of the age of their cells";
 const PREFETCH: &str =
     "one thread prefetches files into the cache, in the order of opening, after hbase.hfile.prefetch.delay";
 const KERNELS_PAGES: &str = "only the kernel manages the page cache";
-const BY_POSITION: &str = "all reads of store files are by position";
+const BY_POSITION: &str = "all reads of store files are positional";
 const ON_REQUEST: &str = "regions are split when a user requests it, never by size";
 const DISCHARGE: &str =
     "compacted files that readers still used are archived every two minutes, by one thread";
@@ -81,12 +80,12 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.regionserver.nonces.enabled"],
         &["true"],
-        "an operation with a nonce is always done once",
+        "an operation with a nonce is always applied once",
     ),
     Ignored::new(
         &["hbase.hregion.keyvalue.timestamp.slop.millisecs"],
         &[],
-        "timestamps of clients are accepted, however far in the future",
+        "all timestamps of clients are accepted, also of the far future",
     ),
     Ignored::new(&["hbase.busy.wait.duration"], &[], "a call waits for a region's lock without limit"),
     Ignored::new(&["hbase.meta.versions"], &["3"], "hbase:meta keeps 3 versions of its data about regions"),
@@ -204,7 +203,7 @@ pub(super) const IGNORED: &[Ignored] = &[
         &[],
         OTHER_POLICY,
     ),
-    Ignored::new(&["hbase.tinylfu.max.block.size"], &[], "hbase.lru.max.block.size is for all policies"),
+    Ignored::new(&["hbase.tinylfu.max.block.size"], &[], "hbase.lru.max.block.size applies to all policies"),
     Ignored::new(
         &["hbase.bucketcache.queue.addition.waittime"],
         &["0"],
@@ -222,12 +221,12 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.bucketcache.block.orphan.evictgraceperiod.seconds"],
         &[],
-        "blocks of files that no region has are evicted like others, when space is needed",
+        "blocks of files that belong to no region are evicted like others, when space is needed",
     ),
     Ignored::new(
         &["hbase.bucketcache.ioengine.errors.tolerated.duration"],
         &[],
-        "after 64 failed reads or writes without a successful read, that part of the cache is not filled any more",
+        "after 64 failed reads or writes without a successful read, that part of the cache is no longer filled",
     ),
     Ignored::new(&["hbase.regionserver.datatiering.enable"], &["false"], NO_TIERING),
     Ignored::new(&["hbase.hstore.datatiering.type"], &["NONE"], NO_TIERING),
@@ -277,7 +276,7 @@ pub(super) const IGNORED: &[Ignored] = &[
     Ignored::new(
         &["hbase.hregion.preclose.flush.size"],
         &[],
-        "a closing region flushes before it rejects writes, whatever its size",
+        "a closing region flushes before it rejects writes, regardless of its size",
     ),
     Ignored::new(&["hbase.region.store.parallel.put.limit"], &["0"], LIMITS_OF_WRITERS),
     Ignored::new(
@@ -378,7 +377,7 @@ pub(super) const IGNORED: &[Ignored] = &[
         ON_REQUEST,
     ),
     // Standalone master, snapshots.
-    Ignored::new(&["hbase.snapshot.working.dir"], &[], "snapshots are made below hbase.rootdir"),
+    Ignored::new(&["hbase.snapshot.working.dir"], &[], "snapshots are created below hbase.rootdir"),
     Ignored::new(
         &["hbase.regionserver.enable.table.latencies"],
         &["true"],

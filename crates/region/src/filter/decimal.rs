@@ -51,7 +51,7 @@ impl<'a> Decimal<'a> {
             (Some(scale), Some(unscaled @ [_, ..])) => {
                 Ok(Self { scale: scale as i32, unscaled: shorten(unscaled) })
             }
-            _ => Err(illegal(format!("{} bytes are no BigDecimal", bytes.len()))),
+            _ => Err(illegal(format!("{} bytes are not a BigDecimal", bytes.len()))),
         }
     }
 

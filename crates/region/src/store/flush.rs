@@ -191,7 +191,7 @@ impl Store {
         let family = &self.family;
         let prefix =
             family.configuration().get("RowPrefixBloomFilter.prefix_length").and_then(|n| n.parse().ok());
-        let unknown = |what: &str, name: &str| self.error(format!("{what} {name} is not known"));
+        let unknown = |what: &str, name: &str| self.error(format!("unknown {what} {name}"));
         let encoding = family.data_block_encoding();
         let compression = family.compression();
         let bloom = if self.config.bloom { family.bloom_type() } else { "NONE" };

@@ -156,7 +156,7 @@ impl Shared {
                 let send = state.held.pop().map(|held| held.send);
                 parking_lot::MutexGuard::unlocked(&mut state, || {
                     // If this panics, the responder is dropped, which answers with an error.
-                    catch_and_log("a reply that was held", || send.into_iter().for_each(|send| send()));
+                    catch_and_log("a delayed reply", || send.into_iter().for_each(|send| send()));
                 });
                 continue;
             }

@@ -51,7 +51,7 @@ const EXCEPTIONS: [(&str, &str, ErrorKind); 12] = [
         "Number of requests that were asked for too many rows",
         ErrorKind::MultiActionResultTooLarge,
     ),
-    ("callQueueTooBig", "Number of requests refused since the server was full", ErrorKind::CallQueueTooBig),
+    ("callQueueTooBig", "Number of requests refused because the server was full", ErrorKind::CallQueueTooBig),
     ("callDropped", "Number of requests dropped from a queue", ErrorKind::CallDropped),
     ("callTimedOut", "Number of requests that timed out", ErrorKind::Timeout),
     ("requestTooBig", "Number of requests that were too large", ErrorKind::RequestTooBig),

@@ -8,7 +8,7 @@ pub fn record(ledger: &Ledger) -> Record {
     let (slow, left_out) = ledger.counts();
     record
         .counter("slowRequestCount", "Requests that took longer than evenkeel.slow.request.ms", slow)
-        .counter("leftOutCount", "Slow requests that were not kept since others were being kept", left_out);
+        .counter("leftOutCount", "Slow requests dropped because the ledger was busy", left_out);
     for (cause, times) in ledger.causes() {
         let description = format!("Time that slow requests spent on: {}", cause.name());
         record.histogram(&format!("{}Time", cause.name()), &description, Ranges::Time, &times.interval());

@@ -549,7 +549,7 @@ impl MultiRun<'_> {
 
 fn check_rows(condition: Option<&Condition>, mutations: &[Mutation]) -> Result<()> {
     if mutations.is_empty() {
-        return Err(HBaseError::do_not_retry("no mutations to make together"));
+        return Err(HBaseError::do_not_retry("no mutations to apply"));
     }
     let Some(condition) = condition else { return Ok(()) };
     mutations.iter().try_for_each(|mutation| check_same_row(condition, mutation))

@@ -311,7 +311,10 @@ impl Scanners {
         let mut state = self.state.lock();
         let bytes_max = state.part(charge.is_system).bytes_max;
         if charge.bytes > bytes_max {
-            let message = format!("the scanner takes {} bytes, of {bytes_max} for all of them", charge.bytes);
+            let message = format!(
+                "the scanner needs {} bytes; all scanners together may use {bytes_max}",
+                charge.bytes
+            );
             return Err(HBaseError::do_not_retry(message));
         }
         let (has_priority, expires_ms) = (scanner.has_priority(), now_ms.saturating_add(self.lease_ms));

@@ -50,7 +50,7 @@ impl std::fmt::Display for DecompressError {
                 write!(f, "compressed cell block expands beyond {limit} bytes")
             }
             DecompressError::OverBudget => {
-                f.write_str("compressed cell block expands beyond the room there is")
+                f.write_str("compressed cell block expands beyond the available memory")
             }
         }
     }

@@ -30,7 +30,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "list",
         (0, 1),
         list,
-        "Prints the tables whose whole name matches a regular expression; all but HBase's own without one.\n\n  hbase> list\n  \
+        "Prints the tables whose whole name matches a regular expression; without an expression, all user tables.\n\n  hbase> list\n  \
          hbase> list 'abc.*'\n  hbase> list 'ns:.*'",
     ),
     Command::new(
@@ -45,15 +45,15 @@ pub(super) const COMMANDS: &[Command] = &[
         list_disabled,
         "Prints the tables that are disabled.\n\n  hbase> list_disabled_tables",
     ),
-    Command::new("exists", (1, 1), exists, "Tells whether a table exists.\n\n  hbase> exists 't1'"),
-    Command::new("enable", (1, 1), enable, "Enables a table and waits until it is.\n\n  hbase> enable 't1'"),
-    Command::new("disable", (1, 1), disable, "Disables a table and waits until it is.\n\n  hbase> disable 't1'"),
+    Command::new("exists", (1, 1), exists, "Prints whether a table exists.\n\n  hbase> exists 't1'"),
+    Command::new("enable", (1, 1), enable, "Enables a table and waits until it is enabled.\n\n  hbase> enable 't1'"),
+    Command::new("disable", (1, 1), disable, "Disables a table and waits until it is disabled.\n\n  hbase> disable 't1'"),
     Command::new("drop", (1, 1), drop_table, "Deletes a table, which must be disabled.\n\n  hbase> drop 't1'"),
-    Command::new("enable_all", (1, 1), enable_all, "Enables all tables that match, after asking.\n\n  hbase> enable_all 't.*'"),
-    Command::new("disable_all", (1, 1), disable_all, "Disables all tables that match, after asking.\n\n  hbase> disable_all 't.*'"),
-    Command::new("drop_all", (1, 1), drop_all, "Deletes all tables that match, after asking.\n\n  hbase> drop_all 't.*'"),
-    Command::new("is_enabled", (1, 1), is_enabled, "Tells whether a table is enabled.\n\n  hbase> is_enabled 't1'"),
-    Command::new("is_disabled", (1, 1), is_disabled, "Tells whether a table is disabled.\n\n  hbase> is_disabled 't1'"),
+    Command::new("enable_all", (1, 1), enable_all, "Enables all tables that match, after confirmation.\n\n  hbase> enable_all 't.*'"),
+    Command::new("disable_all", (1, 1), disable_all, "Disables all tables that match, after confirmation.\n\n  hbase> disable_all 't.*'"),
+    Command::new("drop_all", (1, 1), drop_all, "Deletes all tables that match, after confirmation.\n\n  hbase> drop_all 't.*'"),
+    Command::new("is_enabled", (1, 1), is_enabled, "Prints whether a table is enabled.\n\n  hbase> is_enabled 't1'"),
+    Command::new("is_disabled", (1, 1), is_disabled, "Prints whether a table is disabled.\n\n  hbase> is_disabled 't1'"),
     Command::new(
         "get_table",
         (1, 1),
@@ -74,7 +74,7 @@ pub(super) const COMMANDS: &[Command] = &[
         locate_region,
         "Prints the region that holds a row and the server that has it.\n\n  hbase> locate_region 't1', 'row'",
     ),
-    Command::new("show_filters", (0, 0), show_filters, "Prints the filters that filter strings know.\n\n  hbase> show_filters"),
+    Command::new("show_filters", (0, 0), show_filters, "Prints the filters that filter strings can name.\n\n  hbase> show_filters"),
 ];
 
 /// The state of a table that must exist.

@@ -12,7 +12,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "whoami",
         (0, 0),
         whoami,
-        "Prints the user that calls are made as, and its groups.\n\n  hbase> whoami",
+        "Prints the user of the calls, and its groups.\n\n  hbase> whoami",
     ),
     Command::new("table_help", (0, 0), table_help, TABLE_HELP),
 ];

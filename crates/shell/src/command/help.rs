@@ -19,12 +19,12 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 const USAGE: &str = r##"SHELL USAGE:
-Names of tables, rows and columns are strings, in quotes; arguments are parted by commas. A statement ends with its line,
+Names of tables, rows and columns are strings, in quotes; commas separate arguments. A statement ends with its line,
 unless a bracket, a comma or an operator is open. Options are hashes:
 
   {'key1' => 'value1', 'key2' => 'value2'}
 
-whose keys mostly are constants (NAME, VERSIONS, COMPRESSION, ...), which need no quotes. Braces around a hash that is the
+whose keys are mostly constants (NAME, VERSIONS, COMPRESSION, ...), which need no quotes. Braces around a hash that is the
 last argument can be left out.
 
 Binary keys and values are written in double quotes:
@@ -34,7 +34,7 @@ Binary keys and values are written in double quotes:
   hbase> put 't1', "test\xef\xff", 'f1:', "\x01\x33\x40"
 
 The language is the part of Ruby that scripts for the HBase shell use: variables, arithmetic, "#{...}" in strings, each,
-times, if, while, begin and rescue. Classes, methods of one's own and other libraries are not."##;
+times, if, while, begin and rescue. Classes, user-defined methods and other libraries are not supported."##;
 
 fn tools(shell: &mut Shell, _: Args) -> CommandResult {
     group(shell, GROUPS.iter().find(|group| group.name == "tools").unwrap_or(&GROUPS[0]))

@@ -27,7 +27,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "move",
         (1, 2),
         move_region,
-        "Moves a region by its encoded name to a server, to any without one.\n\n  hbase> move 'ENCODED_REGIONNAME'\n  \
+        "Moves a region by its encoded name to a server, or to any server if none is given.\n\n  hbase> move 'ENCODED_REGIONNAME'\n  \
          hbase> move 'ENCODED_REGIONNAME', 'host,port,startcode'",
     ),
     Command::new(
@@ -60,7 +60,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "merge_region",
         (1, 1),
         merge_region,
-        "Merges regions by their names; true as last argument merges such as are not neighbours.\n\n  \
+        "Merges regions by their names; `true` as the last argument also merges regions that are not adjacent.\n\n  \
          hbase> merge_region 'ENCODED_REGIONNAME1', 'ENCODED_REGIONNAME2'\n  \
          hbase> merge_region ['ENCODED_REGIONNAME1', 'ENCODED_REGIONNAME2'], true",
     )

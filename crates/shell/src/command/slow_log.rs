@@ -32,14 +32,14 @@ pub(super) const COMMANDS: &[Command] = &[
         "get_largelog_responses",
         (1, 2),
         get_large,
-        "As get_slowlog_responses, of calls whose replies were larger than hbase.ipc.warn.response.size.\n\n  \
+        "As get_slowlog_responses, for calls whose replies were larger than hbase.ipc.warn.response.size.\n\n  \
          hbase> get_largelog_responses '*'",
     ),
     Command::new(
         "clear_slowlog_responses",
         (0, 1),
         clear,
-        "Forgets the slow and large calls of all servers or those given.\n\n  \
+        "Clears the slow and large calls of all servers or those given.\n\n  \
          hbase> clear_slowlog_responses\n  hbase> clear_slowlog_responses ['host,port,startcode']",
     ),
 ];

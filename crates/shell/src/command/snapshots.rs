@@ -30,7 +30,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "clone_snapshot",
         (2, 3),
         clone_snapshot,
-        "Creates a table of a snapshot: clone_snapshot name, table.\n\n  hbase> clone_snapshot 'snap1', 't2'",
+        "Creates a table from a snapshot: clone_snapshot name, table.\n\n  hbase> clone_snapshot 'snap1', 't2'",
     ),
     Command::new(
         "restore_snapshot",
@@ -43,13 +43,13 @@ pub(super) const COMMANDS: &[Command] = &[
         "delete_all_snapshot",
         (1, 1),
         delete_all_snapshot,
-        "Deletes all snapshots whose name matches, after asking.\n\n  hbase> delete_all_snapshot 's.*'",
+        "Deletes all snapshots whose name matches, after confirmation.\n\n  hbase> delete_all_snapshot 's.*'",
     ),
     Command::new(
         "delete_table_snapshots",
         (1, 2),
         delete_table_snapshots,
-        "Deletes all snapshots of the tables that match, after asking: delete_table_snapshots tables, names.\n\n  \
+        "Deletes all snapshots of the tables that match, after confirmation: delete_table_snapshots tables, names.\n\n  \
          hbase> delete_table_snapshots 't1'\n  hbase> delete_table_snapshots 'ns:.*', 'snap.*'",
     ),
     Command::new(

@@ -12,21 +12,21 @@ pub(super) const COMMANDS: &[Command] = &[
         "balancer",
         (0, 1),
         balancer,
-        "Moves regions so that servers have as many each; 'force' does so although regions are in transition. Prints whether \
+        "Moves regions so that servers have equal numbers; 'force' also while regions are in transition. Prints whether \
          it ran.\n\n  hbase> balancer\n  hbase> balancer 'force'",
     ),
     Command::new(
         "balance_switch",
         (1, 1),
         balance_switch,
-        "Turns the balancer on or off and prints what it was.\n\n  hbase> balance_switch true",
+        "Turns the balancer on or off and prints its previous state.\n\n  hbase> balance_switch true",
     ),
-    Command::new("balancer_enabled", (0, 0), balancer_enabled, "Tells whether the balancer is on.\n\n  hbase> balancer_enabled"),
+    Command::new("balancer_enabled", (0, 0), balancer_enabled, "Prints whether the balancer is on.\n\n  hbase> balancer_enabled"),
     Command::new(
         "normalize",
         (0, 0),
         normalize,
-        "Splits and merges regions of tables that ask for it, all or those chosen. Prints whether it ran.\n\n  hbase> normalize\n  \
+        "Splits and merges regions of tables with normalization enabled, all or those chosen. Prints whether it ran.\n\n  hbase> normalize\n  \
          hbase> normalize TABLE_NAME => 't1'\n  hbase> normalize TABLE_NAMES => ['t1', 't2']\n  hbase> normalize REGEX => 't.*'\n  \
          hbase> normalize NAMESPACE => 'ns'",
     )
@@ -35,65 +35,65 @@ pub(super) const COMMANDS: &[Command] = &[
         "normalizer_switch",
         (1, 1),
         normalizer_switch,
-        "Turns the normalizer on or off and prints what it was.\n\n  hbase> normalizer_switch true",
+        "Turns the normalizer on or off and prints its previous state.\n\n  hbase> normalizer_switch true",
     ),
-    Command::new("normalizer_enabled", (0, 0), normalizer_enabled, "Tells whether the normalizer is on.\n\n  hbase> normalizer_enabled"),
+    Command::new("normalizer_enabled", (0, 0), normalizer_enabled, "Prints whether the normalizer is on.\n\n  hbase> normalizer_enabled"),
     Command::new("catalogjanitor_run", (0, 0), catalogjanitor_run, "Runs the catalog janitor now.\n\n  hbase> catalogjanitor_run"),
     Command::new(
         "catalogjanitor_switch",
         (1, 1),
         catalogjanitor_switch,
-        "Turns the catalog janitor on or off and prints what it was.\n\n  hbase> catalogjanitor_switch true",
+        "Turns the catalog janitor on or off and prints its previous state.\n\n  hbase> catalogjanitor_switch true",
     ),
     Command::new(
         "catalogjanitor_enabled",
         (0, 0),
         catalogjanitor_enabled,
-        "Tells whether the catalog janitor is on.\n\n  hbase> catalogjanitor_enabled",
+        "Prints whether the catalog janitor is on.\n\n  hbase> catalogjanitor_enabled",
     ),
     Command::new("cleaner_chore_run", (0, 0), cleaner_chore_run, "Runs the cleaners of old files now.\n\n  hbase> cleaner_chore_run"),
     Command::new(
         "cleaner_chore_switch",
         (1, 1),
         cleaner_chore_switch,
-        "Turns the cleaners on or off and prints what they were.\n\n  hbase> cleaner_chore_switch true",
+        "Turns the cleaners on or off and prints their previous state.\n\n  hbase> cleaner_chore_switch true",
     ),
     Command::new(
         "cleaner_chore_enabled",
         (0, 0),
         cleaner_chore_enabled,
-        "Tells whether the cleaners are on.\n\n  hbase> cleaner_chore_enabled",
+        "Prints whether the cleaners are on.\n\n  hbase> cleaner_chore_enabled",
     ),
     Command::new(
         "splitormerge_switch",
         (2, 2),
         splitormerge_switch,
-        "Allows or forbids splits or merges and prints what was: splitormerge_switch 'SPLIT' or 'MERGE', flag.\n\n  \
+        "Allows or forbids splits or merges and prints the previous state: splitormerge_switch 'SPLIT' or 'MERGE', flag.\n\n  \
          hbase> splitormerge_switch 'SPLIT', false",
     ),
     Command::new(
         "splitormerge_enabled",
         (1, 1),
         splitormerge_enabled,
-        "Tells whether splits or merges are allowed.\n\n  hbase> splitormerge_enabled 'MERGE'",
+        "Prints whether splits or merges are allowed.\n\n  hbase> splitormerge_enabled 'MERGE'",
     ),
     Command::new(
         "snapshot_cleanup_switch",
         (1, 1),
         snapshot_cleanup_switch,
-        "Turns the deletion of expired snapshots on or off and prints what it was.\n\n  hbase> snapshot_cleanup_switch true",
+        "Turns the deletion of expired snapshots on or off and prints its previous state.\n\n  hbase> snapshot_cleanup_switch true",
     ),
     Command::new(
         "snapshot_cleanup_enabled",
         (0, 0),
         snapshot_cleanup_enabled,
-        "Tells whether expired snapshots are deleted.\n\n  hbase> snapshot_cleanup_enabled",
+        "Prints whether expired snapshots are deleted.\n\n  hbase> snapshot_cleanup_enabled",
     ),
     Command::new(
         "is_in_maintenance_mode",
         (0, 0),
         is_in_maintenance_mode,
-        "Tells whether the master is in maintenance mode.\n\n  hbase> is_in_maintenance_mode",
+        "Prints whether the master is in maintenance mode.\n\n  hbase> is_in_maintenance_mode",
     ),
 ];
 

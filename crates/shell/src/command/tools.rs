@@ -18,41 +18,41 @@ pub(super) const COMMANDS: &[Command] = &[
         "flush",
         (1, 2),
         flush,
-        "Writes MemStores to files: of a table, a region or a server; of one family if it is given.\n\n  hbase> flush 't1'\n  \
+        "Flushes a table, a region or a server, or one family of a table.\n\n  hbase> flush 't1'\n  \
          hbase> flush 't1', 'f1'\n  hbase> flush 'REGIONNAME'\n  hbase> flush 'host,port,startcode'",
     ),
     Command::new(
         "compact",
         (1, 3),
         compact,
-        "Asks for a compaction of a table or region, of one family if it is given.\n\n  hbase> compact 't1'\n  \
+        "Requests a compaction of a table or region, or of one family.\n\n  hbase> compact 't1'\n  \
          hbase> compact 't1', 'f1'\n  hbase> compact 'REGIONNAME'",
     ),
     Command::new(
         "major_compact",
         (1, 3),
         major_compact,
-        "Asks for a compaction of all files of a table or region into one.\n\n  hbase> major_compact 't1'\n  \
+        "Requests a major compaction of a table or region, or of one family.\n\n  hbase> major_compact 't1'\n  \
          hbase> major_compact 't1', 'f1'\n  hbase> major_compact 'REGIONNAME'",
     ),
     Command::new(
         "compact_rs",
         (1, 2),
         compact_rs,
-        "Asks for a compaction of all regions of a server, a major one with true.\n\n  \
+        "Requests a compaction of all regions of a server; with true, a major one.\n\n  \
          hbase> compact_rs 'host,port,startcode'\n  hbase> compact_rs 'host,port,startcode', true",
     ),
     Command::new(
         "compaction_state",
         (1, 1),
         compaction_state,
-        "Prints what compactions a table is in: NONE, MINOR, MAJOR or MAJOR_AND_MINOR.\n\n  hbase> compaction_state 't1'",
+        "Prints the compaction state of a table: NONE, MINOR, MAJOR or MAJOR_AND_MINOR.\n\n  hbase> compaction_state 't1'",
     ),
     Command::new(
         "compaction_switch",
         (1, 1),
         compaction_switch,
-        "Allows or forbids compactions on all servers, or those given, and prints what was.\n\n  \
+        "Allows or forbids compactions on all servers, or those given, and prints the previous states.\n\n  \
          hbase> compaction_switch false\n  hbase> compaction_switch true, 'host,port,startcode'",
     )
     .variadic(),
@@ -60,53 +60,53 @@ pub(super) const COMMANDS: &[Command] = &[
         "clear_compaction_queues",
         (1, 2),
         clear_compaction_queues,
-        "Empties a server's queues of compactions, 'long' and 'short' unless one is named.\n\n  \
+        "Empties a server's compaction queues, 'long' and 'short' unless one is named.\n\n  \
          hbase> clear_compaction_queues 'host,port,startcode', 'long'",
     ),
     Command::new(
         "wal_roll",
         (1, 1),
         wal_roll,
-        "Makes a server begin a new WAL file; hlog_roll is the same.\n\n  hbase> wal_roll 'host,port,startcode'",
+        "Makes a server roll its WAL; hlog_roll is the same.\n\n  hbase> wal_roll 'host,port,startcode'",
     )
     .alias(&["hlog_roll"]),
     Command::new(
         "clear_block_cache",
         (1, 1),
         clear_block_cache,
-        "Drops a table's blocks from the block caches and prints how many.\n\n  hbase> clear_block_cache 't1'",
+        "Drops a table's blocks from the block caches and prints their number.\n\n  hbase> clear_block_cache 't1'",
     ),
-    Command::new("list_liveservers", (0, 0), list_liveservers, "Prints the servers that report.\n\n  hbase> list_liveservers"),
-    Command::new("list_deadservers", (0, 0), list_deadservers, "Prints the servers that died.\n\n  hbase> list_deadservers"),
+    Command::new("list_liveservers", (0, 0), list_liveservers, "Prints the live servers.\n\n  hbase> list_liveservers"),
+    Command::new("list_deadservers", (0, 0), list_deadservers, "Prints the dead servers.\n\n  hbase> list_deadservers"),
     Command::new(
         "list_decommissioned_regionservers",
         (0, 0),
         list_decommissioned,
-        "Prints the servers that get no regions.\n\n  hbase> list_decommissioned_regionservers",
+        "Prints the decommissioned servers.\n\n  hbase> list_decommissioned_regionservers",
     ),
     Command::new(
         "decommission_regionservers",
         (1, 2),
         decommission,
-        "Gives servers no more regions, and with true moves theirs away.\n\n  hbase> decommission_regionservers 'host,port'\n  \
+        "Stops assigning regions to servers; with true, also moves their regions away.\n\n  hbase> decommission_regionservers 'host,port'\n  \
          hbase> decommission_regionservers ['host1', 'host2,port'], true",
     ),
     Command::new(
         "recommission_regionserver",
         (1, 2),
         recommission,
-        "Gives a server regions again, and moves those named back.\n\n  hbase> recommission_regionserver 'host,port'\n  \
+        "Assigns regions to a server again, and moves the named regions back.\n\n  hbase> recommission_regionserver 'host,port'\n  \
          hbase> recommission_regionserver 'host,port', ['ENCODED_REGIONNAME']",
     ),
     Command::new("rit", (0, 0), rit, "Prints the regions in transition.\n\n  hbase> rit"),
     Command::new("regioninfo", (1, 1), regioninfo, "Prints a region by its name.\n\n  hbase> regioninfo 'REGIONNAME'"),
-    Command::new("close_region", (1, 2), close_region, "Does nothing: close_region gave way to unassign.\n\n  hbase> unassign 'REGIONNAME'"),
+    Command::new("close_region", (1, 2), close_region, "Does nothing; use unassign.\n\n  hbase> unassign 'REGIONNAME'"),
     Command::new("list_unknownservers", (0, 0), list_unknownservers, "Prints the servers that hold regions and are neither live nor dead.\n\n  hbase> list_unknownservers"),
     Command::new(
         "clear_deadservers",
         (0, 0),
         clear_deadservers,
-        "Forgets servers that are dead, all or those named, and returns those that cannot be forgotten.\n\n  \
+        "Removes dead servers from the list, all or those named, and returns those that could not be removed.\n\n  \
          hbase> clear_deadservers\n  hbase> clear_deadservers 'host,port,startcode'",
     )
     .variadic(),
@@ -118,13 +118,13 @@ pub(super) const CONFIGURATION: &[Command] = &[
         "update_config",
         (1, 1),
         update_config,
-        "Makes a server read its settings again.\n\n  hbase> update_config 'host,port,startcode'",
+        "Makes a server reload its settings.\n\n  hbase> update_config 'host,port,startcode'",
     ),
     Command::new(
         "update_all_config",
         (0, 0),
         update_all_config,
-        "Makes all servers read their settings again.\n\n  hbase> update_all_config",
+        "Makes all servers reload their settings.\n\n  hbase> update_all_config",
     ),
 ];
 

@@ -16,7 +16,7 @@ use crate::layout::{Column, TableView, bar, card, refreshed_part, tile};
 pub(super) const PAGE: Description = Description {
     path: "/block-cache",
     title: "Block cache",
-    about: "Blocks of store files in memory or in files, and rows beside them: each level, its hits, and what is in it.",
+    about: "Cached blocks of store files, in memory or in files, and cached rows: hits and contents of each level.",
     refresh_ms: 2_000,
     content,
 };
@@ -39,7 +39,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
                 }
             }))
         }
-        (card("By age of the file", "looked at every ten seconds while this page is open", &refreshed_part("ages", &by_age(pages))))
+        (card("By age of the file", "updated every ten seconds while this page is open", &refreshed_part("ages", &by_age(pages))))
         (by_file(pages, request))
     }
 }
@@ -77,17 +77,17 @@ fn tiles(stats: &CacheStats) -> Markup {
     html! {
         div.tiles {
             (tile("Used", &format::bytes(stats.bytes).show("blockCacheSize", "bytes of blocks"),
-                &html! { (bar(stats.bytes, stats.capacity_bytes, "used")) " of " (format::bytes(stats.capacity_bytes).show("blockCacheSize + blockCacheFreeSize", "what it may hold")) }))
+                &html! { (bar(stats.bytes, stats.capacity_bytes, "used")) " of " (format::bytes(stats.capacity_bytes).show("blockCacheSize + blockCacheFreeSize", "the cache's capacity")) }))
             (tile("Hit ratio", &format::percent(stats.hit_percent() / 100.0).show("l1CacheHitRatio, l2CacheHitRatio", "lookups that found their block, since start"),
                 &html! { (format::count(stats.hit_count(), "hits").show("blockCacheHitCount", "lookups that found their block")) }))
-            (tile("Blocks", &format::count(stats.blocks - stats.rows.min(stats.blocks), "blocks").show("blockCacheCount", "blocks that are held"),
-                &html! { (format::count(stats.rows, "rows").show("rowCacheCount", "rows that are held beside them")) }))
-            (tile("Evicted", &format::count(stats.evictions, "blocks").show("blockCacheEvictionCount", "blocks that left for others"),
+            (tile("Blocks", &format::count(stats.blocks - stats.rows.min(stats.blocks), "blocks").show("blockCacheCount", "cached blocks"),
+                &html! { (format::count(stats.rows, "rows").show("rowCacheCount", "cached rows")) }))
+            (tile("Evicted", &format::count(stats.evictions, "blocks").show("blockCacheEvictionCount", "blocks evicted for others"),
                 &html! { (format::count(stats.failed_insertions, "refused").show("blockCacheFailedInsertionCount", "blocks that could not be inserted")) }))
             (tile("Row cache", &format::share(stats.row_hits, stats.row_hits + stats.row_misses).show("rowCacheHitCount, rowCacheMissCount", "Gets that found their row"),
                 &html! { (format::bytes(stats.row_bytes).show("rowCacheSize", "bytes of cached rows")) }))
             (tile("Index", &format::bytes(stats.index_bytes).show("", "memory of slots, hash index and policy"),
-                &html! { (format::count(stats.damaged, "damaged").show("", "blocks of a file that did not verify and were dropped")) }))
+                &html! { (format::count(stats.damaged, "damaged").show("", "blocks of a cache file that failed verification and were dropped")) }))
         }
     }
 }
@@ -109,7 +109,7 @@ fn lookups(stats: &CacheStats) -> Markup {
                     tr {
                         td { (name) }
                         td.num { (format::count(hits, "hits").show(metric, "lookups that found their block")) }
-                        td.num { (format::count(misses, "misses").show(&metric.replace("Hit", "Miss"), "lookups that found nothing")) }
+                        td.num { (format::count(misses, "misses").show(&metric.replace("Hit", "Miss"), "lookups that did not find their block")) }
                         td.num { (format::share(hits, hits + misses).show(metric, "lookups that found their block")) }
                     }
                 }
@@ -129,12 +129,12 @@ fn settings(pages: &StatusPages, level: &str) -> Markup {
         dl.facts {
             dt { "Policy" } dd title="hfile.block.cache.policy" { (policy) }
             dt { "Shares" } dd {
-                (format::percent(shares.single).show("hbase.lru.blockcache.single.percentage", "for blocks that were asked for once")) " once, "
-                @if config.policy == Policy::Lru { (format::percent(shares.multi).show("hbase.lru.blockcache.multi.percentage", "for blocks that were asked for more often")) " more often, " }
+                (format::percent(shares.single).show("hbase.lru.blockcache.single.percentage", "for blocks requested once")) " once, "
+                @if config.policy == Policy::Lru { (format::percent(shares.multi).show("hbase.lru.blockcache.multi.percentage", "for blocks requested more than once")) " more often, " }
                 (format::percent(shares.memory).show("hbase.lru.blockcache.memory.percentage", "for blocks of IN_MEMORY families")) " in-memory families"
             }
-            dt { "Largest block" } dd { (format::bytes(config.block_bytes_max).show("hbase.lru.max.block.size", "larger blocks are not kept")) }
-            dt { "Slop" } dd { "at most " (format::percent(SLOP).show("", "the part that holds no block when the cache is full: there are no size classes")) }
+            dt { "Largest block" } dd { (format::bytes(config.block_bytes_max).show("hbase.lru.max.block.size", "larger blocks are not cached")) }
+            dt { "Slop" } dd { "at most " (format::percent(SLOP).show("", "the share that stays unused when the cache is full: there are no size classes")) }
             dt { "Restart" } dd { @match config.engine {
                 Engine::Memory => "cold: the cache is in memory",
                 _ => "warm, also after a kill: the cache is in files",
@@ -157,7 +157,7 @@ fn by_age(pages: &StatusPages) -> Markup {
     let now_ms = pages.sources.now_ms();
     let look = pages.history.cached_files().read(now_ms);
     if look.at_ms == 0 {
-        return html! { p.empty { "The cache is being looked at; this takes a second or two." } };
+        return html! { p.empty { "Scanning the cache; this takes a second or two." } };
     }
     let mut ages = BTreeMap::<usize, (u64, u64, u64)>::new();
     for file in &look.files {
@@ -173,7 +173,7 @@ fn by_age(pages: &StatusPages) -> Markup {
                 dt { "Files " (AGES.get(at).map_or("", |(name, _)| name)) }
                 dd {
                     (bar(cached, bytes, "cached"))
-                    (format::share(cached, bytes).show("", "the part of these files that is cached"))
+                    (format::share(cached, bytes).show("", "the cached share of these files"))
                     small { (format::bytes(cached).text()) " of " (format::bytes(bytes).text()) " in " (format::count(files, "files").text()) }
                 }
             }
@@ -182,13 +182,13 @@ fn by_age(pages: &StatusPages) -> Markup {
 }
 
 const COLUMNS: [Column; 7] = [
-    Column::number("cached", "Cached", "Bytes of the file that are in the cache"),
-    Column::number("part", "Part", "The part of the file that is in the cache"),
-    Column::number("size", "Size", "Bytes of the file that may be cached"),
-    Column::number("blocks", "Blocks", "Blocks of the file that are in the cache"),
+    Column::number("cached", "Cached", "Cached bytes of the file"),
+    Column::number("part", "Part", "The cached share of the file"),
+    Column::number("size", "Size", "Bytes of the file that can be cached"),
+    Column::number("blocks", "Blocks", "Cached blocks of the file"),
     Column::text("table", "Table and family", "The table and the family of the file"),
     Column::text("file", "File", "Region and name of the file"),
-    Column::number("age", "Age", "How long ago the file was written"),
+    Column::number("age", "Age", "Time since the file was written"),
 ];
 
 fn by_file(pages: &StatusPages, request: &Request) -> Markup {
@@ -213,13 +213,13 @@ fn by_file(pages: &StatusPages, request: &Request) -> Markup {
             tbody {
                 @for file in files {
                     tr {
-                        td.num { (format::bytes(file.cached_bytes).show("", "bytes of the file that are in the cache")) }
-                        td.num { (bar(file.cached_bytes, file.bytes, "cached")) " " (format::share(file.cached_bytes, file.bytes).show("", "the part that is in the cache")) }
-                        td.num { (format::bytes(file.bytes).show("", "bytes of the file that may be cached")) }
-                        td.num { (format::count(file.blocks, "blocks").show("", "blocks of the file that are in the cache")) }
+                        td.num { (format::bytes(file.cached_bytes).show("", "cached bytes of the file")) }
+                        td.num { (bar(file.cached_bytes, file.bytes, "cached")) " " (format::share(file.cached_bytes, file.bytes).show("", "the cached share of the file")) }
+                        td.num { (format::bytes(file.bytes).show("", "bytes of the file that can be cached")) }
+                        td.num { (format::count(file.blocks, "blocks").show("", "cached blocks of the file")) }
                         td { (file.table) " " small { (file.family) } }
                         td { code { (file.region) "/" (file.name) } }
-                        td.num { (format::age(now_ms - file.written_ms).show("storeFileAge", "how long ago the file was written")) }
+                        td.num { (format::age(now_ms - file.written_ms).show("storeFileAge", "time since the file was written")) }
                     }
                 }
             }

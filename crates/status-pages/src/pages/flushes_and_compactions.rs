@@ -17,7 +17,7 @@ use crate::layout::{bar, card, refreshed_part, tile};
 pub(super) const PAGE: Description = Description {
     path: "/work",
     title: "Background work",
-    about: "Flushes and compactions: those that run, their progress, those that wait, and their rate limit.",
+    about: "Flushes and compactions: running with their progress, waiting, and their rate limit.",
     refresh_ms: 1_000,
     content,
 };
@@ -26,7 +26,7 @@ fn content(pages: &StatusPages, _: &Request) -> Markup {
     html! {
         (refreshed_part("now", &tiles(pages)))
         (card("In progress", "", &refreshed_part("running", &running(pages))))
-        (card("Waiting", "in the order of the queues", &refreshed_part("waiting", &waiting(pages))))
+        (card("Waiting", "in queue order", &refreshed_part("waiting", &waiting(pages))))
     }
 }
 
@@ -35,7 +35,7 @@ fn tiles(pages: &StatusPages) -> Markup {
     let background = server.background();
     let (flushes, compactions) = background.queued();
     let limit = |limit: Option<u64>| {
-        limit.map_or_else(|| "no limit".to_owned(), |limit| format::byte_rate(limit as f64).text())
+        limit.map_or_else(|| "none".to_owned(), |limit| format::byte_rate(limit as f64).text())
     };
     let compaction = background.compaction_throughput().controller();
     let flush = background.flush_throughput();
@@ -44,12 +44,12 @@ fn tiles(pages: &StatusPages) -> Markup {
             (tile("Flushes waiting", &format::count(flushes as u64, "flushes").show("flushQueueLength", "flushes that wait for a thread"),
                 &html! { (format::count(background.flush_failures(), "failed").show("", "flushes that failed since start")) }))
             (tile("Compactions waiting", &format::count(compactions as u64, "compactions").show("compactionQueueLength", "compactions that wait for a thread"), &html! {}))
-            (tile("Compactions wrote", &format::bytes(compaction.bytes()).show("compactedOutputBytes", "bytes that compactions have written"),
-                &html! { "may write " (limit(compaction.limit())) }))
-            (tile("Held by the limit", &format::micros(compaction.waited().as_secs_f64() * 1e6).show("hbase.hstore.compaction.throughput.higher.bound", "how long compactions waited for their pace"),
-                &html! { "pace, not disk" }))
-            (tile("Flushes wrote", &format::bytes(flush.bytes()).show("flushedOutputBytes", "bytes that flushes have written with a pace"),
-                &html! { "may write " (limit(flush.limit())) }))
+            (tile("Compactions wrote", &format::bytes(compaction.bytes()).show("compactedOutputBytes", "bytes written by compactions"),
+                &html! { "rate limit: " (limit(compaction.limit())) }))
+            (tile("Held by the limit", &format::micros(compaction.waited().as_secs_f64() * 1e6).show("hbase.hstore.compaction.throughput.higher.bound", "time that compactions waited for the rate limit"),
+                &html! { "rate limit, not disk" }))
+            (tile("Flushes wrote", &format::bytes(flush.bytes()).show("flushedOutputBytes", "bytes written by rate-limited flushes"),
+                &html! { "rate limit: " (limit(flush.limit())) }))
         }
     }
 }
@@ -88,7 +88,7 @@ fn flush_row(region: &Region) -> Markup {
         tr {
             td { span.tag { "flush" } }
             td { (region_name(region)) }
-            td { (format::bytes(region.snapshot_bytes()).show("flushMemstoreSize", "bytes of cells that are being written")) " being written" }
+            td { (format::bytes(region.snapshot_bytes()).show("flushMemstoreSize", "bytes of cells being written")) " being written" }
             td { small { "waits for the disk" } }
         }
     }
@@ -99,8 +99,8 @@ fn compaction_row(region: &Region, done: u64, all: u64) -> Markup {
         tr {
             td { span.tag { "compaction" } }
             td { (region_name(region)) }
-            td { (bar(done, all, "cells")) " " (format::share(done, all).show("currentCompactedKVs / totalCompactingKVs", "cells that are done")) }
-            td { (format::count(done, "cells").show("currentCompactedKVs", "cells that are done")) " of " (format::count(all, "cells").show("totalCompactingKVs", "cells of the compaction")) }
+            td { (bar(done, all, "cells")) " " (format::share(done, all).show("currentCompactedKVs / totalCompactingKVs", "compacted cells")) }
+            td { (format::count(done, "cells").show("currentCompactedKVs", "compacted cells")) " of " (format::count(all, "cells").show("totalCompactingKVs", "cells of the compaction")) }
         }
     }
 }
@@ -113,7 +113,7 @@ fn waiting(pages: &StatusPages) -> Markup {
         @else {
             div.scroll { table { tbody {
                 @for region in &flushes {
-                    tr { td { span.tag.dim { "flush" } } td { (region_name(region)) } td { small { "waits for a flush thread" } } td.num { (format::bytes(region.memstore_bytes()).show("memStoreSize", "bytes of cells that are not flushed")) } }
+                    tr { td { span.tag.dim { "flush" } } td { (region_name(region)) } td { small { "waits for a flush thread" } } td.num { (format::bytes(region.memstore_bytes()).show("memStoreSize", "bytes of unflushed cells")) } }
                 }
                 @for (region, is_major) in &compactions {
                     tr { td { span.tag.dim { (if *is_major { "major compaction" } else { "compaction" }) } } td { (region_name(region)) } td { small { "waits for a compaction thread, or for the region's running one" } } td.num { (format::bytes(region.load().store_file_bytes).show("storeFileSize", "bytes of the region's files")) } }
@@ -143,7 +143,7 @@ fn bar_of(work: &Activity, from_ms: i64, to_ms: i64) -> Bar {
         _ => ("flushes", "c1", "Flush"),
     };
     let took = format::age(to_ms - from_ms).text();
-    let state = if work.ended_at.is_some() { "took" } else { "has gone on for" };
+    let state = if work.ended_at.is_some() { "took" } else { "has run for" };
     let began = format::time_of_day(from_ms);
     let mut tooltip = format!("{name} of {}\n{state} {took}, from {began} UTC", work.subject);
     if !work.error.is_empty() {

@@ -16,7 +16,7 @@ use crate::layout::{card, encoded, refreshed_part};
 pub(super) const PAGE: Description = Description {
     path: "/heatmap",
     title: "Heat map",
-    about: "Each row is a part of the key space, each column five seconds; the darker, the more requests.",
+    about: "Requests by key range and time: each row is a range, each column five seconds; darker means more requests.",
     refresh_ms: 5_000,
     content,
 };

@@ -24,13 +24,13 @@ fn content(pages: &StatusPages, _: &Request) -> Markup {
     html! {
         (refreshed_part("now", &tiles(pages, &**master)))
         (card("Servers", "", &refreshed_part("servers", &servers(pages))))
-        (card("Tables", "those of users", &refreshed_part("tables", &tables(pages, &**master))))
+        (card("Tables", "user tables", &refreshed_part("tables", &tables(pages, &**master))))
         (card("This master", "", &html! {
             dl.facts {
                 dt { "Version" } dd { "Evenkeel " (env!("CARGO_PKG_VERSION")) ", as HBase " (evenkeel_regionserver::HBASE_VERSION) }
                 dt { "Cluster" } dd { code { (pages.sources.cluster_id) } }
                 dt { "ZooKeeper" } dd { code { (pages.sources.zookeeper_quorum) } }
-                dt { "Active since" } dd { (format::moment(master.started_ms())) " UTC, " (format::age(now_ms - master.started_ms()).show("masterActiveTime", "time since the master is active")) " ago" }
+                dt { "Active since" } dd { (format::moment(master.started_ms())) " UTC, " (format::age(now_ms - master.started_ms()).show("masterActiveTime", "time since the master became active")) " ago" }
             }
         }))
     }
@@ -43,11 +43,11 @@ fn tiles(pages: &StatusPages, master: &dyn MasterView) -> Markup {
     let last = pages.history.last();
     html! {
         div.tiles {
-            (tile("Servers", &format::count(1, "live").show("numRegionServers", "RegionServers that are live"),
-                &html! { (format::count(0, "dead").show("numDeadRegionServers", "RegionServers that have died")) }))
-            (tile("Tables", &format::count(users as u64, "tables").show("numTables", "tables of users"),
-                &html! { (format::count((tables.len() - users) as u64, "of the system").show("", "tables of HBase itself")) }))
-            (tile("Regions", &format::count(regions as u64, "regions").show("averageLoad", "regions that are served"), &html! { a href="/regions" { "regions" } }))
+            (tile("Servers", &format::count(1, "live").show("numRegionServers", "live RegionServers"),
+                &html! { (format::count(0, "dead").show("numDeadRegionServers", "dead RegionServers")) }))
+            (tile("Tables", &format::count(users as u64, "tables").show("numTables", "user tables"),
+                &html! { (format::count((tables.len() - users) as u64, "of the system").show("", "HBase's own tables")) }))
+            (tile("Regions", &format::count(regions as u64, "regions").show("averageLoad", "regions served"), &html! { a href="/regions" { "regions" } }))
             (tile("Requests", &format::rate(last.total(), "requests/s").show("clusterRequests", "requests in the last second"), &html! { a href="/rs-status" { "latency" } }))
         }
     }
@@ -62,9 +62,9 @@ fn servers(pages: &StatusPages) -> Markup {
             tbody { tr {
                 td { a href="/rs-status" { code { (pages.sources.server_name) } } }
                 td { (format::moment(pages.sources.started_ms)) }
-                td.num { (format::count(server.map_or(0, |server| server.regions().len() as u64), "regions").show("regionCount", "regions that are served there")) }
+                td.num { (format::count(server.map_or(0, |server| server.regions().len() as u64), "regions").show("regionCount", "regions served there")) }
                 td.num { (format::rate(last.total(), "/s").show("totalRequestCount", "requests in the last second")) }
-                td.num { (format::bytes((pages.sources.memory)().iter().map(|part| part.used).sum()).show("", "what all parts of the memory take")) }
+                td.num { (format::bytes((pages.sources.memory)().iter().map(|part| part.used).sum()).show("", "memory used by all counted parts")) }
             } }
         } }
     }
@@ -85,7 +85,7 @@ fn tables(pages: &StatusPages, master: &dyn MasterView) -> Markup {
                         tr {
                             td { a href={ "/regions?q=" (crate::layout::encoded(&name.to_string())) } { (name) } }
                             td { (table.state) }
-                            td.num { (format::count(pages.sources.server().map_or(0, |server| server.regions().of_table(name).len() as u64), "regions").show("regionCount", "regions that are served")) }
+                            td.num { (format::count(pages.sources.server().map_or(0, |server| server.regions().of_table(name).len() as u64), "regions").show("regionCount", "regions served")) }
                             td { @for family in table.descriptor.families() { code { (family.name_text()) } " " } }
                         }
                     }

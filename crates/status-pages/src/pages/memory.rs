@@ -11,7 +11,7 @@ use crate::layout::{bar, card, refreshed_part, tile};
 pub(super) const PAGE: Description = Description {
     path: "/memory",
     title: "Memory",
-    about: "One budget for all that clients can make grow: each part, what it takes and what it may.",
+    about: "The memory budget: use and limit of each part.",
     refresh_ms: 1_000,
     content,
 };
@@ -19,7 +19,7 @@ pub(super) const PAGE: Description = Description {
 fn content(pages: &StatusPages, _: &Request) -> Markup {
     html! {
         (refreshed_part("now", &tiles(pages)))
-        (card("Parts", "docs/operating/memory.md says what each is", &refreshed_part("parts", &parts(pages))))
+        (card("Parts", "docs/operating/memory.md describes each", &refreshed_part("parts", &parts(pages))))
         (card("Unflushed cells", "", &refreshed_part("memstore", &memstore(pages))))
     }
 }
@@ -30,8 +30,8 @@ fn tiles(pages: &StatusPages) -> Markup {
     let (resident, machine) = (platform::resident_bytes(), platform::machine_bytes());
     html! {
         div.tiles {
-            (tile("Parts together", &format::bytes(used).show("", "what all counted parts take"),
-                &html! { (bar(used, limit, "used")) " of " (format::bytes(limit).show("evenkeel.memory.size", "what they may take with the reserve")) }))
+            (tile("Parts together", &format::bytes(used).show("", "memory used by all counted parts"),
+                &html! { (bar(used, limit, "used")) " of " (format::bytes(limit).show("evenkeel.memory.size", "their limit, with the reserve")) }))
             (tile("Resident", &format::bytes(resident).show("MemHeapCommittedM", "memory of the process in RAM"),
                 &html! { (bar(resident, machine, "of the machine")) " of the machine's " (format::bytes(machine).show("TotalPhysicalMemorySize", "memory of the machine")) }))
         }
@@ -41,15 +41,15 @@ fn tiles(pages: &StatusPages) -> Markup {
 fn parts(pages: &StatusPages) -> Markup {
     html! {
         div.scroll { table {
-            thead { tr { th scope="col" { "Part" } th scope="col" { "" } th.num scope="col" { "Takes" } th.num scope="col" { "May take" } th.num scope="col" { "Full" } } }
+            thead { tr { th scope="col" { "Part" } th scope="col" { "" } th.num scope="col" { "Used" } th.num scope="col" { "Limit" } th.num scope="col" { "Full" } } }
             tbody {
                 @for part in (pages.sources.memory)() {
                     tr {
                         td { (part.name) }
                         td { (bar(part.used, part.limit, part.name)) }
                         td.num { (format::bytes(part.used).show("", "bytes now")) }
-                        td.num { (format::bytes(part.limit).show("", "bytes at most")) }
-                        td.num { (format::share(part.used, part.limit).show("", "of what it may take")) }
+                        td.num { (format::bytes(part.limit).show("", "the limit in bytes")) }
+                        td.num { (format::share(part.used, part.limit).show("", "use of the limit")) }
                     }
                 }
             }
@@ -67,16 +67,16 @@ fn memstore(pages: &StatusPages) -> Markup {
     largest.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     html! {
         dl.facts {
-            dt { "Unflushed" } dd { (bar(bytes, limit, "unflushed")) " " (format::bytes(bytes).show("memStoreSize", "bytes of cells that are not flushed")) " of " (format::bytes(limit).show("hbase.regionserver.global.memstore.size", "beyond it writes are refused")) }
-            dt { "Flushes from" } dd { (format::bytes(low).show("hbase.regionserver.global.memstore.size.lower.limit", "from here on the largest regions are flushed")) " on" }
-            dt { "Replies held" } dd { (format::count(throttle.count(), "replies").show("", "replies to writers that were held back since start")) ", " (format::micros(throttle.total().as_secs_f64() * 1e6).show("updatesBlockedTime", "how long they were held, together")) }
+            dt { "Unflushed" } dd { (bar(bytes, limit, "unflushed")) " " (format::bytes(bytes).show("memStoreSize", "bytes of unflushed cells")) " of " (format::bytes(limit).show("hbase.regionserver.global.memstore.size", "above this, writes are refused")) }
+            dt { "Flushes from" } dd { (format::bytes(low).show("hbase.regionserver.global.memstore.size.lower.limit", "above this, the largest regions are flushed")) }
+            dt { "Replies held" } dd { (format::count(throttle.count(), "replies").show("", "replies to writers that were delayed since start")) ", " (format::micros(throttle.total().as_secs_f64() * 1e6).show("updatesBlockedTime", "their total delay")) }
         }
         @if largest.first().is_some_and(|(bytes, _)| *bytes > 0) {
             div.scroll { table {
                 thead { tr { th scope="col" { "The largest" } th.num scope="col" { "Unflushed" } } }
                 tbody {
                     @for (bytes, region) in largest.into_iter().filter(|(bytes, _)| *bytes > 0).take(8) {
-                        tr { td { (region.info().table()) " " code { (region.info().encoded_name()) } } td.num { (format::bytes(bytes).show("memStoreSize", "bytes of cells that are not flushed")) } }
+                        tr { td { (region.info().table()) " " code { (region.info().encoded_name()) } } td.num { (format::bytes(bytes).show("memStoreSize", "bytes of unflushed cells")) } }
                     }
                 }
             } }

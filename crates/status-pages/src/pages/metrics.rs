@@ -13,7 +13,7 @@ use crate::layout::{Column, TableView, card};
 pub(super) const PAGE: Description = Description {
     path: "/metrics-list",
     title: "Metrics",
-    about: "Every metric by its name in /jmx, with what it counts.",
+    about: "Every metric by its name in /jmx, with a description.",
     refresh_ms: 2_000,
     content,
 };
@@ -22,7 +22,7 @@ const COLUMNS: [Column; 4] = [
     Column::text("bean", "Record", "The part of the bean's name after sub="),
     Column::text("name", "Metric", "The attribute of the bean"),
     Column::number("value", "Value", "The value now"),
-    Column::text("about", "About", "What it counts"),
+    Column::text("about", "About", "A description of the metric"),
 ];
 
 /// One metric.

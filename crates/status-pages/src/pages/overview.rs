@@ -15,7 +15,7 @@ use crate::layout::{bar, card, refreshed_part, tile};
 pub(super) const PAGE: Description = Description {
     path: "/rs-status",
     title: "RegionServer",
-    about: "How the server is now, and how the last ten minutes were.",
+    about: "The server's state now and in the last ten minutes.",
     refresh_ms: 1_000,
     content,
 };
@@ -64,12 +64,12 @@ fn tiles(pages: &StatusPages, samples: &[Sample], now_ms: i64) -> Markup {
             ))
             (tile(
                 "p99",
-                &micros(times.map(|t| t.p99)).show("TotalCallTime_99th_percentile", "99 of 100 calls of the last ten seconds took no longer"),
-                &html! { "median " (micros(times.map(|t| t.p50)).show("TotalCallTime_median", "half of the calls of the last ten seconds took no longer")) },
+                &micros(times.map(|t| t.p99)).show("TotalCallTime_99th_percentile", "99 of 100 calls of the last ten seconds were at most this long"),
+                &html! { "median " (micros(times.map(|t| t.p50)).show("TotalCallTime_median", "half of the calls of the last ten seconds were at most this long")) },
             ))
             (tile(
                 "p99.9",
-                &micros(times.map(|t| t.p999)).show("TotalCallTime_99.9th_percentile", "999 of 1000 calls of the last ten seconds took no longer"),
+                &micros(times.map(|t| t.p999)).show("TotalCallTime_99.9th_percentile", "999 of 1000 calls of the last ten seconds were at most this long"),
                 &html! { "max " (micros(times.map(|t| t.max)).show("totalCallTime_max", "the longest call of the last ten seconds")) },
             ))
             (tile(
@@ -79,7 +79,7 @@ fn tiles(pages: &StatusPages, samples: &[Sample], now_ms: i64) -> Markup {
             ))
             (tile(
                 "Memory",
-                &format::bytes(memory.0).show("", "what all parts of the memory take that are counted"),
+                &format::bytes(memory.0).show("", "memory used by all counted parts"),
                 &html! { (bar(memory.0, memory.1, "memory")) " of " (format::bytes(memory.1).show("MemMaxM", "evenkeel.memory.size")) },
             ))
             (tile(
@@ -89,12 +89,12 @@ fn tiles(pages: &StatusPages, samples: &[Sample], now_ms: i64) -> Markup {
             ))
             (tile(
                 "Regions",
-                &format::count(regions, "regions").show("regionCount", "regions that are served here"),
+                &format::count(regions, "regions").show("regionCount", "regions served here"),
                 &html! { a href="/tables" { "tables" } " · " a href="/regions" { "regions" } },
             ))
             (tile(
                 "Connections",
-                &format::count(stats.connections_open, "open").show("numOpenConnections", "RPC connections that are open"),
+                &format::count(stats.connections_open, "open").show("numOpenConnections", "open RPC connections"),
                 &html! { (format::byte_rate(last.bytes.iter().sum()).show("receivedBytes, sentBytes", "bytes in and out over RPC in the last second")) },
             ))
         }
@@ -282,7 +282,7 @@ pub(super) fn cause_bars(waits: &Waits) -> Markup {
                 dt { i class={ "key " (cause_class(cause)) } {} (cause_name(cause)) }
                 dd {
                     (bar(nanos(time), nanos(sum), cause.name()))
-                    (micros_of(time).show(&format!("{}_num_ops", cause.name()), "time of these requests that went there"))
+                    (micros_of(time).show(&format!("{}_num_ops", cause.name()), "time that these requests spent on it"))
                     " " small { (format::share(nanos(time), nanos(sum)).text()) }
                 }
             }

@@ -11,18 +11,18 @@ use crate::sources::MasterProcedure;
 pub(super) const PAGE: Description = Description {
     path: "/procedures",
     title: "Procedures",
-    about: "Changes of tables, regions, namespaces and snapshots: under way, waiting, and ended in the last 15 minutes.",
+    about: "Changes of tables, regions, namespaces and snapshots: running, waiting, and ended in the last 15 minutes.",
     refresh_ms: 1_000,
     content,
 };
 
 const COLUMNS: [Column; 6] = [
-    Column::number("id", "Id", "The procedure's number, which clients ask for"),
-    Column::text("kind", "Procedure", "HBase's name of its kind"),
+    Column::number("id", "Id", "The procedure's number, by which clients query it"),
+    Column::text("kind", "Procedure", "HBase's name of the procedure"),
     Column::text("table", "Table", "The table that it changes"),
-    Column::text("state", "State", "What became of it"),
-    Column::number("submitted", "Submitted", "When a client asked for it, UTC"),
-    Column::number("took", "Took", "From its submission until it ended, or until now"),
+    Column::text("state", "State", "Running, waiting, done or failed"),
+    Column::number("submitted", "Submitted", "When a client submitted it, UTC"),
+    Column::number("took", "Took", "Time from its submission until its end, or until now"),
 ];
 
 type Row = (u64, MasterProcedure);
@@ -82,7 +82,7 @@ fn show((id, procedure): &Row, now_ms: i64) -> Markup {
             td { @if let Some(table) = &procedure.table { (table) } }
             td.wide { span class=(class) { (name) } @if let Some(Err(error)) = &procedure.outcome { " " small { (error) } } }
             td.num { (format::moment(procedure.submitted_ms)) }
-            td.num { (took.show("", "from its submission until it ended, or until now")) }
+            td.num { (took.show("", "time from its submission until its end, or until now")) }
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::layout::{Column, TableView, card};
 pub(super) const PAGE: Description = Description {
     path: "/regions",
     title: "Regions",
-    about: "Every region that is served here: sizes, requests, and how much of it is cached.",
+    about: "Every region served here: sizes, requests, and the cached share.",
     refresh_ms: 2_000,
     content,
 };
@@ -28,9 +28,9 @@ const COLUMNS: [Column; 12] = [
     Column::number("rate", "Now", "Requests a second in the last interval of the heat map"),
     Column::number("size", "Size", "storeFileSize: bytes of the store files"),
     Column::number("files", "Files", "storeFileCount: store files"),
-    Column::number("memstore", "MemStore", "memStoreSize: bytes of cells that are not flushed"),
-    Column::number("cached", "Cached", "The part of its store files' bytes that is in the block cache"),
-    Column::number("locality", "Local", "percentFilesLocal: the part of its bytes that is on this machine"),
+    Column::number("memstore", "MemStore", "memStoreSize: bytes of unflushed cells"),
+    Column::number("cached", "Cached", "The share of its store files that is in the block cache"),
+    Column::number("locality", "Local", "percentFilesLocal: the share of its bytes on this machine"),
     Column::number("busy", "Work", "compactionsQueuedCount, flushesQueuedCount: running or waiting"),
 ];
 
@@ -121,8 +121,8 @@ fn show(row: &Row) -> Markup {
             td.num { (format::rate(row.rate, "/s").show("", "requests a second in the last five seconds")) }
             td.num { (format::bytes(load.store_file_bytes).show("storeFileSize", "bytes of the store files")) }
             td.num { (format::count(load.store_files as u64, "files").show("storeFileCount", "store files")) }
-            td.num { (format::bytes(load.memstore_bytes).show("memStoreSize", "bytes of cells that are not flushed")) }
-            td.num { (format::percent(row.cached).show("", "the part of its store files' bytes that is in the block cache")) }
+            td.num { (format::bytes(load.memstore_bytes).show("memStoreSize", "bytes of unflushed cells")) }
+            td.num { (format::percent(row.cached).show("", "the share of its store files that is in the block cache")) }
             td.num { (format::percent(1.0).show("percentFilesLocal", "a standalone server has all files on its machine")) }
             td.num {
                 @if row.region.is_flushing() { span.tag { "flush" } " " }

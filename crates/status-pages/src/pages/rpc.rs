@@ -13,7 +13,7 @@ use crate::layout::{Column, TableView, bar, card, refreshed_part, tile};
 pub(super) const PAGE: Description = Description {
     path: "/rpc",
     title: "RPC",
-    about: "Most calls run on the thread of their connection; those that would wait or compute for long are handed to handlers.",
+    about: "Connections, calls and handlers. Most calls run on their connection's thread; handlers run those that wait or compute for long.",
     refresh_ms: 1_000,
     content,
 };
@@ -25,7 +25,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
         (refreshed_part("now", &tiles(pages)))
         div.columns {
             (card("Handlers", "", &refreshed_part("handlers", &handlers(pages))))
-            (card("Errors", "that clients got since start", &refreshed_part("errors", &errors(pages))))
+            (card("Errors", "sent to clients since start", &refreshed_part("errors", &errors(pages))))
         }
         div.columns {
             (card("Latency", "from arrival to reply", &refreshed_part("latency-part", &latency(&samples, now_ms))))
@@ -44,14 +44,14 @@ fn tiles(pages: &StatusPages) -> Markup {
     let [received, sent] = last.bytes;
     html! {
         div.tiles {
-            (tile("Connections", &format::count(stats.connections_open, "open").show("numOpenConnections", "connections that are open"),
-                &html! { (format::count(stats.connections_opened, "since start").show("", "connections that were ever opened")) }))
+            (tile("Connections", &format::count(stats.connections_open, "open").show("numOpenConnections", "open connections"),
+                &html! { (format::count(stats.connections_opened, "since start").show("", "connections opened")) }))
             (tile("Calls", &format::count(stats.calls, "calls").show("TotalCallTime_num_ops", "calls since start"),
-                &html! { (format::count(stats.calls_refused, "refused").show("exceptions.callQueueTooBig", "calls refused since the server was full")) }))
+                &html! { (format::count(stats.calls_refused, "refused").show("exceptions.callQueueTooBig", "calls refused because the server was full")) }))
             (tile("Requests in flight", &format::bytes(stats.inflight_bytes).show("queueSize", "bytes of requests in flight"),
-                &html! { (bar(stats.inflight_bytes, limit("requests"), "in flight")) " of " (format::bytes(limit("requests")).show("hbase.ipc.server.max.callqueue.size", "bytes at most")) }))
+                &html! { (bar(stats.inflight_bytes, limit("requests"), "in flight")) " of " (format::bytes(limit("requests")).show("hbase.ipc.server.max.callqueue.size", "the limit in bytes")) }))
             (tile("Replies not taken", &format::bytes(stats.unsent_bytes).show("nettyTotalPendingOutboundBytes", "bytes of replies that clients have not taken"),
-                &html! { (bar(stats.unsent_bytes, limit("replies"), "not taken")) " of " (format::bytes(limit("replies")).show("", "bytes at most")) }))
+                &html! { (bar(stats.unsent_bytes, limit("replies"), "not taken")) " of " (format::bytes(limit("replies")).show("", "the limit in bytes")) }))
             (tile("Received", &format::byte_rate(received).show("receivedBytes", "bytes in the last second"),
                 &html! { (format::bytes(stats.received_bytes).show("receivedBytes", "bytes since start")) }))
             (tile("Sent", &format::byte_rate(sent).show("sentBytes", "bytes in the last second"),
@@ -70,7 +70,12 @@ const CLASSES: [(CallClass, &str, &str, &str); 7] = [
         "numCallsInWriteQueue",
         "numActiveWriteHandler",
     ),
-    (CallClass::Scan, "scans, and what computes for long", "numCallsInScanQueue", "numActiveScanHandler"),
+    (
+        CallClass::Scan,
+        "scans, and calls that compute for long",
+        "numCallsInScanQueue",
+        "numActiveScanHandler",
+    ),
     (
         CallClass::Priority,
         "system tables, quick admin calls",
@@ -125,20 +130,20 @@ fn scanners(pages: &StatusPages) -> Markup {
     let scanners = server.scanners();
     html! {
         dl.facts {
-            dt { "Open" } dd { (format::count(scanners.len() as u64, "scanners").show("activeScanners", "scanners that clients have open")) " of " (format::count(server.config().scanners_max as u64, "scanners").show("evenkeel.regionserver.scanners.max", "scanners at most")) }
-            dt { "Memory" } dd { (format::bytes(scanners.bytes()).show("", "memory of scanners of users' tables")) " and " (format::bytes(scanners.system_bytes()).show("", "memory of scanners of HBase's tables")) " of HBase's own tables" }
+            dt { "Open" } dd { (format::count(scanners.len() as u64, "scanners").show("activeScanners", "scanners open for clients")) " of " (format::count(server.config().scanners_max as u64, "scanners").show("evenkeel.regionserver.scanners.max", "scanners at most")) }
+            dt { "Memory" } dd { (format::bytes(scanners.bytes()).show("", "memory of scanners of user tables")) " and " (format::bytes(scanners.system_bytes()).show("", "memory of scanners of HBase's tables")) " of HBase's own tables" }
         }
     }
 }
 
 const COLUMNS: [Column; 7] = [
-    Column::number("calls", "Calls", "Calls that run"),
+    Column::number("calls", "Calls", "Running calls"),
     Column::number("request", "Requests", "Bytes of the requests of these calls"),
     Column::number("unsent", "Not taken", "Bytes of replies that the client has not taken"),
     Column::text("peer", "Client", "The client's address"),
     Column::text("user", "User", "The client's user"),
-    Column::text("service", "Service", "The service that its calls go to, and the client's version"),
-    Column::number("silent", "Silent for", "Time since bytes last came"),
+    Column::text("service", "Service", "The service that it calls, and the client's version"),
+    Column::number("silent", "Silent for", "Time since the last bytes arrived"),
 ];
 
 fn connections(pages: &StatusPages, request: &Request) -> Markup {
@@ -163,7 +168,7 @@ fn connections(pages: &StatusPages, request: &Request) -> Markup {
     };
     card(
         "Connections",
-        "as they were a moment ago",
+        "a moment ago",
         &html! { (view.search_form("Address, user or service")) div #rows data-live { (body) } },
     )
 }
@@ -172,13 +177,13 @@ fn connection(row: &ConnectionReport) -> Markup {
     let silent_ms = i64::try_from(row.silent_for.as_millis()).unwrap_or(i64::MAX);
     html! {
         tr {
-            td.num { (format::count(row.calls as u64, "calls").show("", "calls that run")) }
+            td.num { (format::count(row.calls as u64, "calls").show("", "running calls")) }
             td.num { (format::bytes(row.call_bytes as u64).show("", "bytes of the requests of these calls")) }
             td.num { (format::bytes(row.unsent_bytes as u64).show("", "bytes of replies that the client has not taken")) }
             td { code { (row.peer) } }
             td { (row.user) }
             td { (row.service) @if let Some((major, minor)) = row.client_version { " " small { (major) "." (minor) } } }
-            td.num { (format::age(silent_ms).show("", "time since bytes last came")) }
+            td.num { (format::age(silent_ms).show("", "time since the last bytes arrived")) }
         }
     }
 }

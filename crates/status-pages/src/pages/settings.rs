@@ -12,16 +12,16 @@ use crate::layout::{Column, TableView, card};
 pub(super) const PAGE: Description = Description {
     path: "/settings",
     title: "Settings",
-    about: "Every setting with its value, where it comes from, and what holds instead where it has no effect. Secrets are masked.",
+    about: "Every setting with its value, its source, and the actual behaviour where it has no effect. Secrets are masked.",
     refresh_ms: 0,
     content,
 };
 
 const COLUMNS: [Column; 4] = [
-    Column::text("source", "From", "Where the value comes from: what was set is first"),
+    Column::text("source", "From", "Source of the value; explicitly set values first"),
     Column::text("key", "Key", "The setting's name"),
     Column::text("value", "Value", "The value, with ${x} replaced"),
-    Column::text("effect", "", "What is done instead, where the setting has no effect"),
+    Column::text("effect", "", "The actual behaviour, where the setting has no effect"),
 ];
 
 const BUILT_IN: &str = "built-in default";
@@ -57,7 +57,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
                         td.wide { code { (property.value) } }
                         td.wide {
                             @if let Some(instead) = note(property) { span.tag.warn { "no effect" } " " (instead) }
-                            @if unknown.contains(&property.key.as_str()) { span.tag.warn { "unknown" } " no such setting is known" }
+                            @if unknown.contains(&property.key.as_str()) { span.tag.warn { "unknown" } " not a known setting" }
                         }
                     }
                 }
@@ -67,7 +67,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     };
     html! {
         @if !sources.ignored.is_empty() || !unknown.is_empty() {
-            p.hint { (sources.ignored.len()) " of the settings that are set have no effect, " (unknown.len()) " are not known." }
+            p.hint { (sources.ignored.len()) " of the explicitly set settings have no effect, " (unknown.len()) " are unknown." }
         }
         (card("", "", &html! { (view.search_form("Key, value or source")) div #rows data-part { (body) } }))
     }

@@ -14,7 +14,7 @@ use crate::layout::{Column, TableView, card, refreshed_part};
 pub(super) const PAGE: Description = Description {
     path: "/slow",
     title: "Slow requests",
-    about: "The ledger: requests above the threshold and the slowest of each minute, and what each one waited for.",
+    about: "The ledger: requests above the threshold and the slowest of each minute, and the waits of each.",
     refresh_ms: 2_000,
     content,
 };
@@ -22,8 +22,8 @@ pub(super) const PAGE: Description = Description {
 const COLUMNS: [Column; 8] = [
     Column::number("time", "Received", "When the last byte of the request had arrived, UTC"),
     Column::text("method", "Method", "The method of the call"),
-    Column::number("total", "Took", "From its arrival until its reply was ready"),
-    Column::text("cause", "Mostly", "What most of its time went to"),
+    Column::number("total", "Took", "Time from its arrival until its reply was ready"),
+    Column::text("cause", "Mostly", "The main part of its time"),
     Column::text("table", "Table", "The table of its region"),
     Column::text("row", "Row", "The beginning of its row"),
     Column::text("client", "Client", "The client's address and user"),
@@ -38,7 +38,7 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     let now_ms = pages.sources.now_ms();
     let span = Span::last(now_ms, SHOWN_MS);
     html! {
-        (card("Timeline", "each dot is a request, by how long it took; below, what else the server did", &refreshed_part("timeline-part", &timeline::show(pages, &all, span))))
+        (card("Timeline", "each dot is a request, by its duration; below, the background work", &refreshed_part("timeline-part", &timeline::show(pages, &all, span))))
         div.columns {
             (card("Where the time went", "the requests of the timeline", &refreshed_part("waits", &waits(&all, span))))
             (card("The ledger", "", &refreshed_part("counts", &counts(pages))))
@@ -83,10 +83,10 @@ fn counts(pages: &StatusPages) -> Markup {
     let (config, (slow, left_out)) = (ledger.config(), ledger.counts());
     html! {
         dl.facts {
-            dt { "Slow from" } dd { (micros_of(config.slow).show("evenkeel.slow.request.ms", "requests that take so long are kept")) " on" }
+            dt { "Slow from" } dd { (micros_of(config.slow).show("evenkeel.slow.request.ms", "requests of this duration or longer are kept")) }
             dt { "Slow so far" } dd { (format::count(slow, "requests").show("slowRequestCount", "requests above the threshold since the start")) }
-            dt { "Not kept" } dd { (format::count(left_out, "requests").show("leftOutRequestCount", "requests that were not kept since others were being kept")) }
-            dt { "Kept" } dd { (format::count(config.kept as u64, "requests").show("hbase.regionserver.slowlog.ringbuffer.size", "requests in each of the two rings at most")) " at most in each ring" }
+            dt { "Not kept" } dd { (format::count(left_out, "requests").show("leftOutRequestCount", "requests dropped because the ledger was busy")) }
+            dt { "Kept" } dd { (format::count(config.kept as u64, "requests").show("hbase.regionserver.slowlog.ringbuffer.size", "maximum number of requests in each of the two rings")) " at most in each ring" }
             dt { "For scripts" } dd { a href="/slow.json" { "/slow.json" } }
         }
     }
@@ -129,7 +129,7 @@ fn row(request: &SlowRequest) -> Markup {
                 }
                 @if !request.error.is_empty() { " " span.tag.bad { (request.error.rsplit('.').next().unwrap_or_default()) } }
             }
-            td.num { (micros_of(request.total_time()).show("totalCallTime", "from its arrival until its reply was ready")) }
+            td.num { (micros_of(request.total_time()).show("totalCallTime", "time from its arrival until its reply was ready")) }
             td { i class={ "key " (cause_class(cause)) } {} (cause_name(cause)) " " small { (micros_of(request.waits.of(cause)).text()) } }
             td { (table_of(&detail.region)) }
             td.wide { code { (Binary(&detail.row)) } @if !detail.text.is_empty() { " " small { (detail.text) } } }

@@ -21,7 +21,7 @@ pub(super) const PAGE: Description = Description {
 
 const COLUMNS: [Column; 11] = [
     Column::text("table", "Table", "The table's name"),
-    Column::number("regions", "Regions", "regionCount: regions that are served here"),
+    Column::number("regions", "Regions", "regionCount: regions served here"),
     Column::number("reads", "Reads", "readRequestCount: read requests since the regions opened"),
     Column::number("writes", "Writes", "writeRequestCount: write requests since the regions opened"),
     Column::number("get", "Get p99", "GetTime_99th_percentile: of the last interval"),
@@ -29,7 +29,7 @@ const COLUMNS: [Column; 11] = [
     Column::number("scan", "Scan p99", "ScanTime_99th_percentile: of the last interval"),
     Column::number("size", "Files", "storeFileSize: bytes of the store files"),
     Column::number("files", "Files", "storeFileCount: store files"),
-    Column::number("memstore", "MemStore", "memStoreSize: bytes of cells that are not flushed"),
+    Column::number("memstore", "MemStore", "memStoreSize: bytes of unflushed cells"),
     Column::text("flags", "", ""),
 ];
 
@@ -133,7 +133,7 @@ fn show(row: &Row) -> Markup {
     html! {
         tr {
             td { a href={ "/regions?q=" (encoded(&row.name)) } { (row.name) } }
-            td.num { (format::count(row.regions, "regions").show("regionCount", "regions that are served here")) }
+            td.num { (format::count(row.regions, "regions").show("regionCount", "regions served here")) }
             td.num { (format::count(row.reads, "requests").show("readRequestCount", "read requests")) }
             td.num { (format::count(row.writes, "requests").show("writeRequestCount", "write requests")) }
             td.num { (time(row.get, "GetTime_99th_percentile")) }
@@ -141,7 +141,7 @@ fn show(row: &Row) -> Markup {
             td.num { (time(row.scan, "ScanTime_99th_percentile")) }
             td.num { (format::bytes(row.file_bytes).show("storeFileSize", "bytes of the store files")) }
             td.num { (format::count(row.files, "files").show("storeFileCount", "store files")) }
-            td.num { (format::bytes(row.memstore_bytes).show("memStoreSize", "bytes of cells that are not flushed")) }
+            td.num { (format::bytes(row.memstore_bytes).show("memStoreSize", "bytes of unflushed cells")) }
             td { @for flag in &row.flags { span.tag.dim { (flag) } " " } }
         }
     }

@@ -16,18 +16,18 @@ use crate::layout::{Column, TableView, bar, card};
 pub(super) const PAGE: Description = Description {
     path: "/threads",
     title: "Threads",
-    about: "What each thread is for, what it does now, and the processor time it takes.",
+    about: "The purpose, the state and the CPU time of each thread.",
     refresh_ms: 2_000,
     content,
 };
 
 const COLUMNS: [Column; 6] = [
-    Column::number("now", "Now", "CPU time in each second since the page was last made"),
+    Column::number("now", "Now", "CPU time in each second since the page was last rendered"),
     Column::number("cpu", "CPU time", "ProcessCpuTime of the thread: since it started"),
     Column::text("name", "Thread", "The thread's name and number"),
-    Column::text("for", "Is for", "What the thread does"),
-    Column::text("state", "State", "What the system says that it does now"),
-    Column::text("waits", "Waits in", "The function of the kernel where it waits"),
+    Column::text("for", "Purpose", "What the thread does"),
+    Column::text("state", "State", "The state that the system reports"),
+    Column::text("waits", "Waits in", "The kernel function in which it waits"),
 ];
 
 /// The purposes of threads, by the prefixes of their names (`evenkeel_common::thread`).
@@ -36,28 +36,28 @@ const PURPOSES: [(&str, &str); 28] = [
     ("rpc-accept", "takes new connections"),
     ("general", "reads that wait for a disk"),
     ("priority", "calls of system tables, quick admin calls"),
-    ("scan", "scans, and what computes for long"),
+    ("scan", "scans, and calls that compute for long"),
     ("long-write", "writes that compute or wait for long"),
     ("write", "writes that wait"),
     ("decode", "large writes being decoded"),
     ("admin", "admin calls that wait"),
     ("wal-watch", "watches the log's syncs"),
-    ("wal-archiver", "moves logs that are not needed to oldWALs"),
+    ("wal-archiver", "moves logs that are no longer needed to oldWALs"),
     ("wal", "writes and syncs a log"),
-    ("flush-in-memory", "makes MemStores flat"),
+    ("flush-in-memory", "flattens MemStores"),
     ("flush", "writes MemStores to files"),
     ("compact", "merges store files"),
-    ("chunks", "keeps memory ready for MemStores"),
-    ("memory-trim", "gives memory back to the system"),
-    ("write-throttle", "sends replies of writers that were held back"),
+    ("chunks", "allocates chunks for MemStores in advance"),
+    ("memory-trim", "returns memory to the system"),
+    ("write-throttle", "sends the delayed replies of writers"),
     ("chore", "leases, memory limits, periodic work"),
     ("master-chore", "the master's periodic work"),
-    ("assignment", "opens regions again after a change failed"),
+    ("assignment", "reopens regions after a failed change"),
     ("procedure", "creates, alters, splits and merges"),
-    ("zookeeper", "answers clients that look for the cluster"),
+    ("zookeeper", "answers clients that locate the cluster"),
     ("info", "answers these pages"),
     ("status-history", "samples for these pages"),
-    ("read-ahead", "reads blocks before scans ask for them"),
+    ("read-ahead", "reads blocks before scans need them"),
     ("prefetch", "reads files into the cache"),
     ("log", "writes the log of the process"),
 ];
@@ -131,7 +131,7 @@ fn show(row: &Row) -> Markup {
     let thousandths = evenkeel_common::length::whole((row.now * 1000.0).round());
     html! {
         tr {
-            td.num { (bar(thousandths, 1000, "CPU")) " " (format::percent(row.now).show("", "of a processor, since the page was last made")) }
+            td.num { (bar(thousandths, 1000, "CPU")) " " (format::percent(row.now).show("", "of a CPU, since the page was last rendered")) }
             td.num { (format::rate(row.cpu, "s").show("ProcessCpuTime", "CPU time since the thread started")) }
             td { code { (thread.name) } " " small { (thread.id) } }
             td { (purpose(&thread.name)) }
@@ -149,7 +149,7 @@ mod tests {
     fn the_longest_name_prefix_gives_the_purpose() {
         assert_eq!(purpose("wal-watch"), "watches the log's syncs");
         assert_eq!(purpose("wal"), "writes and syncs a log");
-        assert_eq!(purpose("flush-in-memory-1"), "makes MemStores flat");
+        assert_eq!(purpose("flush-in-memory-1"), "flattens MemStores");
         assert_eq!(purpose("unheard of"), "");
     }
 

@@ -63,7 +63,7 @@ fn dots(requests: &[SlowRequest], bars: &[Bar], span: Span) -> Markup {
     html! {
         div.frame {
             (y_labels(scale, format::micros))
-            div.plot.tall role="img" aria-label="Requests of the ledger by when they ended and how long they took" {
+            div.plot.tall role="img" aria-label="Requests in the ledger by end time and duration" {
                 svg viewBox="0 0 1000 100" preserveAspectRatio="none" {
                     (grid(scale.ticks().len()))
                     @for pause in bars.iter().filter(|bar| bar.lane == PAUSES) {
@@ -126,7 +126,7 @@ fn bars(pages: &StatusPages, span: Span) -> Vec<Bar> {
         from_ms: pause.ended_ms - pause.ms,
         to_ms: pause.ended_ms,
         tooltip: format!(
-            "The process did not run for {}, until {} UTC: it was stopped, or had no processor.",
+            "The process did not run for {}, until {} UTC: it was stopped, or had no CPU.",
             format::micros(pause.ms as f64 * 1e3).text(),
             format::time_of_day(pause.ended_ms)
         ),

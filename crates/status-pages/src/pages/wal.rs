@@ -14,7 +14,7 @@ use crate::sources::NamedWal;
 pub(super) const PAGE: Description = Description {
     path: "/wal",
     title: "Write-ahead logs",
-    about: "Every write is in a log before its client is told: how long that takes, and the files.",
+    about: "The write-ahead logs: commit times and files.",
     refresh_ms: 1_000,
     content,
 };
@@ -57,22 +57,22 @@ fn log(wal: &NamedWal) -> Markup {
         |of: fn(&Percentiles) -> f64| times.as_ref().map_or_else(none, |times| format::micros(of(times)));
     html! {
         div.tiles {
-            (tile("Files", &format::count(files as u64, "files").show("hlogFileCount", "files that are not archived"),
-                &html! { (format::bytes(bytes).show("hlogFileSize", "bytes of the closed ones")) " closed" }))
+            (tile("Files", &format::count(files as u64, "files").show("hlogFileCount", "files not yet archived"),
+                &html! { (format::bytes(bytes).show("hlogFileSize", "bytes of the closed files")) " closed" }))
             (tile("Entries", &format::count(stats.entries, "entries").show("appendCount", "entries since the log was opened"),
-                &html! { (format::bytes(stats.bytes).show("writtenBytes", "their bytes")) }))
-            (tile("Commit", &micros(|times| times.p50).show("SyncTime_median", "half of the commits since start took no longer"),
-                &html! { "p99.9 " (micros(|times| times.p999).show("SyncTime_99.9th_percentile", "999 of 1000 commits since start took no longer")) }))
+                &html! { (format::bytes(stats.bytes).show("writtenBytes", "bytes of these entries")) }))
+            (tile("Commit", &micros(|times| times.p50).show("SyncTime_median", "half of the commits since start were at most this long"),
+                &html! { "p99.9 " (micros(|times| times.p999).show("SyncTime_99.9th_percentile", "999 of 1000 commits since start were at most this long")) }))
             (tile("Syncs", &format::count(stats.syncs, "syncs").show("SyncTime_num_ops", "syncs to the disk"),
-                &html! { (format::count(stats.slow_syncs, "slow").show("hbase.regionserver.wal.slowsync.ms", "commits that took longer")) ", " (format::count(stats.stuck_syncs, "stuck").show("hbase.regionserver.wal.roll.on.sync.ms", "commits that were longer in progress")) }))
-            (tile("Queue", &format::bytes(stats.queue_bytes as u64).show("", "bytes of buffers that wait or are written"),
-                &html! { "at most " (format::bytes(stats.queue_bytes_peak as u64).show("", "the most that they were")) }))
-            (tile("Full queue", &format::count(stats.full_queue_waits, "waits").show("logQueue", "appends that waited for room in the queue"),
+                &html! { (format::count(stats.slow_syncs, "slow").show("hbase.regionserver.wal.slowsync.ms", "commits above this time")) ", " (format::count(stats.stuck_syncs, "stuck").show("hbase.regionserver.wal.roll.on.sync.ms", "commits in progress for more than this time")) }))
+            (tile("Queue", &format::bytes(stats.queue_bytes as u64).show("", "bytes of buffers that wait or are being written"),
+                &html! { "at most " (format::bytes(stats.queue_bytes_peak as u64).show("", "their maximum")) }))
+            (tile("Full queue", &format::count(stats.full_queue_waits, "waits").show("logQueue", "appends that waited for space in the queue"),
                 &html! { (format::count(stats.failures, "failures").show("", "writes and syncs that failed")) }))
         }
         dl.facts {
-            dt { "Rolled" } dd { (format::count(stats.rolls, "times").show("successfulLogRolls", "times that a new file was begun")) @for (reason, count) in reasons(&stats.roll_requests) { ", " (count) " for " (reason) } }
-            dt { "Written now" } dd { code { (wal.log.current_path().display()) } }
+            dt { "Rolled" } dd { (format::count(stats.rolls, "times").show("successfulLogRolls", "new files started")) @for (reason, count) in reasons(&stats.roll_requests) { ", " (count) " for " (reason) } }
+            dt { "Current file" } dd { code { (wal.log.current_path().display()) } }
             @let closed = wal.log.closed_paths();
             @if !closed.is_empty() {
                 dt { "Closed" } dd { @for path in closed.iter().take(20) { code { (path.file_name().unwrap_or_default().to_string_lossy()) } " " } @if closed.len() > 20 { "and " (closed.len() - 20) " more" } }
@@ -95,7 +95,7 @@ fn appends(pages: &StatusPages) -> Markup {
     let mut tables: Vec<_> = tables.into_iter().collect();
     tables.sort_by_key(|(_, (_, bytes))| std::cmp::Reverse(*bytes));
     html! {
-        @if tables.is_empty() { p.empty { "Nothing was appended yet." } }
+        @if tables.is_empty() { p.empty { "No appends yet." } }
         @else {
             div.scroll { table {
                 thead { tr { th scope="col" { "Table" } th.num scope="col" { "Entries" } th.num scope="col" { "Bytes" } } }

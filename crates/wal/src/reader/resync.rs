@@ -118,7 +118,7 @@ impl fmt::Display for Gap {
         let Self { from, to, what, lost, before } = self;
         write!(f, "{} bytes from {from} to {to} cannot be read: {what}", to - from)?;
         if let Some(lost) = lost {
-            write!(f, "; lost is, by its key, {lost}")?;
+            write!(f, "; by its key, {lost} is lost")?;
         }
         match before {
             Some(before) => write!(f, "; the entry before is {before}"),

@@ -161,7 +161,7 @@ pub(in super::super) fn two_pins_and_a_retirement() {
     shard.slot().retire();
     let is_free = shard.free() || shard.free();
     other.join().expect("reads");
-    assert!(is_free || shard.free(), "nobody reads it any more");
+    assert!(is_free || shard.free(), "it is no longer read");
     assert!(shard.get(1).is_none());
     assert_eq!(pin::count(&shard.slots), 0);
 }
@@ -178,6 +178,6 @@ pub(in super::super) fn a_clone_and_a_retirement() {
     shard.slot().retire();
     let is_free = shard.free();
     other.join().expect("reads");
-    assert!(is_free || shard.free(), "nobody reads it any more");
+    assert!(is_free || shard.free(), "it is no longer read");
     assert_eq!(pin::count(&shard.slots), 0);
 }

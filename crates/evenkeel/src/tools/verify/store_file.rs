@@ -75,7 +75,7 @@ fn check_checksum_file(file: &dyn RandomAccessFile, path: &Path, report: &mut Re
             Ok(StorageChecksum::Matches) => {}
             Ok(StorageChecksum::Absent) => return,
             Ok(StorageChecksum::Differs) => {
-                let what = "the checksums in the .crc file beside it are not those of the bytes from here on";
+                let what = "the checksums in the .crc file do not match the bytes from here on";
                 return report.fault_at(path, offset, what);
             }
             Err(error) => return report.fault_at(path, offset, error),
@@ -274,7 +274,11 @@ impl<'a> Walk<'a> {
     fn check_entry(&mut self, entry: &IndexEntry, block: &Block) {
         if entry.on_disk_bytes != block.on_disk_bytes() {
             self.faults.add("index", entry.offset, || {
-                format!("a block of {} bytes, {} by the index", block.on_disk_bytes(), entry.on_disk_bytes)
+                format!(
+                    "the block has {} bytes, the index says {}",
+                    block.on_disk_bytes(),
+                    entry.on_disk_bytes
+                )
             });
         }
         let order = self.reader.comparator();
@@ -402,14 +406,16 @@ impl<'a> Walk<'a> {
         let at = self.reader.blocks_end();
         let (cells, blocks) = (self.cells, self.data_blocks);
         if cells != trailer.entry_count {
-            self.faults.add("trailer", at, || format!("{} cells, {cells} are there", trailer.entry_count));
+            self.faults.add("trailer", at, || {
+                format!("it counts {} cells, the file has {cells}", trailer.entry_count)
+            });
         }
         let (first, last) = blocks.map_or((-1, -1), |(first, last)| (first as i64, last as i64));
         let named = (trailer.first_data_block_offset, trailer.last_data_block_offset);
         // Files without cells have offset 0 or -1.
         if blocks.is_some() && (first, last) != named {
             self.faults.add("trailer", at, || {
-                format!("first and last data block at {named:?}, they are at {:?}", (first, last))
+                format!("it has the first and last data block at {named:?}, they are at {:?}", (first, last))
             });
         }
         self.compare_with_info(trailer.file_info_offset);
@@ -421,8 +427,9 @@ impl<'a> Walk<'a> {
             self.faults.add("file info", at, || "the last key is not the last cell's".into());
         }
         let (told, found) = (self.reader.delete_family_count(), self.family_deletes);
-        if self.asks_bloom && told.is_some_and(|told| told != found) {
-            self.faults.add("file info", at, || format!("{told:?} deletes of the family, {found} are there"));
+        if let Some(told) = told.filter(|told| self.asks_bloom && *told != found) {
+            self.faults
+                .add("file info", at, || format!("it counts {told} family deletes, the file has {found}"));
         }
     }
 }

@@ -181,7 +181,7 @@ impl Plan<'_> {
             let told = parts.and_then(|(_, bytes)| bytes.parse::<u64>().ok());
             if told.is_some_and(|told| told != file.len) {
                 let (path, told) = (file.path.display(), told.unwrap_or(0));
-                report.fault(format_args!("{path} at offset {}: {told} bytes by its name", file.len));
+                report.fault(format_args!("{path} at offset {}: its name says {told} bytes", file.len));
             }
         }
         match descriptors::read(self.fs, dir) {
@@ -331,7 +331,7 @@ impl Plan<'_> {
         report.fault_at(
             path,
             0,
-            format_args!("the file it stands for, {wanted}, is neither there nor archived"),
+            format_args!("the file that it refers to, {wanted}, does not exist and is not archived"),
         );
     }
 
@@ -380,14 +380,14 @@ pub fn read_region_info(fs: &dyn FileSystem, path: &Path) -> Result<RegionInfo> 
 fn compare_with_catalog(info: &RegionInfo, dir: &Path, meta: Option<&RegionInfo>, report: &mut Report<'_>) {
     if meta.is_some_and(|meta| meta.end_key() != info.end_key()) {
         let path = dir.join(layout::REGION_INFO_FILE);
-        report.fault_at(&path, 0, "the region ends elsewhere than hbase:meta says");
+        report.fault_at(&path, 0, "the region's end differs from that in hbase:meta");
     }
 }
 
 fn unknown_region(dir: &Path, found: &RegionContents, report: &mut Report<'_>) {
     let dir = dir.display();
     match found.own_files {
-        0 => report.note(format_args!("{dir}: left by a change that was cut short, without data of its own")),
+        0 => report.note(format_args!("{dir}: left by an interrupted change, without data of its own")),
         n => report.fault(format_args!("{dir}: not in hbase:meta, with {n} files of its own")),
     }
 }

@@ -79,13 +79,13 @@ impl Manifest {
     fn read(fs: &dyn FileSystem, region_dir: &Path, path: PathBuf) -> Result<Self> {
         let bytes = fs.read_all(&path, MANIFEST_BYTES_MAX)?;
         let bad = |what: &dyn std::fmt::Display| HBaseError::io(format!("{}: {what}", path.display()));
-        let mut rest = bytes.strip_prefix(PB_MAGIC).ok_or_else(|| bad(&"not a note of a bulk load"))?;
+        let mut rest = bytes.strip_prefix(PB_MAGIC).ok_or_else(|| bad(&"not a bulk load manifest"))?;
         let sources = pb::BulkLoadHFileRequest::decode_length_delimited(&mut rest).map_err(|e| bad(&e))?;
         let marker = pb::BulkLoadDescriptor::decode_length_delimited(&mut rest).map_err(|e| bad(&e))?;
         let names = marker.stores.iter().flat_map(|store| &store.store_file);
         if names.clone().count() != sources.family_path.len() || names.clone().any(|name| name.contains('/'))
         {
-            return Err(bad(&"its two halves do not agree"));
+            return Err(bad(&"its two halves differ"));
         }
         let to_move = |(source, name): (pb::bulk_load_h_file_request::FamilyPath, &String)| FileMove {
             family: source.family,
