@@ -2,9 +2,10 @@
 //! Markdown pages.
 //!
 //! * Comment lines are at most [`WIDTH_MAX`] columns wide.
-//! * Comments avoid [`PHRASES`], and sentences that begin with [`BEGINNINGS`].
-//! * A table of modules and their contents in a header names exactly the modules that the file
-//!   declares.
+//! * Comments, pages and the strings of sources avoid [`PHRASES`], and sentences that begin with
+//!   [`BEGINNINGS`].
+//! * A table of modules or files and their contents in a header names exactly the modules that the
+//!   file declares.
 //! * Below `src`, modules are `foo.rs` beside `foo/`, not `foo/mod.rs`.
 //! * No type has one of [`VAGUE_NAMES`].
 //! * Each crate's root has the lints of [`LINTS`], except the crates that are named there.
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 const WIDTH_MAX: usize = 100;
 /// Words that have a plainer or more exact replacement.
-const PHRASES: [&str; 4] = ["anew", "is to be", "are to be", "so many"];
+const PHRASES: [&str; 7] = ["anew", "is to be", "are to be", "so many", "so often", "by turns", "told apart"];
 /// Beginnings of sentences that put the subject last.
 const BEGINNINGS: [&str; 2] = ["Of ", "Who "];
 /// Names that several types of different meaning had.
@@ -220,20 +221,76 @@ fn begins_sentence(text: &str, beginning: &str) -> bool {
     text.match_indices(beginning).any(|(at, _)| at == 0 || text[..at].ends_with(". "))
 }
 
-#[test]
-fn comments_avoid_phrases_with_a_plainer_replacement() {
+/// The phrases and beginnings to replace in the texts of a file, which have their line numbers.
+fn dialect(path: &str, texts: Vec<(usize, String)>) -> Vec<String> {
     let mut violations = Vec::new();
-    for source in sources().iter().filter(|source| source.path != file!()) {
-        for (number, text) in comments(&source.text) {
-            for phrase in PHRASES.iter().filter(|phrase| has_words(&text, phrase)) {
-                violations.push(format!("{}:{number}: {phrase:?}", source.path));
-            }
-            for beginning in BEGINNINGS.iter().filter(|beginning| begins_sentence(&text, beginning)) {
-                violations.push(format!("{}:{number}: a sentence begins with {beginning:?}", source.path));
-            }
+    for (number, text) in texts {
+        for phrase in PHRASES.iter().filter(|phrase| has_words(&text, phrase)) {
+            violations.push(format!("{path}:{number}: {phrase:?}"));
+        }
+        for beginning in BEGINNINGS.iter().filter(|beginning| begins_sentence(&text, beginning)) {
+            violations.push(format!("{path}:{number}: a sentence begins with {beginning:?}"));
         }
     }
+    violations
+}
+
+#[test]
+fn comments_avoid_phrases_with_a_plainer_replacement() {
+    let sources = sources();
+    let others = sources.iter().filter(|source| source.path != file!());
+    let violations: Vec<String> =
+        others.flat_map(|source| dialect(&source.path, comments(&source.text))).collect();
     assert_none("phrases to replace", &violations);
+}
+
+#[test]
+fn pages_avoid_phrases_with_a_plainer_replacement() {
+    let violations: Vec<String> =
+        pages().iter().flat_map(|page| dialect(&page.path, paragraphs(&page.text))).collect();
+    assert_none("phrases to replace", &violations);
+}
+
+#[test]
+fn strings_avoid_phrases_with_a_plainer_replacement() {
+    let sources = sources();
+    let product = sources.iter().filter(|source| source.path.contains("/src/"));
+    let found: Vec<_> =
+        product.map(|source| (source.path.as_str(), sentences(without_tests(source)))).collect();
+    let count: usize = found.iter().map(|(_, texts)| texts.len()).sum();
+    assert!(count > 2000, "only {count} strings of several words");
+    let violations: Vec<String> = found.into_iter().flat_map(|(path, texts)| dialect(path, texts)).collect();
+    assert_none("phrases to replace", &violations);
+}
+
+/// The string literals of several words, with the number of the line where each begins. A literal
+/// that goes on in the next line is joined. Comments are left out.
+fn sentences(text: &str) -> Vec<(usize, String)> {
+    let (mut all, mut open) = (Vec::new(), None::<(usize, String)>);
+    for (number, line) in text.lines().enumerate() {
+        if open.is_none() && comment(line).is_some() {
+            continue;
+        }
+        // Quotes that begin or end no literal.
+        let line = line.replace("\\\"", "'").replace("'\"'", "' '");
+        for (at, part) in line.split('"').enumerate() {
+            let part = part.trim_start();
+            if at > 0 {
+                match open.take() {
+                    Some(literal) => all.push(literal),
+                    None => open = Some((number + 1, String::new())),
+                }
+            }
+            if let Some((_, literal)) = &mut open {
+                literal.push_str(part.trim_end_matches('\\'));
+            }
+        }
+        if let Some((_, literal)) = open.as_mut().filter(|_| !line.ends_with('\\')) {
+            literal.push(' ');
+        }
+    }
+    all.retain(|(_, literal)| literal.trim().contains(' '));
+    all
 }
 
 /// The modules that a file declares in files of their own, except those of tests.
@@ -263,12 +320,14 @@ fn module_tables(text: &str) -> Vec<(String, BTreeSet<String>)> {
         };
         let first = cells.split(" |").next().unwrap_or_default();
         let is_of_two = cells.matches('|').count() == 2;
-        if let Some(of) = first.strip_prefix("module").filter(|_| is_of_two && !is_table) {
+        let head = first.strip_prefix("module").or_else(|| first.strip_prefix("file"));
+        if let Some(of) = head.filter(|_| is_of_two && !is_table) {
             let of = of.trim().trim_start_matches("of ").trim_matches('`');
             tables.push((of.to_owned(), BTreeSet::new()));
             is_table = true;
         } else if let Some((_, names)) = tables.last_mut().filter(|_| is_table) {
-            names.extend(first.split('`').skip(1).step_by(2).map(|name| name.to_owned()));
+            let quoted = first.split('`').skip(1).step_by(2);
+            names.extend(quoted.map(|name| name.trim_end_matches(".rs").to_owned()));
         }
     }
     tables
@@ -522,11 +581,21 @@ fn the_rules_find_what_violates_them() {
     assert!(has_words("made anew.", "anew") && !has_words("renewal", "new"));
     assert!(begins_sentence("First. Of a file.", "Of a ") && begins_sentence("Of a file", "Of a "));
     assert!(!begins_sentence("The length Of a file", "Of a "));
+    let text = "// \"so many\"\nf(\"made \\\n   anew\", \"one\"); g('\"', \"a \\\"b\\\" c\");\n";
+    let literals = [(2, "made anew".to_owned()), (3, "a 'b' c".to_owned())];
+    assert_eq!(sentences(text), literals);
+    assert_eq!(dialect("a.rs", sentences(text)), ["a.rs:2: \"anew\""]);
+    assert_eq!(
+        dialect("a.md", paragraphs("# A\n\nWho is\nto be\n")),
+        ["a.md:3: \"is to be\"", "a.md:3: a sentence begins with \"Who \"",]
+    );
     let text = "//! | module | contents |\n//! |---|---|\n//! | [`a`] | x |\n//! | `b` | y |\n\nmod a;\n\
                 pub(crate) mod b;\n#[cfg(test)]\nmod tests;\nmod inline {}\n";
     let named = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
     assert_eq!(module_tables(text), [(String::new(), named)]);
     assert_eq!(declared_modules(text), BTreeSet::from(["a", "b"]));
+    let files = "//! | file | holds |\n//! |---|---|\n//! | `a.rs` | x |\n";
+    assert_eq!(module_tables(files), [(String::new(), BTreeSet::from(["a".to_owned()]))]);
     let joined = comments("/// One is\n/// to be\n///\n/// two\nfn f() {}\n// ```\n// is to be\n// ```\n");
     assert_eq!(joined, [(1, "One is to be".to_owned()), (4, "two".to_owned())]);
     let source = |path: &str, text: String| Source { path: path.to_owned(), text };

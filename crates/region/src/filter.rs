@@ -3,7 +3,7 @@
 //! A filter arrives as a Java class name and the bytes of that class's message ([`from_proto`]).
 //! Every class of `org.apache.hadoop.hbase.filter` of HBase 2.6 has its counterpart here:
 //!
-//! | file | filters |
+//! | module | contents |
 //! |---|---|
 //! | `compare` | RowFilter, FamilyFilter, QualifierFilter, ValueFilter, DependentColumnFilter |
 //! | `single_column` | SingleColumnValueFilter, SingleColumnValueExcludeFilter, ColumnValueFilter |

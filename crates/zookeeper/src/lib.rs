@@ -15,19 +15,19 @@
 //!              +-- Sessions (one lock)                    +-- queues events for each connection
 //! ```
 //!
-//! | file | holds |
+//! | module | contents |
 //! |---|---|
-//! | `server.rs` | [`serve`], [`ZkConfig`]: accepts connections, limits, expiry of sessions |
-//! | `connection_charge.rs` | a connection's share of the endpoint's memory |
-//! | `connection.rs` | one connection: handshake, frames, replies, events |
-//! | `requests.rs` | the reply to each request |
-//! | `protocol.rs` | operation and error numbers, records, decoding of requests |
-//! | `jute.rs` | primitive types of the wire |
-//! | `budgets.rs` | [`ConnectionBudgets`]: the budgets to which bytes of connections are charged |
-//! | `session.rs` | session ids, passwords, re-attachment |
-//! | `tree.rs`, `watch.rs` | [`ZnodeTree`]: nodes, versions; watches and their events |
-//! | `four_letter_words.rs` | the commands `ruok`, `stat` and others |
-//! | `znodes.rs` | [`znodes::Znodes`]: HBase's paths and payloads |
+//! | `server` | [`serve`], [`ZkConfig`]: accepts connections, limits, expiry of sessions |
+//! | `connection_charge` | a connection's share of the endpoint's memory |
+//! | `connection` | one connection: handshake, frames, replies, events |
+//! | `requests` | the reply to each request |
+//! | `protocol` | operation and error numbers, records, decoding of requests |
+//! | `jute` | primitive types of the wire |
+//! | `budgets` | [`ConnectionBudgets`]: the budgets to which bytes of connections are charged |
+//! | `session` | session ids, passwords, re-attachment |
+//! | `tree`, `watch` | [`ZnodeTree`]: nodes, versions; watches and their events |
+//! | `four_letter_words` | the commands `ruok`, `stat` and others |
+//! | `znodes` | [`znodes::Znodes`]: HBase's paths and payloads |
 //!
 //! # Invariants
 //! - Transaction ids only grow, also across a restart: they start at the wall clock. So a client
@@ -44,7 +44,7 @@
 //! bytes are buffered); bytes of all incomplete packets and of unread replies (together with those
 //! of the RPC ports); time for the handshake, for a packet that has begun and for each write;
 //! sessions; bytes of the watches that a connection holds and of its unread events, per connection
-//! and in total (`connection_charge.rs`). Past a bound the connection is closed, or the watch
+//! and in total (`connection_charge`). Past a bound the connection is closed, or the watch
 //! rejected; the client reconnects and sets its watches again. Everything is released with the
 //! connection, except a session, which consists of its number alone and is released at its timeout.
 //! There are two locks, which are never held together.

@@ -1,13 +1,12 @@
 //! Hostile clients: their attacks, the observation of the server, and the conditions that must
-//! hold.
+//! hold. [`Attack`] and [`Stage`] run an attack and judge it.
 //!
-//! | file | holds |
+//! | module | contents |
 //! |---|---|
-//! | `mod.rs` | [`Attack`], [`Stage`], and how an attack is run and judged |
-//! | `other_clients.rs` | other clients: their latencies, and those of an echo at the same time |
-//! | `connections.rs` | attacks by connections and their states |
-//! | `calls.rs` | attacks by calls |
-//! | `zookeeper.rs` | attacks on the ZooKeeper endpoint |
+//! | `other_clients` | other clients: their latencies, and those of an echo at the same time |
+//! | `connections` | attacks by connections and their states |
+//! | `calls` | attacks by calls |
+//! | `zookeeper` | attacks on the ZooKeeper endpoint |
 
 pub mod calls;
 pub mod connections;
