@@ -4,7 +4,7 @@
 //! `cargo run --release -p evenkeel-bench --bin measure -- hit_ratio` prints the whole table; the
 //! read-path report has its main rows.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | `trace` | the sequence of requested blocks, and their sizes |
 //! | `stock` | LRU, and HBase's policies |

@@ -1,6 +1,6 @@
 //! The reports: HBase and Evenkeel in turn on the same core, with the load on another core.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | [`plan`] | [`Plan`]: the options, and the sizes of a full and of a short run |
 //! | [`machine`] | the machine, the versions, the newest JDK |

@@ -30,7 +30,7 @@
 //! The report (`soak.md` below `--out`) has the counts, the anomalies, and plots of memory,
 //! descriptors and threads.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | [`history`] | histories of rows, and the check that they are linearizable |
 //! | [`process`] | the server's process and its disk faults |

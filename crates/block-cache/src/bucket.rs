@@ -5,7 +5,7 @@
 //! A hash of the key selects one of several shards. Each shard has a byte budget and a lock for
 //! inserts, evictions and removals.
 //!
-//! | module | purpose |
+//! | module | contents |
 //! |---|---|
 //! | `shard` | one part of the cache: all of the below, under one lock |
 //! | `slot` | 64 bytes per block: key, extent, counters, links |

@@ -11,7 +11,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | [`connection`] | [`Connection`]: one per cluster and process, cheap to clone |
 //! | [`table`] | [`Table`]: get, put, delete, increment, append, check and mutate, batch, scan |

@@ -4,7 +4,7 @@
 //! They are built by value: `Put::new("row").column("f", "q", "v")`. Timestamps are milliseconds
 //! since 1970; a cell without one gets the server's clock.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | `read` | [`Get`], [`Scan`], [`Consistency`] and what both select |
 //! | `mutation` | [`Put`], [`Delete`], [`Increment`], [`Append`], [`Mutation`] |

@@ -68,12 +68,12 @@ impl ClusterServer {
         self.process.failure.get().map_or(Ok(()), |reason| Err(HBaseError::io(reason)))
     }
 
-    /// Ends a failed server. Flushes, closes and drops nothing, because that could still write.
+    /// Ends a failed server. Does not flush, close or drop anything, because each could still write.
     fn end_at_once(self, reason: &str) -> HBaseError {
         self.abort.now(reason);
         self.regionserver.report_fatal_error(reason);
         // Remove the znode, so that others need not wait for the session to expire: this server
-        // changes nothing any more.
+        // no longer changes anything.
         self.session.withdraw(&self.name);
         std::mem::forget(self);
         HBaseError::io(reason)

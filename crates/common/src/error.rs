@@ -256,7 +256,7 @@ pub fn quoted(bytes: &[u8]) -> impl fmt::Display {
     format!("{shown}{}", if bytes.len() > QUOTED_BYTES_MAX { "..." } else { "" })
 }
 
-/// The most bytes of a client's input that an error quotes.
+/// The maximum bytes of a client's input that an error quotes.
 pub const QUOTED_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

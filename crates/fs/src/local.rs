@@ -32,7 +32,7 @@ use crate::{
     checksum_file,
 };
 
-/// The most appended bytes that are buffered before they are passed to the kernel.
+/// The maximum number of appended bytes that are buffered before they are passed to the kernel.
 pub const APPEND_BUFFER_BYTES: usize = 128 << 10;
 
 /// Held exclusively from the creation of a directory until its name is durable.

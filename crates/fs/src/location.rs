@@ -50,7 +50,7 @@ impl Location {
         if local.is_empty() { Err(unusable(text)) } else { Ok(Self::Local(local.into())) }
     }
 
-    /// The location that a setting names: a path without a scheme is of `fs.defaultFS`.
+    /// The location that a setting names: a path without a scheme belongs to `fs.defaultFS`.
     ///
     /// # Errors
     /// As [`Location::parse`].
@@ -87,7 +87,7 @@ impl Location {
         }
     }
 
-    /// The settings of a client of the name service; none of a local path.
+    /// The settings of a client of the name service. `None` for a local path.
     ///
     /// # Errors
     /// `InvalidInput` for a name service without NameNodes, or a setting that cannot be used.
@@ -101,7 +101,7 @@ impl Location {
     /// The file system. Connects to nothing yet.
     ///
     /// # Errors
-    /// As [`Location::hdfs_settings`]; when the system has no thread to give.
+    /// As [`Location::hdfs_settings`]; the system's error if no thread can be started.
     pub fn file_system(&self, conf: &Configuration) -> io::Result<Arc<dyn FileSystem>> {
         match self.hdfs_settings(conf)? {
             None => Ok(Arc::new(LocalFileSystem::new())),

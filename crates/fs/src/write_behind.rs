@@ -41,7 +41,7 @@ use std::sync::Arc;
 /// The default bytes of a chunk; `docs/benchmarks/journal/2026-11-22.md` compares others.
 pub const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
-/// The most chunks in flight before the writer waits for the first of them.
+/// The maximum number of chunks in flight before the writer waits for the first of them.
 const CHUNKS_IN_FLIGHT: u64 = 1;
 
 /// The smallest chunk: a multiple of the page size of any kernel.

@@ -78,8 +78,8 @@ const HEADERS: [(&str, &str); 3] = [
 pub struct Limits {
     /// The maximum number of concurrent connections.
     pub connections: usize,
-    /// The maximum number of concurrent connections of one address, so that those who watch the
-    /// server from other addresses always find some.
+    /// The maximum number of concurrent connections of one address, so that connections remain for
+    /// clients at other addresses.
     pub connections_of_address: usize,
     /// The maximum bytes of large responses that peers have not read yet.
     pub unsent_bytes: usize,

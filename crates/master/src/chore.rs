@@ -1,6 +1,6 @@
 //! Periodic work of the master, on its own thread.
 //!
-//! - archives compacted files that no reader uses any more:
+//! - archives compacted files that no reader uses:
 //!   `hbase.hfile.compaction.discharger.interval`, two minutes
 //! - archives split and merge parents: `hbase.catalogjanitor.interval`
 //! - deletes unneeded files from the archive and `oldWALs`: `hbase.master.cleaner.interval`

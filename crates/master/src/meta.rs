@@ -116,7 +116,8 @@ impl MetaTable {
     /// Makes the log agree with the rows served: reverts writes that failed.
     ///
     /// # Errors
-    /// Returns errors of the region; the rows stay in doubt.
+    /// `NotServingRegionException`, `RegionTooBusyException`, or `IOException` from the log. Then
+    /// the rows stay in doubt.
     pub fn revert_failed_writes(&self) -> Result<()> {
         self.revert_rows(&mut self.in_doubt_rows.lock())
     }

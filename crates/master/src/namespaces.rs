@@ -72,7 +72,7 @@ impl NamespaceTable {
     /// Creates the two namespaces that every cluster has.
     ///
     /// # Errors
-    /// Returns errors of the region.
+    /// `IOException` from reading or writing the region.
     pub fn ensure_built_in(&self) -> Result<()> {
         for name in [DEFAULT_NAMESPACE, SYSTEM_NAMESPACE] {
             if !self.is_readable(name)? {
@@ -85,7 +85,7 @@ impl NamespaceTable {
     /// Creates the missing namespaces of existing tables.
     ///
     /// # Errors
-    /// Returns errors of the region.
+    /// `IOException` from reading or writing the region.
     pub fn ensure_namespaces_of<'a>(&self, tables: impl Iterator<Item = &'a TableName>) -> Result<()> {
         for table in tables {
             let name = table.namespace();
@@ -179,7 +179,8 @@ impl NamespaceTable {
     /// Writes a namespace's row.
     ///
     /// # Errors
-    /// Returns errors of the region; the namespace is unchanged then, and in doubt.
+    /// `NotServingRegionException`, `RegionTooBusyException`, or `IOException` from the log. Then
+    /// the namespace is unchanged, and in doubt.
     pub fn put(&self, namespace: &pb::NamespaceDescriptor) -> Result<()> {
         self.write(&namespace.name, Some(namespace))
     }
@@ -197,7 +198,8 @@ impl NamespaceTable {
     /// Makes the log agree with the rows served: reverts writes that failed.
     ///
     /// # Errors
-    /// Returns errors of the region; the rows stay in doubt.
+    /// `NotServingRegionException`, `RegionTooBusyException`, or `IOException` from the log. Then
+    /// the rows stay in doubt.
     pub fn revert_failed_writes(&self) -> Result<()> {
         self.revert_rows(&mut self.state.lock())
     }

@@ -47,7 +47,7 @@ use parking_lot::Mutex;
 
 use crate::meta::MetaTable;
 
-/// The most bytes of edits that the threads buffer together
+/// The maximum bytes of edits that the threads buffer together
 /// (`hbase.regionserver.hlog.splitlog.buffersize`).
 const BUFFER_BYTES_MAX: usize = 128 << 20;
 /// Distinguishes the temporary files of this process from those of other processes.
@@ -98,7 +98,7 @@ pub struct UnclaimedWal {
 pub struct SplitLimits {
     /// The number of threads, at least 1: `hbase.regionserver.wal.max.splitters`.
     pub threads: usize,
-    /// The most bytes of edits in memory, of all threads together.
+    /// The maximum bytes of edits in memory, of all threads together.
     pub buffer_bytes_max: usize,
 }
 

@@ -19,10 +19,10 @@ pub const PAGE: &str = "/slow.json";
 pub struct SlowArgs {
     #[command(flatten)]
     address: AddressArgs,
-    /// How many requests are printed
+    /// The number of requests to print
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
     count: usize,
-    /// The slowest of this minute and of those before, instead of all above the threshold
+    /// The slowest requests of each minute, instead of all above the threshold
     #[arg(long)]
     slowest: bool,
 }

@@ -1,6 +1,6 @@
 //! `evenkeel pe`: HBase's PerformanceEvaluation in native code, for any HBase cluster.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | `cli` | the command line |
 //! | [`command`] | [`Command`]: the operation for each row |

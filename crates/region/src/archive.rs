@@ -1,4 +1,4 @@
-//! Moves files to the archive that are not served any more.
+//! Moves files that are no longer served to the archive.
 
 #![forbid(unsafe_code)]
 

@@ -16,7 +16,7 @@
 //! link = prefix code of the next node's row, 19 bits | its address / 8, 45 bits
 //! ```
 //!
-//! | type | noun |
+//! | type | contents |
 //! |---|---|
 //! | [`ChunkPool`] | spare chunks, bounded, shared by all stores of a server |
 //! | `Arena` | the chunks of one segment; allocates by one atomic addition |

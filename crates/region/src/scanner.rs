@@ -12,7 +12,7 @@
 //! [`CellBuffer`](evenkeel_common::CellBuffer), if it is part of the answer. There is no allocation
 //! per cell: a matcher keeps its state (a row, a qualifier) in buffers that it reuses.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`cell_source`] | [`CellSource`]: the heap bytes that HBase counts for a cell |
 //! | [`context`] | [`ScannerContext`]: limits of a call and progress towards them; [`NextState`] |

@@ -8,14 +8,14 @@
 //! ```text
 //! <family>/<hfile>             served
 //! .tmp/<family>/<hfile>        output of a flush or compaction, not committed
-//! archive/.../<family>/<hfile> replaced by a compaction, and no reader holds it any more
+//! archive/.../<family>/<hfile> replaced by a compaction, and no longer held by a reader
 //! ```
 //!
 //! A compaction commits by renaming its output into place. The output's file info names the files
 //! it replaces. If a crash leaves both, the next open recognises the replaced files, does not serve
 //! them, and archives them.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | `config` | [`StoreConfig`]: limits |
 //! | `cache` | [`StoreCacheConfig`]; prefetches of files when they are opened |

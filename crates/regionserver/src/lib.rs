@@ -115,7 +115,7 @@ pub trait ServerHooks: Send + Sync {
     /// Called when an operator requests to reload the configuration.
     ///
     /// # Errors
-    /// Any error of reading it.
+    /// `DoNotRetryIOException` if it cannot be read, or a setting is invalid.
     fn update_configuration(&self) -> Result<()>;
 
     /// `ExecuteProcedures`: the master opens and closes regions here and runs procedures. Returns

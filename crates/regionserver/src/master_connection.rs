@@ -3,9 +3,8 @@
 //!
 //! The calls are those of HBase's `RegionServerStatusService`, with its messages, and the few facts
 //! that a RegionServer reads from ZooKeeper. The embedded master implements them as calls within
-//! the process (`evenkeel_master::EmbeddedConnection`). An implementation for a cluster sends the
-//! messages unchanged to the active master and keeps a ZooKeeper session; the callers here stay the
-//! same.
+//! the process (`evenkeel_master::EmbeddedConnection`). `evenkeel_cluster` sends the messages
+//! unchanged to the active master and keeps a ZooKeeper session.
 //!
 //! ```text
 //! start   report_for_duty -> region_server_startup -> announce    then the server is online

@@ -1,6 +1,6 @@
 //! The part of Ruby that HBase shell scripts use, parsed into a tree.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | [`token`] | words, literals and operators |
 //! | [`ast`] | the tree, and how it is printed |

@@ -1,22 +1,21 @@
 //! The start: nine steps in this order, each safe to repeat after a crash.
 //!
-//! - 1: function: `claim_directory`; result: this process has locked the directory, which has
-//!   `hbase.version` and `hbase.id`
-//! - 2: function: [`Ports::take`]; result: the three ports listen, and the info ports answer:
-//!   `/ready` reports the current step
-//! - 3: function: `recover_wals`; result: the WALs of every earlier run are split into
-//!   `recovered.edits` and moved to `oldWALs`
-//! - 4: function: [`Storage::open`]; result: the WALs of this run, caches, background threads: the
-//!   environment of regions
-//! - 5: function: `open_meta`; result: `MasterData` has the location of hbase:meta, for a stock
-//!   master that takes over later; hbase:meta is open, or created if the directory is new
-//! - 6: function: `reconcile_tables`; result: directories and hbase:meta agree ([`reconcile`]);
-//!   hbase:namespace is open
-//! - 7: function: `open_regions`; result: every region of every enabled table is open; one write to
-//!   hbase:meta records the locations of all
-//! - 8: function: `start_master`; result: the znodes and the master; the RegionServer is registered
-//!   with it
-//! - 9: function: `serve`; result: the ports answer, the chores run
+//! 1. `claim_directory` locks the directory, and creates `hbase.version` and `hbase.id` in a new
+//!    one.
+//! 2. [`Ports::take`] opens the three ports and the info ports, which answer from now on: `/ready`
+//!    reports the current step.
+//! 3. `recover_wals` splits the WALs of every earlier run into `recovered.edits` and moves them to
+//!    `oldWALs`.
+//! 4. [`Storage::open`] opens the environment of regions: the WALs of this run, the caches, the
+//!    background threads.
+//! 5. `open_meta` opens hbase:meta, or creates it in a new directory, and writes its location into
+//!    `MasterData`, for a stock master that takes over later.
+//! 6. `reconcile_tables` makes directories and hbase:meta agree ([`reconcile`]) and opens
+//!    hbase:namespace.
+//! 7. `open_regions` opens every region of every enabled table, and records the locations of all by
+//!    one write to hbase:meta.
+//! 8. `start_master` creates the znodes and the master, and registers the RegionServer with it.
+//! 9. `serve` lets the ports answer and starts the chores.
 //!
 //! A locked directory, a taken port or an invalid setting ends the start with one line. Each step
 //! uses the results of earlier steps. A failed step needs no explicit cleanup, because every part

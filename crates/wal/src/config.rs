@@ -55,7 +55,7 @@ pub struct WalConfig {
     /// The number of files above which the regions that pin the oldest file are asked to flush:
     /// `hbase.regionserver.maxlogs`.
     pub logs_max: usize,
-    /// The most bytes waiting to be written; [`crate::Wal::append`] blocks above it.
+    /// The maximum bytes waiting to be written; [`crate::Wal::append`] blocks above it.
     pub queue_bytes_max: usize,
     /// The longest entry, in bytes.
     pub entry_bytes_max: usize,

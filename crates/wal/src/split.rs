@@ -90,7 +90,7 @@ pub struct SplitOptions<'a> {
     pub on_entry: &'a mut dyn FnMut(&WalEntry),
     /// Called every [`ENTRIES_PER_CHECK`] entries; the split fails if it returns false.
     pub should_continue: &'a mut dyn FnMut() -> bool,
-    /// The most bytes of the buffers of edits: `hbase.regionserver.hlog.splitlog.buffersize`.
+    /// The maximum bytes of the buffers of edits: `hbase.regionserver.hlog.splitlog.buffersize`.
     /// Splits that run side by side share the caller's limit.
     pub buffer_bytes_max: usize,
 }
@@ -125,7 +125,7 @@ pub struct Unclaimed {
     pub entries: u64,
 }
 
-/// The most gaps of one file that are kept apart.
+/// The maximum number of gaps of one file that are reported separately.
 pub const GAPS_MAX: usize = 1000;
 
 /// Splits one file. If it does not exist it was split before, and nothing is done.

@@ -272,7 +272,7 @@ enum WhenFull {
 /// checks of a file's age.
 const CHECK_PERIOD: Duration = Duration::from_millis(500);
 
-/// The most memory that a thread keeps for encoding entries.
+/// The limit of the memory that a thread keeps for encoding entries.
 const ENTRY_BYTES_KEPT: usize = 256 << 10;
 
 thread_local! {

@@ -1,6 +1,6 @@
 //! The same work on a stock server and on the tested one: compares answers and metrics.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | [`server_metrics`] | names, types and values of `/jmx` and `/prometheus` after a known load |
 //!

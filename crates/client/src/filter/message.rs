@@ -155,7 +155,8 @@ impl Filter {
 }
 
 impl CompareOp {
-    /// The number in a filter's message, which compares the cell with the comparator.
+    /// The operator's number in a filter's message. The operator compares the cell with the
+    /// comparator.
     fn number(self) -> i32 {
         let wire = match self {
             Self::Less => pb::CompareType::Less,

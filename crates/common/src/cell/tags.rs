@@ -8,7 +8,7 @@ use super::tag_type;
 use crate::error::{HBaseError, Result};
 use crate::length;
 
-/// The most bytes of all tags of a cell together (`RawCell.MAX_TAGS_LENGTH`).
+/// The maximum bytes of all tags of a cell together (`RawCell.MAX_TAGS_LENGTH`).
 pub const TAGS_BYTES_MAX: usize = u16::MAX as usize;
 /// Bytes of the value of a TTL tag.
 const TTL_BYTES: usize = 8;

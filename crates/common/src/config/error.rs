@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// The most characters of a value that an error shows.
+/// The maximum number of characters of a value that an error shows.
 const SHOWN_CHARS: usize = 120;
 
 /// A setting that cannot be used, or a file that cannot be read. Every variant prints as one line.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// How deep references may be nested, as in Hadoop.
 const DEPTH_MAX: usize = 20;
 
-/// The most references that one value may contain after expansion.
+/// The maximum number of references that one value may contain after expansion.
 const REFERENCES_MAX: usize = 4_096;
 
 /// The longest expanded value, in bytes.

@@ -146,7 +146,7 @@ fn a_linked_file_is_kept() {
     create(&fixture.fs, Path::new("/"), family_dir, (&clone, "bb22"), &link).expect("made");
     assert_eq!(fixture.run_late().files, 1);
     assert!(fixture.is_there(&hfile) && !fixture.is_there(&other));
-    // The clone compacts: its link goes to the archive, and no file is needed any more.
+    // The clone compacts: its link goes to the archive, and files are no longer needed.
     let archived = Path::new("/archive/data/ns/clone/bb22/f");
     fixture.fs.mkdirs(archived).expect("made");
     fixture.fs.rename(&family_dir.join(link.name()), &archived.join(link.name())).expect("moved");

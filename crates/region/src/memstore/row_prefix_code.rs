@@ -100,8 +100,8 @@ fn alphabet_of(low: &[u8], high: &[u8]) -> (u8, u8) {
     ALPHABETS.into_iter().find(has).filter(|_| known).unwrap_or((0, u8::MAX))
 }
 
-/// Returns a row above all rows that begin with as many lowest bytes as `low`, as numbers of one
-/// length do.
+/// Returns a row above all rows that begin with the same number of lowest bytes as `low`, as
+/// numbers of one length do.
 fn upper_bound_like(low: &[u8], alphabet: (u8, u8)) -> Vec<u8> {
     let lowest = low.iter().take_while(|byte| **byte == alphabet.0);
     lowest.copied().chain([alphabet.1; NUMBER_BITS as usize]).collect()

@@ -18,7 +18,7 @@ pub struct RegionLoad {
     pub reference_files: usize,
     /// Readers of store files.
     pub readers: usize,
-    /// The most readers of a file that a compaction replaced.
+    /// The maximum number of readers of a file that a compaction replaced.
     pub replaced_readers_max: usize,
     /// Bytes of store files.
     pub store_file_bytes: u64,

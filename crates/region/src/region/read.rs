@@ -35,8 +35,9 @@ impl Region {
     /// Reads one row.
     ///
     /// # Errors
-    /// `WrongRegionException`, `NoSuchColumnFamilyException`, `IOException` from store files, and
-    /// errors of the filter.
+    /// `WrongRegionException`, `NoSuchColumnFamilyException`, `RowTooBigException`, `IOException`
+    /// from store files, and `DoNotRetryIOException` or `IllegalArgumentException` if the filter
+    /// cannot be applied.
     pub fn get(&self, scan: Scan) -> Result<CellBuffer> {
         let mut row = CellBuffer::new();
         let read = self.row_reader(Wait::Allowed).get(scan, &mut row, &mut ScannerContext::unlimited());

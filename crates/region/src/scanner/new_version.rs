@@ -17,7 +17,7 @@
 //! marker of the family that hides only older timestamps. A span of the family is copied for a
 //! column when a put of the column is looked up in it.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`span`] | [`Span`]: the puts that were live, and the versions deleted, before one marker |
 //! | [`live_intervals`] | the counts of a span |
@@ -96,7 +96,7 @@ impl Column {
 
     /// Records that `seq_id` passed the span that ends at `last` and was made at `made_at`. A span
     /// made since the previous record ends all further lookups of older timestamps, so the state
-    /// beyond it is not needed any more.
+    /// beyond it is no longer needed.
     fn note_passed(&mut self, seq_id: u64, last: u64, made_at: u64) {
         let at = self.cells;
         let passed = self.passed.entry(seq_id).or_insert(LookupProgress { at, last });

@@ -9,7 +9,7 @@
 //! archive_replaced      archives old files once no reader holds them
 //! ```
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | [`engine`] | [`Engine`]: how a store arranges its files |
 //! | `policy` | which files are compacted together |

@@ -14,7 +14,7 @@ pub struct StoreLoad {
     pub references: usize,
     /// Readers of all files together, without the store itself.
     pub readers: usize,
-    /// The most readers of a file that a compaction replaced.
+    /// The maximum number of readers of a file that a compaction replaced.
     pub replaced_readers_max: usize,
     /// Bytes of files.
     pub bytes: u64,

@@ -235,7 +235,7 @@ fn rows(cluster: &Cluster) -> HashSet<String> {
 }
 
 /// Every reader sees exactly one version, and never an older one than before, while flushes and
-/// compactions drop versions that are not needed any more.
+/// compactions drop versions that are no longer needed.
 #[test]
 fn readers_see_one_version_and_never_an_older_one() {
     with_each_compaction(&[(b"f", 1)], |cluster| {

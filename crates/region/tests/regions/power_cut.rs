@@ -58,7 +58,7 @@ const SPLIT: &[u8] = b"r3";
 #[derive(Clone, Debug)]
 struct Window<T> {
     values: Vec<T>,
-    /// The number of values so far, including those that cannot be found any more.
+    /// The number of values so far, including those that can no longer be found.
     noted: usize,
 }
 

@@ -34,7 +34,7 @@ pub const HOLD_MAX: Duration = Duration::from_secs(1);
 /// Shorter holds are skipped: timers are not that precise.
 const HOLD_MIN: Duration = Duration::from_millis(1);
 
-/// Returns how long to hold a reply if the fraction `pressure` of the approach to a limit is used.
+/// Returns how long to hold a reply if the fraction `used` of the approach to a limit is used.
 /// `share` is the fraction of that hold that the call bears.
 pub fn hold_for(used: f64, share: f64) -> Duration {
     let used = used.clamp(0.0, 1.0);

@@ -34,8 +34,7 @@ pub fn get(
 ///
 /// # Errors
 /// `DoNotRetryIOException` for a malformed Get, `CallQueueTooBigException` if the reply exceeds the
-/// budget for replies, the errors of [`CallerState::check`], and the region's errors, of I/O among
-/// them.
+/// budget for replies, the errors of [`CallerState::check`], and those of [`Region::get`].
 pub fn get_of(
     server: &RegionServer,
     region: &Region,
@@ -87,7 +86,7 @@ impl<'a> GetReader<'a> {
     /// with `row`; the reader prefetches them.
     ///
     /// # Errors
-    /// `DoNotRetryIOException` for a malformed Get; the region's errors; `WouldWait` and
+    /// `DoNotRetryIOException` for a malformed Get; those of [`Region::get`]; `WouldWait` and
     /// `TimeSliceOver`; `CallQueueTooBigException` if the reply exceeds the budget for replies.
     /// After an error, `cells` may contain part of the row.
     pub fn read<'r>(

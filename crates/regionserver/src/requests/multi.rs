@@ -71,8 +71,8 @@ use crate::requests::mutate::check_same_row;
 use crate::requests::pending_reply::PendingReply;
 use crate::{RegionServer, RequestKind};
 
-/// The most bytes of cells reserved for the rows of a request that are expected to be as large as
-/// the first one.
+/// The maximum bytes of cells reserved for the rows of a request that are expected to be as large
+/// as the first one.
 const GETS_BYTES_RESERVED_MAX: usize = 1 << 20;
 
 /// The kind of work a request does, as far as it determines where the request runs.

@@ -17,7 +17,7 @@ use crate::format::checksum;
 pub(super) const KEY_BYTES_MAX: usize = 64 << 10;
 
 const NOT_IN_DICTIONARY: u8 = crate::format::compression_context::NOT_IN_DICTIONARY;
-/// Digits of an encoded name, and the most digits of one of the earliest format.
+/// Digits of an encoded name, and the maximum number of digits of one of the earliest format.
 const REGION_DIGITS: usize = 32;
 const OLD_REGION_DIGITS_MAX: usize = 10;
 /// The required fields of a key, one bit each: region, table, sequence id, time.

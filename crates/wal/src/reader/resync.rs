@@ -71,7 +71,8 @@ const ENTRIES_AFTER: u64 = 4;
 const CHECKPOINT_BYTES: u64 = 1 << 20;
 /// The assumed number of added strings if nothing is known.
 const UNKNOWN: u64 = u64::MAX / 2;
-/// The most restorations of dictionaries for corrupt entries; each takes a millisecond or more.
+/// The maximum number of restorations of dictionaries for corrupt entries; each takes a millisecond
+/// or more.
 const DICTIONARY_RESTORES_MAX: u32 = 1000;
 
 /// The identity of an entry, from its key.

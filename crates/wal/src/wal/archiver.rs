@@ -24,8 +24,8 @@ use parking_lot::Mutex;
 use super::output::{FileCreator, SpareFile};
 use crate::format::TRAILER;
 
-/// The most open files whose last sync has not ended. Each thread that requests a roll may add one
-/// more.
+/// The maximum number of open files whose last sync has not ended. Each thread that requests a roll
+/// may add one more.
 pub(super) const CLOSING_FILES_MAX: usize = 8;
 
 enum Job {

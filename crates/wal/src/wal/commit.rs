@@ -381,7 +381,7 @@ impl Shared {
         self.listener.abort(reason.message());
     }
 
-    /// Fails the log permanently when no thread may commit any more: completes all waiters with an
+    /// Fails the log permanently when threads may no longer commit: completes all waiters with an
     /// error.
     pub(super) fn fail_now(&self, reason: &str) {
         let failure = HBaseError::io(reason);

@@ -92,13 +92,13 @@ pub(super) struct ClosingFile {
     pub(super) is_awaited: Arc<AtomicBool>,
 }
 
-/// The most attempts with the next number if a file of that name exists.
+/// The maximum number of attempts with the next number if a file of that name exists.
 const NAME_ATTEMPTS: usize = 100;
 
 /// The pause after a failed roll, in milliseconds.
 const ROLL_RETRY_MS: i64 = 1000;
 
-/// The most files that wait for truncation; beyond it the oldest is left unchanged.
+/// The maximum number of files that wait for truncation; above it the oldest is left unchanged.
 const UNTRUNCATED_FILES_MAX: usize = 16;
 
 impl Output {

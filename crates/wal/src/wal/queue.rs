@@ -141,7 +141,8 @@ pub(super) struct Batch {
 /// Bytes of a segment, unless one entry is longer.
 const SEGMENT_BYTES: usize = 1 << 20;
 
-/// The most that empty segments occupy, and the largest buffer of compressed entries that is kept.
+/// The limit of the bytes of empty segments, and the largest buffer of compressed entries that is
+/// kept.
 pub(super) const SPARE_BYTES_MAX: usize = 4 << 20;
 
 impl Queue {

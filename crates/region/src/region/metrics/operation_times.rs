@@ -162,7 +162,7 @@ pub struct TableOperationTimes {
 #[derive(Debug, Default)]
 struct Tables {
     open: BTreeMap<TableName, Arc<OperationTimes>>,
-    /// The values of tables that have no open region any more.
+    /// The values of tables that no longer have an open region.
     closed_tables: HistogramTotals,
 }
 

@@ -1,6 +1,6 @@
 //! Which files are compacted together: a policy for each engine, and their common input and result.
 //!
-//! | module | noun |
+//! | module | contents |
 //! |---|---|
 //! | `exploring` | HBase's `ExploringCompactionPolicy` |
 //! | `stripe` | the same for ranges of rows |
