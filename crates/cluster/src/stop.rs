@@ -68,7 +68,8 @@ impl ClusterServer {
         self.process.failure.get().map_or(Ok(()), |reason| Err(HBaseError::io(reason)))
     }
 
-    /// Ends a failed server. Does not flush, close or drop anything, because each could still write.
+    /// Ends a failed server. Does not flush, close or drop anything, because each could still
+    /// write.
     fn end_at_once(self, reason: &str) -> HBaseError {
         self.abort.now(reason);
         self.regionserver.report_fatal_error(reason);

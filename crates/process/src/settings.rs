@@ -322,8 +322,8 @@ pub fn wal_config(conf: &Configuration, memstore_bytes: u64) -> Result<WalConfig
     let threshold =
         conf.get_u64_or("hbase.regionserver.wal.slowsync.roll.threshold", threshold).map_err(io_error)?;
     let roll_bytes = length::whole((block as f64 * times).max(1.0));
-    // As in HBase's AbstractFSWAL: WALs may hold the edits in memory, and an equal amount of flushed
-    // edits among them.
+    // As in HBase's AbstractFSWAL: WALs may hold the edits in memory, and an equal amount of
+    // flushed edits among them.
     let logs_max = (memstore_bytes.saturating_mul(2) / roll_bytes).max(LOGS_MAX_LEAST);
     Ok(WalConfig {
         slow_sync: Duration::from_millis(slow_sync),

@@ -5,10 +5,9 @@
 //! wait for a disk, and reads must not queue behind writes that wait for a lock or the log.
 //! Connections take turns in each queue ([`fair_queue`]). Queues are bounded: if one is full, the
 //! call is answered with CallQueueTooBigException. Calls whose client has timed out are dropped
-//! when they reach the front. Scans and writes have CPU slots, so that they do not take the cores from
-//! the connection threads and the log's threads: see [`queue`]. Reads
-//! that wait for a disk (General) have no slots: with slots, more replies would be under
-//! construction at the same time.
+//! when they reach the front. Scans and writes have CPU slots, so that they do not take the cores
+//! from the connection threads and the log's threads: see [`queue`]. Reads that wait for a disk
+//! (General) have no slots: with slots, more replies would be under construction at the same time.
 //!
 //! The rest of a call that started elsewhere is a [continuation](Executor::submit_continuation). It
 //! waits in the same queue as calls, and is never refused: the call is already in flight, and the

@@ -22,11 +22,12 @@
 //! costly filter, an aggregation. The priority handlers have no CPU slots.
 //!
 //! Handlers of Scan, Decode, Write and LongWrite have CPU slots: in each class, one per core
-//! computes at a time. Scan handlers compute for long and must not wait for writes, which would delay the scans
-//! behind them; so writes that would wait continue in class Write. Long writes are decoded and
-//! started in class Decode, because all Scan handlers may be busy with scans that take seconds.
-//! Writes that may compute or wait for long have a class of their own, because they hold a thread
-//! meanwhile, and an Increment of another row needs one.
+//! computes at a time. Scan handlers compute for long and must not wait for writes, which would
+//! delay the scans behind them; so writes that would wait continue in class Write. Long writes are
+//! decoded and started in class Decode, because all Scan handlers may be busy with scans that take
+//! seconds. Writes that may compute or wait for long have a class of their own, because they hold a
+//! thread meanwhile, and an Increment of another row needs one.
+//!
 //! [`RunsOn`] is the kind of thread that a request runs on.
 
 use std::net::SocketAddr;

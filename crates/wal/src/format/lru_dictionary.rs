@@ -32,7 +32,7 @@ pub(crate) struct LruDictionary {
     capacity: usize,
     head: u16,
     tail: u16,
-    /// The maximum number of strings added since the dictionary was frozen; `None` if it is not.
+    /// An upper bound of the strings added since the dictionary was frozen; `None` if it is not.
     frozen: Option<u64>,
 }
 
