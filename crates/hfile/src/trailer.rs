@@ -23,6 +23,8 @@ const MAJOR: u32 = 3;
 const MINOR: u32 = 3;
 /// The maximum of levels of a data index. Writers stop at 16.
 pub(crate) const INDEX_LEVELS_MAX: u32 = 17;
+/// The maximum of a count of cells or bytes. Sums over all files of a server fit a `u64`.
+const COUNT_MAX: u64 = 1 << 48;
 
 /// The content of the trailer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +139,11 @@ impl Trailer {
             compression: Compression::from_code(codec)
                 .ok_or_else(|| format!("unknown compression {codec}"))?,
         };
+        let counts =
+            [trailer.entry_count, trailer.total_uncompressed_bytes, trailer.uncompressed_data_index_bytes];
+        if counts.iter().any(|count| *count > COUNT_MAX) {
+            return Err(format!("impossible counts {counts:?}"));
+        }
         let levels = 1..=INDEX_LEVELS_MAX;
         levels
             .contains(&trailer.data_index_levels)
@@ -221,6 +228,24 @@ mod tests {
             let mut bytes = good.clone();
             bytes[at] = value;
             assert!(Trailer::parse(&bytes).is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn impossible_counts_are_refused() {
+        let parse = |change: fn(&mut Trailer, u64), count: u64| {
+            let mut trailer = trailer();
+            change(&mut trailer, count);
+            Trailer::parse(&trailer.encode()).is_ok()
+        };
+        let changes: [fn(&mut Trailer, u64); 3] = [
+            |trailer, count| trailer.entry_count = count,
+            |trailer, count| trailer.total_uncompressed_bytes = count,
+            |trailer, count| trailer.uncompressed_data_index_bytes = count,
+        ];
+        for change in changes {
+            assert!(parse(change, COUNT_MAX));
+            assert!(!parse(change, COUNT_MAX + 1) && !parse(change, u64::MAX));
         }
     }
 }
