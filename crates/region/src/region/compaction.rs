@@ -135,11 +135,12 @@ impl Region {
     }
 
     /// Returns the row at which a split cuts: the middle row of the largest store. `None` if the
-    /// store cannot be split.
+    /// store cannot be split, or if that row is outside of the region: a bulk loaded file may have
+    /// such rows.
     pub fn best_split_row(&self) -> Option<Bytes> {
         let largest = self.stores.iter().max_by_key(|s| s.file_bytes())?;
         let row = largest.split_row()?;
-        (row != *self.info.start_key()).then_some(row)
+        (self.info.contains_row(&row) && row != *self.info.start_key()).then_some(row)
     }
 }
 
