@@ -53,7 +53,7 @@ pub use context::{BloomType, ChecksumType, Compression, DataBlockEncoding, HFile
 pub use file_info::{FileInfo, keys};
 pub use reader::{BloomFilters, BloomSummary, HFileReader, IndexEntry, OpenOptions};
 pub use reference::{HFileLink, Half, ReferenceRange, StoreFileName};
-pub use scanner::{HFileScanner, PREFETCH_ROWS_MAX, ScanOptions};
+pub use scanner::{HFileScanner, PREFETCH_ROWS_MAX, ScanOptions, SeqIds};
 pub use trailer::{TRAILER_BYTES, Trailer};
 pub use writer::{
     CacheOnWrite, CacheOnWritePolicy, CellDigest, HFileWriter, InputResidency, ReadBack, StoreFileMeta,

@@ -28,6 +28,7 @@ use crate::reference::ReferenceRange;
 use crate::writer::InputResidency;
 
 use self::block_position::BlockPosition;
+pub use self::block_position::SeqIds;
 pub use self::row_prefetcher::PREFETCH_ROWS_MAX;
 use self::row_prefetcher::{PrefetchedRow, RowPrefetcher};
 
@@ -106,9 +107,9 @@ impl HFileScanner {
         self.residency = Some(residency);
     }
 
-    /// Gives every cell this sequence id instead of the file's, from this call on.
-    pub fn set_seq_id(&mut self, seq_id: u64) {
-        self.position.set_seq_id(seq_id);
+    /// Gives every cell the sequence id that `seq_ids` defines, from this call on.
+    pub fn set_seq_ids(&mut self, seq_ids: SeqIds) {
+        self.position.set_seq_ids(seq_ids);
     }
 
     /// The file.

@@ -30,8 +30,18 @@ pub(crate) struct BlockPosition {
     block: Option<Block>,
     /// The key of the current cell if the block is released.
     released_key: Vec<u8>,
-    /// The sequence id of all cells, instead of the block's.
-    seq_id: Option<u64>,
+    seq_ids: SeqIds,
+}
+
+/// The sequence ids of a scanner's cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeqIds {
+    /// Those of the file.
+    OfFile,
+    /// Those of the file, or this one if they are above it.
+    AtMost(u64),
+    /// This one for every cell.
+    All(u64),
 }
 
 impl BlockPosition {
@@ -42,14 +52,14 @@ impl BlockPosition {
             cursor: CellCursor::new(layout),
             block: None,
             released_key: Vec::new(),
-            seq_id: None,
+            seq_ids: SeqIds::OfFile,
         }
     }
 
-    /// Gives every cell this sequence id, from this call on.
-    pub fn set_seq_id(&mut self, seq_id: u64) {
+    /// Gives every cell the sequence id that `seq_ids` defines, from this call on.
+    pub fn set_seq_ids(&mut self, seq_ids: SeqIds) {
         self.unset();
-        self.seq_id = Some(seq_id);
+        self.seq_ids = seq_ids;
     }
 
     /// The current cell.
@@ -85,7 +95,7 @@ impl BlockPosition {
         let cell = CellRef::from_checked(&self.released_key, &[], &[], cell.seq_id());
         // SAFETY: the view borrows from `released_key`, whose bytes stay in place until the next
         // release, which is after the view was dropped.
-        self.cell = Some(unsafe { keep(cell, self.seq_id) });
+        self.cell = Some(unsafe { keep(cell, self.seq_ids) });
         self.block = None;
         true
     }
@@ -150,7 +160,7 @@ impl BlockPosition {
         self.unset();
         let Some(block) = &self.block else { return Ok(false) };
         // SAFETY: as in `set_cell`.
-        self.cell = self.cursor.step(block)?.map(|cell| unsafe { keep(cell, self.seq_id) });
+        self.cell = self.cursor.step(block)?.map(|cell| unsafe { keep(cell, self.seq_ids) });
         // Cells with long values are too far apart for the hardware prefetcher.
         if let Some(offset) = self.cursor.prefetch_offset() {
             prefetch(block.data().as_ptr().wrapping_add(offset));
@@ -178,7 +188,7 @@ impl BlockPosition {
                 // SAFETY: the view borrows from `cursor` and from bytes that `block` keeps at a
                 // fixed address, even if both are moved. Every method that changes either drops the
                 // view first, and `cell` lends it for as long as `self` is borrowed.
-                Some(unsafe { keep(self.cursor.cell(block), self.seq_id) })
+                Some(unsafe { keep(self.cursor.cell(block), self.seq_ids) })
             }
             _ => None,
         };
@@ -190,10 +200,11 @@ impl BlockPosition {
 /// # Safety
 /// The memory that the view borrows from must stay unchanged and in place while the view is used.
 #[inline]
-unsafe fn keep(cell: CellRef<'_>, seq_id: Option<u64>) -> CellRef<'static> {
-    let cell = match seq_id {
-        Some(seq_id) => cell.with_seq_id(seq_id),
-        None => cell,
+unsafe fn keep(cell: CellRef<'_>, seq_ids: SeqIds) -> CellRef<'static> {
+    let cell = match seq_ids {
+        SeqIds::OfFile => cell,
+        SeqIds::AtMost(seq_id) => cell.with_seq_id(cell.seq_id().min(seq_id)),
+        SeqIds::All(seq_id) => cell.with_seq_id(seq_id),
     };
     // SAFETY: the caller guarantees it.
     unsafe { std::mem::transmute::<CellRef<'_>, CellRef<'static>>(cell) }

@@ -21,6 +21,12 @@
 //! HBase gives the same answers, but differs in three ways after a failure: it leaves an
 //! interrupted load incomplete; it makes families visible in turn; and a client cannot request a
 //! file again if it was moved before its answer was lost.
+//!
+//! **Claims of a file.** A file's info may name files that it replaces, and a sequence id up to
+//! which all edits are in files. Both are true only in the store that wrote the file. In another
+//! store they would remove served files, or edits of the log. So every loaded file has a sequence
+//! id in its name, and a store ignores the claims of such a file. Without an assigned id the name
+//! has 0. HBase omits the id then, and believes the claims.
 
 pub(super) mod manifest;
 
@@ -214,10 +220,8 @@ impl Region {
         prepared: &[PreparedFile<'_>],
         seq_id: Option<u64>,
     ) -> Result<Manifest> {
-        let name = |one: &PreparedFile<'_>| match seq_id {
-            Some(seq_id) => format!("{}_SeqId_{seq_id}_", one.loaded_file_prefix),
-            None => one.loaded_file_prefix.clone(),
-        };
+        let name =
+            |one: &PreparedFile<'_>| format!("{}_SeqId_{}_", one.loaded_file_prefix, seq_id.unwrap_or(0));
         let to_move = |one: &PreparedFile<'_>| FileMove {
             family: one.store.family().name().to_vec().into(),
             from: one.from.clone(),

@@ -1,9 +1,10 @@
 //! Files that this server did not write: those of a bulk load, and `recovered.hfiles`, which
 //! HBase's log split writes.
 //!
-//! A bulk loaded file gets a new name, `<32 hex digits>[_SeqId_<n>_]`. Its cells take the sequence
-//! id in the name, so that they are newer than every edit before the load and older than every edit
-//! after it, regardless of the order of files.
+//! A bulk loaded file gets a new name, `<32 hex digits>_SeqId_<n>_`. Its cells take the sequence id
+//! in the name, so that they are newer than every edit before the load and older than every edit
+//! after it, regardless of the order of files. A file without an assigned id has 0: its cells are
+//! older than every edit.
 
 use std::path::Path;
 use std::sync::Arc;

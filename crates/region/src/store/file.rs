@@ -14,7 +14,7 @@ use evenkeel_common::{CellRef, ErrorKind, HBaseError, KeyBuf, Result, TryResult}
 use evenkeel_fs::FileStatus;
 use evenkeel_hfile::{
     DataBlockEncoding, HFileReader, HFileScanner, Half, InputResidency, OpenOptions, ReferenceRange,
-    ScanOptions, keys,
+    ScanOptions, SeqIds, keys,
 };
 
 use self::bloom_bypass::BloomBypass;
@@ -32,8 +32,7 @@ pub struct StoreFile {
     name: String,
     reader: Arc<HFileReader>,
     max_seq_id: u64,
-    /// The sequence id of all its cells, if a bulk load assigned one.
-    cell_seq_id: Option<u64>,
+    cell_seq_ids: SeqIds,
     is_reference: bool,
     /// When a bulk loaded file was created; `i64::MAX` for other files.
     bulk_load_ms: i64,
@@ -101,10 +100,15 @@ impl StoreFile {
         // The two halves of a file must not tie, nor may a bulk loaded file that kept its sequence
         // ids tie with another file.
         let max_seq_id = seq_id + u64::from(is_top) + u64::from(is_bulk_loaded && keeps_seq_ids);
+        let cell_seq_ids = match (is_bulk_loaded, keeps_seq_ids) {
+            (false, _) => SeqIds::OfFile,
+            (true, true) => SeqIds::AtMost(max_seq_id),
+            (true, false) => SeqIds::All(max_seq_id),
+        };
         Self {
             name: status.name().to_owned(),
             max_seq_id,
-            cell_seq_id: (is_bulk_loaded && !keeps_seq_ids).then_some(max_seq_id),
+            cell_seq_ids,
             is_reference: matches!(kind, FileName::Reference { .. }),
             bulk_load_ms: bulk_load_ms.unwrap_or(i64::MAX),
             modified_ms: status.modified_ms,
@@ -145,7 +149,7 @@ impl StoreFile {
 
     /// Returns true if it was bulk loaded.
     pub fn is_bulk_loaded(&self) -> bool {
-        self.bulk_load_ms != i64::MAX || self.cell_seq_id.is_some()
+        self.cell_seq_ids != SeqIds::OfFile
     }
 
     /// The rows of its stripe, from the first (inclusive) to the second (exclusive); empty for an
@@ -168,7 +172,12 @@ impl StoreFile {
 
     /// The greatest sequence id of its cells.
     pub fn max_cell_seq_id(&self) -> u64 {
-        self.cell_seq_id.unwrap_or_else(|| self.reader.max_cell_seq_id())
+        let of_file = self.reader.max_cell_seq_id();
+        match self.cell_seq_ids {
+            SeqIds::OfFile => of_file,
+            SeqIds::AtMost(seq_id) => of_file.min(seq_id),
+            SeqIds::All(seq_id) => seq_id,
+        }
     }
 
     /// Decides whether its bloom filter is consulted.
@@ -189,8 +198,10 @@ impl StoreFile {
         }
     }
 
+    /// Names of the files that a compaction replaced by this one. None for a bulk loaded file,
+    /// which another store wrote.
     pub(super) fn replaces(&self) -> Vec<String> {
-        self.reader.compacted_files()
+        if self.is_bulk_loaded() { Vec::new() } else { self.reader.compacted_files() }
     }
 
     pub(super) fn evict(&self) {
@@ -243,9 +254,7 @@ impl StoreFileScanner {
     /// Creates a cursor without a current cell; seek before use.
     pub fn new(file: Arc<StoreFile>, options: ScanOptions, read_point: u64) -> Self {
         let mut scanner = file.reader.scanner(options);
-        if let Some(seq_id) = file.cell_seq_id {
-            scanner.set_seq_id(seq_id);
-        }
+        scanner.set_seq_ids(file.cell_seq_ids);
         Self { scanner, read_point, file }
     }
 

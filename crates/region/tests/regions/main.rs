@@ -5,6 +5,7 @@ mod bulk_load;
 mod cells;
 mod concurrency;
 mod durability;
+mod foreign_files;
 mod harness;
 mod memstore_limits;
 mod model;
