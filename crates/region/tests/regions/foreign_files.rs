@@ -10,7 +10,7 @@ use evenkeel_common::{CellType, ColumnFamilyDescriptor, KeyValue};
 use evenkeel_fs::{FileSystem, SurvivingData};
 use evenkeel_hfile::{ChecksumType, HFileContext, HFileWriter, StoreFileMeta, TRAILER_BYTES, keys};
 use evenkeel_protocol::pb;
-use evenkeel_region::ops::Scan;
+use evenkeel_region::operations::Scan;
 use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
 use evenkeel_region::scanner::ScannerContext;
 use prost::Message;

@@ -192,8 +192,11 @@ impl<'a> RunsOn<'a> {
 
 /// A batch of Puts and Deletes that would have to wait.
 pub struct WaitingBatch {
+    /// The region of all its rows.
     pub region: Arc<Region>,
+    /// The Puts and Deletes.
     pub mutations: Vec<Mutation>,
+    /// Gets their outcomes.
     pub done: BatchCompletion,
 }
 
