@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_hdfs::{Durability, HdfsClient, LogWriter, Settings};
+use evenkeel_hdfs::{FlushLevel, HdfsClient, LogWriter, Settings};
 
 use crate::{Turn, bytes, log, read_all};
 
@@ -46,14 +46,14 @@ impl Roller {
         let (_, acked, written) = self.logs.last_mut().expect("a log");
         self.writer.append(entry)?;
         written.extend_from_slice(entry);
-        self.writer.flush(Durability::Flushed)?;
+        self.writer.flush(FlushLevel::Flushed)?;
         *acked = written.len() as u64;
         Ok(())
     }
 
     /// Closes the last log, waits for the recovery of the others, and compares all logs.
     fn finish(self) {
-        self.writer.close(Durability::Flushed).expect("closed");
+        self.writer.close(FlushLevel::Flushed).expect("closed");
         let deadline = Instant::now() + Duration::from_secs(150);
         for (path, acked, written) in &self.logs {
             self.client.recover(path, deadline, &|| true).expect("recovered");
@@ -105,7 +105,7 @@ fn readers_continue_when_a_datanode_dies() {
     let victim = datanode_of(&mut turn, &writer);
     let written = bytes(0, 300_000);
     writer.append(&written).expect("appended");
-    writer.close(Durability::Flushed).expect("closed");
+    writer.close(FlushLevel::Flushed).expect("closed");
     let reader = client.open("/readers/f").expect("opened");
     turn.cluster().kill_datanode(victim);
     let mut buf = vec![0; written.len()];
@@ -124,9 +124,9 @@ fn an_absent_namenode_does_not_block_flushes() {
     let mut writer = log(&client, "/namenode/a");
     turn.cluster().kill_namenode();
     writer.append(b"while it is away").expect("appended");
-    writer.flush(Durability::Synced).expect("no call of the NameNode is needed");
+    writer.flush(FlushLevel::Synced).expect("no call of the NameNode is needed");
     std::thread::scope(|scope| {
-        let closing = scope.spawn(move || writer.close(Durability::Flushed));
+        let closing = scope.spawn(move || writer.close(FlushLevel::Flushed));
         turn.cluster().start_namenode().expect("started");
         assert_eq!(closing.join().expect("no panic").expect("closed when it is back"), 16);
     });

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use evenkeel_hdfs::{ChecksumResult, Durability, NewFile};
+use evenkeel_hdfs::{ChecksumResult, FlushLevel, NewFile};
 
 use crate::{Turn, bytes, log, read_all};
 
@@ -16,7 +16,7 @@ fn names_are_made_listed_renamed_and_deleted() {
     let small = client.new_file();
     for i in 0..20 {
         let path = format!("/names/a/file-{i:02}");
-        client.create_bulk(&path, small).expect("created").close(Durability::Flushed).expect("closed");
+        client.create_bulk(&path, small).expect("created").close(FlushLevel::Flushed).expect("closed");
     }
     let listed = namenode.list("/names/a").expect("listed").expect("there");
     let names: Vec<String> = listed.iter().map(|s| String::from_utf8_lossy(&s.path).into_owned()).collect();
@@ -53,7 +53,7 @@ fn a_log_is_visible_and_durable_as_far_as_it_was_acknowledged() {
     for len in [1, 511, 512, 513, 65536, 3, 13 << 20, 1] {
         let part = bytes(written.len(), len);
         writer.append(&part).expect("appended");
-        writer.flush(Durability::Flushed).expect("flushed");
+        writer.flush(FlushLevel::Flushed).expect("flushed");
         written.extend_from_slice(&part);
         assert_eq!(writer.acked(), written.len() as u64);
     }
@@ -63,7 +63,7 @@ fn a_log_is_visible_and_durable_as_far_as_it_was_acknowledged() {
     client.namenode().rename("/log/a", "/log/b").expect("renamed while open");
     writer.append(b"the end").expect("appended");
     written.extend_from_slice(b"the end");
-    assert_eq!(writer.close(Durability::Synced).expect("closed"), written.len() as u64);
+    assert_eq!(writer.close(FlushLevel::Synced).expect("closed"), written.len() as u64);
     let status = client.namenode().file_info("/log/b").expect("asked").expect("there");
     assert_eq!(status.length, written.len() as u64);
     assert!(read_all(&client, "/log/b") == written);
@@ -77,13 +77,13 @@ fn a_sync_is_an_fsync_on_every_datanode() {
     let client = turn.client();
     let mut writer = log(&client, "/log/sync");
     writer.append(b"bytes").expect("appended");
-    writer.flush(Durability::Flushed).expect("flushed");
+    writer.flush(FlushLevel::Flushed).expect("flushed");
     let count = |turn: &mut Turn, node| turn.cluster().datanode_metric(node, "FsyncCount").expect("a metric");
     // The DataNodes' metrics are cached for 10 s.
     std::thread::sleep(Duration::from_secs(11));
     let before: Vec<u64> = (0..3).map(|node| count(&mut turn, node)).collect();
     for _ in 0..5 {
-        writer.flush(Durability::Synced).expect("synced, without new bytes");
+        writer.flush(FlushLevel::Synced).expect("synced, without new bytes");
     }
     let deadline = Instant::now() + Duration::from_secs(30);
     for (node, before) in before.into_iter().enumerate() {
@@ -93,7 +93,7 @@ fn a_sync_is_an_fsync_on_every_datanode() {
         }
         assert_eq!(count(&mut turn, node), before + 5, "DataNode {node}");
     }
-    writer.close(Durability::Flushed).expect("closed");
+    writer.close(FlushLevel::Flushed).expect("closed");
 }
 
 #[test]
@@ -105,11 +105,11 @@ fn many_flushes_can_be_in_flight() {
         let part = bytes(written.len(), 1 + i % 900);
         writer.append(&part).expect("appended");
         written.extend_from_slice(&part);
-        last = Some(writer.start_flush(Durability::Flushed).expect("sent"));
+        last = Some(writer.start_flush(FlushLevel::Flushed).expect("sent"));
     }
     writer.wait(last.expect("one")).expect("flushed");
     assert_eq!(writer.acked(), written.len() as u64);
-    writer.close(Durability::Flushed).expect("closed");
+    writer.close(FlushLevel::Flushed).expect("closed");
     assert!(read_all(&client, "/log/pipelined") == written);
 }
 
@@ -123,7 +123,7 @@ fn a_bulk_file_has_several_blocks_and_is_read_anywhere() {
     for part in written.chunks(100_000) {
         writer.append(part).expect("appended");
     }
-    assert_eq!(writer.close(Durability::Synced).expect("closed"), written.len() as u64);
+    assert_eq!(writer.close(FlushLevel::Synced).expect("closed"), written.len() as u64);
     assert!(read_all(&client, "/bulk/f") == written);
     let reader = client.open("/bulk/f").expect("opened");
     for offset in (0..written.len()).step_by(77_777) {
@@ -142,10 +142,10 @@ fn recovery_ends_a_file_and_fences_its_writer() {
     let client = Turn::take().client();
     let mut zombie = log(&client, "/wals/server/a");
     zombie.append(b"acknowledged").expect("appended");
-    zombie.flush(Durability::Flushed).expect("flushed");
+    zombie.flush(FlushLevel::Flushed).expect("flushed");
     client.namenode().rename("/wals/server", "/wals/server-splitting").expect("renamed");
     zombie.append(b", still").expect("appended");
-    zombie.flush(Durability::Flushed).expect("a rename does not fence an open file");
+    zombie.flush(FlushLevel::Flushed).expect("a rename does not fence an open file");
 
     let other = evenkeel_hdfs::HdfsClient::new(client.settings().clone()).expect("threads");
     let (path, deadline) = ("/wals/server-splitting/a", Instant::now() + Duration::from_secs(60));
@@ -156,7 +156,7 @@ fn recovery_ends_a_file_and_fences_its_writer() {
     let status = other.namenode().file_info(path).expect("asked").expect("there");
     assert_eq!(status.length, recovered.len() as u64);
 
-    let lost = zombie.append(b" lost").and_then(|()| zombie.flush(Durability::Flushed));
+    let lost = zombie.append(b" lost").and_then(|()| zombie.flush(FlushLevel::Flushed));
     assert!(lost.is_err(), "its replicas were taken from it");
     let next = client.create_log("/wals/server/b", client.new_file());
     assert_eq!(next.expect_err("fenced").kind(), ErrorKind::NotFound);
@@ -170,8 +170,8 @@ fn a_lost_lease_is_seen_by_close() {
     let client = Turn::take().client();
     let mut writer = log(&client, "/log/lost");
     writer.append(b"bytes").expect("appended");
-    writer.flush(Durability::Flushed).expect("flushed");
+    writer.flush(FlushLevel::Flushed).expect("flushed");
     assert!(client.namenode().delete("/log/lost", false).expect("deleted"));
-    let error = writer.close(Durability::Flushed).expect_err("the file is gone");
+    let error = writer.close(FlushLevel::Flushed).expect_err("the file is gone");
     assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied), "{error}");
 }
