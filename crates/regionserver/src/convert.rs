@@ -1,4 +1,5 @@
-//! Converts HBase's messages to the operations of a region ([`evenkeel_region::operations`]), and back.
+//! Converts HBase's messages to the operations of a region ([`evenkeel_region::operations`]), and
+//! back.
 //!
 //! Requests are validated here before they reach a region: required fields, enum numbers, row
 //! lengths, cell sizes, and the rule that all cells of a mutation belong to its row. An invalid

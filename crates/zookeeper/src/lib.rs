@@ -10,9 +10,9 @@
 //! `/hbase` at start expect.
 //!
 //! ```text
-//! serve -> Connection (a task each) -> requests::answer -> ZnodeTree (one lock) <- set, remove (Znodes)
-//!              |                                          |
-//!              +-- Sessions (one lock)                    +-- queues events for each connection
+//! serve -> Connection (a task each) -> requests::answer -> ZnodeTree (one lock) <- Znodes
+//!              |                                               |
+//!              +-- Sessions (one lock)                         +-- queues events per connection
 //! ```
 //!
 //! | module | contents |

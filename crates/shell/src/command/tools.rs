@@ -100,7 +100,7 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
     Command::new("rit", (0, 0), rit, "Prints the regions in transition.\n\n  hbase> rit"),
     Command::new("regioninfo", (1, 1), regioninfo, "Prints a region by its name.\n\n  hbase> regioninfo 'REGIONNAME'"),
-    Command::new("close_region", (1, 2), close_region, "Does nothing; use unassign.\n\n  hbase> unassign 'REGIONNAME'"),
+    Command::new("close_region", (1, 2), close_region, "Prints that close_region does nothing; use unassign.\n\n  hbase> unassign 'REGIONNAME'"),
     Command::new("list_unknownservers", (0, 0), list_unknownservers, "Prints the servers that hold regions and are neither live nor dead.\n\n  hbase> list_unknownservers"),
     Command::new(
         "clear_deadservers",

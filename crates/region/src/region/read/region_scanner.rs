@@ -465,8 +465,8 @@ impl RegionScanner {
         Ok(refused)
     }
 
-    /// Leaves the current row, whose key the filter rejected. As in HBase, the filter sees the row's
-    /// cells in a forward scan, and its hints may lead past further rows.
+    /// Leaves the current row, whose key the filter rejected. As in HBase, the filter of a forward
+    /// scan sees the row's cells, and its hints may lead past further rows.
     fn skip_row(&mut self, context: &mut ScannerContext) -> TryResult<()> {
         while let Some(store) = self.stores.current_mut() {
             match self.stop.reversed {
