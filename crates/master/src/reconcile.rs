@@ -209,7 +209,7 @@ impl Reconciler<'_> {
 
     fn reconcile_families(&self, table: &Table, region: &FileStatus, intents: &ChangeIntents) -> Result<()> {
         for family in family_dirs(self.fs, &region.path)? {
-            if table.descriptor.family(family.name().as_bytes()).is_some() {
+            if table.descriptor.families().any(|known| known.name_text() == family.name()) {
                 continue;
             }
             let (name, region) = (&self.name, region.name());

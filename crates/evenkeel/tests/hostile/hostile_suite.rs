@@ -5,14 +5,14 @@
 //! | what | holds |
 //! |---|---|
 //! | the server's resident memory | grows at most by the attack's parts and a margin |
+//! | the server's memory | stays within the plan and a margin, whatever came before |
 //! | Gets and Puts of `attack/other_clients.rs` | P99 below 50 ms, more on a busy machine |
 //! | a new client | is admitted, and can write 1 MiB, while the attack lasts |
 //! | the log | rolls |
 //! | memory and descriptors | are released when the clients are gone |
 //!
 //! All attacks use one server, so leftovers of one count for the next. A failed attack is repeated
-//! up to two times: other processes on the machine may use memory and time once, but a fault of the
-//! server recurs each time.
+//! once: other processes on the machine may use memory and time, but a fault of the server recurs.
 //!
 //! `EVENKEEL_HOSTILE_SECONDS=20` sets the duration of each attack (default 1.2);
 //! `EVENKEEL_HOSTILE_ONLY=scanner` selects the attacks whose names contain this text;
@@ -34,7 +34,8 @@ use evenkeel_protocol::pb;
 
 /// Open files of the server; half of them are for connections.
 const DESCRIPTORS: u32 = 256;
-const ATTEMPTS: usize = 3;
+/// A machine that is busy with other work may cause one failure.
+const ATTEMPTS: usize = 2;
 /// Cells of a big row, and their length.
 const CELLS: usize = 8;
 const VALUE_BYTES: usize = 400_000;
@@ -113,9 +114,10 @@ fn print(attack: &Attack, report: &Report) {
     let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e3);
     let other_clients = &report.other_clients;
     println!(
-        "{:<42} +{:>3} MiB, {:>3} left, {:>3} descriptors; P99 and longest in ms: Gets {} {}, Puts {} {}, echo {} {}",
+        "{:<42} +{:>3} MiB to {:>3}, {:>3} left, {:>3} descriptors; P99 and longest in ms: Gets {} {}, Puts {} {}, echo {} {}",
         attack.name,
         report.grown_mib,
+        report.total_mib,
         report.left_mib,
         report.descriptors,
         ms(other_clients.gets.0),

@@ -241,9 +241,12 @@ impl Master {
     }
 }
 
-/// The families of `table` that `other` does not have.
+/// The families of `table` whose directory `other` does not have. Tables that HBase made may have
+/// families that share a directory: their names are not UTF-8.
 fn missing_in(other: &TableDescriptor, table: &TableDescriptor) -> Vec<Vec<u8>> {
-    let missing = table.families().filter(|family| other.family(family.name()).is_none());
+    let missing = table
+        .families()
+        .filter(|family| other.families().all(|known| known.name_text() != family.name_text()));
     missing.map(|family| family.name().to_vec()).collect()
 }
 

@@ -129,6 +129,7 @@ pub fn check_region_names<'a>(regions: impl IntoIterator<Item = &'a RegionInfo>)
 /// Returns `DoNotRetryIOException` with HBase's message.
 pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> {
     check_size(table)?;
+    table.families().try_for_each(check_always)?;
     if is_off(table, conf) {
         return Ok(());
     }
@@ -255,8 +256,19 @@ fn check_formats(family: &ColumnFamilyDescriptor) -> Result<()> {
             return reject("Failed to get bloom filter param".into());
         }
     }
+    Ok(())
+}
+
+/// Checks of a family that `hbase.table.sanity.checks` does not switch off. A family's name is that
+/// of a directory. In HBase, families whose names are not UTF-8 may share one.
+fn check_always(family: &ColumnFamilyDescriptor) -> Result<()> {
+    if std::str::from_utf8(family.name()).is_err() {
+        let name = family.name().escape_ascii();
+        return Err(HBaseError::do_not_retry(format!("Column Family names must be UTF-8: {name}")));
+    }
     if family.text("ENCRYPTION").is_some_and(|v| !v.is_empty()) {
-        return reject(format!("Encryption of column family {} is not supported", family.name_text()));
+        let message = format!("Encryption of column family {} is not supported", family.name_text());
+        return Err(HBaseError::do_not_retry(message));
     }
     Ok(())
 }
@@ -334,6 +346,20 @@ mod tests {
         let small = table_of(family()).with("MEMSTORE_FLUSHSIZE", "1000");
         assert!(check_table(&small, &conf).is_err());
         assert!(check_table(&small.with(CHECKS, "false"), &conf).is_ok());
+    }
+
+    #[test]
+    fn names_without_a_directory_and_encryption_are_always_refused() {
+        for checks in ["true", "false"] {
+            let refused = |family: ColumnFamilyDescriptor| {
+                check_table(&table_of(family).with(CHECKS, checks), &Configuration::new()).is_err()
+            };
+            assert!(
+                !refused(family()) && !refused(ColumnFamilyDescriptor::new("ä".as_bytes()).expect("legal"))
+            );
+            assert!(refused(family().with("ENCRYPTION", "AES")), "{checks}");
+            assert!(refused(ColumnFamilyDescriptor::new(b"\xff").expect("legal in HBase")), "{checks}");
+        }
     }
 
     #[test]

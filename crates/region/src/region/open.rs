@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use evenkeel_common::{CellComparator, HBaseError, KeyValue, RegionInfo, Result, TableDescriptor};
+use evenkeel_common::{
+    CellComparator, ColumnFamilyDescriptor, HBaseError, KeyValue, RegionInfo, Result, TableDescriptor,
+};
 use evenkeel_fs::{CreateOptions, FileKind, FileSystem};
 use evenkeel_protocol::pb::region_event_descriptor::EventType;
 use evenkeel_protocol::{PB_MAGIC, pb};
@@ -49,10 +51,12 @@ impl Region {
     /// Opens a region. It is ready to be served afterwards.
     ///
     /// # Errors
-    /// `IOException` from the file system, and `CorruptHFileException` for a damaged store file.
+    /// `IOException` from the file system and for a family that must be encrypted, and
+    /// `CorruptHFileException` for a damaged store file.
     pub fn open(env: Arc<RegionEnv>, info: RegionInfo, table: Arc<TableDescriptor>) -> Result<Arc<Self>> {
         let started = clock::monotonic();
         check_trackers(&table)?;
+        check_encryption(&table)?;
         let dir = layout::region_dir(&env.stores.root, &info);
         write_region_info(&*env.stores.fs, &dir, &info)?;
         let loaded = manifest::finish_all(&*env.stores.fs, &dir)?;
@@ -335,6 +339,20 @@ fn check_trackers(table: &TableDescriptor) -> Result<()> {
     }
 }
 
+/// Refuses tables whose files must be encrypted: they would be written in plain text.
+fn check_encryption(table: &TableDescriptor) -> Result<()> {
+    let is_encrypted =
+        |family: &&ColumnFamilyDescriptor| family.text("ENCRYPTION").is_some_and(|cipher| !cipher.is_empty());
+    match table.families().find(is_encrypted) {
+        None => Ok(()),
+        Some(family) => Err(HBaseError::io(format!(
+            "table {}: encryption of column family {} is not supported",
+            table.name(),
+            family.name_text()
+        ))),
+    }
+}
+
 fn open_stores(env: &Arc<RegionEnv>, info: &RegionInfo, table: &TableDescriptor) -> Result<Vec<Arc<Store>>> {
     let stores = StoreEnv { config: env.stores.config.for_table(table), ..env.stores.clone() };
     let opened: Result<Vec<_>> =
@@ -445,4 +463,23 @@ impl Region {
 /// hexadecimal digits.
 fn flush_jitter_of(encoded_name: &str) -> u8 {
     encoded_name.bytes().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::testing::region;
+    use crate::store::testing::{family, region as region_info};
+
+    #[test]
+    fn a_table_that_must_be_encrypted_is_not_opened() {
+        let env = Arc::clone(&region().env);
+        let open = |cipher: &str| {
+            let family = family(b"f", &[("ENCRYPTION", cipher)]);
+            let table = TableDescriptor::new("t".parse().expect("legal")).with_family(family);
+            Region::open(Arc::clone(&env), region_info(), Arc::new(table))
+        };
+        assert!(open("").is_ok());
+        assert!(open("AES").err().expect("refused").to_string().contains("encryption"));
+    }
 }

@@ -147,6 +147,12 @@ const ZSTD_CODEC: &str = "hbase.io.compress.zstd.codec";
 /// The package of HBase's codecs; Hadoop's are elsewhere.
 const HBASE_CODECS: &str = "org.apache.hadoop.hbase.io.compress.";
 const ROW_BYTES_MAX: &str = "hbase.table.max.rowsize";
+/// The maximum of `BLOCKSIZE` and `hfile.index.block.max.size`, which is that of HBase's check of a
+/// table. The check can be switched off, and a block is made in memory.
+pub(super) const BLOCK_BYTES_MAX: u32 = 16 << 20;
+/// The maximum of `io.storefile.bloom.block.size`. A chunk has this size in memory while it is
+/// filled, whatever the number of its keys.
+const BLOOM_BLOCK_BYTES_MAX: u32 = 4 << 20;
 const FLUSH_BYTES: &str = "hbase.hregion.memstore.flush.size";
 
 impl StoreConfig {
@@ -263,8 +269,12 @@ impl StoreConfig {
             BYTES_PER_CHECKSUM => {
                 parse(value, |n: u32| self.bytes_per_checksum = n.clamp(1, i32::MAX as u32))
             }
-            INDEX_BLOCK_BYTES => parse(value, |n: u32| self.index_block_bytes = n.max(1) as usize),
-            BLOOM_BLOCK_BYTES => parse(value, |n: u32| self.bloom_block_bytes = n.max(1) as usize),
+            INDEX_BLOCK_BYTES => {
+                parse(value, |n: u32| self.index_block_bytes = n.clamp(1, BLOCK_BYTES_MAX) as usize);
+            }
+            BLOOM_BLOCK_BYTES => {
+                parse(value, |n: u32| self.bloom_block_bytes = n.clamp(1, BLOOM_BLOCK_BYTES_MAX) as usize);
+            }
             INDEX_ENTRIES_MIN => parse(value, |n: u32| self.index_block_entries_min = n.max(1) as usize),
             BLOOM => parse_switch(value, |bloom| self.bloom = bloom),
             DELETE_FAMILY_BLOOM => parse_switch(value, |bloom| self.delete_family_bloom = bloom),

@@ -16,6 +16,7 @@ use evenkeel_hfile::{
 };
 
 use super::background_priority::BACKGROUND_BYTES_MIN;
+use super::config::BLOCK_BYTES_MAX;
 use super::file_writer::{NewFileOptions, WriteJob, WriteSchedule};
 use super::{BackgroundPriority, Store, StoreFile, StoreLeaf, sorted};
 use crate::memstore::SegmentScanner;
@@ -201,7 +202,7 @@ impl Store {
             compression: Compression::from_name(compression)
                 .ok_or_else(|| unknown("compression", compression))?,
             bloom: BloomType::from_name(bloom, prefix).ok_or_else(|| unknown("bloom filter type", bloom))?,
-            block_bytes: family.block_bytes(),
+            block_bytes: family.block_bytes().min(BLOCK_BYTES_MAX as usize),
             includes_mvcc,
             includes_tags,
             compress_tags: !family.text("COMPRESS_TAGS").is_some_and(|v| v.eq_ignore_ascii_case("false")),

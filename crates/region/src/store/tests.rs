@@ -288,6 +288,21 @@ fn a_store_splits_in_the_middle_unless_it_has_one_row() {
 }
 
 #[test]
+fn a_table_cannot_make_blocks_larger_than_memory_is_planned_for() {
+    let mut test = TestStore::new(&[
+        ("BLOCKSIZE", "2147483647"),
+        ("hfile.index.block.max.size", "4294967295"),
+        ("io.storefile.bloom.block.size", "4294967295"),
+    ]);
+    let context = test.store.hfile_context(true, false).expect("legal");
+    assert_eq!((context.block_bytes, context.index_block_bytes_max), (16 << 20, 16 << 20));
+    assert_eq!(context.bloom_block_bytes, 4 << 20);
+    test.add("a", "q", 1, CellType::Put, "v");
+    test.flush(u64::MAX);
+    assert_eq!(test.store.files().len(), 1);
+}
+
+#[test]
 fn busy_files_are_not_chosen_twice() {
     let mut test = with_rows(&["a"]);
     for _ in 0..2 {

@@ -104,7 +104,7 @@ impl ForeignFile {
     }
 
     /// As files of flushes, whose metadata does not tell that they are bulk loaded.
-    fn as_flushed(mut self) -> Self {
+    fn like_flushed(mut self) -> Self {
         self.infos.retain(|(key, _)| *key != keys::BULKLOAD_TIMESTAMP);
         self.unassigned()
     }
@@ -136,7 +136,7 @@ fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) -> usize {
     found.len()
 }
 
-fn change_trailer(bytes: &mut Vec<u8>, change: fn(&mut pb::FileTrailerProto)) {
+fn change_trailer(bytes: &mut [u8], change: fn(&mut pb::FileTrailerProto)) {
     let (start, end) = (bytes.len() - TRAILER_BYTES + 8, bytes.len() - 4);
     let mut trailer = pb::FileTrailerProto::decode_length_delimited(&bytes[start..end]).expect("a trailer");
     change(&mut trailer);
@@ -288,20 +288,20 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
         ),
         (
             "it replaces a served file, as flushed",
-            ForeignFile { meta: replaced_name(), ..ForeignFile::legal() }.as_flushed(),
+            ForeignFile { meta: replaced_name(), ..ForeignFile::legal() }.like_flushed(),
             false,
         ),
         ("it claims many edits", claims(1_000_000), false),
         ("it claims many edits, unassigned", claims(1_000_000).unassigned(), false),
-        ("it claims many edits, as flushed", claims(1_000_000).as_flushed(), false),
+        ("it claims many edits, as flushed", claims(1_000_000).like_flushed(), false),
         ("it claims all edits", claims(u64::MAX >> 1), false),
         ("it claims all edits, unassigned", claims(u64::MAX >> 1).unassigned(), false),
-        ("it claims all edits, as flushed", claims(u64::MAX >> 1).as_flushed(), false),
+        ("it claims all edits, as flushed", claims(u64::MAX >> 1).like_flushed(), false),
         ("cells of the future", numbered(1_000_000), false),
         ("cells of the future, unassigned", numbered(1_000_000).unassigned(), false),
-        ("cells of the future, as flushed", numbered(1_000_000).as_flushed(), false),
+        ("cells of the future, as flushed", numbered(1_000_000).like_flushed(), false),
         ("cells of the end of time", numbered(u64::MAX >> 1), false),
-        ("cells of the end of time, as flushed", numbered(u64::MAX >> 1).as_flushed(), false),
+        ("cells of the end of time, as flushed", numbered(u64::MAX >> 1).like_flushed(), false),
         ("cells of the future that keep it", keeps_seq_ids(numbered(1_000_000)), false),
         ("cells of the end of time that keep it", keeps_seq_ids(numbered(u64::MAX >> 1)), false),
         (

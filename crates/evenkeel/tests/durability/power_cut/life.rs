@@ -114,6 +114,16 @@ impl Life {
         }
     }
 
+    /// Enables all tables, and returns the state after that.
+    pub fn enable_all(&self) -> Result<World, String> {
+        for name in self.world()?.disabled_tables() {
+            self.runtime
+                .block_on(self.connection.admin().enable_table(&self::name(name)))
+                .map_err(|e| format!("{name} cannot be enabled: {e}"))?;
+        }
+        self.world()
+    }
+
     /// Writes to every region of every served table, with FSYNC_WAL.
     pub fn use_tables(&self) -> Result<(), String> {
         let enabled =

@@ -10,7 +10,7 @@
 //! - all compared properties of a cluster ([`World`]: tables, states, families, regions, rows,
 //!   namespaces, snapshots) are as after the last answered step, or as after the step in flight;
 //! - so every row acknowledged with FSYNC_WAL is there, also once the cleaners have emptied the
-//!   archive;
+//!   archive, and also in disabled tables, which are enabled for this;
 //! - regions cover all keys, and every table can be read, and written while it is enabled.
 //!
 //! That start is recorded, too, and cut at some step: the start after it must lead to the same
@@ -60,6 +60,8 @@ struct RecordedScenario {
     recording: Recording,
     /// The state before the first step and after each, and the number of disk steps at its answer.
     worlds: Vec<(usize, World)>,
+    /// Each of these states once all its tables are enabled; `None` if they are.
+    enabled: Vec<Option<World>>,
 }
 
 impl RecordedScenario {
@@ -76,7 +78,30 @@ impl RecordedScenario {
             worlds.push((fs.steps(), life.world()?));
         }
         let recording = fs.take_recording().ok_or("nothing was recorded")?;
-        Ok(Self { recording, worlds })
+        drop(life);
+        let enabled = |(steps, world): &(usize, World)| match world.disabled_tables().next() {
+            None => Ok(None),
+            Some(_) => Life::start(&recording.disk_after_kill(*steps), root)?.enable_all().map(Some),
+        };
+        let enabled = worlds.iter().map(enabled).collect::<Result<_, String>>()?;
+        Ok(Self { recording, worlds, enabled })
+    }
+
+    /// Enables the tables of a server in one of the states, and compares the cells of those that
+    /// were disabled. Steps with the same state may differ in them.
+    fn compare_disabled(&self, life: &Life, expected: &[(usize, &World)]) -> Result<(), String> {
+        let found = life.world()?;
+        if found.disabled_tables().next().is_none() {
+            return Ok(());
+        }
+        let now = life.enable_all()?;
+        let alike = expected.iter().filter(|(_, world)| **world == found);
+        let expected: Vec<_> = alike.filter_map(|(step, _)| self.enabled[*step].as_ref()).collect();
+        if expected.contains(&&now) {
+            return Ok(());
+        }
+        let differences: Vec<_> = expected.iter().map(|world| world.differences(&now)).collect();
+        Err(format!("once its tables are enabled:\n{}", differences.join("\n and\n")))
     }
 
     /// The states that may be found after a cut, each with its number of scenario steps.
@@ -110,6 +135,7 @@ fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String>
     let start = fs.take_recording().ok_or("nothing was recorded")?;
     let expected = run.expected(cut.at);
     let found = compare(&life, &expected)?;
+    run.compare_disabled(&life, &expected)?;
     life.use_tables()?;
     drop(life);
     if let Some(random) = cut.again {
@@ -128,7 +154,9 @@ fn check_kill(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, St
     let fs = run.recording.disk_after_kill(cut.at);
     fs.start_recording();
     let life = Life::start(&fs, root)?;
-    let found = compare(&life, &run.expected(cut.at))?;
+    let expected = run.expected(cut.at);
+    let found = compare(&life, &expected)?;
+    run.compare_disabled(&life, &expected)?;
     life.use_tables()?;
     let used = life.settled(|_| true)?;
     let recording = fs.take_recording().ok_or("nothing was recorded")?;

@@ -44,6 +44,11 @@ impl World {
         Ok(world)
     }
 
+    /// The tables whose cells are unknown.
+    pub fn disabled_tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.iter().filter(|(_, table)| table.cells.is_none()).map(|(name, _)| name.as_str())
+    }
+
     /// The differences of another state, as text.
     pub fn differences(&self, found: &Self) -> String {
         let mut lines = Vec::new();

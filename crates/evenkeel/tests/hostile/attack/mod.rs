@@ -51,6 +51,9 @@ pub fn attacks() -> impl Iterator<Item = &'static Attack> {
 const PARTS_MIB: u64 = 46;
 /// Short-lived memory retained by the allocator, stacks, and blocks added to a cache.
 const MARGIN_MIB: u64 = 26;
+/// The server's memory without its program: the plan, and the margin. What earlier attacks left
+/// counts, too.
+const PLAN_MIB: u64 = 256 + MARGIN_MIB;
 /// Freed memory that the allocator retains.
 const LEFT_MIB: u64 = 40;
 /// All MemStores, with the slack of their chunks.
@@ -176,6 +179,7 @@ pub fn drain(stream: &mut TcpStream) {
 /// The result of an attack.
 pub struct Report {
     pub grown_mib: u64,
+    pub total_mib: u64,
     pub left_mib: u64,
     pub descriptors: usize,
     pub other_clients: OtherClientsReport,
@@ -199,8 +203,10 @@ pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) 
     sleep(Duration::from_millis(100));
     let stage = Stage { until: Instant::now() + time, ..stage.clone() };
     let mut peak = (rss_before, descriptors_before);
+    let mut anonymous = 0;
     let mut look = |server: &Server| {
         peak = (peak.0.max(server.resident_bytes()), peak.1.max(server.descriptors()));
+        anonymous = server.anonymous_bytes().max(anonymous);
     };
     let held = std::thread::scope(|scope| {
         let hostile = scope.spawn(|| (attack.run)(&stage));
@@ -221,10 +227,21 @@ pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) 
     if mib(peak.0) > attack.grown_mib_max {
         faults.push(format!("memory grew by {} MiB, {} allowed", mib(peak.0), attack.grown_mib_max));
     }
+    let total_mib = anonymous >> 20;
+    if total_mib > PLAN_MIB {
+        faults.push(format!("the server takes {total_mib} MiB, {PLAN_MIB} allowed"));
+    }
     if !server.runs() {
         faults.push("the server ended".to_owned());
     }
-    Report { grown_mib: mib(peak.0), left_mib: mib(left), descriptors: peak.1, other_clients, faults }
+    Report {
+        grown_mib: mib(peak.0),
+        total_mib,
+        left_mib: mib(left),
+        descriptors: peak.1,
+        other_clients,
+        faults,
+    }
 }
 
 /// Waits until the server has released the clients' resources; returns its resident bytes.
