@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use evenkeel_process::{FailureReason, StopRequest};
 use evenkeel_regionserver::RegionServer;
+use tokio::runtime::Handle;
 
 use crate::lease::Lease;
 
@@ -35,6 +36,21 @@ impl Abort {
         self.failure.get().is_some()
     }
 
+    /// Runs a task that the server depends on. If it panics, the server ends.
+    pub fn spawn_essential(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let (abort, task) = (Arc::clone(self), runtime.spawn(task));
+        runtime.spawn(async move {
+            if task.await.is_err_and(|error| error.is_panic()) {
+                abort.now(&format!("the task {name} panicked"));
+            }
+        });
+    }
+
     /// Ends the server.
     pub fn now(&self, reason: &str) {
         self.lease.end();
@@ -47,5 +63,33 @@ impl Abort {
         }
         tracing::error!(reason, "ABORTING the server: other servers recover its log");
         (self.stop)(reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use evenkeel_common::clock;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_of_an_essential_task_ends_the_server() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (tell, told) = channel();
+        let stop: StopRequest = Arc::new(move |reason: &str| drop(tell.send(reason.to_owned())));
+        let lease = Arc::new(Lease::new(clock::monotonic(), Duration::from_secs(600)));
+        let abort = Abort::new(FailureReason::default(), stop, Arc::clone(&lease));
+        abort.spawn_essential(runtime.handle(), "that ends", async {});
+        abort.spawn_essential(runtime.handle(), "that panics", async { panic!("a bug") });
+        runtime.block_on(async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        });
+        let reason = told.try_recv().expect("the process is told");
+        assert!(reason.contains("that panics") && abort.is_aborting() && !lease.holds());
     }
 }

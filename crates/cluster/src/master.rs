@@ -65,14 +65,14 @@ impl ClusterConnection {
 
     /// Starts the task that sends heartbeats; aborts the server if the master has declared it dead.
     pub fn send_reports(self: &Arc<Self>, abort: &Arc<Abort>) {
-        let (connection, abort) = (Arc::clone(self), Arc::clone(abort));
-        self.runtime.spawn(async move {
+        let (connection, aborts) = (Arc::clone(self), Arc::clone(abort));
+        abort.spawn_essential(&self.runtime, "reports to the master", async move {
             loop {
                 connection.reports.there_is_one.notified().await;
                 let Some(report) = connection.reports.latest.lock().take() else { continue };
                 let sent = connection.call::<pb::RegionServerReportResponse>("RegionServerReport", &report);
                 match sent.await {
-                    Err(error) if is_of(&error, YOU_ARE_DEAD) => return abort.now(&error.to_string()),
+                    Err(error) if is_of(&error, YOU_ARE_DEAD) => return aborts.now(&error.to_string()),
                     Err(error) => tracing::warn!(%error, "the master did not accept the report"),
                     Ok(_) => {}
                 }

@@ -138,8 +138,10 @@ impl Session {
         abort: &Arc<Abort>,
         on_stop: Arc<dyn Fn() + Send + Sync>,
     ) {
-        self.runtime.spawn(Arc::clone(self).ping(self.path_of(server), Arc::clone(abort)));
-        self.runtime.spawn(Arc::clone(self).read_changes(on_stop));
+        let ping = Arc::clone(self).ping(self.path_of(server), Arc::clone(abort));
+        abort.spawn_essential(&self.runtime, "ping of ZooKeeper", ping);
+        let changes = Arc::clone(self).read_changes(on_stop);
+        abort.spawn_essential(&self.runtime, "watches of ZooKeeper", changes);
     }
 
     /// Creates this server's ephemeral znode.

@@ -157,14 +157,20 @@ impl Region {
         Ok(cells)
     }
 
-    /// Moves a damaged edit file to the directory of corrupt files. Its readable edits are
-    /// replayed.
+    /// Moves a damaged edit file to the directory of corrupt files, where it replaces none. Its
+    /// readable edits are replayed.
     fn quarantine_edits(&self, file: &Path) -> Result<()> {
         let (fs, root) = self.env.wal_root();
         let dir = root.join(layout::CORRUPT_DIR);
         let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{}-{name}", self.info.encoded_name());
         fs.mkdirs(&dir)?;
-        Ok(fs.rename(file, &dir.join(format!("{}-{name}", self.info.encoded_name())))?)
+        let (mut to, mut attempt) = (dir.join(&name), 0_u32);
+        while fs.exists(&to)? {
+            attempt += 1;
+            to = dir.join(format!("{name}.{attempt}"));
+        }
+        Ok(fs.rename(file, &to)?)
     }
 
     /// Replays a file. Returns the number of cells, and whether a part of the file was unreadable.
