@@ -486,6 +486,6 @@ mod tests {
             Region::open(Arc::clone(&env), region_info(), Arc::new(table))
         };
         assert!(open("").is_ok());
-        assert!(open("AES").err().expect("refused").to_string().contains("encryption"));
+        assert!(open("AES").expect_err("refused").to_string().contains("encryption"));
     }
 }

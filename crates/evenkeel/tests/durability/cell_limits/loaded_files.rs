@@ -124,10 +124,10 @@ impl Tables {
 
     /// Puts a row into both families of every table.
     fn put(&mut self, row: &str) {
-        for at in 0..FILES.len() {
+        for (at, (name, ..)) in FILES.iter().enumerate() {
             for family in [b"f", b"g"] {
                 let cell = Parts { family: family.to_vec(), ..Parts::of(MutationType::Put, row) };
-                self.mutate(at, MutationType::Put, &cell).unwrap_or_else(|e| panic!("{}: {e}", FILES[at].0));
+                self.mutate(at, MutationType::Put, &cell).unwrap_or_else(|e| panic!("{name}: {e}"));
             }
         }
         self.rows.push(row.to_owned());
@@ -141,12 +141,12 @@ impl Tables {
     /// Checks the rows that clients wrote, and returns those of the files.
     fn check(&mut self, server: &Server, when: &str) -> Vec<Content> {
         let mut of_files = Vec::new();
-        for at in 0..FILES.len() {
+        for (at, (name, ..)) in FILES.iter().enumerate() {
             for row in self.rows.clone() {
                 let found = self.get(at, &row);
                 let count =
                     found.as_ref().map_or(0, |cells| cells.iter().filter(|cell| cell.1 == b"value").count());
-                assert_eq!(count, 2, "{when}, {}: row {row}: {found:?}", FILES[at].0);
+                assert_eq!(count, 2, "{when}, {name}: row {row}: {found:?}");
             }
             let contents = FILE_ROWS.map(|row| {
                 let found = self.get(at, row).ok()?;
@@ -214,9 +214,9 @@ async fn compact(server: &Server) {
         admin.compact_table(&table_name(at), None, true).await.expect("asked");
     }
     let deadline = Instant::now() + TIMEOUT;
-    for at in 0..FILES.len() {
+    for (at, (name, ..)) in FILES.iter().enumerate() {
         while admin.compaction_state(&table_name(at)).await.expect("told") != Default::default() {
-            assert!(Instant::now() < deadline, "the compaction of {} does not end", FILES[at].0);
+            assert!(Instant::now() < deadline, "the compaction of {name} does not end");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
