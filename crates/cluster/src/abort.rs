@@ -36,8 +36,8 @@ impl Abort {
         self.failure.get().is_some()
     }
 
-    /// Runs a task that the server depends on. If it panics, the server ends.
-    pub fn spawn_essential(
+    /// Starts a task that the server depends on. If it panics, the server ends.
+    pub fn run_task(
         self: &Arc<Self>,
         runtime: &Handle,
         name: &'static str,
@@ -82,8 +82,8 @@ mod tests {
         let stop: StopRequest = Arc::new(move |reason: &str| drop(tell.send(reason.to_owned())));
         let lease = Arc::new(Lease::new(clock::monotonic(), Duration::from_secs(600)));
         let abort = Abort::new(FailureReason::default(), stop, Arc::clone(&lease));
-        abort.spawn_essential(runtime.handle(), "that ends", async {});
-        abort.spawn_essential(runtime.handle(), "that panics", async { panic!("a bug") });
+        abort.run_task(runtime.handle(), "that ends", async {});
+        abort.run_task(runtime.handle(), "that panics", async { panic!("a bug") });
         runtime.block_on(async {
             for _ in 0..100 {
                 tokio::task::yield_now().await;

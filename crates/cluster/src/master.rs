@@ -66,7 +66,7 @@ impl ClusterConnection {
     /// Starts the task that sends heartbeats; aborts the server if the master has declared it dead.
     pub fn send_reports(self: &Arc<Self>, abort: &Arc<Abort>) {
         let (connection, aborts) = (Arc::clone(self), Arc::clone(abort));
-        abort.spawn_essential(&self.runtime, "reports to the master", async move {
+        abort.run_task(&self.runtime, "reports to the master", async move {
             loop {
                 connection.reports.there_is_one.notified().await;
                 let Some(report) = connection.reports.latest.lock().take() else { continue };

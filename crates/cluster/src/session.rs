@@ -139,9 +139,9 @@ impl Session {
         on_stop: Arc<dyn Fn() + Send + Sync>,
     ) {
         let ping = Arc::clone(self).ping(self.path_of(server), Arc::clone(abort));
-        abort.spawn_essential(&self.runtime, "ping of ZooKeeper", ping);
+        abort.run_task(&self.runtime, "ping of ZooKeeper", ping);
         let changes = Arc::clone(self).read_changes(on_stop);
-        abort.spawn_essential(&self.runtime, "watches of ZooKeeper", changes);
+        abort.run_task(&self.runtime, "watches of ZooKeeper", changes);
     }
 
     /// Creates this server's ephemeral znode.
