@@ -3,6 +3,7 @@
 //! In each test the handlers of users' calls are busy, and the priority handlers are idle.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::region_specifier::RegionSpecifierType;
 use evenkeel_region::region::Region;
-use evenkeel_rpc::CallClass;
+use evenkeel_rpc::{CallClass, ExecutorConfig};
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 
@@ -22,11 +23,24 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Makes all handlers of users' calls wait for a lock.
 fn make_handlers_busy<'a>(served: &Served, lock: &'a Arc<Mutex<()>>) -> MutexGuard<'a, ()> {
     let held = lock.lock();
-    for class in [CallClass::General, CallClass::Scan, CallClass::Write, CallClass::LongWrite] {
+    let config = ExecutorConfig::default();
+    let slots = config.computing_at_once;
+    let classes = [
+        (CallClass::General, config.general_handlers),
+        (CallClass::Scan, slots),
+        (CallClass::Write, slots),
+        (CallClass::LongWrite, slots),
+    ];
+    for (class, at_once) in classes {
+        let started = Arc::new(AtomicUsize::new(0));
         for _ in 0..100 {
-            let lock = Arc::clone(lock);
-            served.executor.submit_continuation(class, None, move || drop(lock.lock()));
+            let (lock, started) = (Arc::clone(lock), Arc::clone(&started));
+            served.executor.submit_continuation(class, None, move || {
+                started.fetch_add(1, Ordering::Relaxed);
+                drop(lock.lock());
+            });
         }
+        wait_until("all are busy", || started.load(Ordering::Relaxed) == at_once);
     }
     held
 }
