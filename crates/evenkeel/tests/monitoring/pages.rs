@@ -30,7 +30,7 @@ const PAGES: [(&str, &str); 15] = [
     ("/rpc", "writes that wait"),
     ("/settings?q=rootdir", "hbase.rootdir"),
     ("/procedures", "CreateTableProcedure"),
-    ("/threads", "answers these pages"),
+    ("/threads?q=info", "answers these pages"),
     ("/metrics-list?q=regionCount", "regionCount"),
 ];
 
