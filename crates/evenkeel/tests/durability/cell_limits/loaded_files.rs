@@ -190,9 +190,11 @@ impl Tables {
     fn change(&mut self) {
         for at in 0..FILES.len() {
             for row in FILE_ROWS {
-                for kind in [MutationType::Append, MutationType::Increment, MutationType::Put] {
+                for kind in [MutationType::Increment, MutationType::Append] {
                     let _ = self.mutate(at, kind, &Parts::of(kind, row));
                 }
+                let put = Parts { qualifier: b"r".to_vec(), ..Parts::of(MutationType::Put, row) };
+                let _ = self.mutate(at, MutationType::Put, &put);
             }
             let _ = self.mutate(at, MutationType::Delete, &Parts::of(MutationType::Delete, FILE_ROWS[0]));
         }
