@@ -91,6 +91,8 @@ pub struct ScannerContext {
     /// Those of a row that a filter dropped count until the next row starts, unless the filter saw
     /// the whole row.
     pub heap_size: u64,
+    /// True while a row is read whose key the filter rejected: its cells are not results.
+    pub(crate) discards: bool,
     /// Bytes of blocks read so far.
     pub block_size: u64,
     /// Rows read to their end so far. A row counts once more for its deferred stores, as in HBase.
@@ -132,6 +134,7 @@ impl ScannerContext {
             size: 0,
             heap_size: 0,
             source: CellSource::MemStore,
+            discards: false,
             block_size: 0,
             rows_scanned: 0,
             rows_filtered: 0,

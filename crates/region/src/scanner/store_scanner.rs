@@ -247,7 +247,7 @@ impl<L: LeafScanner> StoreScanner<L> {
             let code = self.matcher.matches(cell, is_first, filter)?;
             if code.includes() {
                 self.cells_in_row += 1;
-                if self.cells_in_row > self.offset {
+                if self.cells_in_row > self.offset && !context.discards {
                     push(out, cell, filter, self.heap.current(), context)?;
                     if context.size > row_size_limit {
                         return Err(row_too_big(self.row_bytes_max, cell).into());
@@ -262,34 +262,6 @@ impl<L: LeafScanner> StoreScanner<L> {
                 || context.time_reached_at_cell()
             {
                 return Ok(false);
-            }
-        }
-    }
-
-    /// As [`StoreScanner::next`] to the end of the row, without limits and without adding cells.
-    ///
-    /// # Errors
-    /// As [`KeyValueScanner::advance`], and errors of the filter.
-    pub fn pass_over(&mut self, context: &mut ScannerContext, filter: &mut FilterSlot) -> TryResult<()> {
-        if self.done {
-            return Ok(());
-        }
-        let mut enters = true;
-        loop {
-            self.enter_block(context)?;
-            let Some(cell) = self.heap.peek() else {
-                self.done = true;
-                return Ok(());
-            };
-            let is_first = std::mem::take(&mut enters) && !self.matcher.is_on_row(cell.row());
-            if is_first {
-                self.matcher.set_row(cell.row());
-                self.cells_in_row = 0;
-            }
-            let code = self.matcher.matches(cell, is_first, filter)?;
-            self.cells_in_row += i64::from(code.includes());
-            if !self.follow(code, filter)? || (context.time_reached_at_cell() && context.slice.is_over()) {
-                return Ok(());
             }
         }
     }

@@ -371,22 +371,36 @@ impl RegionScanner {
         heap_before: u64,
         context: &mut ScannerContext,
     ) -> TryResult<RowOutcome> {
-        if self.position == RowPosition::RowStart && self.is_row_key_filtered()? {
+        context.discards = self.position == RowPosition::RowStart && self.is_row_key_filtered()?;
+        if context.discards {
             if self.is_filter_done() {
                 context.rows_filtered += 1;
                 return Ok(RowOutcome::LimitReached(NextState::NoMoreRows));
             }
-            context.rows_scanned += 1;
-            self.skip_row(context)?;
-            return Ok(RowOutcome::Filtered);
+            if self.stop.reversed {
+                context.rows_scanned += 1;
+                self.skip_row()?;
+                return Ok(RowOutcome::Filtered);
+            }
+            // As in HBase, the filter of a forward scan sees the cells of a row whose key it rejected,
+            // and its hints may lead past further rows.
         }
         if self.position != RowPosition::InJoined {
             let had_cells = self.position == RowPosition::InStores;
             self.position = RowPosition::InStores;
-            if let Some(state) = populate(&mut self.stores, &mut self.filter, &self.row, out, context)? {
+            let limit = loop {
+                let limit = populate(&mut self.stores, &mut self.filter, &self.row, out, context)?;
+                if limit.is_none() || !context.discards || context.slice.is_over() {
+                    break limit;
+                }
+            };
+            if let Some(state) = limit {
                 return self.cut(state, context);
             }
             self.position = RowPosition::RowStart;
+            if context.discards {
+                return Ok(RowOutcome::Filtered);
+            }
             // As in HBase, a limit that is reached exactly at the end of a row ends the result
             // before the filter sees the row, and asks for another call after the last row.
             if self.joined.has_no_runs() && context.size_reached(LimitScope::BetweenCells) {
@@ -465,20 +479,13 @@ impl RegionScanner {
         Ok(refused)
     }
 
-    /// Leaves the current row, whose key the filter rejected. As in HBase, the filter of a forward
-    /// scan sees the row's cells, and its hints may lead past further rows.
-    fn skip_row(&mut self, context: &mut ScannerContext) -> TryResult<()> {
+    /// Leaves the current row without reading its cells.
+    fn skip_row(&mut self) -> TryResult<()> {
         while let Some(store) = self.stores.current_mut() {
-            match self.stop.reversed {
-                true => store.skip_row()?,
-                false => store.pass_over(context, &mut self.filter)?,
-            }
+            store.skip_row()?;
             let is_last = self.stores.is_last_run();
             self.stores.sift_current();
-            if is_last
-                || context.slice.is_over()
-                || self.stores.peek().is_none_or(|cell| cell.row() != self.row.as_slice())
-            {
+            if is_last || self.stores.peek().is_none_or(|cell| cell.row() != self.row.as_slice()) {
                 break;
             }
         }
