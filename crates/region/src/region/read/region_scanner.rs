@@ -382,8 +382,8 @@ impl RegionScanner {
                 self.skip_row()?;
                 return Ok(RowOutcome::Filtered);
             }
-            // As in HBase, the filter of a forward scan sees the cells of a row whose key it rejected,
-            // and its hints may lead past further rows.
+            // As in HBase, the filter of a forward scan sees the cells of a row whose key it
+            // rejected, and its hints may lead past further rows.
         }
         if self.position != RowPosition::InJoined {
             let had_cells = self.position == RowPosition::InStores;
