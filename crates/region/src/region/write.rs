@@ -303,8 +303,8 @@ impl Region {
             return row_waits::run_on(threads, move || region.write_waiting(write, RowWaits::Here));
         }
         let WaitingWrite { mutations, conditions, nonce, running, responder } = write;
-        // If the write panics, its nonce ends before the responder is dropped: the client may send it
-        // again at once.
+        // If the write panics, its nonce ends before the responder is dropped: the client may send
+        // it again at once.
         let running = running;
         let made =
             rows.and_then(|rows| self.check_and_apply(rows, &mutations, conditions, nonce, Wait::Allowed));
