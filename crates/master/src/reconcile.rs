@@ -208,8 +208,9 @@ impl Reconciler<'_> {
     }
 
     fn reconcile_families(&self, table: &Table, region: &FileStatus, intents: &ChangeIntents) -> Result<()> {
+        let known: HashSet<_> = table.descriptor.families().map(ColumnFamilyDescriptor::name_text).collect();
         for family in family_dirs(self.fs, &region.path)? {
-            if table.descriptor.families().any(|known| known.name_text() == family.name()) {
+            if known.contains(family.name()) {
                 continue;
             }
             let (name, region) = (&self.name, region.name());

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use evenkeel_common::{
     Binary, ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName,
 };
+use std::collections::HashSet;
 
 use super::{Nonce, checks};
 use crate::change_intent::ChangeIntent;
@@ -244,9 +245,8 @@ impl Master {
 /// The families of `table` whose directory `other` does not have. Tables that HBase made may have
 /// families that share a directory: their names are not UTF-8.
 fn missing_in(other: &TableDescriptor, table: &TableDescriptor) -> Vec<Vec<u8>> {
-    let missing = table
-        .families()
-        .filter(|family| other.families().all(|known| known.name_text() != family.name_text()));
+    let known: HashSet<_> = other.families().map(ColumnFamilyDescriptor::name_text).collect();
+    let missing = table.families().filter(|family| !known.contains(&family.name_text()));
     missing.map(|family| family.name().to_vec()).collect()
 }
 

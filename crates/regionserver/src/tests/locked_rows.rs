@@ -3,6 +3,7 @@
 //! The log does not sync, so an Increment keeps its row locked while it waits until the Increment
 //! before it is durable. There are more writes to that row than handler threads.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,16 +12,49 @@ use evenkeel_fs::{Fault, FaultyFileSystem, Latch, MemoryFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_region::operations::Scan;
 use evenkeel_region::region::Region;
-use evenkeel_rpc::CallClass;
 use evenkeel_wal::WalConfig;
 use prost::Message;
 
-use super::inline::{Served, block_of, get_request, increment, multi, put_request, regex_filter};
+use super::inline::{Client, Served, block_of, get_request, increment, multi, put_request, regex_filter};
 use crate::testing::*;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// More than the handler threads of a class.
 const WRITES: usize = 60;
+
+/// A server whose row `r` is locked until [`LockedRow::unlock`].
+struct LockedRow {
+    served: Served,
+    latch: Latch,
+    /// The client whose second Increment holds the lock.
+    locking: Client,
+}
+
+impl LockedRow {
+    fn new() -> Self {
+        let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
+        let served = Served::over(fs.clone(), WalConfig::default());
+        put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
+        fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&latch));
+        let mut locking = served.client();
+        let (request, block) = increment(&served.region, b"r");
+        (0..2).for_each(|_| locking.send("Mutate", &request.encode_to_vec(), &block));
+        Self { served, latch, locking }
+    }
+
+    fn unlock(&mut self) {
+        assert!(has_no_reply(&self.locking), "the row was locked until now");
+        self.latch.open();
+        (0..2).for_each(|_| drop(self.locking.receive().expect("written")));
+    }
+}
+
+fn has_no_reply(client: &Client) -> bool {
+    client.stream.set_nonblocking(true).expect("set");
+    let is_empty = client.stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    client.stream.set_nonblocking(false).expect("set");
+    is_empty
+}
 
 /// A write to the locked row.
 struct LockedWrite {
@@ -82,14 +116,8 @@ fn kinds_of_writes(region: &Region) -> Vec<LockedWrite> {
 
 #[test]
 fn writes_to_a_locked_row_leave_handlers_for_those_to_other_rows() {
-    let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
-    let served = Served::over(fs.clone(), WalConfig::default());
-    put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
-    fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&latch));
-    let mut locking = served.client();
-    let (request, block) = increment(&served.region, b"r");
-    (0..2).for_each(|_| locking.send("Mutate", &request.encode_to_vec(), &block));
-
+    let mut row = LockedRow::new();
+    let served = &row.served;
     // Not in the log, and so not behind its sync.
     let (mut other_row, counted) = increment(served.quiet(), b"xylem");
     other_row.mutation.durability = Some(Durability::SkipWal as i32);
@@ -102,10 +130,8 @@ fn writes_to_a_locked_row_leave_handlers_for_those_to_other_rows() {
         other.call("Mutate", &other_row, &counted).expect("written");
         waiting.push(client);
     }
-    let handlers = [CallClass::Write, CallClass::LongWrite].map(|class| served.executor.active(class));
-    assert!(handlers.iter().sum::<usize>() > 0, "the row is still locked");
-    latch.open();
-    (0..2).for_each(|_| drop(locking.receive().expect("written")));
+    assert!(waiting.iter().all(has_no_reply), "they wait for the row");
+    row.unlock();
     for mut client in waiting {
         (0..WRITES).for_each(|_| drop(client.receive().expect("written")));
     }
@@ -114,14 +140,8 @@ fn writes_to_a_locked_row_leave_handlers_for_those_to_other_rows() {
 /// The batch with the locked row waits. The one after it writes another row of the same batch.
 #[test]
 fn a_multi_writes_a_row_in_the_order_of_its_actions() {
-    let (fs, latch) = (FaultyFileSystem::new(MemoryFileSystem::new()), Latch::new());
-    let served = Served::over(fs.clone(), WalConfig::default());
-    put(&served.region, &[cell(b"r", b"n", &1u64.to_be_bytes())]);
-    fs.inject(Fault::on(Op::Flush, "/WALs/").always().waits_for(&latch));
-    let mut locking = served.client();
-    let (request, block) = increment(&served.region, b"r");
-    (0..2).for_each(|_| locking.send("Mutate", &request.encode_to_vec(), &block));
-
+    let mut row = LockedRow::new();
+    let served = &row.served;
     let action = |row: &[u8]| pb::Action {
         index: Some(0),
         mutation: Some(put_request(&served.region, row).mutation),
@@ -134,9 +154,8 @@ fn a_multi_writes_a_row_in_the_order_of_its_actions() {
     client.send("Multi", &request.encode_to_vec(), &block_of(&cells));
     // Enough for the later batch, if it did not wait.
     std::thread::sleep(Duration::from_millis(100));
-    latch.open();
+    row.unlock();
     client.receive().expect("written");
-    (0..2).for_each(|_| drop(locking.receive().expect("written")));
-    let row = served.region.get(Scan::get("a")).expect("read");
-    assert_eq!(row.get(0).value(), b"last");
+    let found = row.served.region.get(Scan::get("a")).expect("read");
+    assert_eq!(found.get(0).value(), b"last");
 }
