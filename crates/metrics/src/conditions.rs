@@ -21,6 +21,8 @@
 //! # Bounds
 //! [`SAMPLES_MAX`] samples, with 24 bytes per thread.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs;

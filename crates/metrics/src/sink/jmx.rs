@@ -19,6 +19,8 @@
 //! match a part of the attribute's name. An expression that does not compile is taken as a name, so
 //! no bean has it.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 
@@ -219,7 +221,7 @@ impl Shown<'_> {
 fn write_number(value: Value, json: &mut JsonWriter) {
     match value {
         Value::Real(real) if !real.is_finite() => json.string(&value_text(value)),
-        _ => json.literal(&value_text(value)),
+        _ => json.number(value),
     }
 }
 

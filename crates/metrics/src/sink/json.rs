@@ -3,6 +3,9 @@
 
 use std::fmt::Write;
 
+use crate::record::Value;
+use crate::sink::number::push_value;
+
 /// Writes one document. The caller balances begins and ends, and writes a name before each member.
 #[derive(Debug, Default)]
 pub struct JsonWriter {
@@ -51,6 +54,12 @@ impl JsonWriter {
     pub fn literal(&mut self, value: &str) {
         self.separate();
         self.text.push_str(value);
+    }
+
+    /// Writes a number; one that is not finite is not valid JSON.
+    pub fn number(&mut self, value: Value) {
+        self.separate();
+        push_value(value, &mut self.text);
     }
 
     /// Writes a member with a string value.

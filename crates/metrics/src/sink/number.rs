@@ -1,5 +1,7 @@
 //! Numbers in the format of Java's `toString`, which scripts that read HBase's pages expect.
 
+use std::fmt::Write;
+
 use crate::record::Value;
 
 /// `Double.toString` writes an exponent from this value on.
@@ -9,11 +11,19 @@ const EXPONENT_BELOW: f64 = 1e-3;
 
 /// Formats a value as Java does: counters and gauges as integers, reals as doubles.
 pub fn value_text(value: Value) -> String {
-    match value {
-        Value::Counter(count) => count.to_string(),
-        Value::Gauge(gauge) => gauge.to_string(),
-        Value::Real(real) => double_text(real),
-    }
+    let mut text = String::new();
+    push_value(value, &mut text);
+    text
+}
+
+/// Appends a value as [`value_text`] formats it. Integers need no allocation.
+pub fn push_value(value: Value, text: &mut String) {
+    // Writing to a string does not fail.
+    let _never_fails = match value {
+        Value::Counter(count) => write!(text, "{count}"),
+        Value::Gauge(gauge) => write!(text, "{gauge}"),
+        Value::Real(real) => write!(text, "{}", double_text(real)),
+    };
 }
 
 /// Formats a double as `Double.toString` does: `0.95`, `12.0`, `1.0E10`, `NaN`, `-Infinity`.

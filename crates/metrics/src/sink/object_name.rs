@@ -4,6 +4,8 @@
 //! shell. A property `*` allows further properties. Properties match in any order. Quoted values
 //! are not unquoted, because no bean of this server has one.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 /// A pattern, or a name without wildcards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectPattern {

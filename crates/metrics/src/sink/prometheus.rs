@@ -18,7 +18,7 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use crate::record::{Metric, Record, Value};
-use crate::sink::number::value_text;
+use crate::sink::number::push_value;
 
 /// Bytes that a sample takes beside its names and labels, about.
 const SAMPLE_BYTES: usize = 40;
@@ -108,9 +108,11 @@ impl<'a> Samples<'a> {
             let all = [(first.labels, first.metric.value)];
             for (number, value) in all.iter().chain(others) {
                 let labels = labels.get(*number).map_or("", String::as_str);
-                for part in [name, "{", labels, "} ", &sample_text(*value), "\n"] {
+                for part in [name, "{", labels, "} "] {
                     text.push_str(part);
                 }
+                push_sample(*value, &mut text);
+                text.push('\n');
             }
         }
         text
@@ -154,11 +156,11 @@ fn write_header(name: &str, metric: &Metric, has_help: bool, text: &mut String) 
     }
 }
 
-fn sample_text(value: Value) -> String {
+fn push_sample(value: Value, text: &mut String) {
     match value {
-        Value::Real(real) if real == f64::INFINITY => "+Inf".to_owned(),
-        Value::Real(real) if real == f64::NEG_INFINITY => "-Inf".to_owned(),
-        value => value_text(value),
+        Value::Real(real) if real == f64::INFINITY => text.push_str("+Inf"),
+        Value::Real(real) if real == f64::NEG_INFINITY => text.push_str("-Inf"),
+        value => push_value(value, text),
     }
 }
 
@@ -229,14 +231,27 @@ impl Words {
 
     fn set(&mut self, metric: &str) {
         let old = self.bytes.get(self.record_bytes..).unwrap_or_default();
-        let new = metric.as_bytes().iter().enumerate();
-        let new = new.map(|(at, byte)| if at == 0 { byte.to_ascii_uppercase() } else { *byte });
-        let alike = self.record_bytes + old.iter().zip(new.clone()).take_while(|(a, b)| **a == *b).count();
-        let rest = new.skip(alike - self.record_bytes);
+        let Some((first, rest)) = metric.as_bytes().split_first() else { return self.clear_metric() };
+        let first = first.to_ascii_uppercase();
+        let alike = match old.split_first() {
+            Some((old_first, old_rest)) if *old_first == first => 1 + common_prefix(old_rest, rest),
+            _ => 0,
+        };
+        let alike = self.record_bytes + alike;
         self.bytes.truncate(alike);
-        self.bytes.extend(rest);
+        if alike == self.record_bytes {
+            self.bytes.push(first);
+        }
+        self.bytes
+            .extend_from_slice(rest.get(self.bytes.len() - self.record_bytes - 1..).unwrap_or_default());
         // The encoding of a byte depends on the next one, too.
         self.divide(alike.saturating_sub(1).min(self.lengths.len()));
+    }
+
+    /// Sets the name to that of the record.
+    fn clear_metric(&mut self) {
+        self.bytes.truncate(self.record_bytes);
+        self.divide(self.record_bytes.saturating_sub(1).min(self.lengths.len()));
     }
 
     /// Divides the bytes from a place on into words.
@@ -256,6 +271,14 @@ impl Words {
             before = byte;
         }
     }
+}
+
+/// Returns the number of equal bytes at the beginning of both, comparing eight at a time.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let ((a_words, _), (b_words, _)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let whole = 8 * a_words.iter().zip(b_words).take_while(|(a, b)| a == b).count();
+    let (a_rest, b_rest) = (a.get(whole..).unwrap_or_default(), b.get(whole..).unwrap_or_default());
+    whole + a_rest.iter().zip(b_rest).take_while(|(a, b)| a == b).count()
 }
 
 fn continues(byte: u8) -> bool {
