@@ -40,7 +40,8 @@ struct Entry {
     seq_id: u64,
     /// The value's index in `shared`, or [`COPIED`].
     shared: u32,
-    tagged: bool,
+    /// See [`CellBuffer::set_heap_bytes`].
+    heap_bytes: u32,
 }
 
 const COPIED: u32 = u32::MAX;
@@ -103,9 +104,9 @@ impl CellBuffer {
     /// Adds a cell's entry, and writes the bytes before its key.
     #[inline]
     fn start_entry(&mut self, cell: &CellRef<'_>, shared: u32) {
-        let tagged = !cell.tags().is_empty();
-        self.tagged += usize::from(tagged);
-        self.entries.push(Entry { start: self.bytes.len() + 4, seq_id: cell.seq_id(), shared, tagged });
+        self.tagged += usize::from(!cell.tags().is_empty());
+        let (start, seq_id) = (self.bytes.len() + 4, cell.seq_id());
+        self.entries.push(Entry { start, seq_id, shared, heap_bytes: 0 });
         let mut head = [0; 4 + KEY_VALUE_PREFIX_BYTES];
         head[..4].copy_from_slice(&length::must_u32(cell.key_value_len()).to_be_bytes());
         head[4..].copy_from_slice(&cell.prefix());
@@ -132,7 +133,8 @@ impl CellBuffer {
             if end > bytes.len() {
                 break;
             }
-            self.entries.push(Entry { start: base + at + 4, seq_id: 0, shared: COPIED, tagged: false });
+            let start = base + at + 4;
+            self.entries.push(Entry { start, seq_id: 0, shared: COPIED, heap_bytes: 0 });
             at = end;
         }
         self.bytes.extend_from_slice(&bytes[..at]);
@@ -191,7 +193,8 @@ impl CellBuffer {
     fn get_shared<'a>(&'a self, bytes: &'a [u8], shared: u32, entry: Entry) -> CellRef<'a> {
         let (at, value) = &self.shared[shared as usize];
         let key_end = at - entry.start;
-        let tags = if entry.tagged { &bytes[key_end + 2..] } else { &[] };
+        // The length of the tags is there only if there are any.
+        let tags = if bytes.len() > key_end { &bytes[key_end + 2..] } else { &[] };
         CellRef::from_checked(&bytes[KEY_VALUE_PREFIX_BYTES..key_end], value, tags, entry.seq_id)
     }
 
@@ -205,11 +208,27 @@ impl CellBuffer {
         (0..self.len()).map(|i| self.get(i))
     }
 
+    /// Records the heap bytes that HBase counts for the last cell. Those of a new cell are 0.
+    #[inline]
+    pub fn set_heap_bytes(&mut self, heap_bytes: u64) {
+        if let Some(entry) = self.entries.last_mut() {
+            entry.heap_bytes = u32::try_from(heap_bytes).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// The sum of the heap bytes that were recorded for the cells from an index on.
+    pub fn heap_bytes_from(&self, from: usize) -> u64 {
+        self.entries.get(from..).unwrap_or_default().iter().map(|entry| u64::from(entry.heap_bytes)).sum()
+    }
+
     /// Drops all cells from an index on.
     pub fn truncate(&mut self, len: usize) {
         let Some(entry) = self.entries.get(len) else { return };
-        self.bytes.truncate(entry.start - 4);
-        self.tagged -= self.entries[len..].iter().filter(|e| e.tagged).count();
+        let start = entry.start - 4;
+        if self.tagged > 0 {
+            self.tagged -= (len..self.len()).filter(|i| !self.get(*i).tags().is_empty()).count();
+        }
+        self.bytes.truncate(start);
         if let Some(first) = self.entries[len..].iter().map(|e| e.shared).find(|shared| *shared != COPIED) {
             let dropped = self.shared.drain(first as usize..);
             self.shared_bytes -= dropped.map(|(_, value)| value.len()).sum::<usize>();
@@ -242,6 +261,7 @@ impl CellBuffer {
             Some((_, value)) => self.push_shared(&other.get(index), value.clone()),
             None => self.push(&other.get(index)),
         }
+        self.set_heap_bytes(other.entries[index].heap_bytes.into());
     }
 
     /// Removes all cells and keeps the memory.

@@ -5,7 +5,6 @@ use std::time::Instant;
 use evenkeel_common::clock;
 use evenkeel_common::{CellBuffer, CellRef, Result, cpu_slot};
 
-use super::cell_source::CellSource;
 use super::reply_charge::ReplyCharge;
 use super::time_slice::TimeSlice;
 
@@ -106,8 +105,6 @@ pub struct ScannerContext {
     /// The value of `size` above which the reply must be charged again.
     charged_up_to: u64,
     pub(crate) cells: usize,
-    /// Where the last cell came from.
-    source: CellSource,
     cells_until_time_check: u32,
     out_of_time: bool,
 }
@@ -133,7 +130,6 @@ impl ScannerContext {
             slice: TimeSlice::UNLIMITED,
             size: 0,
             heap_size: 0,
-            source: CellSource::MemStore,
             discards: false,
             block_size: 0,
             rows_scanned: 0,
@@ -251,21 +247,18 @@ impl ScannerContext {
         self.size_limit != u64::MAX
     }
 
-    /// Counts the heap bytes of a cell that was added from `source`.
+    /// Counts the heap bytes of a cell that was added.
     #[inline]
-    pub(crate) fn count_heap(&mut self, source: CellSource, heap_bytes: u64) {
-        self.source = source;
+    pub(crate) fn count_heap(&mut self, heap_bytes: u64) {
         self.heap_size += heap_bytes;
     }
 
     /// Counts the cells of a result again, which start at `from`, after a filter changed the whole
-    /// row. `heap_before` are the heap bytes before the result. All cells count as if they came
-    /// from where the last one did: what the filter kept does not say where it was read.
+    /// row. `heap_before` are the heap bytes before the result.
     pub(crate) fn recount(&mut self, out: &CellBuffer, from: usize, heap_before: u64) {
         self.cells = out.len() - from;
         if self.is_size_limited() {
-            let heap_bytes = (from..out.len()).map(|i| self.source.heap_bytes(&out.get(i)));
-            self.heap_size = heap_before + heap_bytes.sum::<u64>();
+            self.heap_size = heap_before + out.heap_bytes_from(from);
         }
     }
 

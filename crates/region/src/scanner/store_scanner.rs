@@ -430,7 +430,7 @@ fn push<L: LeafScanner>(
 ) -> Result<()> {
     if let Some(value) = filter.as_ref().and_then(|filter| filter.transform(cell)) {
         out.push(&cell.with_value(value.as_bytes()));
-        count(cell, leaf, context, CellSource::key_only_heap_bytes);
+        count(out, cell, leaf, context, CellSource::key_only_heap_bytes);
         return Ok(());
     }
     context.charge_cell(cell)?;
@@ -439,12 +439,14 @@ fn push<L: LeafScanner>(
         Some(value) => out.push_shared(cell, value),
         None => out.push(cell),
     }
-    count(cell, leaf, context, CellSource::heap_bytes);
+    count(out, cell, leaf, context, CellSource::heap_bytes);
     Ok(())
 }
 
+/// Counts a cell that was added to `out`, and records its heap bytes there if they are counted.
 #[inline]
 fn count<L: LeafScanner>(
+    out: &mut CellBuffer,
     cell: &CellRef<'_>,
     leaf: Option<&L>,
     context: &mut ScannerContext,
@@ -453,7 +455,9 @@ fn count<L: LeafScanner>(
     context.count(cell);
     if context.is_size_limited() {
         let source = leaf.map(L::source).unwrap_or_default();
-        context.count_heap(source, heap_bytes(source, cell));
+        let heap_bytes = heap_bytes(source, cell);
+        out.set_heap_bytes(heap_bytes);
+        context.count_heap(heap_bytes);
     }
 }
 

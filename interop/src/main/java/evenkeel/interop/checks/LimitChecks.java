@@ -30,6 +30,7 @@ import org.apache.hadoop.hbase.filter.KeyOnlyFilter;
 import org.apache.hadoop.hbase.filter.PageFilter;
 import org.apache.hadoop.hbase.filter.PrefixFilter;
 import org.apache.hadoop.hbase.filter.RowFilter;
+import org.apache.hadoop.hbase.filter.SingleColumnValueExcludeFilter;
 import org.apache.hadoop.hbase.filter.SingleColumnValueFilter;
 import org.apache.hadoop.hbase.filter.ValueFilter;
 import org.apache.hadoop.hbase.filter.WhileMatchFilter;
@@ -60,6 +61,7 @@ final class LimitChecks {
     suite.check("scan-block-bytes", this::blockBytes);
     suite.check("scan-size-counts-heap", this::heapSize);
     suite.check("scan-size-calls", this::callsBySize);
+    suite.check("scan-size-calls-of-changed-rows", this::callsOfChangedRows);
     suite.check("scan-rows-scanned", this::rowsScanned);
   }
 
@@ -264,6 +266,29 @@ final class LimitChecks {
       Expect.lines(shape(plain, scan), "r:46+", "r:46+", "r:8");
       Expect.lines(shape(plain, keys), "r:46+", "r:46+", "r:8");
       Expect.lines(shape(diff, scan), "r:24+", "r:24+", "r:24+", "r:24+", "r:4");
+    }
+  }
+
+  /** Rows with a cell in an encoded file and cells in memory, of which a filter of whole rows removes one. */
+  private void callsOfChangedRows() throws IOException {
+    ColumnFamilyDescriptor encoded =
+        ColumnFamilyDescriptorBuilder.newBuilder(b("f")).setDataBlockEncoding(DataBlockEncoding.FAST_DIFF).build();
+    try (Table table = suite.table(encoded)) {
+      List<String> rows = List.of("a", "b", "c", "d", "e", "f");
+      for (String row : rows) {
+        table.put(put(row, "f:q01", 1, "v01"));
+      }
+      suite.admin.flush(table.getName());
+      for (String row : rows) {
+        table.put(put(row, "f:q02", 1, "v02"));
+        table.put(put(row, "f:q03", 1, "v03"));
+      }
+      Filter exclude = new SingleColumnValueExcludeFilter(b("f"), b("q03"), CompareOperator.EQUAL, b("v03"));
+      List<Long> calls = new ArrayList<>();
+      for (int size : new int[] {300, 384, 385, 500}) {
+        calls.add(calls(table, new Scan().setMaxResultSize(size).setFilter(exclude)));
+      }
+      Expect.same("[3, 3, 2, 2]", calls.toString());
     }
   }
 
