@@ -55,7 +55,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenkeel_client::{ClientConfig, Connection};
+use evenkeel_client::{ClientConfig, Connection, Error};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -65,7 +65,7 @@ use self::owned_rows::OwnedRows;
 use self::process::{DiskFault, Server};
 use self::process_sampler::ProcessSampler;
 use self::registers::Registers;
-use self::schema_changes::SchemaChanges;
+use self::schema_changes::{KINDS, SchemaChanges};
 
 /// The table of rows with an owner.
 const ROWS: &str = "rows";
@@ -91,6 +91,8 @@ const CHANGE_MAX: Duration = Duration::from_secs(20);
 const EPOCHS: u64 = 60;
 /// Anomalies after which the run ends.
 const ANOMALIES_MAX: usize = 8;
+/// A run of this duration makes each kind of change many times.
+const ALL_CHANGES_AFTER: Duration = Duration::from_secs(300);
 /// The report keeps the server's log of a restart that takes longer.
 const SLOW_RESTART: Duration = Duration::from_secs(5);
 
@@ -135,6 +137,30 @@ impl Options {
             }
         }
         Ok(options)
+    }
+}
+
+/// Why a step of a worker or of the administrator failed.
+pub enum FailedStep {
+    /// An anomaly.
+    Anomaly(String),
+    /// The server could not do it at this time.
+    Refused(String),
+}
+
+impl From<Error> for FailedStep {
+    fn from(error: Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl FailedStep {
+    /// The message about a step on a table of a sound server, where each failure is an anomaly.
+    fn of(self, table: &str) -> String {
+        match self {
+            Self::Anomaly(what) => what,
+            Self::Refused(why) => format!("{table} cannot be read: {why}"),
+        }
     }
 }
 
@@ -189,7 +215,8 @@ struct Report {
 /// Runs a soak. The report is written even if there are anomalies.
 ///
 /// # Errors
-/// The anomalies, one per line, or the error that ended the run.
+/// The anomalies, one per line; or, in a run of at least [`ALL_CHANGES_AFTER`], the changes that
+/// were never made; or the error that ended the run.
 pub fn run(options: &Options) -> Result<(), String> {
     let out = &options.out;
     fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
@@ -221,7 +248,11 @@ pub fn run(options: &Options) -> Result<(), String> {
         fs::write(out.join(format!("slow-restart-{n}.log")), log).map_err(|e| e.to_string())?;
     }
     println!("{text}");
+    let never = report.changes_never_made();
     match report.anomalies.is_empty() {
+        true if options.time >= ALL_CHANGES_AFTER && !never.is_empty() => {
+            Err(format!("changes that were never made: {}", never.join(", ")))
+        }
         true => Ok(()),
         false => Err(report.anomalies.iter().map(|a| first_lines(a)).collect::<Vec<_>>().join("\n")),
     }
@@ -358,7 +389,7 @@ impl<'a> Soak<'a> {
             .verify(registers, &fresh.table(REGISTERS.parse().map_err(|e| format!("{e}"))?))
             .await?;
         let rows = fresh.table(ROWS.parse().map_err(|e| format!("{e}"))?);
-        self.owned.verify(&rows, &self.owned.low()).await?;
+        self.owned.verify(&rows, &self.owned.low()).await.map_err(|failure| failure.of(ROWS))?;
         self.changes.verify(&fresh).await?;
         let Some(most) = self.watch.most() else { return Ok(()) };
         match most.resident_mib <= RESIDENT_MIB_MAX && most.descriptors <= DESCRIPTORS_MAX {
@@ -533,6 +564,12 @@ fn apply_fault(fault: &Fault, server: &mut Server) -> Result<(), String> {
 }
 
 impl Report {
+    /// Returns the kinds of changes of which none was made.
+    fn changes_never_made(&self) -> Vec<&'static str> {
+        let is_made = |kind: &&str| self.changes.get(*kind).is_some_and(|[made, _]| *made > 0);
+        KINDS.into_iter().filter(|kind| !is_made(kind)).collect()
+    }
+
     fn markdown(&self, options: &Options, watch: &ProcessSampler) -> String {
         let mut out = format!(
             "# Soak\n\nSeed {}, {:.1} minutes, {} epochs.\n\n",

@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
-use super::Running;
+use super::{FailedStep, Running};
 
 /// Rows of each worker.
 const ROWS: u64 = 300;
@@ -159,19 +159,19 @@ impl OwnedRows {
     /// Checks every row of a table that holds these rows in a state since `low`.
     ///
     /// # Errors
-    /// The first wrong row, or the scan's failure.
-    pub async fn verify(&self, table: &Table, low: &AcknowledgedRows) -> Outcome {
+    /// The first wrong row, as an anomaly, or the failure of a read.
+    pub async fn verify(&self, table: &Table, low: &AcknowledgedRows) -> Result<(), FailedStep> {
         let mut found = std::collections::HashMap::new();
         let mut scanner = table.scan(Scan::new().caching(500));
         loop {
             let batch = scanner.next_batch().await;
-            let Some(batch) = batch.map_err(|e| format!("the scan of {} failed: {e}", table.name()))? else {
-                break;
-            };
+            let refused = |e| FailedStep::Refused(format!("the scan of {} failed: {e}", table.name()));
+            let Some(batch) = batch.map_err(refused)? else { break };
             for result in batch {
                 let row = result.row().map(|r| String::from_utf8_lossy(r).into_owned()).unwrap_or_default();
                 if let Some(row) = found.insert(row.clone(), result).map(|_| row) {
-                    return Err(format!("{row} came twice in one scan of {}", table.name()));
+                    let what = format!("{row} came twice in one scan of {}", table.name());
+                    return Err(FailedStep::Anomaly(what));
                 }
             }
         }
@@ -179,22 +179,23 @@ impl OwnedRows {
             for row in 0..ROWS {
                 let result = found.remove(&rows.key(row));
                 rows.check(row, low[row as usize], result.as_ref())
-                    .map_err(|what| format!("{}, scan: {what}", table.name()))?;
+                    .map_err(|what| FailedStep::Anomaly(format!("{}, scan: {what}", table.name())))?;
             }
         }
         match found.keys().next() {
-            Some(row) => Err(format!("{}: {row} was never written", table.name())),
+            Some(row) => Err(FailedStep::Anomaly(format!("{}: {row} was never written", table.name()))),
             None => self.verify_by_gets(table, low).await,
         }
     }
 
-    async fn verify_by_gets(&self, table: &Table, low: &AcknowledgedRows) -> Outcome {
+    async fn verify_by_gets(&self, table: &Table, low: &AcknowledgedRows) -> Result<(), FailedStep> {
         for (rows, low) in self.all.iter().zip(&low.0) {
             let gets = (0..ROWS).map(|row| Get::new(rows.key(row)));
             for (row, result) in (0..).zip(table.get_all(gets).await) {
-                let result = result.map_err(|e| format!("a get of {} failed: {e}", table.name()))?;
+                let refused = |e| FailedStep::Refused(format!("a get of {} failed: {e}", table.name()));
+                let result = result.map_err(refused)?;
                 rows.check(row, low[row as usize], Some(&result))
-                    .map_err(|what| format!("{}, get: {what}", table.name()))?;
+                    .map_err(|what| FailedStep::Anomaly(format!("{}, get: {what}", table.name())))?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@
 //! | `clear_faults` | all faults end |
 //! | `stop` | an orderly stop, as at SIGTERM |
 //!
-//! It prints `ready` when it answers and `asked to stop: REASON` when it stops on an error. It
+//! It prints `ready` when it answers and `stop requested: REASON` when it stops on an error. It
 //! exits when its standard input closes, so that it never outlives the soak.
 
 use std::fs::File;
@@ -107,7 +107,7 @@ pub fn serve(words: &[String]) -> ExitCode {
     let fs = FaultyFileSystem::new(LocalFileSystem::new());
     let (sender, told) = mpsc::channel::<String>();
     let stops = sender.clone();
-    let stop = Arc::new(move |reason: &str| drop(stops.send(format!("asked to stop: {reason}"))));
+    let stop = Arc::new(move |reason: &str| drop(stops.send(format!("stop requested: {reason}"))));
     let server = match Standalone::start_on(Arc::new(fs.clone()), conf, stop) {
         Ok(server) => server,
         Err(error) => {

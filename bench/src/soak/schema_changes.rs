@@ -22,7 +22,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::owned_rows::OwnedRows;
-use super::{Running, family};
+use super::{FailedStep, Running, family};
 
 /// Rows of a table with generations.
 const GENERATION_ROWS: u64 = 40;
@@ -30,20 +30,6 @@ const GENERATION_ROWS: u64 = 40;
 const LOADED_ROWS: u64 = 60;
 /// The number of regions from which a table is merged and not split.
 const REGIONS_MAX: usize = 8;
-
-/// A failure: an anomaly, or transient.
-pub enum FailedStep {
-    /// An anomaly.
-    Anomaly(String),
-    /// The server could not do it at this time.
-    Refused(String),
-}
-
-impl From<Error> for FailedStep {
-    fn from(error: Error) -> Self {
-        Self::Refused(error.to_string())
-    }
-}
 
 type Outcome<T = ()> = Result<T, FailedStep>;
 
@@ -99,7 +85,8 @@ fn table_name(name: &str) -> Outcome<TableName> {
     name.parse().map_err(|e| FailedStep::Anomaly(format!("{name}: {e}")))
 }
 
-const KINDS: [&str; 15] = [
+/// The kinds of changes.
+pub const KINDS: [&str; 16] = [
     "flush",
     "compact",
     "major compact",
@@ -109,6 +96,7 @@ const KINDS: [&str; 15] = [
     "alter",
     "delete family",
     "truncate",
+    "truncate regions",
     "delete table",
     "snapshot and clone",
     "restore",
@@ -177,6 +165,7 @@ impl SchemaChanges {
             "alter" => alter(&admin, &table, rng).await,
             "delete family" => self.delete_family(connection, &life).await,
             "truncate" => self.truncate(connection, &life, rng.random()).await,
+            "truncate regions" => self.truncate_regions(connection, &life).await,
             "delete table" => self.delete_table(connection, &life).await,
             "snapshot and clone" => self.snapshot(connection, owned, &own).await,
             "restore" => self.restore(connection, &life).await,
@@ -205,45 +194,35 @@ impl SchemaChanges {
             [(super::SCHEMA, &self.schema, "x"), (super::SCRATCH, &self.scratch, "f")]
         {
             let outcome = look(connection, name, column, generations).await;
-            outcome.map_err(|failure| match failure {
-                FailedStep::Anomaly(what) => what,
-                FailedStep::Refused(why) => format!("{name} cannot be read: {why}"),
-            })?;
+            outcome.map_err(|failure| failure.of(name))?;
         }
-        self.verify_loads(connection).await?;
+        self.verify_loads(connection).await.map_err(|failure| failure.of(super::LOADED))?;
         remove_leftovers(&connection.admin())
             .await
             .map_err(|e| format!("leftovers of changes cannot be removed: {e}"))
     }
 
-    async fn verify_loads(&mut self, connection: &Connection) -> Result<(), String> {
-        let name: TableName = super::LOADED.parse().map_err(|e| format!("{e}"))?;
+    async fn verify_loads(&mut self, connection: &Connection) -> Outcome {
+        let name = table_name(super::LOADED)?;
         // A kill may have hit between the two calls of "disable and enable".
-        enable(&connection.admin(), &name).await.map_err(|failure| match failure {
-            FailedStep::Anomaly(what) => what,
-            FailedStep::Refused(why) => format!("{name} cannot be enabled: {why}"),
-        })?;
+        enable(&connection.admin(), &name).await?;
         let table = connection.table(name);
         for load in &mut self.loads {
             let mut found = 0;
             let mut scanner = table.scan(Scan::new().prefix(&load.name));
             loop {
-                let batch = scanner.next_batch().await;
-                let Some(batch) = batch.map_err(|e| format!("load {} cannot be read: {e}", load.name))?
-                else {
-                    break;
-                };
+                let Some(batch) = scanner.next_batch().await? else { break };
                 found += batch.iter().map(|row| row.cells().len() as u64).sum::<u64>();
             }
             match (found, load.acknowledged) {
                 (n, _) if n == 2 * LOADED_ROWS => load.acknowledged = true,
                 (0, false) => {}
                 (n, acknowledged) => {
-                    return Err(format!(
+                    return Err(FailedStep::Anomaly(format!(
                         "load {}: {n} cells of {}, acknowledged: {acknowledged}",
                         load.name,
                         2 * LOADED_ROWS
-                    ));
+                    )));
                 }
             }
         }
@@ -292,6 +271,22 @@ impl SchemaChanges {
         look(connection, super::SCRATCH, "f", generations).await
     }
 
+    /// Truncates every region, one after the other.
+    async fn truncate_regions(&mut self, connection: &Connection, life: &ServerRun<'_>) -> Outcome {
+        let (admin, name) = (connection.admin(), table_name(super::SCRATCH)?);
+        let generations = &mut self.scratch;
+        ensure(&admin, &name, generations).await?;
+        look(connection, super::SCRATCH, "f", generations).await?;
+        generations.write(&connection.table(name.clone()), "f").await?;
+        generations.in_doubt();
+        for region in admin.regions(&name).await? {
+            admin.truncate_region(&region.region).await?;
+        }
+        life.is_the_same()?;
+        generations.all_gone();
+        look(connection, super::SCRATCH, "f", generations).await
+    }
+
     async fn delete_table(&mut self, connection: &Connection, life: &ServerRun<'_>) -> Outcome {
         let (admin, name) = (connection.admin(), table_name(super::SCRATCH)?);
         let generations = &mut self.scratch;
@@ -331,11 +326,7 @@ impl SchemaChanges {
         low: &super::owned_rows::AcknowledgedRows,
     ) -> Outcome {
         connection.admin().clone_snapshot(snapshot, clone).await?;
-        let checked = owned.verify(&connection.table(clone.clone()), low).await;
-        checked.map_err(|what| match what.contains("failed") {
-            true => FailedStep::Refused(what),
-            false => FailedStep::Anomaly(what),
-        })
+        owned.verify(&connection.table(clone.clone()), low).await
     }
 
     /// A restored table shows the state at the time of the snapshot, and no later state.
@@ -384,10 +375,7 @@ impl SchemaChanges {
         if let Some(load) = self.loads.last_mut() {
             load.acknowledged = loaded;
         }
-        self.verify_loads(connection).await.map_err(|what| match what.contains("cannot be read") {
-            true => FailedStep::Refused(what),
-            false => FailedStep::Anomaly(what),
-        })
+        self.verify_loads(connection).await
     }
 }
 
