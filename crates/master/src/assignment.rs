@@ -4,15 +4,17 @@
 //! steps:
 //!
 //! ```text
-//! close the regions     ClosedRegions: on drop, serves them again, without disk access
+//! close the regions     ClosedRegions: on drop, serves them again, without disk access but for the
+//!                       deletion of the record of a truncation
 //! prepare, open others  OpenedRegions: on drop, closes them
 //!                       PreparedDirs: on drop, removes them
-//! hbase:meta written    the commit point of the change (or the rename of a descriptor)
+//! hbase:meta written    the commit point of the change (or the rename of a descriptor or a record)
 //! serve the others      an assignment in memory, which cannot fail
 //! clean up              a failure here does not fail the change; it is retried later
 //! ```
 //! So an error before the commit point reverts everything, even on a full disk. After the commit
-//! point no region waits for a step that can fail.
+//! point no region waits for a step that can fail, except a truncated one
+//! ([`crate::regions::truncate`]): its files are archived before it is opened again.
 //!
 //! **In-doubt writes.** A write to hbase:meta that failed may be in the log nonetheless. Another
 //! write reverts it
@@ -157,18 +159,18 @@ impl Master {
         step: impl FnMut(&Self) -> Result<()> + Send + 'static,
     ) {
         let mut deferred = DeferredStep { description, step: Box::new(step) };
-        let Err(error) = (deferred.step)(self) else { return };
+        let Err(error) = catch(description, || (deferred.step)(self)) else { return };
         tracing::warn!(%table, %error, "{description}: failed; will be retried until it succeeds");
         self.assignment.deferred.lock().entry(table.clone()).or_default().push(deferred);
         self.assignment.wake();
     }
 
     /// Runs deferred steps in order until one fails. The caller holds the table's lock.
-    fn run_deferred(&self, table: &TableName) -> Result<()> {
+    pub(super) fn run_deferred(&self, table: &TableName) -> Result<()> {
         let Some(steps) = self.assignment.deferred.lock().remove(table) else { return Ok(()) };
         let mut steps = steps.into_iter();
         while let Some(mut next) = steps.next() {
-            if let Err(error) = (next.step)(self) {
+            if let Err(error) = catch(next.description, || (next.step)(self)) {
                 let left = std::iter::once(next).chain(steps).collect();
                 self.assignment.deferred.lock().insert(table.clone(), left);
                 return Err(error);
@@ -298,7 +300,7 @@ impl Master {
         &'a self,
         regions: impl Iterator<Item = &'r RegionInfo>,
     ) -> Result<ClosedRegions<'a>> {
-        let mut closed = ClosedRegions { master: self, regions: Vec::new() };
+        let mut closed = ClosedRegions { master: self, regions: Vec::new(), record: None };
         for info in regions {
             closed.regions.extend(self.close_region(info)?);
         }
@@ -374,9 +376,18 @@ impl Drop for OpenedRegions<'_> {
 pub(super) struct ClosedRegions<'a> {
     master: &'a Master,
     regions: Vec<Arc<Region>>,
+    /// The file whose existence commits the change.
+    record: Option<PathBuf>,
 }
 
 impl ClosedRegions<'_> {
+    /// Names the file that commits the change. After a failed write it may exist nonetheless, so it
+    /// is deleted before the regions are served again.
+    pub(super) fn with_record(mut self, record: PathBuf) -> Self {
+        self.record = Some(record);
+        self
+    }
+
     /// Keeps the regions closed: the change is committed, and other regions or none are served in
     /// their place.
     pub(super) fn commit(mut self) {
@@ -386,13 +397,14 @@ impl ClosedRegions<'_> {
 
 impl Drop for ClosedRegions<'_> {
     fn drop(&mut self) {
-        let regions = std::mem::take(&mut self.regions);
+        let (regions, record) = (std::mem::take(&mut self.regions), self.record.take());
         let Some(table) = regions.first().map(|region| region.info().table().clone()) else { return };
         self.master.run_or_defer(
             &table,
             "regions that a failed change had closed are served again",
             move |master| {
                 master.parts.meta.revert_failed_writes()?;
+                record.iter().try_for_each(|record| master.fs().delete(record).map(drop))?;
                 for region in &regions {
                     region.resume();
                     drop(master.parts.regionserver.regions().add(Arc::clone(region)));

@@ -13,6 +13,9 @@
 //! removed by an interrupted change, and goes to the archive. A region that no intent record names
 //! is user data ([`super::reconcile`]). An intent record that names only what hbase:meta lists has
 //! no effect. HBase ignores files of that name.
+//!
+//! The truncation of a region has a record of another kind ([`super::regions::truncate`]): it names
+//! files, and the region stays.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -21,7 +21,7 @@
 //! | `change_intent` | intent records: what a change in progress creates and removes |
 //! | [`reconcile`] | reconciles directories with hbase:meta at start |
 //! | [`recovery`] | splits the WALs of earlier processes |
-//! | [`regions`] | opens the regions that hbase:meta lists; splits and merges |
+//! | [`regions`] | opens the regions that hbase:meta lists; splits, merges and truncates regions |
 //! | [`namespaces`] | hbase:namespace |
 //! | [`procedures`] | changes in progress, and their outcomes |
 //! | `tables` | changes of tables, checks of their descriptors, hbase:slowlog |

@@ -30,6 +30,7 @@ use evenkeel_region::layout;
 
 use super::change_intent::ChangeIntents;
 use super::meta::{MetaChange, MetaTable, TableState};
+use super::regions::truncate;
 use super::{Table, descriptors};
 
 /// Where data that belongs to no table is moved (`HConstants.HBCK_SIDELINEDIR_NAME`).
@@ -38,7 +39,8 @@ const SIDELINE_DIR: &str = ".hbck";
 const SIDELINED_MAX: u32 = 10_000;
 
 /// Returns the tables that hbase:meta lists, after it has cleaned up what a dead process left. If
-/// `meta_is_complete` is false, part of a log was lost, and nothing goes to the archive.
+/// `meta_is_complete` is false, part of a log was lost, and nothing goes to the archive but the
+/// files of truncated regions, which records on disk name.
 ///
 /// # Errors
 /// `IOException` from the file system or hbase:meta.
@@ -143,6 +145,7 @@ struct Reconciler<'a> {
 
 impl Reconciler<'_> {
     fn run(&self, tables: &mut BTreeMap<TableName, Table>) -> Result<()> {
+        truncate::finish_all(self.fs, self.root, &self.name)?;
         let intents = ChangeIntents::read(self.fs, &self.dir)?;
         if !tables.contains_key(&self.name) {
             if self.is_interrupted_change(&intents)? {
@@ -271,7 +274,7 @@ pub(super) fn is_reference(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, region)| is_encoded_name(region))
 }
 
-fn is_encoded_name(name: &str) -> bool {
+pub(super) fn is_encoded_name(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit())
 }
 

@@ -1,6 +1,7 @@
-//! Opens the regions that hbase:meta lists.
+//! Opens the regions that hbase:meta lists; splits, merges and truncates regions.
 
 mod split;
+pub mod truncate;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,7 +10,7 @@
 //! | `maintenance` | switches of background work, the catalog janitor, the cleaners |
 //! | `namespaces` | namespaces |
 //! | `procedures` | procedures and their results |
-//! | `regions` | split, merge, assign; last major compactions |
+//! | `regions` | split, merge, truncate, assign; last major compactions |
 //! | `schema` | create, alter and delete tables |
 //! | `snapshots` | snapshots |
 //! | `tables` | lists of tables, their descriptors and states |

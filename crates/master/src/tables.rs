@@ -304,9 +304,9 @@ impl Master {
         })
     }
 
-    /// Flushes every region of a table, as clients before 2.6 request it: by the procedure
-    /// `flush-table-proc`, of which HBase remembers the tables. A table that does not exist has no
-    /// region.
+    /// Flushes every region of a table at the request of a client before 2.6 (procedure
+    /// `flush-table-proc`). As in HBase, the master remembers the tables that it has flushed in
+    /// this way. A table that does not exist has no region.
     ///
     /// # Errors
     /// `NoSuchColumnFamilyException`, or errors of a flush.

@@ -389,6 +389,11 @@ fn merge(master: &Arc<Master>) -> Result<u64> {
     master.merge_regions(encoded(master), false, NO_NONCE)
 }
 
+pub(super) fn truncate_region(master: &Arc<Master>) -> Result<u64> {
+    let region = master.live_regions(&table_name())?.swap_remove(0);
+    master.truncate_region(region, NO_NONCE)
+}
+
 fn drop_family(master: &Arc<Master>) -> Result<u64> {
     master.delete_family(table_name(), b"g".to_vec(), NO_NONCE)
 }

@@ -412,6 +412,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.snapshot.working.dir", None),
     ("hbase.snapshot.restore.take.failsafe.snapshot", Some("true")),
     ("hbase.snapshot.restore.failsafe.name", Some("hbase-failsafe-{snapshot.name}-{restore.timestamp}")),
+    ("hbase.snapshot.before.destructive.action.enabled", Some("false")),
     ("hbase.status.published", Some("false")),
     ("hbase.http.metrics.servlets", Some("jmx,metrics,prometheus")),
     ("hbase.http.filter.initializers", Some("org.apache.hadoop.hbase.http.lib.StaticUserWebFilter")),

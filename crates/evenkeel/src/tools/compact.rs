@@ -18,6 +18,7 @@ use evenkeel_common::clock::SystemClock;
 use evenkeel_common::{ColumnFamilyDescriptor, HBaseError, RegionInfo, Result, TableDescriptor, TableName};
 use evenkeel_fs::{DirLock, FileSystem};
 use evenkeel_master::descriptors;
+use evenkeel_master::regions::truncate;
 use evenkeel_region::layout;
 use evenkeel_region::memstore::ChunkPool;
 use evenkeel_region::store::{Store, StoreConfig, StoreEnv};
@@ -140,6 +141,7 @@ fn stores(env: &StoreEnv, wanted: Option<&TableName>) -> Result<Vec<StoreAt>> {
     let mut stores = Vec::new();
     for (table, dir) in tables.iter().filter(|(table, _)| wanted.is_none_or(|wanted| wanted == table)) {
         let descriptor = descriptor(fs, table, dir)?;
+        truncate::finish_all(fs, &env.root, table)?;
         for region in visible_dirs(fs, dir)?.into_iter().filter(|dir| !parents.contains(dir.name())) {
             let info = read_region_info(fs, &region.path.join(layout::REGION_INFO_FILE))?;
             for family in descriptor.families() {

@@ -1,4 +1,4 @@
-//! Regions: split, merge, assign; last major compactions.
+//! Regions: split, merge, truncate, assign; last major compactions.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ pub(super) const METHODS: &[Method<Master>] = methods![
     "MergeTableRegions" => merge,
     replies "MoveRegion" => move_region,
     "SplitRegion" => split,
+    "TruncateRegion" => truncate,
     replies "UnassignRegion" => unassign,
     "getLastMajorCompactionTimestamp" => last_major_compaction_of_table,
     "getLastMajorCompactionTimestampForRegion" => last_major_compaction_of_region,
@@ -32,6 +33,12 @@ fn merge(master: &Arc<Master>, q: pb::MergeTableRegionsRequest) -> Result<pb::Me
     let regions = q.region.iter().map(encoded).collect::<Result<_>>()?;
     let id = master.merge_regions(regions, q.forcible(), (q.nonce_group(), q.nonce()))?;
     Ok(pb::MergeTableRegionsResponse { proc_id: Some(id) })
+}
+
+fn truncate(master: &Arc<Master>, q: pb::TruncateRegionRequest) -> Result<pb::TruncateRegionResponse> {
+    let region = RegionInfo::try_from(&q.region_info).map_err(illegal)?;
+    let id = master.truncate_region(region, (q.nonce_group(), q.nonce()))?;
+    Ok(pb::TruncateRegionResponse { proc_id: Some(id) })
 }
 
 /// There is no other server to move the region to, so it is closed and opened here.

@@ -6,12 +6,12 @@
 //! the archive could not be written to, files may remain; they are archived before a family of that
 //! name is added.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use evenkeel_common::{
     Binary, ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName,
 };
-use std::collections::HashSet;
 
 use super::{Nonce, checks};
 use crate::change_intent::ChangeIntent;

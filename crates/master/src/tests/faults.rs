@@ -348,6 +348,23 @@ const SUBJECTS: &[Subject] = &[
         change: |c| done(c.run(|m| m.truncate_table(table_name(), true, NO_NONCE))),
     },
     Subject {
+        name: "truncate a region",
+        prepare: Cluster::with_table,
+        change: |c| done(c.run(truncate_region)),
+    },
+    Subject {
+        name: "truncate a region with links and references",
+        prepare: || {
+            let cluster = disabled_with_snapshot();
+            let restore = |m: &Arc<Master>| m.restore_or_clone_snapshot(&snapshot("t"), None, NO_NONCE);
+            cluster.run(restore).expect("restored");
+            cluster.run(|m| m.enable_table(table_name(), NO_NONCE)).expect("enabled");
+            cluster.run(split).expect("split");
+            cluster
+        },
+        change: |c| done(c.run(truncate_region)),
+    },
+    Subject {
         name: "add a family",
         prepare: Cluster::with_table,
         change: |c| done(c.run(|m| m.add_family(table_name(), family(b"h"), NO_NONCE))),

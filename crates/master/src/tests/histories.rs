@@ -1,8 +1,8 @@
 //! Random histories of a whole cluster against a naive model of its tables: cells written, flushed
-//! and compacted, families added and deleted, tables truncated, deleted and created again,
-//! snapshots restored and cloned, regions split, merged and moved, processes that die. The model
-//! holds what must exist and what must not: data of a deleted family or table, or of a state that
-//! was reverted, never comes back.
+//! and compacted, families added and deleted, tables and regions truncated, tables deleted and
+//! created again, snapshots restored and cloned, regions split, merged and moved, processes that
+//! die. The model holds what must exist and what must not: data of a deleted family or table, or of
+//! a state that was reverted, never comes back.
 //!
 //! The clock stands still unless a cell is written, so that changes share a millisecond.
 //!
@@ -102,6 +102,7 @@ impl History {
             (20 | 21, true) => self.split(name),
             (22, true) => self.merge(name),
             (23, true) => self.move_region(name),
+            (37, true) => self.truncate_region(name),
             (24, true) => self.disable(name),
             (25, true) => self.die_while_disabling(name),
             (0..8, false) => self.enable(name),
@@ -208,6 +209,14 @@ impl History {
         self.log.push(format!("move {name}"));
         let region = self.a_region(name);
         self.cluster.master().reopen_region(region.info().encoded_name()).expect("moved");
+    }
+
+    fn truncate_region(&mut self, name: &'static str) {
+        let info = self.a_region(name).info().clone();
+        self.run(&format!("truncate {}", info.name_text()), |master| {
+            master.truncate_region(info.clone(), NO_NONCE)
+        });
+        self.table(name).content.cells.retain(|(row, _), _| !info.contains_row(row.as_bytes()));
     }
 
     fn disable(&mut self, name: &'static str) {

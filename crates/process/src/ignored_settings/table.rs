@@ -66,6 +66,11 @@ pub(super) const IGNORED: &[Ignored] = &[
         &["-1"],
         "a handler that fails answers its call and continues; the server does not stop",
     ),
+    Ignored::new(
+        &["hbase.snapshot.before.destructive.action.enabled"],
+        &["false"],
+        "no snapshot is taken before a table or a region is deleted or truncated",
+    ),
     Ignored::new(&["hbase.rootdir.perms", "hbase.wal.dir.perms"], &[], FILE_RIGHTS),
     Ignored::new(&["hbase.data.umask.enable"], &["false"], FILE_RIGHTS),
     Ignored::new(&["hbase.data.umask"], &[], FILE_RIGHTS),

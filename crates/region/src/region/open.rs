@@ -281,6 +281,17 @@ impl Region {
         tracing::info!(region = %self.info.name_text(), "region accepts requests again");
     }
 
+    /// Writes a file without cells for each family of a closed region. It makes a later replay skip
+    /// all edits before the close, also by stock HBase, which does not read the `.seqid` file. So
+    /// the other files may be removed.
+    ///
+    /// # Errors
+    /// `IOException` from the file system. Some of the files may then exist; they change no read.
+    pub fn write_empty_files(&self) -> Result<()> {
+        let seq_id = self.mvcc.write_point();
+        self.stores.iter().try_for_each(|store| store.write_empty_file(seq_id))
+    }
+
     fn cancel_compactions(&self, cancel: bool) {
         self.stores.iter().for_each(|store| store.cancel_compactions(cancel));
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use evenkeel_common::{Result, TryError};
 use evenkeel_hfile::{
-    BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, StoreFileMeta,
+    BloomType, CacheOnWritePolicy, Compression, DataBlockEncoding, HFileContext, HFileWriter, StoreFileMeta,
 };
 
 use super::background_priority::BACKGROUND_BYTES_MIN;
@@ -175,6 +175,20 @@ impl Store {
         let file = Arc::new(StoreFile::open_new(self, name)?);
         self.prefetch(&file);
         Ok(file)
+    }
+
+    /// Writes a file without cells into the family's directory. It states that every edit up to
+    /// `max_seq_id` is in a file or was deleted, so that a later replay skips these edits. This
+    /// store does not read it.
+    ///
+    /// # Errors
+    /// `IOException` from the file system. The file may then exist; it changes no read.
+    pub fn write_empty_file(&self, max_seq_id: u64) -> Result<()> {
+        let (fs, name) = (&*self.env.fs, uuid::Uuid::new_v4().simple().to_string());
+        let path = self.dirs.tmp.join(&name);
+        let writer = HFileWriter::create(fs, &path, self.hfile_context(false, false)?)?;
+        writer.finish(StoreFileMeta { max_seq_id: Some(max_seq_id), ..StoreFileMeta::default() })?;
+        Ok(fs.rename(&path, &self.dirs.family.join(name))?)
     }
 
     pub(super) fn compaction_scanner(

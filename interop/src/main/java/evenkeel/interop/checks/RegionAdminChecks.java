@@ -36,7 +36,7 @@ import org.apache.hadoop.hbase.client.TableDescriptorBuilder;
 import org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException;
 import org.apache.hadoop.hbase.util.Bytes;
 
-/** Region operations of the Admin: flush, compaction, split, merge, unassign and assign. */
+/** Region operations of the Admin: flush, compaction, split, merge, truncate, unassign and assign. */
 final class RegionAdminChecks {
   private final Suite suite;
 
@@ -53,6 +53,8 @@ final class RegionAdminChecks {
     suite.check("split-errors", this::splitErrors);
     suite.check("merge", this::merge);
     suite.check("split-and-merge-of-table-off", this::splitAndMergeOff);
+    suite.check("truncate-region", this::truncateRegion);
+    suite.check("truncate-region-errors", this::truncateRegionErrors);
     suite.check("procedures-by-name", this::procedures);
     suite.check("store-file-trackers", this::trackers);
     suite.check("unassign-assign", this::unassignAssign);
@@ -269,6 +271,40 @@ final class RegionAdminChecks {
     Expect.same(1, suite.admin.getRegions(name).size());
     suite.admin.splitRegionAsync(suite.admin.getRegions(name).get(0).getRegionName(), b("c")).get(60, TimeUnit.SECONDS);
     Expect.same(2, suite.admin.getRegions(name).size());
+  }
+
+  /** Cells in files and in memory go, those of the other regions stay, and so do the region's name and bounds. */
+  private void truncateRegion() throws Exception {
+    try (Table table = filled(30, "r0010", "r0020")) {
+      suite.admin.flush(table.getName());
+      table.put(put("r0015", "f:q", 2, "in memory"));
+      List<RegionInfo> regions = suite.admin.getRegions(table.getName());
+      regions.sort(RegionInfo.COMPARATOR);
+      suite.admin.truncateRegion(regions.get(1).getRegionName());
+      Expect.same(20, Rows.keys(table, new Scan()).size());
+      Expect.same(0, Rows.keys(table, new Scan().withStartRow(b("r0010")).withStopRow(b("r0020"))).size());
+      List<RegionInfo> now = suite.admin.getRegions(table.getName());
+      now.sort(RegionInfo.COMPARATOR);
+      Expect.same(regions, now);
+      table.put(put("r0015", "f:q", 1, "after"));
+      Expect.same("r0015{f:q@1=after}", Rows.read(table, "r0015"));
+      suite.admin.flush(table.getName());
+      suite.admin.truncateRegionAsync(regions.get(1).getRegionName()).get(60, TimeUnit.SECONDS);
+      Expect.same("-", Rows.read(table, "r0015"));
+      Expect.same(20, Rows.keys(table, new Scan()).size());
+    }
+  }
+
+  private void truncateRegionErrors() throws Exception {
+    try (Table table = filled(10)) {
+      byte[] name = suite.admin.getRegions(table.getName()).get(0).getRegionName();
+      byte[] unknown = b("0123456789abcdef0123456789abcdef");
+      Expect.fails(IllegalArgumentException.class,
+          () -> suite.admin.truncateRegionAsync(unknown).get(30, TimeUnit.SECONDS));
+      suite.admin.disableTable(table.getName());
+      Expect.fails(TableNotEnabledException.class,
+          () -> suite.admin.truncateRegionAsync(name).get(30, TimeUnit.SECONDS));
+    }
   }
 
   /** The flush of clients before 2.6, and questions about procedures that are unknown or were never run. */
