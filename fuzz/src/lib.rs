@@ -12,9 +12,9 @@
 //! --example seeds` writes ([`Target::made`]), and those of `interop/work/corpus/<target>`, which
 //! the interop test of exchanged files writes: some by stock HBase's writers, some by ours.
 
+mod codecs_and_descriptors;
 pub mod memory;
 pub mod mutation;
-mod small;
 mod store_file;
 mod wal;
 
@@ -92,19 +92,19 @@ targets! {
     "hfile_row_index", store_file::read, store_file::row_index_seeds, PLAIN;
     "hfile_codecs", store_file::read, store_file::codec_seeds, PLAIN;
     "hfile_damage", store_file::damage, store_file::damage_seeds, PLAIN;
-    "codec_gz", small::gz, small::gz_seeds, GZ;
-    "codec_snappy", small::snappy, small::snappy_seeds, PLAIN;
-    "codec_lz4", small::lz4, small::lz4_seeds, 1_000;
-    "codec_zstd", small::zstd, small::zstd_seeds, ZSTD;
-    "codec_bzip2", small::bzip2, small::bzip2_seeds, PLAIN;
+    "codec_gz", codecs_and_descriptors::gz, codecs_and_descriptors::gz_seeds, GZ;
+    "codec_snappy", codecs_and_descriptors::snappy, codecs_and_descriptors::snappy_seeds, PLAIN;
+    "codec_lz4", codecs_and_descriptors::lz4, codecs_and_descriptors::lz4_seeds, 1_000;
+    "codec_zstd", codecs_and_descriptors::zstd, codecs_and_descriptors::zstd_seeds, ZSTD;
+    "codec_bzip2", codecs_and_descriptors::bzip2, codecs_and_descriptors::bzip2_seeds, PLAIN;
     "wal", wal::read, wal::plain_seeds, PLAIN;
     "wal_dictionary", wal::read, wal::dictionary_seeds, 2_000;
     "wal_values", wal::read, wal::value_seeds, ZSTD;
     "wal_damage", wal::damage, wal::damage_seeds, ZSTD;
     "recovered_edits", wal::read_recovered_edits, wal::recovered_edits_seeds, 2_000;
-    "region_info", small::region_info, small::region_info_seeds, PLAIN;
-    "table_descriptor", small::table_descriptor, small::table_descriptor_seeds, PLAIN;
-    "reference", small::reference, small::reference_seeds, PLAIN;
+    "region_info", codecs_and_descriptors::region_info, codecs_and_descriptors::region_info_seeds, PLAIN;
+    "table_descriptor", codecs_and_descriptors::table_descriptor, codecs_and_descriptors::table_descriptor_seeds, PLAIN;
+    "reference", codecs_and_descriptors::reference, codecs_and_descriptors::reference_seeds, PLAIN;
 }
 
 /// Returns the target of this name.

@@ -48,27 +48,30 @@
 //! One lock per shard, held for one insert, eviction or removal. It is never held together with a
 //! lock of `single_flight`.
 
-#![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
-// These modules own memory: `mapping`, `slot`, `pin`, `hash_index`, `frame`, `storage` and
-// `persistence`.
-#![allow(unsafe_code)]
-
 mod allocator;
 #[allow(clippy::duplicate_mod, reason = "the core is compiled with other primitives, and with a fault")]
+#[allow(unsafe_code, reason = "owns memory")]
 #[cfg(test)]
 mod core_tests;
+#[allow(unsafe_code, reason = "owns memory")]
 pub(crate) mod frame;
 mod frequency_sketch;
+#[allow(unsafe_code, reason = "owns memory")]
 mod hash_index;
 mod idle_pages;
+#[allow(unsafe_code, reason = "owns memory")]
 mod mapping;
+#[allow(unsafe_code, reason = "owns memory")]
 mod persistence;
+#[allow(unsafe_code, reason = "owns memory")]
 pub(crate) mod pin;
 mod policy;
 mod retired;
 pub mod rows;
 mod shard;
+#[allow(unsafe_code, reason = "owns memory")]
 mod slot;
+#[allow(unsafe_code, reason = "owns memory")]
 mod storage;
 mod sync;
 #[cfg(test)]
@@ -386,8 +389,8 @@ impl BlockCache for BucketCache {
         removed
     }
 
-    fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
-        self.shards.iter().map(|shard| shard.release_idle(may_go_on)).sum()
+    fn release_idle(&self, should_continue: &dyn Fn() -> bool) -> u64 {
+        self.shards.iter().map(|shard| shard.release_idle(should_continue)).sum()
     }
 
     fn stats(&self) -> CacheStats {

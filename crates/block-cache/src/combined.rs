@@ -86,8 +86,8 @@ impl<L2: BlockCache> BlockCache for CombinedBlockCache<L2> {
         self.l2.rows().or_else(|| self.l1.rows())
     }
 
-    fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
-        self.l1.release_idle(may_go_on) + self.l2.release_idle(may_go_on)
+    fn release_idle(&self, should_continue: &dyn Fn() -> bool) -> u64 {
+        self.l1.release_idle(should_continue) + self.l2.release_idle(should_continue)
     }
 
     /// The sum of both levels.

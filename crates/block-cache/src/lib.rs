@@ -122,10 +122,10 @@ pub trait BlockCache: Send + Sync + Debug {
     }
 
     /// Returns memory to the system that held no block during two calls in a row, and returns its
-    /// size in bytes. The cache releases a few pages at a time and calls `may_go_on` after each;
-    /// `may_go_on` may block.
-    fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
-        let _ = may_go_on;
+    /// size in bytes. The cache releases a few pages at a time and calls `should_continue` after
+    /// each; `should_continue` may block.
+    fn release_idle(&self, should_continue: &dyn Fn() -> bool) -> u64 {
+        let _ = should_continue;
         0
     }
 

@@ -73,8 +73,8 @@ impl BlockCache for LruBlockCache {
         self.0.rows()
     }
 
-    fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
-        self.0.release_idle(may_go_on)
+    fn release_idle(&self, should_continue: &dyn Fn() -> bool) -> u64 {
+        self.0.release_idle(should_continue)
     }
 
     fn stats(&self) -> CacheStats {

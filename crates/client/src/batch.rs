@@ -132,11 +132,11 @@ async fn round(table: &Table, todo: Vec<IndexedAction>, retry: &Retry) -> Vec<Se
     for item in todo {
         let seek = Seek::At(item.action.row());
         // If hbase:meta does not answer, the other actions use only the cache.
-        let place = match &unreached {
+        let location = match &unreached {
             Some(error) => table.cached_location(seek).ok_or_else(|| Error::clone(error)),
             None => table.locate(seek, retry).await,
         };
-        match place {
+        match location {
             Ok(at) => match servers.get_mut(&*at.address()) {
                 Some(shares) => shares.add(at, item),
                 None => servers.entry(at.address()).or_default().add(at, item),

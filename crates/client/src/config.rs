@@ -15,7 +15,7 @@ use std::time::Duration;
 use evenkeel_common::config::{ConfigError, Configuration, TimeUnit};
 
 use crate::error::{Error, Result};
-use crate::rpc::{Compressor, Opener};
+use crate::rpc::{CellBlockCodec, Opener};
 
 /// Java's `HConstants.DEFAULT_MASTER_PORT`.
 const MASTER_PORT: i32 = 16000;
@@ -92,7 +92,7 @@ pub struct ClientConfig {
     /// (`hbase.client.perserver.requests.threshold`).
     pub server_calls_max: usize,
     /// The compression of cell blocks in both directions (`hbase.client.rpc.compressor`).
-    pub compressor: Option<Compressor>,
+    pub compressor: Option<CellBlockCodec>,
     /// Whether cells carry their tags (`hbase.client.rpc.codec` being `KeyValueCodecWithTags`).
     pub tags: bool,
     /// Establishes TLS or SASL on a socket. `None` uses sockets unchanged.
@@ -200,7 +200,7 @@ impl ClientConfig {
         };
         let pause = ms("hbase.client.pause", self.pause)?;
         let compressor = conf.get_trimmed("hbase.client.rpc.compressor")?;
-        let known = |class: &String| Compressor::by_class_name(class);
+        let known = |class: &String| CellBlockCodec::by_class_name(class);
         if compressor.is_some() && compressor.as_ref().and_then(known).is_none() {
             return Err(conf.unusable("hbase.client.rpc.compressor", "GzipCodec, SnappyCodec or Lz4Codec"));
         }
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(config.primary_get_timeout, Duration::from_micros(2500));
         assert_eq!(config.primary_scan_timeout, Duration::from_secs(1));
         assert_eq!((config.pause_overloaded, config.retries), (Duration::from_millis(5), 2));
-        assert_eq!((config.pool_size, config.compressor, config.tags), (3, Some(Compressor::Gzip), true));
+        assert_eq!((config.pool_size, config.compressor, config.tags), (3, Some(CellBlockCodec::Gzip), true));
         assert_eq!(
             (config.operation_timeout, config.scanner_bytes_max),
             (Duration::from_secs(1200), 2 << 20)

@@ -112,7 +112,7 @@ impl Connection {
         let mut retry = Retry::new(self.config());
         loop {
             match self.locate_once(table, Seek::At(row), &retry).await {
-                Ok(place) => return Ok(Arc::new(RegionLocation::clone(&place))),
+                Ok(location) => return Ok(Arc::new(RegionLocation::clone(&location))),
                 Err(error) => retry.after(error).await?,
             }
         }
@@ -143,18 +143,18 @@ impl Connection {
     /// Calls a method of ClientService on a region's server, once.
     pub(crate) async fn call_region<M: Message, R: Message + Default>(
         &self,
-        place: &Arc<CachedLocation>,
+        location: &Arc<CachedLocation>,
         method: &'static str,
         param: &M,
         cells: &[u8],
         timeout: Duration,
     ) -> Result<(R, CellBlock)> {
-        let priority = if place.region.table().is_system() { PRIORITY_SYSTEM } else { 0 };
+        let priority = if location.region.table().is_system() { PRIORITY_SYSTEM } else { 0 };
         let call = Call { service: Service::Client, method, param, cells, timeout, priority };
-        match place.endpoint(&self.inner.pool).call(call).await {
+        match location.endpoint(&self.inner.pool).call(call).await {
             Ok((response, cells)) => Ok((response, CellBlock::new(cells))),
             Err(error) => {
-                self.inner.locations.on_error(place, &error);
+                self.inner.locations.on_error(location, &error);
                 Err(error)
             }
         }
@@ -201,8 +201,8 @@ impl Connection {
         seek: Seek<'_>,
         retry: &Retry,
     ) -> Result<Arc<CachedLocation>> {
-        if let Some(place) = locations.find(seek) {
-            return Ok(place);
+        if let Some(location) = locations.find(seek) {
+            return Ok(location);
         }
         // BoxFuture, so that the common case, a hit in the cache, has a small future.
         Box::pin(async {
@@ -224,8 +224,8 @@ impl Connection {
     ) -> Result<Arc<CachedLocation>> {
         let failures = locations.failures.load(Ordering::Acquire);
         let mut failure = locations.lookup.lock().await;
-        if let Some(place) = locations.find(seek) {
-            return Ok(place);
+        if let Some(location) = locations.find(seek) {
+            return Ok(location);
         }
         if let Some(error) =
             failure.as_ref().filter(|_| locations.failures.load(Ordering::Acquire) > failures)
@@ -246,7 +246,7 @@ impl Connection {
     async fn meta_location(&self) -> Result<Arc<CachedLocation>> {
         let locations = self.inner.locations.of_table(&TableName::meta());
         match locations.find(Seek::At(b"")) {
-            Some(place) => Ok(place),
+            Some(location) => Ok(location),
             None => self.locate_meta().await,
         }
     }
@@ -254,9 +254,9 @@ impl Connection {
     async fn locate_meta(&self) -> Result<Arc<CachedLocation>> {
         let server = registry::meta_server(&self.inner.pool, self.config()).await?;
         let location = RegionLocation { region: RegionInfo::meta(), server, seq_num: -1 };
-        let place = Arc::new(CachedLocation::new(location));
-        self.inner.locations.add(place.clone());
-        Ok(place)
+        let location = Arc::new(CachedLocation::new(location));
+        self.inner.locations.add(location.clone());
+        Ok(location)
     }
 
     async fn look_up(&self, table: &TableName, seek: Seek<'_>) -> Result<Arc<CachedLocation>> {
@@ -264,9 +264,9 @@ impl Connection {
         let scan =
             Scan::new().family("info").reversed().from(seek.meta_row(table)).to_inclusive(stop).preads();
         let rows = self.scan_meta_once(&scan, self.config().locate_prefetch.max(1)).await?;
-        let mut places = locations_in_meta(seek, table, &rows)?.into_iter().map(Arc::new);
-        let first = places.next().ok_or_else(|| Error::NoServer(table.to_string()))?;
-        places.for_each(|place| self.inner.locations.add(place));
+        let mut locations = locations_in_meta(seek, table, &rows)?.into_iter().map(Arc::new);
+        let first = locations.next().ok_or_else(|| Error::NoServer(table.to_string()))?;
+        locations.for_each(|location| self.inner.locations.add(location));
         self.inner.locations.add(first.clone());
         Ok(first)
     }

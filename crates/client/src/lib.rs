@@ -89,6 +89,6 @@ pub use operation::{
     RowMutations, Scan,
 };
 pub use result::{CheckAndMutateResult, RowResult};
-pub use rpc::{Compressor, Opened, Opener, Opening, StatusCaller, Transport};
+pub use rpc::{CellBlockCodec, Opened, Opener, Opening, StatusCaller, Transport};
 pub use scan::{RowStream, Scanner};
 pub use table::Table;

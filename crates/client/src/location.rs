@@ -66,7 +66,7 @@ impl CachedLocation {
     /// # Errors
     /// [`Error::NoServer`] if it is not open.
     pub(crate) fn replica(self: &Arc<Self>, id: u32) -> Result<Arc<Self>> {
-        let of_id = |place: &&Arc<Self>| u32::try_from(place.region.replica_id()) == Ok(id);
+        let of_id = |location: &&Arc<Self>| u32::try_from(location.region.replica_id()) == Ok(id);
         std::iter::once(self).chain(&self.replicas).find(of_id).cloned().ok_or_else(|| {
             Error::NoServer(format!("replica {id} of {} is not open", self.region.name_text()))
         })
@@ -152,11 +152,11 @@ impl TableLocations {
             Seek::Before([]) => regions.iter().next_back(),
             Seek::Before(row) => regions.range::<[u8], _>((Unbounded, Excluded(row))).next_back(),
         };
-        found.map(|(_, place)| place).filter(|place| seek.holds(&place.region)).cloned()
+        found.map(|(_, location)| location).filter(|location| seek.holds(&location.region)).cloned()
     }
 
-    fn add(&self, place: Arc<CachedLocation>) {
-        self.regions.write().insert(place.region.start_key().clone(), place);
+    fn add(&self, location: Arc<CachedLocation>) {
+        self.regions.write().insert(location.region.start_key().clone(), location);
     }
 
     fn clear(&self) {
@@ -180,22 +180,22 @@ impl LocationCache {
         }
     }
 
-    pub(crate) fn add(&self, place: Arc<CachedLocation>) {
-        self.of_table(place.region.table()).add(place);
+    pub(crate) fn add(&self, location: Arc<CachedLocation>) {
+        self.of_table(location.region.table()).add(location);
     }
 
     /// Removes a location, unless another one has replaced it.
-    pub(crate) fn remove(&self, place: &Arc<CachedLocation>) {
-        let table = self.of_table(place.region.table());
+    pub(crate) fn remove(&self, location: &Arc<CachedLocation>) {
+        let table = self.of_table(location.region.table());
         let mut regions = table.regions.write();
-        if regions.get(place.region.start_key()).is_some_and(|known| known.location == place.location) {
-            regions.remove(place.region.start_key());
+        if regions.get(location.region.start_key()).is_some_and(|known| known.location == location.location) {
+            regions.remove(location.region.start_key());
         }
     }
 
     /// Removes the region of which a location is a replica.
-    pub(crate) fn remove_with_replicas(&self, place: &CachedLocation) {
-        self.of_table(place.region.table()).regions.write().remove(place.region.start_key());
+    pub(crate) fn remove_with_replicas(&self, location: &CachedLocation) {
+        self.of_table(location.region.table()).regions.write().remove(location.region.start_key());
     }
 
     pub(crate) fn remove_table(&self, table: &TableName) {
@@ -205,28 +205,28 @@ impl LocationCache {
     fn remove_server(&self, server: &ServerName) {
         let tables: Vec<_> = self.tables.lock().values().cloned().collect();
         for table in tables {
-            let elsewhere = |place: &CachedLocation| place.server != *server;
+            let elsewhere = |location: &CachedLocation| location.server != *server;
             table
                 .regions
                 .write()
-                .retain(|_, place| elsewhere(place) && place.replicas.iter().all(|r| elsewhere(r)));
+                .retain(|_, location| elsewhere(location) && location.replicas.iter().all(|r| elsewhere(r)));
         }
     }
 
     /// Invalidates the locations that a call's failure shows to be stale.
-    pub(crate) fn on_error(&self, place: &Arc<CachedLocation>, error: &Error) {
+    pub(crate) fn on_error(&self, location: &Arc<CachedLocation>, error: &Error) {
         if !error.clears_location() {
             return;
         }
         if error.clears_server() {
-            return self.remove_server(&place.server);
+            return self.remove_server(&location.server);
         }
-        if place.region.replica_id() != 0 {
-            return self.remove_with_replicas(place);
+        if location.region.replica_id() != 0 {
+            return self.remove_with_replicas(location);
         }
-        self.remove(place);
+        self.remove(location);
         if let Some((host, port)) = moved_to(error) {
-            let (region, seq_num) = (place.region.clone(), place.seq_num);
+            let (region, seq_num) = (location.region.clone(), location.seq_num);
             let location = RegionLocation { region, server: ServerName::new(&host, port, -1), seq_num };
             let moved = Arc::new(CachedLocation::new(location));
             // An entry that was added meanwhile is newer and stays.
@@ -319,24 +319,24 @@ pub(crate) fn locations_in_meta(
     if rows.is_empty() {
         return Err(Error::TableNotFound(table.clone()));
     }
-    let mut places: Vec<CachedLocation> = Vec::new();
+    let mut locations: Vec<CachedLocation> = Vec::new();
     for row in rows.iter().map(MetaRow::read) {
         let Some(row) = row?.filter(|r| !r.region.is_split_parent() && r.region.table() == table) else {
             continue;
         };
-        if places.is_empty() && !seek.holds(&row.region) {
+        if locations.is_empty() && !seek.holds(&row.region) {
             return Err(Error::NoServer(format!("hbase:meta has a hole before {}", row.region.name_text())));
         }
         let (offline, name) = (row.region.is_offline(), row.region.name_text());
         match row.location().filter(|_| !offline) {
-            Some(place) => places.push(place),
-            None if places.is_empty() => return Err(Error::NoServer(format!("{name} is not online"))),
+            Some(location) => locations.push(location),
+            None if locations.is_empty() => return Err(Error::NoServer(format!("{name} is not online"))),
             None => {}
         }
     }
-    match places.is_empty() {
+    match locations.is_empty() {
         true => Err(Error::NoServer(format!("no region of {table} for the row"))),
-        false => Ok(places),
+        false => Ok(locations),
     }
 }
 
@@ -377,7 +377,7 @@ mod tests {
         locations_in_meta(seek, &table(), rows)
             .expect("found")
             .into_iter()
-            .map(|place| place.location)
+            .map(|location| location.location)
             .collect()
     }
 
@@ -391,19 +391,24 @@ mod tests {
         cells.extend([put("server_000A", b"h3:8"), put("state_000A", b"OPEN")]);
         cells.extend([put("server_0002", b"h4:9"), put("state_0002", b"CLOSED"), put("server_x", b"h5:1")]);
         let row = RowResult::new(cells, None, false);
-        let place =
-            Arc::new(MetaRow::read(&row).expect("reads").and_then(MetaRow::location).expect("a place"));
-        let known: Vec<_> = place.replicas().iter().map(|r| (r.region.replica_id(), r.server.port)).collect();
+        let location =
+            Arc::new(MetaRow::read(&row).expect("reads").and_then(MetaRow::location).expect("a location"));
+        let known: Vec<_> =
+            location.replicas().iter().map(|r| (r.region.replica_id(), r.server.port)).collect();
         assert_eq!(known, [(1, 7), (10, 8)]);
-        assert_eq!(place.replica(1).expect("open").server.start_code, 9);
-        assert_eq!(place.replica(0).expect("itself").server.port, 1);
-        assert!(matches!(place.replica(2), Err(Error::NoServer(_))), "it is closed");
-        assert_ne!(place.replica(1).expect("open").region.name(), name, "replicas have names of their own");
+        assert_eq!(location.replica(1).expect("open").server.start_code, 9);
+        assert_eq!(location.replica(0).expect("itself").server.port, 1);
+        assert!(matches!(location.replica(2), Err(Error::NoServer(_))), "it is closed");
+        assert_ne!(
+            location.replica(1).expect("open").region.name(),
+            name,
+            "replicas have names of their own"
+        );
         let cache = LocationCache::default();
         let known = || cache.of_table(&table()).find(Seek::At(b"")).is_some();
-        cache.add(place.clone());
+        cache.add(location.clone());
         let moved = RemoteException::new("org.apache.hadoop.hbase.NotServingRegionException", "");
-        cache.on_error(&place.replicas()[0], &Error::Remote(Box::new(moved)));
+        cache.on_error(&location.replicas()[0], &Error::Remote(Box::new(moved)));
         assert!(!known(), "a replica that has gone has the region looked up again");
     }
 

@@ -39,7 +39,7 @@ use connection::RpcConnection;
 use frame::Response;
 use pending_calls::timed_out;
 
-pub use compress::Compressor;
+pub use compress::CellBlockCodec;
 pub use opener::{Opened, Opener, Opening, Transport};
 pub use status_service::StatusCaller;
 

@@ -232,11 +232,11 @@ impl Scanner {
     /// the replica. Scanners that were opened too late are closed.
     async fn open_on_any(&self, first: &Arc<CachedLocation>, timeout: Duration) -> Result<FirstResponse> {
         let connection = self.table.connection();
-        let open = |place: Arc<CachedLocation>| {
-            let (connection, request) = (connection.clone(), self.request(&place));
+        let open = |location: Arc<CachedLocation>| {
+            let (connection, request) = (connection.clone(), self.request(&location));
             async move {
-                let answer = connection.call_region(&place, "Scan", &request, &[], timeout).await?;
-                Ok((place, answer))
+                let answer = connection.call_region(&location, "Scan", &request, &[], timeout).await?;
+                Ok((location, answer))
             }
         };
         let late = {
@@ -466,8 +466,8 @@ impl Stream for RowStream {
 async fn feed(mut scanner: Scanner, batches: mpsc::Sender<Result<Vec<RowResult>>>) {
     while let Some(batch) = scanner.next_batch().await.transpose() {
         let failed = batch.is_err();
-        let Some(place) = reserve(&mut scanner, &batches).await else { return };
-        place.send(batch);
+        let Some(permit) = reserve(&mut scanner, &batches).await else { return };
+        permit.send(batch);
         if failed {
             return;
         }
@@ -479,7 +479,7 @@ async fn reserve<'a, T>(scanner: &mut Scanner, batches: &'a mpsc::Sender<T>) -> 
     let half_lease = scanner.lease.unwrap_or(Duration::from_secs(60)) / 2;
     loop {
         tokio::select! {
-            place = batches.reserve() => return place.ok(),
+            permit = batches.reserve() => return permit.ok(),
             () = sleep(half_lease.max(Duration::from_millis(100))) => {
                 if let Err(error) = scanner.renew().await {
                     tracing::debug!(%error, "a scanner was not renewed");

@@ -77,7 +77,7 @@ impl Table {
             async move { table.get_of(get, replica).await }
         };
         let known = self.locate(Seek::At(&get.row), &Retry::new(self.connection.config())).await;
-        let others = known.iter().flat_map(|place| place.replicas());
+        let others = known.iter().flat_map(|location| location.replicas());
         let others: Vec<_> = others.map(|other| read(other.region.replica_id())).collect();
         match others.is_empty() {
             true => read(0).await,
@@ -292,7 +292,7 @@ impl Table {
         loop {
             match self.try_call(asked, method, request, &at, cells, &retry).await {
                 Ok((_, answer)) => return Ok(answer),
-                Err((place, error)) => self.recover(place.as_ref(), error, &mut retry).await?,
+                Err((location, error)) => self.recover(location.as_ref(), error, &mut retry).await?,
             }
         }
     }
@@ -307,7 +307,7 @@ impl Table {
         retry: &Retry,
     ) -> Result<Located<(R, CellBlock)>, (Option<Arc<CachedLocation>>, Error)> {
         let region = self.locate(Seek::At(asked.row), retry).await.map_err(|e| (None, e))?;
-        let place = match asked.replica {
+        let location = match asked.replica {
             0 => region,
             id => region.replica(id).map_err(|e| {
                 self.connection.locations().remove_with_replicas(&region);
@@ -315,10 +315,10 @@ impl Table {
             })?,
         };
         let timeout = retry.call_timeout(self.connection.config().rpc_timeout);
-        at(request, place.specifier());
-        match self.connection.call_region(&place, method, request, cells, timeout).await {
-            Ok(answer) => Ok((Some(place), answer)),
-            Err(error) => Err((Some(place), error)),
+        at(request, location.specifier());
+        match self.connection.call_region(&location, method, request, cells, timeout).await {
+            Ok(answer) => Ok((Some(location), answer)),
+            Err(error) => Err((Some(location), error)),
         }
     }
 

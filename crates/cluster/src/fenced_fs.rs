@@ -62,8 +62,8 @@ impl AppendFile for FencedFile {
         check(&self.lease)
     }
 
-    fn write_back(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
-        self.inner.write_back(continues)
+    fn write_back(&mut self, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
+        self.inner.write_back(should_continue)
     }
 
     fn position(&self) -> u64 {
@@ -144,9 +144,9 @@ impl FileSystem for FencedFileSystem {
         self.inner.resolve(path)
     }
 
-    fn recover(&self, path: &Path, go_on: &dyn Fn() -> bool) -> io::Result<()> {
+    fn recover(&self, path: &Path, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
         check(&self.lease)?;
-        self.inner.recover(path, go_on)
+        self.inner.recover(path, should_continue)
     }
 
     fn is_remote(&self) -> bool {

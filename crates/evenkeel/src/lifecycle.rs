@@ -192,7 +192,7 @@ fn supervise<S: Server>(conf: Configuration, log: &Log, sources: ReloadSources) 
         Ok(Event::StopRequested(reason)) => (reason, 0, None),
         _ => ("all senders of stop requests have ended".to_owned(), 0, None),
     };
-    tracing::info!(reason, "asked to stop");
+    tracing::info!(reason, "stop requested");
     sd_notify::stopping(&reason);
     let deadline = clock::monotonic() + limit;
     let progress = stop(*server, &sender)?;

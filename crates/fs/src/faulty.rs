@@ -412,8 +412,8 @@ impl FileSystem for FaultyFileSystem {
         self.run(Op::Status, path, || self.inner.resolve(path))
     }
 
-    fn recover(&self, path: &Path, go_on: &dyn Fn() -> bool) -> io::Result<()> {
-        self.run(Op::Open, path, || self.inner.recover(path, go_on))
+    fn recover(&self, path: &Path, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
+        self.run(Op::Open, path, || self.inner.recover(path, should_continue))
     }
 
     fn is_remote(&self) -> bool {
@@ -529,8 +529,8 @@ impl FaultyAppendFile {
 }
 
 impl AppendFile for FaultyAppendFile {
-    fn write_back(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
-        run(&self.script, Op::WriteBack, &self.path, || self.inner.write_back(continues))
+    fn write_back(&mut self, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
+        run(&self.script, Op::WriteBack, &self.path, || self.inner.write_back(should_continue))
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {

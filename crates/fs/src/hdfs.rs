@@ -212,9 +212,9 @@ impl FileSystem for HdfsFileSystem {
         Ok(status_of(path.to_owned(), &status))
     }
 
-    fn recover(&self, path: &Path, go_on: &dyn Fn() -> bool) -> io::Result<()> {
+    fn recover(&self, path: &Path, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
         let deadline = clock::monotonic() + self.client.settings().recovery_timeout;
-        Ok(self.client.recover(name_of(path)?, deadline, go_on)?)
+        Ok(self.client.recover(name_of(path)?, deadline, should_continue)?)
     }
 
     fn is_remote(&self) -> bool {

@@ -198,7 +198,7 @@ pub trait AppendFile: Send + Debug {
     ///
     /// # Errors
     /// As [`AppendFile::append`].
-    fn write_back(&mut self, _continues: &dyn Fn() -> bool) -> io::Result<()> {
+    fn write_back(&mut self, _should_continue: &dyn Fn() -> bool) -> io::Result<()> {
         Ok(())
     }
 
@@ -325,8 +325,9 @@ pub trait FileSystem: Send + Sync + Debug {
     /// calls it for each of them before it reads them. Local files need no recovery.
     ///
     /// # Errors
-    /// `NotFound`; `Interrupted` if `go_on` returns false; `TimedOut`; an error of the storage.
-    fn recover(&self, _path: &Path, _go_on: &dyn Fn() -> bool) -> io::Result<()> {
+    /// `NotFound`; `Interrupted` if `should_continue` returns false; `TimedOut`; an error of the
+    /// storage.
+    fn recover(&self, _path: &Path, _should_continue: &dyn Fn() -> bool) -> io::Result<()> {
         Ok(())
     }
 

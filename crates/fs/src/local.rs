@@ -358,11 +358,11 @@ impl LocalAppendFile {
         }
     }
 
-    fn write_back_step(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
+    fn write_back_step(&mut self, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
         self.write_buffer()?;
-        self.write_behind
-            .as_mut()
-            .map_or(Ok(()), |write_behind| write_behind.write_back(&self.file, self.position, continues))
+        self.write_behind.as_mut().map_or(Ok(()), |write_behind| {
+            write_behind.write_back(&self.file, self.position, should_continue)
+        })
     }
 
     fn sync_step(&mut self) -> io::Result<()> {
@@ -396,8 +396,8 @@ impl AppendFile for LocalAppendFile {
         self.step(Self::sync_step)
     }
 
-    fn write_back(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
-        self.step(|file| file.write_back_step(continues))
+    fn write_back(&mut self, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
+        self.step(|file| file.write_back_step(should_continue))
     }
 
     fn position(&self) -> u64 {

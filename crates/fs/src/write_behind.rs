@@ -108,9 +108,9 @@ impl WriteBehind {
         &mut self,
         file: &File,
         written: u64,
-        continues: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
     ) -> io::Result<()> {
-        while continues() && !self.refused && self.begun + self.chunk_bytes <= written {
+        while should_continue() && !self.refused && self.begun + self.chunk_bytes <= written {
             self.advance(file, self.begun + self.chunk_bytes)?;
         }
         Ok(())

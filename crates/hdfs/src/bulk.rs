@@ -164,7 +164,7 @@ impl BulkWriter {
         tracing::warn!(path = self.path, "a bulk file ends without being closed");
         if let Some(output) = self.output.clone() {
             let mut output = output.lock();
-            let why = output.failure().unwrap_or("given up by its writer").to_owned();
+            let why = output.failure().unwrap_or("abandoned by its writer").to_owned();
             output.failed().iter().for_each(|node| self.shared.excluded.add(node, &why));
             output.abandon(&why);
         }

@@ -121,9 +121,10 @@ impl HdfsClient {
     /// length: see [`crate::recovery`].
     ///
     /// # Errors
-    /// `NotFound`; `TimedOut` when `deadline` passes; `Interrupted` when `go_on` returns false.
-    pub fn recover(&self, path: &str, deadline: Instant, go_on: &dyn Fn() -> bool) -> Result<()> {
-        recovery::recover(&self.shared.namenode, path, deadline, go_on)
+    /// `NotFound`; `TimedOut` when `deadline` passes; `Interrupted` when `should_continue` returns
+    /// false.
+    pub fn recover(&self, path: &str, deadline: Instant, should_continue: &dyn Fn() -> bool) -> Result<()> {
+        recovery::recover(&self.shared.namenode, path, deadline, should_continue)
     }
 
     /// Returns the paths of broken files whose recovery is pending.

@@ -202,7 +202,7 @@ impl LogWriter {
             return;
         }
         let mut output = self.output.lock();
-        let why = output.failure().unwrap_or("given up by its writer").to_owned();
+        let why = output.failure().unwrap_or("abandoned by its writer").to_owned();
         tracing::warn!(path = self.path, why, "a log ends without being closed");
         for node in output.failed() {
             self.shared.excluded.add(&node, &why);

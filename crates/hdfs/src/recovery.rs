@@ -35,13 +35,13 @@ pub(crate) fn path_of_file(file_id: u64) -> String {
 /// Revokes the lease of a file from its writer and waits until the file is closed.
 ///
 /// # Errors
-/// `NotFound`; `TimedOut` when `deadline` passes; `Interrupted` when `go_on` returns false. Other
-/// errors of calls are logged, and the call is retried.
+/// `NotFound`; `TimedOut` when `deadline` passes; `Interrupted` when `should_continue` returns
+/// false. Other errors of calls are logged, and the call is retried.
 pub(crate) fn recover(
     namenode: &NameNode,
     path: &str,
     deadline: Instant,
-    go_on: &dyn Fn() -> bool,
+    should_continue: &dyn Fn() -> bool,
 ) -> Result<()> {
     let mut again = clock::monotonic();
     loop {
@@ -58,7 +58,7 @@ pub(crate) fn recover(
             Err(e) if is_gone(&e) => return Err(e),
             Err(e) => tracing::warn!(path, error = %e, "a lease is not recovered yet; retrying"),
         }
-        if !go_on() {
+        if !should_continue() {
             return Err(ended(io::ErrorKind::Interrupted, path));
         }
         if clock::monotonic() >= deadline {

@@ -401,13 +401,13 @@ impl HFileReader {
     }
 
     /// Reads the blocks that are not cached into the cache, in file order, until one does not fit
-    /// or `go_on` returns false. Returns the number of blocks read.
+    /// or `should_continue` returns false. Returns the number of blocks read.
     ///
     /// # Errors
     /// `CorruptHFileException`; `IOException`.
-    pub fn prefetch_blocks(&self, go_on: &dyn Fn() -> bool) -> Result<u64> {
+    pub fn prefetch_blocks(&self, should_continue: &dyn Fn() -> bool) -> Result<u64> {
         let (mut offset, mut read) = (0, 0);
-        while offset < self.cacheable_bytes() && go_on() {
+        while offset < self.cacheable_bytes() && should_continue() {
             let (at, header) = self.blocks.header_at(offset)?;
             let category = header.kind.category();
             if self.blocks.cache.caches_category(category) && !self.blocks.is_cached(at) {

@@ -3,7 +3,7 @@
 //!
 //! A setting that is silently ignored is worse than a rejected one: its user assumes that it is in
 //! force. [`Configuration::unknown_keys`] covers keys that Evenkeel does not know at all. This
-//! module covers known keys that have no effect, or of which only some values have an effect.
+//! module covers known keys without effect, and keys with values that have none.
 //!
 //! Every known key is in one of three places: it is read, it has an entry in `table.rs`, or it
 //! belongs to other components (clients, HDFS, a cluster of several servers). `tests.rs` verifies

@@ -148,12 +148,12 @@ impl TrimSources {
     }
 
     fn check(&self, stopped: &Receiver<()>) {
-        let may_go_on = || matches!(stopped.recv_timeout(PAUSE), Err(RecvTimeoutError::Timeout));
-        let cached = self.cache.release_idle(&may_go_on);
+        let should_continue = || matches!(stopped.recv_timeout(PAUSE), Err(RecvTimeoutError::Timeout));
+        let cached = self.cache.release_idle(&should_continue);
         let mut chunks = 0;
         while let bytes @ 1.. = self.chunks.release_idle(CHUNKS_AT_ONCE) {
             chunks += bytes;
-            if !may_go_on() {
+            if !should_continue() {
                 break;
             }
         }

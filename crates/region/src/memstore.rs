@@ -34,23 +34,29 @@
 //! otherwise. A larger cell gets a chunk of its size. `Segment::chunk_bytes` counts the chunks, and
 //! the pool bounds the chunks of all segments.
 
-#![allow(unsafe_code, reason = "it owns the memory of its cells")]
-
+#[allow(unsafe_code, reason = "owns or reads the memory of cells")]
 mod arena;
+#[allow(unsafe_code, reason = "owns or reads the memory of cells")]
 mod chunk;
 mod compaction_strategy;
+#[allow(unsafe_code, reason = "owns or reads the memory of cells")]
 mod flat;
 #[cfg(test)]
 #[allow(clippy::duplicate_mod, reason = "the core is compiled once more for each way of running it")]
+#[allow(unsafe_code, reason = "owns or reads the memory of cells")]
 mod loom_tests;
 #[cfg(test)]
 mod map_tests;
+#[allow(unsafe_code, reason = "owns or reads the memory of cells")]
 mod memory_hints;
 mod pool_config;
+#[allow(unsafe_code, reason = "owns or reads the memory of cells")]
 mod record;
 mod row_prefix_code;
+#[allow(unsafe_code, reason = "owns or reads the memory of cells")]
 mod scanner;
 mod segment;
+#[allow(unsafe_code, reason = "owns or reads the memory of cells")]
 mod skip_list;
 mod sync;
 #[cfg(test)]

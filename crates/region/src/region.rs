@@ -77,7 +77,9 @@ pub use self::open::write_region_info;
 pub use self::read::{RegionScanner, RowReader};
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
-pub use self::write::{BatchCompletion, LongWaits, RowWaits, TryWriteResult, prefetch_write_positions};
+pub use self::write::{
+    BatchCompletion, LongWaitExecutor, RowLockWaiter, TryWriteResult, prefetch_write_positions,
+};
 use crate::memstore::MemStoreSize;
 use crate::metrics::{StoreMetrics, TableMetrics};
 use crate::store::{Store, StoreConfig, StoreEnv};

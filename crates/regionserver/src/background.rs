@@ -5,20 +5,20 @@
 //! number of regions, and by a fixed length.
 //!
 //! Flushes and compactions have separate threads: a long compaction must not delay a flush, because
-//! only flushes free memory. In-memory flushes, which need no disk, have separate threads as well,
-//! and so have large and small compactions: if a small compaction waits behind an hour's work,
+//! only flushes free memory. In-memory flushes need no disk and have separate threads. Large and
+//! small compactions have separate threads, too: if a small compaction waits behind an hour's work,
 //! files pile up and reads become slow. One compaction of a region runs at a time, and no thread
 //! waits for its end: requests for that region are deferred, and queued again when it ends.
 //!
 //! # Priorities
-//! Compactions yield to everything else: the disk by their pace, the processors by the priority of
-//! the threads that write them ([`BackgroundPriority`], [`priority`]). They yield less when files
-//! pile up: from a quarter of the way to `hbase.hstore.blockingStoreFiles` on, in any region, they
-//! get a third of the CPU time of a request thread.
+//! Compactions yield to everything else: the disk by their throughput limit, the processors by the
+//! priority of the threads that write them ([`BackgroundPriority`], [`priority`]). They yield less
+//! when files pile up: from a quarter of the way to `hbase.hstore.blockingStoreFiles` on, in any
+//! region, they get a third of the CPU time of a request thread.
 //!
 //! Flushes yield the processors to requests in the same way, but not the disk, and not when memory
 //! is short: they are urgent as long as the server's unflushed bytes are above the urgency
-//! watermark ([`memstore`](crate::limits::memstore)), or as the writers to some region are held
+//! watermark ([`memstore`](crate::limits::memstore)), or while writers to some region are held
 //! ([`write_throttle`](crate::limits::write_throttle)), whichever region it is, since its flush may
 //! wait behind another one. The first is checked every few hundred cells, the second every time the
 //! chore measures the regions. So where writers keep the processors busy, unflushed bytes rise to

@@ -41,10 +41,10 @@
 //! cannot delay hbase:meta. Admin calls that wait for a disk have yet another set of threads.
 //!
 //! # Bounds
-//! Bounded are: handler queues (rpc), background queues ([`background`]), and unflushed bytes of
-//! all regions (`hbase.regionserver.global.memstore.size`). A reply is limited to
-//! `hbase.server.scanner.max.result.size`, or to a share of the free budget for unsent replies if
-//! that is less. A single row cannot be cut; it is limited to `hbase.table.max.rowsize`, and is
+//! These are bounded: the handler queues (rpc), the background queues ([`background`]), and the
+//! unflushed bytes of all regions (`hbase.regionserver.global.memstore.size`). A reply is limited
+//! to `hbase.server.scanner.max.result.size`, or to a share of the free budget for unsent replies
+//! if that is less. A single row cannot be cut; it is limited to `hbase.table.max.rowsize`, and is
 //! charged to that budget as it is read.
 
 #![forbid(unsafe_code)]

@@ -11,7 +11,7 @@ use evenkeel_common::{Budget, CallerConnection, CallerState, Charge, ErrorKind, 
 use evenkeel_protocol::{BoundedError, DecodeBudget, pb};
 use prost::Message;
 
-use crate::cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor, DecompressError};
+use crate::cell_block::{CellBlockCodec, CellBlockReader, CellBlockWriter, CellCodec, DecompressError};
 
 /// Size up to which a waiting call is copied out of the connection's read buffer, so that a few
 /// bytes do not pin a whole buffer.
@@ -33,7 +33,7 @@ pub struct ConnectionInfo {
     /// The codec of cell blocks; `None`: cells are part of the messages.
     pub codec: Option<CellCodec>,
     /// The compression of cell blocks.
-    pub compressor: Option<Compressor>,
+    pub compressor: Option<CellBlockCodec>,
     /// The client's version as major and minor; `None` for clients that do not send it, which count
     /// as old.
     pub client_version: Option<(u32, u32)>,
@@ -219,7 +219,7 @@ impl Call {
     }
 
     /// Decompresses the cell block. Its budget is charged as long as any slice of it exists.
-    fn decompressed(&self, cells: &Bytes, compressor: Compressor) -> Result<Bytes> {
+    fn decompressed(&self, cells: &Bytes, compressor: CellBlockCodec) -> Result<Bytes> {
         let mut charge = Charge::none(self.connection.inflight.clone());
         let mut take = |bytes: usize| charge.acquire(bytes as u64);
         let raw = compressor.decompress_within(cells, self.connection.cell_block_bytes_max, &mut take);

@@ -10,6 +10,6 @@ mod reader;
 mod writer;
 
 pub use codec::CellCodec;
-pub use compress::{Compressor, DecompressError};
+pub use compress::{CellBlockCodec, DecompressError};
 pub use reader::CellBlockReader;
 pub use writer::CellBlockWriter;

@@ -8,13 +8,13 @@
 //! | closed by its client while the server does not read from it | at the next check |
 //! | idle | by HBase's settings; under pressure after [`IDLE_MIN`] |
 //!
-//! *Pressure*: places or the input budget are short. Closing an idle connection helps the input
-//! budget only if its ConnectionHeader is charged to it. The settings are in
+//! *Pressure*: few connections or little input budget are left. Closing an idle connection helps
+//! the input budget only if its ConnectionHeader is charged to it. The settings are in
 //! [`IdleConfig`](super::IdleConfig); [`ReceiveDeadline`](super::ReceiveDeadline) defines what
 //! counts as arriving.
 //!
-//! Places are short when all but a 16th of `connections_max` are taken. Connections without a
-//! ConnectionHeader are closed first, then those that are idle longest.
+//! Few connections are left when less than a 16th of `connections_max` are free. Connections
+//! without a ConnectionHeader are closed first, then those that are idle longest.
 //!
 //! An idle connection is not closed directly: its task first checks again for received bytes, so no
 //! request that arrived is lost. A request that arrives later is not run; its client sees the
@@ -39,9 +39,9 @@ use crate::connection_thread::ConnectionThread;
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// A connection releases its read buffer after this time without a byte.
 const BUFFER_IDLE_MAX: Duration = Duration::from_secs(1);
-/// An idle connection may be closed for its place after this time.
+/// An idle connection may be closed in favour of another one after this time.
 const IDLE_MIN: Duration = Duration::from_secs(1);
-/// One place in this number is kept free as long as there are idle connections.
+/// One of this number of connections is kept free as long as there are idle connections.
 const RESERVE_DIVISOR: usize = 16;
 
 /// A connection whose ConnectionHeader has not arrived.
@@ -55,7 +55,7 @@ impl PendingHandshake {
         Rc::new(PendingHandshake { since: clock::monotonic(), end: Notify::new() })
     }
 
-    /// Resolves when the connection's place is needed.
+    /// Resolves when the connection must end in favour of another one.
     pub async fn ended(&self) {
         self.end.notified().await;
     }
@@ -77,7 +77,7 @@ impl ConnectionThread {
                 self.close_pending_handshakes(now, usize::MAX);
             }
             let mut unused = self.unused(now);
-            self.end_for_places(now, &mut unused);
+            self.free_connections(now, &mut unused);
             if now >= scan_at {
                 scan_at = now + idle.scan_interval;
                 self.end_idle(now, &unused);
@@ -159,10 +159,11 @@ impl ConnectionThread {
         usize::try_from(self.shared.open_connections.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// Closes connections until places are free again, and removes them from `unused`.
-    fn end_for_places(&self, now: Instant, unused: &mut Vec<(Reverse<Instant>, Rc<ConnectionShared>)>) {
-        let places_max = self.config().connections_max;
-        let wanted = (self.open_connections() + 1).saturating_sub(places_max - places_max / RESERVE_DIVISOR);
+    /// Closes connections until enough are free again, and removes them from `unused`.
+    fn free_connections(&self, now: Instant, unused: &mut Vec<(Reverse<Instant>, Rc<ConnectionShared>)>) {
+        let connections_max = self.config().connections_max;
+        let wanted =
+            (self.open_connections() + 1).saturating_sub(connections_max - connections_max / RESERVE_DIVISOR);
         if wanted == 0 {
             return;
         }

@@ -65,7 +65,7 @@ mod service;
 mod wire;
 
 pub use call::{COMPACT_BYTES_MAX, Call, ConnectionInfo, ConnectionLease};
-pub use cell_block::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
+pub use cell_block::{CellBlockCodec, CellBlockReader, CellBlockWriter, CellCodec};
 pub use config::{ClusterId, IdleConfig, RpcServerConfig};
 pub use connection::{CallBatch, InputBudget, ReceiveDeadline};
 pub use connection_report::ConnectionReport;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenkeel_common::KeyValue;
 use evenkeel_protocol::pb;
-use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
+use evenkeel_rpc::{CellBlockCodec, CellBlockReader, CellBlockWriter, CellCodec};
 use support::{
     TestServer, connection_header, eventually, framed, message, request, request_cells, request_header,
     request_with,
@@ -25,7 +25,7 @@ fn cells() -> Vec<KeyValue> {
     ]
 }
 
-fn block(codec: CellCodec, compressor: Option<Compressor>) -> Vec<u8> {
+fn block(codec: CellCodec, compressor: Option<CellBlockCodec>) -> Vec<u8> {
     let mut writer = CellBlockWriter::new(codec, compressor);
     cells().iter().for_each(|cell| writer.push(&cell.as_cell()));
     writer.into_bytes().unwrap()
@@ -56,10 +56,10 @@ fn cells_come_back_in_every_codec() {
 fn cells_come_back_through_every_compressor() {
     let server = TestServer::start();
     for (class, compressor) in [
-        ("GzipCodec", Compressor::Gzip),
-        ("DefaultCodec", Compressor::Zlib),
-        ("SnappyCodec", Compressor::Snappy),
-        ("Lz4Codec", Compressor::Lz4),
+        ("GzipCodec", CellBlockCodec::Gzip),
+        ("DefaultCodec", CellBlockCodec::Zlib),
+        ("SnappyCodec", CellBlockCodec::Snappy),
+        ("Lz4Codec", CellBlockCodec::Lz4),
     ] {
         let mut header = connection_header();
         header.cell_block_compressor_class = Some(format!("org.apache.hadoop.io.compress.{class}"));
@@ -81,7 +81,7 @@ fn a_cell_block_that_expands_beyond_the_request_limit_is_refused() {
     header.cell_block_compressor_class = Some("org.apache.hadoop.io.compress.GzipCodec".to_owned());
     let mut client = server.client_with(&header);
     let mut bomb = Vec::new();
-    Compressor::Gzip.compress(&vec![0; 64 << 20], &mut bomb).unwrap();
+    CellBlockCodec::Gzip.compress(&vec![0; 64 << 20], &mut bomb).unwrap();
     client.send(&request_cells(1, "Echo", &message("m", b""), &bomb));
     assert_eq!(client.response().exception_class(), DO_NOT_RETRY);
     assert_eq!(client.call(2, "Echo", "after").message().name, "after");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_common::KeyValue;
-use evenkeel_rpc::{CellBlockReader, CellBlockWriter, CellCodec, Compressor};
+use evenkeel_rpc::{CellBlockCodec, CellBlockReader, CellBlockWriter, CellCodec};
 use proptest::prelude::*;
 use prost::Message;
 use support::{TestServer, connection_header, eventually, framed, message, request, request_cells};
@@ -26,11 +26,11 @@ const CODECS: [(&str, CellCodec); 5] = [
     ("CellCodecWithTags", CellCodec::CellWithTags),
     ("MessageCodec", CellCodec::Message),
 ];
-const COMPRESSORS: [(&str, Compressor); 4] = [
-    ("GzipCodec", Compressor::Gzip),
-    ("DefaultCodec", Compressor::Zlib),
-    ("SnappyCodec", Compressor::Snappy),
-    ("Lz4Codec", Compressor::Lz4),
+const COMPRESSORS: [(&str, CellBlockCodec); 4] = [
+    ("GzipCodec", CellBlockCodec::Gzip),
+    ("DefaultCodec", CellBlockCodec::Zlib),
+    ("SnappyCodec", CellBlockCodec::Snappy),
+    ("Lz4Codec", CellBlockCodec::Lz4),
 ];
 
 /// Panics on the server's threads. Its tasks swallow them, so they are counted here.
@@ -78,7 +78,7 @@ fn throw(server: &TestServer, bytes: &[u8]) {
     }
 }
 
-fn block(codec: CellCodec, compressor: Option<Compressor>) -> Vec<u8> {
+fn block(codec: CellCodec, compressor: Option<CellBlockCodec>) -> Vec<u8> {
     let mut writer = CellBlockWriter::new(codec, compressor);
     for i in 0..4u8 {
         let value = vec![i; 40 * usize::from(i)];

@@ -377,7 +377,7 @@ fn decompressed_bytes_count_as_in_flight() {
     header.cell_block_compressor_class = Some("org.apache.hadoop.io.compress.GzipCodec".to_owned());
     let mut client = server.client_with(&header);
     let mut packed = Vec::new();
-    evenkeel_rpc::Compressor::Gzip.compress(&vec![0; 600_000], &mut packed).unwrap();
+    evenkeel_rpc::CellBlockCodec::Gzip.compress(&vec![0; 600_000], &mut packed).unwrap();
     client.send(&support::request_cells(1, "Hold", &message("", b""), &packed));
     client.send(&support::request_cells(2, "Hold", &message("", b""), &packed));
     let response = client.response();

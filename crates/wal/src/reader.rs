@@ -19,9 +19,9 @@
 //! to the end of the file* counts as torn. So does one with a wrong checksum if it ends in such
 //! zeros, [`TORN_ZEROS_MIN`] of them or more up to the end of the file: values often end in a few.
 //!
-//! Files that HBase wrote have no checksums: there a changed byte of a value, a timestamp or a name
-//! is not detected; only changes of lengths and impossible contents are. A corrupt length that
-//! points past the end of a file without trailer looks like a crash if no entry follows.
+//! Files that HBase wrote have no checksums. In them, a changed byte of a value, a timestamp or a
+//! name is not detected. Changed lengths and impossible contents are. A corrupt length that points
+//! past the end of a file without trailer looks like a crash if no entry follows.
 //!
 //! Memory: one buffer, as long as the longest entry and at least [`CHUNK_BYTES`]. Entries are
 //! bounded by [`ENTRY_BYTES_MAX`], and no memory is allocated for bytes that are not in the file.

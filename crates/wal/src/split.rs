@@ -158,8 +158,8 @@ pub fn split_wal(mut options: SplitOptions<'_>) -> Result<SplitOutcome> {
 /// Takes the file from a writer that may still have it open: its length is final then. Returns
 /// false if it does not exist.
 fn recover_lease(options: &mut SplitOptions<'_>) -> Result<bool> {
-    let go_on = RefCell::new(&mut *options.should_continue);
-    match options.fs.recover(options.wal, &|| (go_on.borrow_mut())()) {
+    let should_continue = RefCell::new(&mut *options.should_continue);
+    match options.fs.recover(options.wal, &|| (should_continue.borrow_mut())()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error.into()),

@@ -73,10 +73,10 @@
 //!
 //! Memory: two buffers, which are lists of segments of 1 MiB so that growing copies little; one is
 //! being filled and one being written, each of at most [`WalConfig::queue_bytes_max`] or one longer
-//! entry; with compression, a buffer of the compressed entries of a batch; and the entry that each
-//! thread encodes, of whose memory it keeps at most [`ENTRY_BYTES_KEPT`]. [`WalStats::queue_bytes`]
-//! is the size of the two buffers, and [`WalStats::queue_bytes_peak`] its maximum. An entry longer
-//! than a buffer is written alone, and its buffer is freed.
+//! entry; with compression, a buffer of the compressed entries of a batch; and each thread's buffer
+//! for encoding an entry, of which it keeps at most [`ENTRY_BYTES_KEPT`] bytes.
+//! [`WalStats::queue_bytes`] is the size of the two buffers, and [`WalStats::queue_bytes_peak`] its
+//! maximum. An entry longer than a buffer is written alone, and its buffer is freed.
 
 mod accounting;
 mod archiver;

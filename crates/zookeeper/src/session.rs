@@ -149,7 +149,7 @@ impl SessionTable {
         self.next_id
     }
 
-    /// Makes a place for a session: if all are taken, removes the session without a connection that
+    /// Makes room for a session: if all are taken, removes the session without a connection that
     /// would expire first. Returns false if there is none.
     fn evict_if_full(&mut self, id: i64, sessions_max: usize) -> bool {
         if self.sessions.len() < sessions_max || self.sessions.contains_key(&id) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenkeel_client::filter::{self, RowRange};
 use evenkeel_client::{
-    Admin, Append, CheckAndMutate, ClientConfig, ClusterOption, ColumnFamilyDescriptor, Comparator,
-    CompareOp, Compressor, Connection, Consistency, Delete, Filter, Get, Increment, NamespaceDescriptor,
+    Admin, Append, CellBlockCodec, CheckAndMutate, ClientConfig, ClusterOption, ColumnFamilyDescriptor,
+    Comparator, CompareOp, Connection, Consistency, Delete, Filter, Get, Increment, NamespaceDescriptor,
     Opened, Opener, Opening, Put, RowResult, Scan, SnapshotDescription, Table, TableDescriptor, TableName,
     TableState, Transport,
 };
@@ -422,7 +422,7 @@ async fn sockets(site: &Site, table: &Table) {
     assert_eq!(rows(&opened.table(table.name().clone()), Scan::new().prefix("0")).await.len(), 10);
     assert!(noting.seen.lock().expect("no panic").iter().any(|(_, service)| *service == "ClientService"));
 
-    for compressor in [Compressor::Gzip, Compressor::Snappy, Compressor::Lz4] {
+    for compressor in [CellBlockCodec::Gzip, CellBlockCodec::Snappy, CellBlockCodec::Lz4] {
         let compressor = Some(compressor);
         let config = ClientConfig { compressor, pool_size: 3, ..site.config() };
         let other = connect(config).await.table(table.name().clone());

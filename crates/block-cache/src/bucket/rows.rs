@@ -21,7 +21,7 @@
 //!   successor, if the successor fits and no reader pins the row; otherwise it removes the row. It
 //!   never waits, because the thread that acknowledges writes calls it.
 //! * [`BucketCache::insert_row`] checks under the shard's lock that the row is current.
-//!   `begin_row_update` takes this lock too. So either the check sees a write that was noted
+//!   `begin_row_update` takes this lock too. So either the check sees a write that was recorded
 //!   before, or that write's `begin_row_update` finds the inserted row.
 //!
 //! A row whose update never finishes (the log failed) is never served. It is replaced or evicted
@@ -78,7 +78,7 @@ impl BucketCache {
     }
 
     /// Inserts a row in place of the entry under its key, if `is_current` confirms that no write
-    /// noted so far changes it. Returns true if the row is kept.
+    /// recorded so far changes it. Returns true if the row is kept.
     pub fn insert_row(&self, key: &BlockKey, bytes: Vec<u8>, is_current: impl FnOnce() -> bool) -> bool {
         let hash = hash_of(key);
         self.shard(hash).insert_row(key, hash, &block_of(bytes), is_current)

@@ -362,7 +362,7 @@ impl Shard {
 
     /// Returns huge pages to the kernel that were free during two calls in a row, and returns their
     /// bytes. Releases the lock after every few pages.
-    pub fn release_idle(&self, may_go_on: &dyn Fn() -> bool) -> u64 {
+    pub fn release_idle(&self, should_continue: &dyn Fn() -> bool) -> u64 {
         let mut inner = self.inner.lock();
         self.reclaim_pending_free(&mut inner);
         let Inner { allocator, idle, .. } = &mut *inner;
@@ -376,7 +376,7 @@ impl Shard {
                 bytes += PAGE_BYTES;
             }
             drop(inner);
-            if !may_go_on() {
+            if !should_continue() {
                 break;
             }
         }

@@ -19,7 +19,7 @@ const STEP_BYTES: usize = 64 << 10;
 
 /// The compression of cell blocks (`hbase.client.rpc.compressor`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compressor {
+pub enum CellBlockCodec {
     /// `org.apache.hadoop.io.compress.GzipCodec`.
     Gzip,
     /// `org.apache.hadoop.io.compress.SnappyCodec`.
@@ -28,7 +28,7 @@ pub enum Compressor {
     Lz4,
 }
 
-impl Compressor {
+impl CellBlockCodec {
     /// The Java class in the connection header.
     pub fn class_name(self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ fn bad(what: &str) -> Error {
 mod tests {
     use super::*;
 
-    const ALL: [Compressor; 3] = [Compressor::Gzip, Compressor::Snappy, Compressor::Lz4];
+    const ALL: [CellBlockCodec; 3] = [CellBlockCodec::Gzip, CellBlockCodec::Snappy, CellBlockCodec::Lz4];
 
     #[test]
     fn blocks_come_back() {
@@ -115,7 +115,7 @@ mod tests {
                 codec.compress(raw, &mut out).expect("compresses");
                 assert_eq!(codec.decompress(&out, raw.len()).expect("reads"), raw, "{codec:?}");
             }
-            assert_eq!(Compressor::by_class_name(codec.class_name()), Some(codec));
+            assert_eq!(CellBlockCodec::by_class_name(codec.class_name()), Some(codec));
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
             }
         }
         let lie = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 1, 0];
-        assert!(Compressor::Lz4.decompress(&lie, usize::MAX).is_err());
-        assert!(Compressor::Snappy.decompress(&[0xff; 8], usize::MAX).is_err());
+        assert!(CellBlockCodec::Lz4.decompress(&lie, usize::MAX).is_err());
+        assert!(CellBlockCodec::Snappy.decompress(&[0xff; 8], usize::MAX).is_err());
     }
 }

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::compress::Compressor;
+use super::compress::CellBlockCodec;
 use super::opener::{Opened, PREAMBLE};
 use super::pending_calls::{OWN_TIMER_MAX, PendingCalls, SWEEP, timed_out};
 use super::{Call, Service, frame};
@@ -35,7 +35,7 @@ const WRITE_BYTES_KEPT: usize = 256 << 10;
 pub(crate) struct RpcConnection {
     address: String,
     calls: Arc<PendingCalls>,
-    compressor: Option<Compressor>,
+    compressor: Option<CellBlockCodec>,
     raw_bytes_max: usize,
     tasks: [JoinHandle<()>; 2],
 }

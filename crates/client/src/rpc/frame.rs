@@ -15,7 +15,7 @@ use evenkeel_common::varint;
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use super::compress::Compressor;
+use super::compress::CellBlockCodec;
 use super::{Call, Service};
 use crate::config::ClientConfig;
 use crate::error::{Error, RemoteException, Result};
@@ -58,7 +58,7 @@ pub(super) fn request(
     out: &mut Vec<u8>,
     call_id: u32,
     call: &Call<'_>,
-    compressor: Option<Compressor>,
+    compressor: Option<CellBlockCodec>,
 ) -> Result<()> {
     let mut compressed = Vec::new();
     let cells = match compressor.filter(|_| !call.cells.is_empty()) {
@@ -264,11 +264,11 @@ mod tests {
         let (service, timeout) = (Service::Client, std::time::Duration::from_secs(1));
         let call = Call { service, method: "M", param: &param, cells: &cells, timeout, priority: 0 };
         let mut out = Vec::new();
-        request(&mut out, 3, &call, Some(Compressor::Gzip)).expect("fits");
+        request(&mut out, 3, &call, Some(CellBlockCodec::Gzip)).expect("fits");
         let mut bytes = Bytes::from(out).split_off(4);
         let header = pb::RequestHeader::decode(take_delimited(&mut bytes).expect("header")).expect("decodes");
         take_delimited(&mut bytes).expect("param");
         assert_eq!(header.cell_block_meta.expect("cells").length(), bytes.len() as u32);
-        assert_eq!(Compressor::Gzip.decompress(&bytes, 1000).expect("reads"), cells);
+        assert_eq!(CellBlockCodec::Gzip.decompress(&bytes, 1000).expect("reads"), cells);
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::frame::{self, Response};
-use super::{Call, compress::Compressor};
+use super::{Call, compress::CellBlockCodec};
 use crate::error::{Error, Result};
 
 /// The interval at which expired calls are failed. A call with a timeout below [`OWN_TIMER_MAX`]
@@ -96,7 +96,7 @@ impl PendingCalls {
     pub(super) async fn enter(
         &self,
         call: &Call<'_>,
-        compressor: Option<Compressor>,
+        compressor: Option<CellBlockCodec>,
     ) -> Result<ResponseFuture<'_>> {
         loop {
             let room = self.capacity_freed.notified();
@@ -111,7 +111,7 @@ impl PendingCalls {
     fn try_enter(
         &self,
         call: &Call<'_>,
-        compressor: Option<Compressor>,
+        compressor: Option<CellBlockCodec>,
     ) -> Result<Option<ResponseFuture<'_>>> {
         let mut state = self.state.lock();
         if let Some(error) = &state.closed {

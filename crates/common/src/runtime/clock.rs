@@ -45,6 +45,7 @@ pub struct Ticks(u64);
 
 /// Reads the monotonic clock, for measurements in every request.
 #[inline]
+#[allow(clippy::disallowed_methods, reason = "the one place that reads ticks")]
 pub fn ticks() -> Ticks {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // Both parts are positive: the clock counts from the start of the machine.

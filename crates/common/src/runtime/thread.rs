@@ -114,7 +114,7 @@ impl Supervisor {
             thread: std::thread::current().name().unwrap_or("?").to_owned(),
             reason: reason.into(),
         };
-        tracing::error!(thread = failure.thread, reason = failure.reason, "the server cannot go on");
+        tracing::error!(thread = failure.thread, reason = failure.reason, "the server cannot continue");
         self.tell(&failure);
     }
 

@@ -24,7 +24,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-const ROUNDS: u32 = 26;
+const ROUNDS: u32 = 28;
 const TIME_MAX: Duration = Duration::from_secs(150);
 const ROWS: [&str; 6] = ["a", "c", "g", "m", "t", "z"];
 const SPLITS: [&str; 3] = ["c", "k", "t"];
@@ -36,6 +36,7 @@ enum Change {
     Enable,
     Alter,
     Truncate,
+    TruncateRegion,
     Delete,
     Split,
     Merge,
@@ -46,12 +47,13 @@ enum Change {
     Restore,
 }
 
-const CHANGES: [Change; 13] = [
+const CHANGES: [Change; 14] = [
     Change::Create,
     Change::Disable,
     Change::Enable,
     Change::Alter,
     Change::Truncate,
+    Change::TruncateRegion,
     Change::Delete,
     Change::Split,
     Change::Merge,
@@ -138,6 +140,7 @@ async fn make(admin: &Admin, change: Change, name: &TableName) -> Result<(), Err
         Change::Enable => admin.enable_table(name).await,
         Change::Alter => admin.modify_table(&wider(name)).await,
         Change::Truncate => admin.truncate_table(name, true).await,
+        Change::TruncateRegion => admin.truncate_region(&admin.regions(name).await?.remove(0).region).await,
         Change::Delete => admin.delete_table(name).await,
         Change::Split => {
             let region = admin.regions(name).await?.remove(0).region;
@@ -180,6 +183,8 @@ fn after(before: &Shape, change: Change) -> Shape {
         Change::Enable => (table.state, table.rows) = (TableState::Enabled, all()),
         Change::Alter => table.families = names(&["f", "g", "h"]),
         Change::Truncate => (table.state, table.rows) = (TableState::Enabled, Some(Vec::new())),
+        // The first region has one row.
+        Change::TruncateRegion => table.rows = Some(ROWS[1..].iter().copied().map(String::from).collect()),
         Change::Split => table.starts = vec![Bytes::new(), "m".into()],
         Change::Merge => drop(table.starts.remove(1)),
         Change::DeleteFamily => {

@@ -28,9 +28,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;
 
-const ROUNDS: usize = 33;
+const ROUNDS: usize = 36;
 /// The number of rounds between two deaths of the server.
-const LIFE: usize = 11;
+const ROUNDS_UNTIL_DEATH: usize = 12;
 /// The time limit of clients once the disk is sound.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// One call in this number fails.
@@ -42,6 +42,7 @@ enum Change {
     Disable,
     Enable,
     Truncate,
+    TruncateRegion,
     Delete,
     AddFamily,
     DeleteFamily,
@@ -51,11 +52,12 @@ enum Change {
     Clone,
 }
 
-const CHANGES: [Change; 11] = [
+const CHANGES: [Change; 12] = [
     Change::Create,
     Change::Disable,
     Change::Enable,
     Change::Truncate,
+    Change::TruncateRegion,
     Change::Delete,
     Change::AddFamily,
     Change::DeleteFamily,
@@ -173,6 +175,7 @@ async fn make(admin: &Admin, change: Change, name: &TableName) -> Result<(), Err
         Change::Disable => admin.disable_table(name).await,
         Change::Enable => admin.enable_table(name).await,
         Change::Truncate => admin.truncate_table(name, true).await,
+        Change::TruncateRegion => admin.truncate_region(&admin.regions(name).await?.remove(0).region).await,
         Change::Delete => admin.delete_table(name).await,
         Change::AddFamily => admin.add_family(name, &family("h")).await,
         Change::DeleteFamily => admin.delete_family(name, b"g").await,
@@ -212,7 +215,7 @@ fn after(before: &Shape, change: Change) -> Shape {
         Change::DeleteFamily => drop(table.1.pop()),
         Change::Split => table.2.insert(1, "b".into()),
         Change::Merge => drop(table.2.remove(1)),
-        Change::Create | Change::Delete | Change::Move | Change::Clone => {}
+        Change::Create | Change::Delete | Change::TruncateRegion | Change::Move | Change::Clone => {}
     }
     Some(table)
 }
@@ -294,6 +297,30 @@ fn fault(random: &mut StdRng) -> (Fault, bool, String) {
     }
 }
 
+fn is_in_first_region(row: &String) -> bool {
+    row.as_bytes() < &splits()[0][..]
+}
+
+/// Checks that a truncated region has all or none of the rows that it had before, and truncates it
+/// again if it has them.
+async fn truncate_again(
+    connection: &Connection,
+    name: &TableName,
+    is_truncated: bool,
+    before: &[String],
+) -> Result<(), String> {
+    let found = rows(connection, name).await.map_err(|e| format!("scan: {e}"))?;
+    let left = before.iter().filter(|row| found.contains(*row)).count();
+    match left {
+        0 => Ok(()),
+        _ if !is_truncated && left == before.len() => {
+            let again = make(&connection.admin(), Change::TruncateRegion, name).await;
+            again.map_err(|e| format!("again: {e}"))
+        }
+        _ => Err(format!("{left} of {} rows are left", before.len())),
+    }
+}
+
 async fn round(server: &Server, change: Change, at: usize, random: &mut StdRng) -> Result<Known, String> {
     let name: TableName = format!("t{at}").parse().expect("legal");
     let patient = server.connect(60).await;
@@ -311,9 +338,9 @@ async fn round(server: &Server, change: Change, at: usize, random: &mut StdRng) 
     }
     server.fs.clear();
     let _already_over = end.send(());
-    let written = writer.await.map_err(|e| format!("the writer: {e}"))?;
+    let mut written = writer.await.map_err(|e| format!("the writer: {e}"))?;
     let outcome = outcome.map_err(|_| format!("{said}: no answer"))?;
-    let said = format!("{said}: {outcome:?}");
+    let (outcome_is_ok, said) = (outcome.is_ok(), format!("{said}: {outcome:?}"));
     let deadline = Instant::now() + TIMEOUT;
     let mut found = loop {
         match shape(&patient.admin(), &name).await {
@@ -324,7 +351,7 @@ async fn round(server: &Server, change: Change, at: usize, random: &mut StdRng) 
             _ => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };
-    if outcome.is_ok() && found != expected {
+    if outcome_is_ok && found != expected {
         return Err(format!("{said}, and it is {found:?}"));
     }
     if found != expected {
@@ -335,7 +362,19 @@ async fn round(server: &Server, change: Change, at: usize, random: &mut StdRng) 
     if found != expected {
         return Err(format!("{said}, made again, and it is {found:?}"));
     }
-    let gone = if change == Change::Truncate { std::mem::take(&mut acknowledged) } else { Vec::new() };
+    let gone = match change {
+        Change::Truncate => std::mem::take(&mut acknowledged),
+        Change::TruncateRegion => {
+            // Rows that were written during the change may be from before it.
+            written.retain(|row| !is_in_first_region(row));
+            let gone;
+            (gone, acknowledged) = acknowledged.into_iter().partition(is_in_first_region);
+            let truncated = truncate_again(&patient, &name, outcome_is_ok, &gone).await;
+            truncated.map_err(|what| format!("{said}: {what}"))?;
+            gone
+        }
+        _ => Vec::new(),
+    };
     acknowledged.extend(written);
     let known = Known { name, shape: found, rows: acknowledged, gone };
     known.check(&patient).await.map_err(|what| format!("{said}: {what}"))?;
@@ -359,7 +398,7 @@ fn changes_of_tables_on_a_failing_disk_leave_every_region_served() {
         let outcome = runtime.block_on(round(&server, change, at, &mut random));
         let said = |what: String| format!("round {at}, {change:?}, {what}\nEVENKEEL_TEST_SEED={seed}");
         known.push(outcome.unwrap_or_else(|what| panic!("{}", said(what))));
-        if (at + 1) % LIFE == 0 || at + 1 == rounds {
+        if (at + 1) % ROUNDS_UNTIL_DEATH == 0 || at + 1 == rounds {
             server.die();
             server.start();
             let connection = runtime.block_on(server.connect(60));

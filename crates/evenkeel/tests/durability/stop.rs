@@ -185,7 +185,7 @@ fn a_restartable_thread_restarts() {
         let status = server.terminate();
         assert!(status.success(), "{name}: {status}");
         let log = server.log();
-        assert!(log.contains("asked to stop"), "the log goes on: {log}");
+        assert!(log.contains("stop requested"), "the log goes on: {log}");
         // The log's thread dies before there is a log for the message.
         assert!(name == "log" || log.contains("it is restarted"), "{name}: {log}");
     }

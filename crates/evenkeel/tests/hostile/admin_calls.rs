@@ -7,6 +7,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod requests;
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,11 +18,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{PORT_KEYS, block_on, config, free_ports, raw};
 use evenkeel_client::{Connection, Put};
-use evenkeel_common::{ColumnFamilyDescriptor, Configuration, RegionInfo, TableDescriptor, TableName};
+use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_standalone::Standalone;
-use prost::Message;
+use requests::{ADMIN_SERVICES, TableTarget, methods};
 
 /// In-flight calls of each kind: three times the priority handlers.
 const CALLS: u32 = 60;
@@ -32,135 +33,6 @@ const BEGUN: Duration = Duration::from_millis(40);
 const SOON: Duration = Duration::from_secs(4);
 
 const META: &[u8] = b"hbase:meta,,1";
-
-/// The object of each kind of call.
-struct Target {
-    table: TableDescriptor,
-    region: RegionInfo,
-}
-
-impl Target {
-    fn name(&self) -> pb::TableName {
-        self.table.name().into()
-    }
-
-    fn region(&self) -> pb::RegionSpecifier {
-        pb::RegionSpecifier { r#type: 1, value: self.region.name().clone() }
-    }
-
-    fn snapshot(&self) -> pb::SnapshotDescription {
-        pb::SnapshotDescription {
-            name: "s".to_owned(),
-            table: Some(self.table.name().to_string()),
-            ..pb::SnapshotDescription::default()
-        }
-    }
-
-    fn procedure(&self, signature: &str, instance: &str) -> pb::ProcedureDescription {
-        let table = self.table.name().to_string();
-        pb::ProcedureDescription {
-            signature: signature.to_owned(),
-            instance: Some(instance.to_owned()),
-            configuration: vec![pb::NameStringPair { name: "table".to_owned(), value: table }],
-            ..pb::ProcedureDescription::default()
-        }
-    }
-
-    /// A method's request; empty for methods that need no parameter.
-    fn request(&self, method: &str) -> Vec<u8> {
-        let (table_name, region) = (self.name(), self.region());
-        let family = pb::ColumnFamilySchema::from(&ColumnFamilyDescriptor::new(b"g").expect("legal"));
-        let table_schema = pb::TableSchema::from(&self.table);
-        match method {
-            "FlushRegion" => pb::FlushRegionRequest { region, ..Default::default() }.encode_to_vec(),
-            "CompactRegion" => {
-                pb::CompactRegionRequest { region, major: Some(true), ..Default::default() }.encode_to_vec()
-            }
-            "GetRegionInfo" => {
-                pb::GetRegionInfoRequest { region, compaction_state: Some(true), best_split_row: Some(true) }
-                    .encode_to_vec()
-            }
-            "GetStoreFile" => pb::GetStoreFileRequest { region, ..Default::default() }.encode_to_vec(),
-            "ClearRegionBlockCache" => {
-                pb::ClearRegionBlockCacheRequest { region: vec![region] }.encode_to_vec()
-            }
-            "FlushTable" => pb::FlushTableRequest { table_name, ..Default::default() }.encode_to_vec(),
-            "CreateTable" => pb::CreateTableRequest { table_schema, ..Default::default() }.encode_to_vec(),
-            "ModifyTable" => {
-                pb::ModifyTableRequest { table_name, table_schema, ..Default::default() }.encode_to_vec()
-            }
-            "AddColumn" => pb::AddColumnRequest { table_name, column_families: family, ..Default::default() }
-                .encode_to_vec(),
-            "ModifyColumn" => {
-                pb::ModifyColumnRequest { table_name, column_families: family, ..Default::default() }
-                    .encode_to_vec()
-            }
-            "DeleteColumn" => {
-                let column_name = Bytes::from_static(b"g");
-                pb::DeleteColumnRequest { table_name, column_name, ..Default::default() }.encode_to_vec()
-            }
-            "SplitRegion" => pb::SplitTableRegionRequest {
-                region_info: (&self.region).into(),
-                split_row: Some(Bytes::from_static(b"m")),
-                nonce_group: None,
-                nonce: None,
-            }
-            .encode_to_vec(),
-            "MergeTableRegions" => {
-                let region = vec![region.clone(), region];
-                pb::MergeTableRegionsRequest { region, ..Default::default() }.encode_to_vec()
-            }
-            "MoveRegion" => pb::MoveRegionRequest { region, dest_server_name: None }.encode_to_vec(),
-            "AssignRegion" => pb::AssignRegionRequest { region, ..Default::default() }.encode_to_vec(),
-            "UnassignRegion" => pb::UnassignRegionRequest { region, ..Default::default() }.encode_to_vec(),
-            "Snapshot" => {
-                pb::SnapshotRequest { snapshot: self.snapshot(), ..Default::default() }.encode_to_vec()
-            }
-            "IsSnapshotDone" => pb::IsSnapshotDoneRequest { snapshot: Some(self.snapshot()) }.encode_to_vec(),
-            "DeleteSnapshot" => pb::DeleteSnapshotRequest { snapshot: self.snapshot() }.encode_to_vec(),
-            "RestoreSnapshot" => {
-                pb::RestoreSnapshotRequest { snapshot: self.snapshot(), ..Default::default() }.encode_to_vec()
-            }
-            "ExecProcedure" | "ExecProcedureWithRet" => {
-                let procedure = self.procedure("flush-table-proc", &self.table.name().to_string());
-                pb::ExecProcedureRequest { procedure }.encode_to_vec()
-            }
-            "IsProcedureDone" => {
-                let procedure = Some(self.procedure("online-snapshot", "s"));
-                pb::IsProcedureDoneRequest { procedure }.encode_to_vec()
-            }
-            "EnableTable" | "DisableTable" | "DeleteTable" | "truncateTable" | "GetTableState" => {
-                // All of these have one field, with the same number.
-                pb::GetTableStateRequest { table_name }.encode_to_vec()
-            }
-            "GetSchemaAlterStatus" | "getLastMajorCompactionTimestamp" => {
-                pb::GetTableStateRequest { table_name }.encode_to_vec()
-            }
-            "GetNamespaceDescriptor" | "ListTableNamesByNamespace" | "ListTableDescriptorsByNamespace" => {
-                pb::GetNamespaceDescriptorRequest { namespace_name: "default".to_owned() }.encode_to_vec()
-            }
-            "DeleteNamespace" => {
-                pb::DeleteNamespaceRequest { namespace_name: "n".to_owned(), ..Default::default() }
-                    .encode_to_vec()
-            }
-            "CreateNamespace" | "ModifyNamespace" => {
-                let namespace_descriptor =
-                    pb::NamespaceDescriptor { name: Bytes::from_static(b"n"), ..Default::default() };
-                pb::CreateNamespaceRequest { namespace_descriptor, ..Default::default() }.encode_to_vec()
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
-/// These end the server, or stop a part of it.
-const LEFT_OUT: [&str; 3] = ["Shutdown", "StopMaster", "StopServer"];
-
-/// Names of a service's methods, from its .proto file.
-fn methods(proto: &'static str) -> impl Iterator<Item = &'static str> {
-    let names = proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
-    names.map(str::trim).filter(|name| !LEFT_OUT.contains(name))
-}
 
 fn connect(port: u16, service: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
@@ -186,14 +58,15 @@ fn look_up(stream: &mut TcpStream) -> bool {
     (0..2).all(|_| raw::reply(stream).is_ok())
 }
 
-struct Stage {
+/// A server whose file system can stop answering.
+struct StalledDisk {
     fs: FaultyFileSystem,
     ports: [u16; 5],
     server: Standalone,
     _folder: tempfile::TempDir,
 }
 
-impl Stage {
+impl StalledDisk {
     fn new() -> Self {
         let (folder, ports) = (tempfile::tempdir().expect("a temporary directory"), free_ports());
         let fs = FaultyFileSystem::new(LocalFileSystem::new());
@@ -211,7 +84,7 @@ impl Stage {
     }
 
     /// A table with a file of several blocks, and unflushed cells.
-    fn target(&self) -> Target {
+    fn target(&self) -> TableTarget {
         let name: TableName = "t".parse().expect("legal");
         let family = ColumnFamilyDescriptor::new(b"f").expect("legal").with("BLOCKSIZE", "1024");
         let table = TableDescriptor::new(name.clone()).with_family(family);
@@ -226,7 +99,7 @@ impl Stage {
             admin.flush_table(&name).await.expect("flushed");
             rows.put_all((0..5).map(put)).await.expect("written");
             let region = admin.regions(&name).await.expect("regions")[0].region.clone();
-            Target { table, region }
+            TableTarget { table, region }
         })
     }
 
@@ -253,18 +126,14 @@ impl Stage {
 
 #[test]
 fn hbase_meta_responds_while_admin_calls_wait_for_disk() {
-    let stage = Stage::new();
-    let target = stage.target();
-    let services = [
-        ("AdminService", include_str!("../../../protocol/proto/Admin.proto")),
-        ("MasterService", include_str!("../../../protocol/proto/Master.proto")),
-    ];
+    let stalled = StalledDisk::new();
+    let target = stalled.target();
     let (mut tried, mut failed) = (0, Vec::new());
     let began = Instant::now();
-    for (service, proto) in services {
+    for (service, proto) in ADMIN_SERVICES {
         for method in methods(proto) {
             let request = target.request(method);
-            if !stage.meta_answers_beside(service, method, &request) {
+            if !stalled.meta_answers_beside(service, method, &request) {
                 failed.push(method);
             }
             tried += 1;
@@ -272,6 +141,6 @@ fn hbase_meta_responds_while_admin_calls_wait_for_disk() {
     }
     assert!(tried > 100, "{tried} methods");
     println!("{tried} methods in {:?}", began.elapsed());
-    stage.server.stop().expect("stops");
+    stalled.server.stop().expect("stops");
     assert!(failed.is_empty(), "hbase:meta waits behind {failed:?}");
 }

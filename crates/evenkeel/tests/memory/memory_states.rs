@@ -2,7 +2,7 @@
 //! the memory of the server stays within `evenkeel.memory.size` and a margin, and is released when
 //! the clients are gone.
 //!
-//! `hostile_suite.rs` runs each attack alone; this test adds them up. `memory_budget.rs` checks the
+//! `attacks.rs` runs each attack alone; this test adds them up. `memory_budget.rs` checks the
 //! parts as the server counts them, under ordinary load; this test compares them with the system's
 //! figures, so it detects uncounted memory.
 //!
@@ -27,17 +27,22 @@
 mod attack;
 #[path = "../common/mod.rs"]
 mod common;
+#[allow(dead_code, reason = "this binary makes no administrator's calls")]
+#[path = "../hostile/requests.rs"]
+mod requests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use attack::{Attack, HeldResources, Stage, drain, push};
+use attack::{Attack, AttackContext, HeldResources, drain, push};
 use common::{Server, raw, runtime};
 use evenkeel_client::{Connection, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
+use requests::TableTarget;
 
 /// The memory of the server.
 const MEMORY: &str = "96m";
@@ -155,23 +160,24 @@ fn sum(parts: &Parts) -> u64 {
 
 const TABLES: [&str; 3] = ["target", "bystander", "cached"];
 
-async fn make_table(connection: &Connection, name: &str, puts: Vec<Put>) -> pb::RegionSpecifier {
+async fn make_table(connection: &Connection, name: &str, puts: Vec<Put>) -> TableTarget {
     let name: TableName = name.parse().expect("legal");
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
     let admin = connection.admin();
-    admin.create_table(&TableDescriptor::new(name.clone()).with_family(family), &[]).await.expect("created");
+    let table = TableDescriptor::new(name.clone()).with_family(family);
+    admin.create_table(&table, &[]).await.expect("created");
     let (small, large): (Vec<_>, Vec<_>) = puts.into_iter().partition(|put| put.row()[0] == b'r');
     connection.table(name.clone()).put_all(small).await.expect("written");
     for put in large {
         connection.table(name.clone()).put(put).await.expect("written");
     }
     admin.flush_table(&name).await.expect("flushed");
-    let regions = admin.regions(&name).await.expect("regions");
-    pb::RegionSpecifier { r#type: 1, value: regions[0].region.name().clone() }
+    let region = admin.regions(&name).await.expect("regions")[0].region.clone();
+    TableTarget { table, region }
 }
 
-/// The tables, and the stage of attacks on them. The last region is that of the cached rows.
-fn set_up(server: &Server) -> (Stage, pb::RegionSpecifier) {
+/// The tables, and the parameters of attacks on them. The last region is that of the cached rows.
+fn set_up(server: &Server) -> (AttackContext, pb::RegionSpecifier) {
     let put = |row: String, bytes: usize| Put::new(row).column("f", "q", vec![b'x'; bytes]);
     let small = (0..attack::SMALL_ROWS).map(|n| put(format!("r{n:04}"), attack::SMALL_VALUE_BYTES));
     let big = (0..attack::BIG_ROWS).map(|n| put(format!("b{n}"), 3_000_000));
@@ -185,29 +191,33 @@ fn set_up(server: &Server) -> (Stage, pb::RegionSpecifier) {
         ]
     });
     (
-        Stage {
+        AttackContext {
             regionserver: server.port("hbase.regionserver.port"),
             master: server.port("hbase.master.port"),
             zookeeper: server.port("hbase.zookeeper.property.clientPort"),
-            info: server.port("hbase.regionserver.info.port"),
-            target,
-            bystander,
+            info_ports: ["hbase.regionserver.info.port", "hbase.master.info.port"]
+                .map(|key| server.port(key)),
+            read_region: target.region(),
+            bystander_region: bystander.region(),
+            // No attack of this test changes a table or loads a file.
+            administered: bystander,
+            loadable: PathBuf::new(),
             until: Instant::now(),
             is_full_size: false,
         },
-        cached,
+        cached.region(),
     )
 }
 
 /// Repeatedly reads more rows than the cache holds.
-fn read_all(stage: &Stage, region: &pb::RegionSpecifier) -> HeldResources {
+fn read_all(context: &AttackContext, region: &pb::RegionSpecifier) -> HeldResources {
     let gets = raw::gets(region, (0..CACHED_ROWS).map(|n| format!("c{n:03}")));
     let open = || {
-        let stream = stage.client()?;
+        let stream = context.client()?;
         stream.set_write_timeout(Some(Duration::from_millis(300))).ok()?;
         Some(stream)
     };
-    stage.keep(2, open, |stream| {
+    context.keep(2, open, |stream| {
         drain(stream);
         push(stream, &gets)
     })
@@ -264,7 +274,7 @@ fn mib(bytes: u64) -> f64 {
 
 /// Makes nonces until a client's share of their part, which is half, is almost full. They live
 /// longer than a round, and a server whose MemStores are full accepts no more of them.
-fn make_nonces(stage: &Stage, server: &Server) {
+fn make_nonces(context: &AttackContext, server: &Server) {
     let deadline = Instant::now() + NONCES_TIME_MAX;
     let is_full = || {
         let Part { bytes, bytes_max } = parts(server)["nonces"];
@@ -272,19 +282,19 @@ fn make_nonces(stage: &Stage, server: &Server) {
     };
     while !is_full() && Instant::now() < deadline {
         let until = Instant::now() + Duration::from_millis(300);
-        drop((named("nonces").run)(&Stage { until, ..stage.clone() }));
+        drop((named("nonces").run)(&AttackContext { until, ..context.clone() }));
     }
 }
 
 /// Runs all attacks concurrently; returns what they hold at the end.
 fn attack_with_all(
-    stage: &Stage,
+    context: &AttackContext,
     cached: &pb::RegionSpecifier,
     seconds: f64,
     mut look: impl FnMut(),
 ) -> Vec<HeldResources> {
     let until = Instant::now() + Duration::from_secs_f64(seconds);
-    let stage = Stage { until, ..stage.clone() };
+    let context = AttackContext { until, ..context.clone() };
     let later = Duration::from_secs_f64(seconds * 0.7);
     let names = FROM_THE_START.iter().map(|name| (*name, Duration::ZERO));
     let all = names.chain(LATER.iter().map(|name| (*name, later)));
@@ -292,14 +302,14 @@ fn attack_with_all(
     std::thread::scope(|scope| {
         let mut attacks: Vec<_> = all
             .map(|(name, after)| {
-                let (stage, attack) = (&stage, named(name));
+                let (context, attack) = (&context, named(name));
                 scope.spawn(move || {
                     sleep(after);
-                    (attack.run)(stage)
+                    (attack.run)(context)
                 })
             })
             .collect();
-        attacks.push(scope.spawn(|| read_all(&stage, cached)));
+        attacks.push(scope.spawn(|| read_all(&context, cached)));
         while !done.load(Relaxed) {
             look();
             sleep(SAMPLE_INTERVAL);
@@ -340,12 +350,12 @@ fn memory_kept_for_clients_is_bounded_and_released() {
     let rounds_min = variable("EVENKEEL_STATES_ROUNDS").unwrap_or(1);
     let seconds = variable("EVENKEEL_STATES_SECONDS").unwrap_or(8.0);
     let server = Server::started(&SETTINGS);
-    let (stage, cached) = set_up(&server);
+    let (context, cached) = set_up(&server);
     let (before, parts_before) = (server.anonymous_bytes(), parts(&server));
     let mut peaks = Peaks::of(&server);
     for round in 1..=ROUNDS.max(rounds_min) {
-        make_nonces(&stage, &server);
-        drop(attack_with_all(&stage, &cached, seconds, || peaks.look(&server)));
+        make_nonces(&context, &server);
+        drop(attack_with_all(&context, &cached, seconds, || peaks.look(&server)));
         if round >= rounds_min && peaks.too_small().is_empty() {
             break;
         }

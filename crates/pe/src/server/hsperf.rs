@@ -9,6 +9,8 @@
 //! ```
 //! Source: HotSpot's `perfMemory.hpp`. Offsets and lengths are checked against the file.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

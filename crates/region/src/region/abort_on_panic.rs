@@ -30,7 +30,7 @@ mod tests {
     use crate::operations::{Mutation, MutationKind};
     use crate::region::nonce::NonceSource;
     use crate::region::testing::region_with;
-    use crate::region::{Region, RegionEvents, RowWaits};
+    use crate::region::{Region, RegionEvents, RowLockWaiter};
 
     /// Panics in a callback, and records the abort.
     struct Panics(Sender<String>);
@@ -51,7 +51,7 @@ mod tests {
         let region = region_with(Arc::new(Panics(tell)), 1);
         let cell = KeyValue::put(b"r", b"f", b"q", 1, b"v");
         let put = Mutation::new(MutationKind::Put, &b"r"[..], vec![cell]);
-        let put = || region.mutate(put, NonceSource::NONE, RowWaits::Here, Box::new(|_| {}));
+        let put = || region.mutate(put, NonceSource::NONE, RowLockWaiter::CallingThread, Box::new(|_| {}));
         catch_unwind(AssertUnwindSafe(put)).expect_err("the bug");
         assert!(told.try_recv().expect("the server hears of it").contains("half done"));
     }

@@ -11,18 +11,18 @@
 //! **Writes.** A write updates the cache in three steps:
 //!
 //! ```text
-//! with its number        note    records the number, in a table by the row's hash
-//! before it is visible   hold    stops serving the row's entry; computes the one after the write,
-//!                                if that is possible without reading the stores
-//! once it is visible     settle  serves the new entry, in the place of the old one
+//! with its number        record   records the number, in a table by the row's hash
+//! before it is visible   suspend  stops serving the row's entry; computes the one after the
+//!                                 write, if that is possible without reading the stores
+//! once it is visible     publish  serves the new entry instead of the old one
 //! ```
 //! A reader that fills the cache takes its read point after it computed the key and before it
-//! reads. Its result is cached only if no write with a higher number was noted. That check and
-//! `suspend_entries` take the same lock, so either the reader sees the note, or the writer finds
+//! reads. Its result is cached only if no write with a higher number was recorded. That check and
+//! `suspend_entries` take the same lock, so either the reader sees the record, or the writer finds
 //! the entry. Two rows may share a slot of the table; then one of them is not cached this time.
 //!
-//! If another write of the row follows before the first has settled, it finds the entry held and
-//! drops it. So the entry that a write computes includes every earlier write.
+//! If another write of the row follows before the first is published, it finds the entry suspended
+//! and drops it. So the entry that a write computes includes every earlier write.
 //!
 //! **In-place updates.** Only puts compute a new entry, including those of Increments and Appends:
 //! a cell that is not older than its column's cell is the newest one, unless a marker hides it. So
@@ -41,7 +41,7 @@
 //!
 //! # Bounds
 //! Entries share the block cache's budget. The table of a region has [`LAST_WRITE_SLOTS`] numbers.
-//! A write holds the new entries of its rows until it is visible, at most [`SUCCESSOR_BYTES_MAX`]
+//! A write keeps the new entries of its rows until it is visible, at most [`SUCCESSOR_BYTES_MAX`]
 //! bytes; its other entries are dropped.
 
 #![allow(clippy::indexing_slicing, reason = "indexes come from the lengths of the arrays")]
@@ -93,7 +93,7 @@ struct FamilyRules {
     fills_cache: bool,
 }
 
-/// The place of a Get's row in the cache.
+/// The cache slot of a Get's row.
 pub(super) struct CacheSlot<'a> {
     cache: &'a RowCache,
     rows: &'a BucketCache,

@@ -25,7 +25,7 @@ pub const BRIEF_WAIT: Duration = Duration::from_millis(10);
 
 /// How long a write may wait for row locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowWait {
+pub enum RowLockTimeout {
     /// It may not wait.
     Never,
     /// For [`BRIEF_WAIT`], all its locks together.
@@ -74,7 +74,7 @@ impl RowLocks {
         &self,
         rows: impl Iterator<Item = &'r [u8]>,
         mode: LockMode,
-        wait: RowWait,
+        wait: RowLockTimeout,
     ) -> TryResult<RowGuard<'_>> {
         let mut slots: SmallVec<[usize; 1]> = rows.map(slot_of).collect();
         slots.sort_unstable();
@@ -91,16 +91,16 @@ impl RowLocks {
         &self,
         lock: &'l RwLock<()>,
         mode: LockMode,
-        wait: RowWait,
+        wait: RowLockTimeout,
         deadline: &mut Option<Instant>,
     ) -> TryResult<HeldLock<'l>> {
         if let Some(held) = try_slot(lock, mode) {
             return Ok(held);
         }
         let wait_max = match wait {
-            RowWait::Never => return Err(TryError::WouldWait),
-            RowWait::Brief => self.wait_max.min(BRIEF_WAIT),
-            RowWait::Full => self.wait_max,
+            RowLockTimeout::Never => return Err(TryError::WouldWait),
+            RowLockTimeout::Brief => self.wait_max.min(BRIEF_WAIT),
+            RowLockTimeout::Full => self.wait_max,
         };
         // The holder may wait until a write of this thread is durable.
         evenkeel_wal::wake_deferred();
@@ -113,8 +113,8 @@ impl RowLocks {
             }
         });
         held.ok_or_else(|| match wait {
-            RowWait::Never | RowWait::Brief => TryError::WouldWait,
-            RowWait::Full => {
+            RowLockTimeout::Never | RowLockTimeout::Brief => TryError::WouldWait,
+            RowLockTimeout::Full => {
                 HBaseError::new(ErrorKind::RegionTooBusy, "Timed out waiting for a row lock").into()
             }
         })
@@ -136,13 +136,13 @@ fn slot_of(row: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn one<'a>(locks: &'a RowLocks, mode: LockMode, wait: RowWait) -> TryResult<RowGuard<'a>> {
+    fn one<'a>(locks: &'a RowLocks, mode: LockMode, wait: RowLockTimeout) -> TryResult<RowGuard<'a>> {
         locks.lock(std::iter::once(&b"r"[..]), mode, wait)
     }
 
     /// Returns true if a write may neither lock the row immediately nor within its wait.
     fn is_locked(locks: &RowLocks, mode: LockMode) -> bool {
-        let (never, full) = (one(locks, mode, RowWait::Never), one(locks, mode, RowWait::Full));
+        let (never, full) = (one(locks, mode, RowLockTimeout::Never), one(locks, mode, RowLockTimeout::Full));
         assert_eq!(never.is_err(), full.is_err());
         matches!(never, Err(TryError::WouldWait))
             && matches!(full, Err(TryError::Failed(error)) if error.kind() == ErrorKind::RegionTooBusy)
@@ -151,20 +151,20 @@ mod tests {
     #[test]
     fn shared_locks_coexist_and_exclusive_locks_exclude() {
         let locks = RowLocks::new(Duration::from_millis(1));
-        let shared = one(&locks, LockMode::Shared, RowWait::Full).expect("free");
+        let shared = one(&locks, LockMode::Shared, RowLockTimeout::Full).expect("free");
         assert!(!is_locked(&locks, LockMode::Shared) && is_locked(&locks, LockMode::Exclusive));
         drop(shared);
-        let _alone = one(&locks, LockMode::Exclusive, RowWait::Full).expect("free again");
+        let _alone = one(&locks, LockMode::Exclusive, RowLockTimeout::Full).expect("free again");
         assert!(is_locked(&locks, LockMode::Shared) && is_locked(&locks, LockMode::Exclusive));
     }
 
     #[test]
     fn a_brief_wait_ends_before_the_full_one() {
         let locks = RowLocks::new(Duration::from_secs(600));
-        let _held = one(&locks, LockMode::Exclusive, RowWait::Full).expect("free");
+        let _held = one(&locks, LockMode::Exclusive, RowLockTimeout::Full).expect("free");
         let began_at = clock::monotonic();
         for mode in [LockMode::Shared, LockMode::Exclusive] {
-            assert!(matches!(one(&locks, mode, RowWait::Brief), Err(TryError::WouldWait)));
+            assert!(matches!(one(&locks, mode, RowLockTimeout::Brief), Err(TryError::WouldWait)));
         }
         assert!(clock::since(began_at) >= 2 * BRIEF_WAIT);
     }
@@ -173,6 +173,6 @@ mod tests {
     fn the_same_row_twice_is_locked_once() {
         let locks = RowLocks::new(Duration::from_millis(1));
         let rows = [&b"b"[..], b"a", b"b"];
-        assert!(locks.lock(rows.into_iter(), LockMode::Exclusive, RowWait::Full).is_ok());
+        assert!(locks.lock(rows.into_iter(), LockMode::Exclusive, RowLockTimeout::Full).is_ok());
     }
 }

@@ -12,14 +12,14 @@
 //! [`Region::try_batch_mutate`]. If they would have to wait, they do nothing and return the write,
 //! so that the caller can hand it to a thread that may wait. They do wait for locks that are held
 //! only for a computation, but [within a budget](super::wait_budget). The other methods wait; for a
-//! row that stays locked, they wait [here or elsewhere](row_waits).
+//! row that stays locked, they wait [here or elsewhere](row_lock_waiter).
 
 mod atomic;
 mod blocking;
 mod pending_write;
 mod prefetch;
 mod prepare;
-mod row_waits;
+mod row_lock_waiter;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,10 +35,10 @@ use parking_lot::RwLockReadGuard;
 pub use self::pending_write::BatchCompletion;
 use self::pending_write::{Applied, PendingWrite, WriteResponder};
 pub use self::prefetch::prefetch_write_positions;
-pub use self::row_waits::{LongWaits, RowWaits};
+pub use self::row_lock_waiter::{LongWaitExecutor, RowLockWaiter};
 use super::abort_on_panic::AbortOnPanic;
 use super::nonce::NonceKey;
-use super::row_lock::{LockMode, RowWait};
+use super::row_lock::{LockMode, RowLockTimeout};
 use super::{Phase, Region, RegionCount, wait_budget};
 use crate::operations::{CheckAndMutateResult, Mutation, MutationKind, MutationResult};
 
@@ -52,7 +52,7 @@ pub enum TryWriteResult<T> {
 }
 
 /// A started write number. If it is dropped before all of its cells are in the MemStore, by an
-/// error or a panic, the cells are taken back and the number is completed, because the region's
+/// error or a panic, the cells are hidden and the number is completed, because the region's
 /// other writes wait for it.
 struct StartedWrite<'a> {
     region: &'a Region,
@@ -84,7 +84,7 @@ impl Region {
     pub fn batch_mutate(
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
-        waits: RowWaits<'_>,
+        waits: RowLockWaiter<'_>,
         done: BatchCompletion,
     ) {
         let TryWriteResult::WouldWait((mutations, done)) = self.make_batch(mutations, done, waits.here())
@@ -92,12 +92,17 @@ impl Region {
             return;
         };
         match waits {
-            RowWaits::Elsewhere(threads) => {
+            RowLockWaiter::LongWaitThreads(threads) => {
                 let region = Arc::clone(self);
-                row_waits::run_on(threads, move || region.batch_mutate(mutations, RowWaits::Here, done));
+                row_lock_waiter::run_on(threads, move || {
+                    region.batch_mutate(mutations, RowLockWaiter::CallingThread, done)
+                });
             }
-            // Unreachable: a write that waits here never returns this.
-            RowWaits::Here => done(Vec::new()),
+            // A write that waits on this thread does not return `WouldWait`. If it did, that would
+            // be an internal error, and each mutation needs an outcome.
+            RowLockWaiter::CallingThread => {
+                done(mutations.iter().map(|_| Err(TryError::WouldWait.into_failure())).collect());
+            }
         }
     }
 
@@ -107,14 +112,14 @@ impl Region {
         mutations: Vec<Mutation>,
         done: BatchCompletion,
     ) -> TryWriteResult<(Vec<Mutation>, BatchCompletion)> {
-        self.make_batch(mutations, done, RowWait::Never)
+        self.make_batch(mutations, done, RowLockTimeout::Never)
     }
 
     fn make_batch(
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
         done: BatchCompletion,
-        wait: RowWait,
+        wait: RowLockTimeout,
     ) -> TryWriteResult<(Vec<Mutation>, BatchCompletion)> {
         let mut outcomes: Vec<_> =
             mutations.iter().map(|m| self.check_whole(m).map(|()| MutationResult::default())).collect();
@@ -147,12 +152,12 @@ impl Region {
         self: &Arc<Self>,
         mutations: &[Mutation],
         outcomes: &mut [Result<MutationResult>],
-        wait: RowWait,
+        wait: RowLockTimeout,
     ) -> Result<Option<Applied>, TryError> {
         self.check_resources()?;
         let good = || mutations.iter().zip(outcomes.iter()).filter(|(_, o)| o.is_ok()).map(|(m, _)| m);
         let guard = self.row_locks.lock(good().map(|m| &m.row[..]), LockMode::Shared, wait)?;
-        let wait = if wait == RowWait::Never { Wait::Never } else { Wait::Allowed };
+        let wait = if wait == RowLockTimeout::Never { Wait::Never } else { Wait::Allowed };
         let now_ms = self.env.stores.clock.now_ms();
         let mut cells = Vec::with_capacity(mutations.len());
         let mut durability = Durability::SkipWal;
@@ -223,14 +228,14 @@ impl Region {
             self.oldest_edit_ms.fetch_min(self.env.stores.clock.now_ms(), Ordering::Relaxed);
         }
         drop(updates);
-        let held = rows.map(|rows| rows.suspend_entries(number, &begun.cells)).unwrap_or_default();
+        let suspended = rows.map(|rows| rows.suspend_entries(number, &begun.cells)).unwrap_or_default();
         // The cells of a running flush still count. Another request would only flush the few cells
         // written since it began.
         if self.needs_flush() && !self.is_flushing() {
             self.env.events.flush_wanted(self);
         }
         self.request_in_memory_flush();
-        Ok(Applied { number, logged, cells: begun.applied(), held })
+        Ok(Applied { number, logged, cells: begun.applied(), suspended })
     }
 
     /// Hides cells whose log entry failed, before their number becomes visible.

@@ -408,9 +408,9 @@ impl QueryMatcher {
     }
 }
 
-/// The column of which a compaction keeps no further cell, because a marker hides the rest or there
-/// are enough newer versions. It also drops later markers of the column, as HBase does, whose
-/// compactions seek to the next column at this point.
+/// The column in which a compaction keeps no further cell, because a marker hides the rest or there
+/// are enough newer versions. Later markers of the column are dropped, too: HBase's compactions
+/// seek to the next column here.
 #[derive(Debug, Default)]
 struct HiddenColumn {
     known: bool,

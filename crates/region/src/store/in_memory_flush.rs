@@ -7,8 +7,8 @@
 //! swap_in_memory     installs it, unless a flush took the segments meanwhile
 //! ```
 //! Every writer begins its write, which takes a number, before it loads the state. So once all
-//! writes are complete that had begun when the active segment was replaced, that segment no longer
-//! changes, and failed writes are taken back. A reader has either the old segments or the
+//! writes that had begun when the active segment was replaced are complete, that segment no longer
+//! changes, and failed writes are hidden. A reader has either the old segments or the
 //! new one, with the same cells. Only if cells were dropped must the caller handle readers that
 //! overlap the swap (see `region.rs`).
 

@@ -9,7 +9,7 @@ use evenkeel_common::{Durability, ErrorKind, KeyValue};
 use evenkeel_fs::{Fault, Latch, Op, SurvivingData};
 use evenkeel_region::memstore::InMemoryCompaction;
 use evenkeel_region::operations::{Mutation, MutationKind, Scan};
-use evenkeel_region::region::RowWaits;
+use evenkeel_region::region::RowLockWaiter;
 use evenkeel_region::region::nonce::{NonceKey, NonceSource};
 use evenkeel_wal::WalConfig;
 
@@ -384,7 +384,12 @@ fn a_full_queue_blocks_writers_but_not_the_log() {
         std::thread::spawn(move || {
             let done =
                 Box::new(move |outcome: evenkeel_common::Result<_>| drop(sender.send(outcome.map(drop))));
-            region.mutate(put(&format!("r{i}"), &[("f", "q", "v")]), NonceSource::NONE, RowWaits::Here, done);
+            region.mutate(
+                put(&format!("r{i}"), &[("f", "q", "v")]),
+                NonceSource::NONE,
+                RowLockWaiter::CallingThread,
+                done,
+            );
         })
     };
     let mut writers = vec![write(0)];
@@ -417,7 +422,7 @@ fn a_waiting_retry_fails_and_the_next_applies_once() {
         cluster.region().mutate(
             Mutation { nonce: nonce.nonce, ..increment("r", "f", "q", 5) },
             NonceSource { group: nonce.group, owner: 1 },
-            RowWaits::Here,
+            RowLockWaiter::CallingThread,
             done,
         );
     };
@@ -462,7 +467,7 @@ fn a_delete_of_the_newest_version_skips_failed_puts() {
         cluster.region().mutate(
             put("r", &[("f", "q", "failed")]),
             NonceSource::NONE,
-            RowWaits::Here,
+            RowLockWaiter::CallingThread,
             Box::new(tell("put")),
         );
         latch.wait_for_arrival();
@@ -473,11 +478,16 @@ fn a_delete_of_the_newest_version_skips_failed_puts() {
             let tell = tell("delete");
             cluster.region().batch_mutate(
                 vec![newest()],
-                RowWaits::Here,
+                RowLockWaiter::CallingThread,
                 Box::new(move |mut all| tell(all.remove(0))),
             );
         } else {
-            cluster.region().mutate(newest(), NonceSource::NONE, RowWaits::Here, Box::new(tell("delete")));
+            cluster.region().mutate(
+                newest(),
+                NonceSource::NONE,
+                RowLockWaiter::CallingThread,
+                Box::new(tell("delete")),
+            );
         }
         latch.open();
         for _ in 0..2 {
@@ -559,7 +569,7 @@ fn acknowledged_early_and_survives(
     cluster.region().mutate(
         write,
         NonceSource::NONE,
-        RowWaits::Here,
+        RowLockWaiter::CallingThread,
         Box::new(move |result| sender.send(result.is_ok()).expect("heard")),
     );
     let early = outcome.try_recv().ok();

@@ -402,7 +402,7 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
 /// The rows outside of the file, and one among its rows, with the family and the value.
 type Rows = Vec<(&'static str, &'static str, String)>;
 
-struct Life {
+struct LoadedCluster {
     cluster: Cluster,
     rows: Rows,
     what: String,
@@ -410,7 +410,7 @@ struct Life {
     has_failed: bool,
 }
 
-impl Life {
+impl LoadedCluster {
     fn put(&mut self, row: &'static str, value: &str) {
         for family in ["f", "g"] {
             self.cluster.put(row, family, "q", value).unwrap_or_else(|e| panic!("{}: {e}", self.what));
@@ -490,34 +490,35 @@ fn cluster_of(settings: &[(&str, &str)]) -> Cluster {
 
 /// Returns true if the file was not loaded, or not compacted.
 fn live(what: String, settings: &[(&str, &str)], foreign: &ForeignFile, is_incompactable: bool) -> bool {
-    let mut life = Life { cluster: cluster_of(settings), rows: Rows::new(), what, has_failed: false };
-    life.put("a", "flushed");
-    life.put("z", "flushed");
-    life.cluster.flush_and_roll();
-    life.check("before");
-    life.put("c", "logged");
-    let served = life.cluster.region().stores()[0].files()[0].name.clone();
-    let path = foreign.write(&life.cluster, &served);
+    let mut loaded =
+        LoadedCluster { cluster: cluster_of(settings), rows: Rows::new(), what, has_failed: false };
+    loaded.put("a", "flushed");
+    loaded.put("z", "flushed");
+    loaded.cluster.flush_and_roll();
+    loaded.check("before");
+    loaded.put("c", "logged");
+    let served = loaded.cluster.region().stores()[0].files()[0].name.clone();
+    let path = foreign.write(&loaded.cluster, &served);
     let files = vec![BulkFile { ..file("f", path, true) }];
     let load = BulkLoad { assign_seq_id: foreign.assign_seq_id, ..load("t", files) };
-    let outcome = life.cluster.region().bulk_load(&load);
-    life.check("loaded");
-    life.put("d", "logged after it");
-    life.check("written");
-    life.crash("after a crash");
-    life.put("e", "logged after a crash");
-    life.flush("flushed");
-    life.compact(is_incompactable, false, "after a minor compaction");
-    life.put("w", "logged after a minor compaction");
-    life.crash("after another crash");
-    life.compact(is_incompactable, true, "after a major compaction");
-    life.put("x", "logged after a major compaction");
-    life.crash("after the last crash");
-    life.put("y", "logged at last");
-    life.flush("flushed at last");
-    life.cluster.restart();
-    life.check("after a clean start");
-    life.has_failed || outcome != Ok(BulkLoadOutcome::Loaded)
+    let outcome = loaded.cluster.region().bulk_load(&load);
+    loaded.check("loaded");
+    loaded.put("d", "logged after it");
+    loaded.check("written");
+    loaded.crash("after a crash");
+    loaded.put("e", "logged after a crash");
+    loaded.flush("flushed");
+    loaded.compact(is_incompactable, false, "after a minor compaction");
+    loaded.put("w", "logged after a minor compaction");
+    loaded.crash("after another crash");
+    loaded.compact(is_incompactable, true, "after a major compaction");
+    loaded.put("x", "logged after a major compaction");
+    loaded.crash("after the last crash");
+    loaded.put("y", "logged at last");
+    loaded.flush("flushed at last");
+    loaded.cluster.restart();
+    loaded.check("after a clean start");
+    loaded.has_failed || outcome != Ok(BulkLoadOutcome::Loaded)
 }
 
 #[test]
@@ -527,8 +528,8 @@ fn a_foreign_file_harms_no_other_cells() {
         let mut has_stayed = false;
         for settings in STORES {
             let what = format!("{what}, {settings:?}");
-            let life = AssertUnwindSafe(|| live(what.clone(), settings, &foreign, is_incompactable));
-            match catch_unwind(life) {
+            let loaded = AssertUnwindSafe(|| live(what.clone(), settings, &foreign, is_incompactable));
+            match catch_unwind(loaded) {
                 Ok(stays) => has_stayed |= stays,
                 Err(_) => failures.push(what),
             }

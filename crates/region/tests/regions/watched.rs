@@ -227,8 +227,8 @@ impl AppendFile for WatchedFile {
         self.change("sync", |file| file.sync())
     }
 
-    fn write_back(&mut self, continues: &dyn Fn() -> bool) -> io::Result<()> {
-        self.inner.write_back(continues)
+    fn write_back(&mut self, should_continue: &dyn Fn() -> bool) -> io::Result<()> {
+        self.inner.write_back(should_continue)
     }
 
     fn position(&self) -> u64 {

@@ -9,7 +9,7 @@ use evenkeel_common::{CallerState, ErrorKind, HBaseError, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::operations::CheckAndMutateResult;
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_region::region::{Region, RowWaits};
+use evenkeel_region::region::{Region, RowLockWaiter};
 use evenkeel_rpc::{CellBlockReader, CellCodec};
 use prost::Message;
 
@@ -144,5 +144,5 @@ fn mutate_rows(
         });
         reply.send(outcome);
     };
-    region.mutate_rows(mutations, conditions, nonces, RowWaits::Here, Box::new(respond));
+    region.mutate_rows(mutations, conditions, nonces, RowLockWaiter::CallingThread, Box::new(respond));
 }

@@ -1,8 +1,8 @@
 //! Runs the calls of one turn of a connection together.
 //!
 //! A client with many threads sends their calls over one connection, so its read buffer often holds
-//! many calls when a turn begins. [`ClientRunner`] handles them like a batch. It first *plans* each
-//! call: it hands work that needs a handler thread to one, runs a Multi of only reads or only
+//! many calls when a turn begins. [`ClientRunner`] handles them like a batch. It first *begins*
+//! each call: it hands work that needs a handler thread to one, runs a Multi of only reads or only
 //! writes immediately, and decodes and keeps single Gets and writes. Then it runs the calls that it
 //! kept:
 //!
@@ -79,8 +79,8 @@ impl RowSizeEstimate {
     }
 }
 
-/// Decoded calls that run when the whole batch is planned.
-pub struct Planned {
+/// Decoded calls that run together, when all calls of the batch have begun or earlier.
+pub struct KeptCalls {
     /// Single Gets.
     pub gets: GetBatch<(Call, Responder)>,
     /// Single writes.
@@ -93,14 +93,14 @@ pub struct Planned {
 /// batch to batch.
 pub struct ClientRunner {
     service: ClientService,
-    planned: Planned,
+    kept: KeptCalls,
     recent: RowSizeEstimate,
 }
 
 impl BatchRunner for ClientRunner {
     fn run(&mut self, calls: &mut CallBatch<'_>) {
         while let Some((call, reply)) = calls.next_call() {
-            self.plan(call, reply);
+            self.begin(call, reply);
         }
         self.finish();
     }
@@ -110,15 +110,15 @@ impl ClientRunner {
     /// Creates the runner of a new thread.
     pub fn new(service: ClientService) -> Self {
         let recent = RowSizeEstimate { largest: GETS_BYTES };
-        Self { service, planned: Planned { gets: GetBatch::EMPTY, writes: Vec::new(), wakes: None }, recent }
+        Self { service, kept: KeptCalls { gets: GetBatch::EMPTY, writes: Vec::new(), wakes: None }, recent }
     }
 
     /// Decodes a call and runs it, hands it to a handler thread, or keeps it for
     /// [`ClientRunner::finish`].
-    pub fn plan(&mut self, call: Call, reply: Responder) {
-        let Self { service, planned, .. } = self;
-        run_call(call.method, || service.plan(call, reply, planned));
-        if self.planned.gets.len() >= self.recent.gets_max() {
+    pub fn begin(&mut self, call: Call, reply: Responder) {
+        let Self { service, kept, .. } = self;
+        run_call(call.method, || service.begin(call, reply, kept));
+        if self.kept.gets.len() >= self.recent.gets_max() {
             self.read();
         }
     }
@@ -127,12 +127,12 @@ impl ClientRunner {
     pub fn finish(&mut self) {
         self.read();
         self.write();
-        self.planned.wakes = None;
+        self.kept.wakes = None;
     }
 
     /// Reads the Gets that were kept.
     fn read(&mut self) {
-        let gets = &mut self.planned.gets;
+        let gets = &mut self.kept.gets;
         if gets.is_empty() {
             return;
         }
@@ -142,7 +142,7 @@ impl ClientRunner {
             let is_system = || region.info().table().is_system();
             let detail = || row_detail(region, row);
             let times = match outcome {
-                GetOutcome::Tried(read) => service.answer_or_read_again(call, reply, is_system, read, detail),
+                GetOutcome::Tried(read) => service.reply_or_read_again(call, reply, is_system, read, detail),
                 GetOutcome::NotTried => {
                     service.read_on_handler(call, reply, is_system());
                     None
@@ -157,13 +157,13 @@ impl ClientRunner {
 
     /// Makes the writes that were kept, for one time slice; hands the rest to handler threads.
     fn write(&mut self) {
-        let Self { service, planned: Planned { writes, wakes, .. }, .. } = self;
+        let Self { service, kept: KeptCalls { writes, wakes, .. }, .. } = self;
         if writes.is_empty() {
             return;
         }
         wakes.get_or_insert_with(WakeBatch::begin);
         if writes.len() > 1 {
-            region::prefetch_write_positions(writes.iter().filter_map(Write::place));
+            region::prefetch_write_positions(writes.iter().filter_map(Write::target));
         }
         let mut end = None;
         let mut is_over = false;
@@ -185,7 +185,7 @@ impl ClientRunner {
 
 impl Write {
     /// Returns the region and row of the write, if both are known.
-    fn place(&self) -> Option<(&Region, &[u8])> {
+    fn target(&self) -> Option<(&Region, &[u8])> {
         Some((self.region.as_ref().ok()?, self.request.mutation.row.as_deref()?))
     }
 

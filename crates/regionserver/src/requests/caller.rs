@@ -7,7 +7,7 @@ use evenkeel_common::{CellBuffer, Charge, Result};
 use evenkeel_metrics::RequestDetail;
 use evenkeel_protocol::pb;
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_rpc::{Call, CallTimes, CellBlockWriter, CellCodec, Compressor, Respond};
+use evenkeel_rpc::{Call, CallTimes, CellBlockCodec, CellBlockWriter, CellCodec, Respond};
 use prost::Message;
 
 use crate::convert::result;
@@ -16,7 +16,7 @@ use crate::convert::result;
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// How cells are encoded in cell blocks; `None`: cells travel inside messages.
-    pub codec: Option<(CellCodec, Option<Compressor>)>,
+    pub codec: Option<(CellCodec, Option<CellBlockCodec>)>,
     /// The client's version; old clients send none.
     pub version: Option<(u32, u32)>,
     /// The client's address and port, which identify its connection; `None` if there is none, as in

@@ -37,7 +37,7 @@ use std::time::Duration;
 use evenkeel_protocol::pb;
 use evenkeel_region::operations::{Completion, Mutation, MutationResult};
 use evenkeel_region::region::nonce::NonceSource;
-use evenkeel_region::region::{BatchCompletion, LongWaits, Region, RowWaits, TryWriteResult};
+use evenkeel_region::region::{BatchCompletion, LongWaitExecutor, Region, RowLockWaiter, TryWriteResult};
 use evenkeel_rpc::{Call, CallClass, Executor};
 
 use crate::convert::multi::MultiRequest;
@@ -104,7 +104,7 @@ impl<'a> Handlers<'a> {
     }
 
     /// Makes batches of one request, in this order.
-    pub fn write_batches(self, batches: Vec<WaitingBatch>) {
+    pub fn write_batches(self, batches: Vec<DeferredBatch>) {
         let class = match &batches[..] {
             [] => return,
             [only] => class_of_writes(&only.region),
@@ -113,20 +113,20 @@ impl<'a> Handlers<'a> {
             _ => CallClass::LongWrite,
         };
         self.continue_writing(class, move |runs_on| {
-            for WaitingBatch { region, mutations, done } in batches {
-                region.batch_mutate(mutations, runs_on.row_waits(), done);
+            for DeferredBatch { region, mutations, done } in batches {
+                region.batch_mutate(mutations, runs_on.row_lock_waiter(), done);
             }
         });
     }
 
-    /// Continues a write on a thread of `class`, which it is told.
+    /// Continues a write on a thread of `class`. `job` gets the [`RunsOn`] of that thread.
     pub fn continue_writing(self, class: CallClass, job: impl FnOnce(RunsOn<'_>) + Send + 'static) {
         let (executor, peer) = (Arc::clone(self.executor), self.peer);
         self.continue_on(class, move || job(runs_on(class, Handlers { executor: &executor, peer })));
     }
 }
 
-impl LongWaits for Handlers<'_> {
+impl LongWaitExecutor for Handlers<'_> {
     fn run(&self, rest: Box<dyn FnOnce() + Send>) {
         self.continue_on(CallClass::LongWrite, rest);
     }
@@ -142,7 +142,7 @@ pub enum RunsOn<'a> {
     /// A handler for short writes: the request may block, but not for long on a row lock.
     Writing(Handlers<'a>),
     /// A thread that may block.
-    Waiting,
+    Blocking,
 }
 
 impl<'a> RunsOn<'a> {
@@ -150,27 +150,27 @@ impl<'a> RunsOn<'a> {
     pub fn handlers(self) -> Option<Handlers<'a>> {
         match self {
             RunsOn::Connection(handlers) | RunsOn::Computing(handlers) => Some(handlers),
-            RunsOn::Writing(_) | RunsOn::Waiting => None,
+            RunsOn::Writing(_) | RunsOn::Blocking => None,
         }
     }
 
     /// Returns where a write waits for a row lock that is not free soon.
-    pub fn row_waits(&self) -> RowWaits<'_> {
+    pub fn row_lock_waiter(&self) -> RowLockWaiter<'_> {
         match self {
-            RunsOn::Writing(handlers) => RowWaits::Elsewhere(handlers),
-            RunsOn::Connection(_) | RunsOn::Computing(_) | RunsOn::Waiting => RowWaits::Here,
+            RunsOn::Writing(handlers) => RowLockWaiter::LongWaitThreads(handlers),
+            RunsOn::Connection(_) | RunsOn::Computing(_) | RunsOn::Blocking => RowLockWaiter::CallingThread,
         }
     }
 
     /// Makes a Put or Delete: here if it need not wait, else on a handler.
     pub fn write(self, region: &Arc<Region>, mutation: Mutation, done: Completion<MutationResult>) {
         let Some(handlers) = self.handlers() else {
-            return region.mutate(mutation, NonceSource::NONE, self.row_waits(), done);
+            return region.mutate(mutation, NonceSource::NONE, self.row_lock_waiter(), done);
         };
         if let TryWriteResult::WouldWait((mutation, done)) = region.try_mutate(mutation, done) {
             let region = Arc::clone(region);
             handlers.continue_writing(class_of_writes(&region), move |runs_on| {
-                region.mutate(mutation, NonceSource::NONE, runs_on.row_waits(), done);
+                region.mutate(mutation, NonceSource::NONE, runs_on.row_lock_waiter(), done);
             });
         }
     }
@@ -185,13 +185,13 @@ impl<'a> RunsOn<'a> {
         if self.handlers().is_some() {
             return region.try_batch_mutate(mutations, done);
         }
-        region.batch_mutate(mutations, self.row_waits(), done);
+        region.batch_mutate(mutations, self.row_lock_waiter(), done);
         TryWriteResult::Started
     }
 }
 
 /// A batch of Puts and Deletes that would have to wait.
-pub struct WaitingBatch {
+pub struct DeferredBatch {
     /// The region of all its rows.
     pub region: Arc<Region>,
     /// The Puts and Deletes.
@@ -205,7 +205,9 @@ pub fn runs_on(class: CallClass, handlers: Handlers<'_>) -> RunsOn<'_> {
     match class {
         CallClass::Scan | CallClass::Decode => RunsOn::Computing(handlers),
         CallClass::Write => RunsOn::Writing(handlers),
-        CallClass::General | CallClass::Priority | CallClass::Admin | CallClass::LongWrite => RunsOn::Waiting,
+        CallClass::General | CallClass::Priority | CallClass::Admin | CallClass::LongWrite => {
+            RunsOn::Blocking
+        }
     }
 }
 

@@ -66,7 +66,7 @@ use crate::coprocessor::endpoint::{self, ServiceCaller};
 use crate::limits::memstore;
 use crate::requests::caller::{Caller, Reply};
 use crate::requests::get::GetReader;
-use crate::requests::inline::{RunsOn, WaitingBatch};
+use crate::requests::inline::{DeferredBatch, RunsOn};
 use crate::requests::mutate::check_same_row;
 use crate::requests::pending_reply::PendingReply;
 use crate::{RegionServer, RequestKind};
@@ -289,7 +289,7 @@ struct MultiRun<'a> {
     written_bytes: u64,
     /// The first batch that would have to wait, and all batches after it: they may write the same
     /// rows.
-    waiting: Vec<WaitingBatch>,
+    waiting: Vec<DeferredBatch>,
 }
 
 impl MultiRun<'_> {
@@ -353,7 +353,7 @@ impl MultiRun<'_> {
             }
             collector.end();
         });
-        let waits = self.runs_on.row_waits();
+        let waits = self.runs_on.row_lock_waiter();
         match condition {
             Some(condition) => region.check_and_mutate(condition, mutations, self.nonces, waits, done),
             None => region.mutate_rows(mutations, Vec::new(), self.nonces, waits, done),
@@ -445,7 +445,7 @@ impl MultiRun<'_> {
                     collector.end();
                 });
                 let mutation = self.server.with_reply_budget(mutation);
-                region.mutate(mutation, self.nonces, self.runs_on.row_waits(), done);
+                region.mutate(mutation, self.nonces, self.runs_on.row_lock_waiter(), done);
             }
         }
     }
@@ -470,12 +470,12 @@ impl MultiRun<'_> {
             }
             collector.end();
         });
-        let batch = WaitingBatch { region: Arc::clone(region), mutations, done };
+        let batch = DeferredBatch { region: Arc::clone(region), mutations, done };
         if self.waiting.is_empty() {
-            let WaitingBatch { region, mutations, done } = batch;
+            let DeferredBatch { region, mutations, done } = batch;
             let made = self.runs_on.write_batch(&region, mutations, done);
             let TryWriteResult::WouldWait((mutations, done)) = made else { return };
-            self.waiting.push(WaitingBatch { region, mutations, done });
+            self.waiting.push(DeferredBatch { region, mutations, done });
         } else {
             self.waiting.push(batch);
         }

@@ -88,7 +88,7 @@ pub fn mutate(
                 reply.extend_hold(grown_bytes, &background);
                 reply.send(outcome.map(|result| written(kind, result, &caller)));
             });
-            region.mutate(mutation, nonces(), runs_on.row_waits(), done);
+            region.mutate(mutation, nonces(), runs_on.row_lock_waiter(), done);
         }
         (Some(condition), _) => {
             let background = Arc::clone(&server.background);
@@ -97,7 +97,7 @@ pub fn mutate(
                 reply.extend_hold(grown_bytes, &background);
                 reply.send(outcome.map(|result| checked(result, &caller)));
             });
-            region.check_and_mutate(condition, vec![mutation], nonces(), runs_on.row_waits(), done);
+            region.check_and_mutate(condition, vec![mutation], nonces(), runs_on.row_lock_waiter(), done);
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::convert::bounded;
 use crate::convert::multi::MultiRequest;
 use crate::convert::service::{ServiceRequest, is_aggregation};
 use crate::coprocessor::endpoint::{self, ServiceCaller};
-use crate::requests::batch::{ClientRunner, Planned, Write};
+use crate::requests::batch::{ClientRunner, KeptCalls, Write};
 use crate::requests::bulk_load;
 use crate::requests::caller::{Caller, Reply, send_reply, send_reply_detailed};
 use crate::requests::get;
@@ -98,9 +98,9 @@ impl ClientService {
         &self.executor
     }
 
-    /// Decodes a call and runs it, hands it to a handler thread, or adds it to the calls that run
-    /// at the end of the batch.
-    pub(crate) fn plan(&self, call: Call, reply: Responder, planned: &mut Planned) {
+    /// Decodes a call and runs it, hands it to a handler thread, or keeps it with the calls that
+    /// run together.
+    pub(crate) fn begin(&self, call: Call, reply: Responder, kept: &mut KeptCalls) {
         match call.method {
             // The table is unknown until the call is decoded.
             "Mutate" | "Multi" if !inline::looks_short(&call) => {
@@ -109,9 +109,9 @@ impl ClientService {
             "Get" | "Scan" | "ExecService" if !inline::looks_short(&call) => {
                 self.submit_to_handler(CallClass::Scan, call, reply);
             }
-            "Get" => self.get(call, reply, &mut planned.gets),
-            "Mutate" => self.mutate(call, reply, &mut planned.writes),
-            "Multi" => self.multi(call, reply, planned),
+            "Get" => self.get(call, reply, &mut kept.gets),
+            "Mutate" => self.mutate(call, reply, &mut kept.writes),
+            "Multi" => self.multi(call, reply, kept),
             "Scan" => self.scan(call, reply),
             "ExecService" => self.exec_service(call, reply),
             "ExecRegionServerService" | "PrepareBulkLoad" | "BulkLoadHFile" | "CleanupBulkLoad" => {
@@ -155,7 +155,7 @@ impl ClientService {
         }
     }
 
-    fn multi(&self, call: Call, reply: Responder, planned: &mut Planned) {
+    fn multi(&self, call: Call, reply: Responder, kept: &mut KeptCalls) {
         let request = match call.decode_by(MultiRequest::decode) {
             Err(error) => return reply.send_error(&error),
             Ok(request) => request,
@@ -179,13 +179,13 @@ impl ClientService {
                 self.submit_to_handler(class(HandlerWork::Scan, system()), call, reply);
             }
             MultiKind::Writes => {
-                planned.wakes.get_or_insert_with(WakeBatch::begin);
+                kept.wakes.get_or_insert_with(WakeBatch::begin);
                 self.begin_multi(&request, call, reply.detach(), runs_on);
             }
             MultiKind::Reads => {
                 let (caller, slice) = (Caller::of(&call), TimeSlice::new(SLICE));
                 let read = multi::read(&self.server, &request, &caller, Wait::Never, slice);
-                self.answer_or_read_again(call, reply, system, read, || multi::detail(&request));
+                self.reply_or_read_again(call, reply, system, read, || multi::detail(&request));
             }
         }
     }
@@ -198,7 +198,7 @@ impl ClientService {
         let state = match runs_on {
             // It only writes.
             RunsOn::Connection(_) => CallerState::default(),
-            RunsOn::Computing(_) | RunsOn::Writing(_) | RunsOn::Waiting => call.caller_state(),
+            RunsOn::Computing(_) | RunsOn::Writing(_) | RunsOn::Blocking => call.caller_state(),
         };
         let reply = PendingReply::to_client(reply, call.take_charge());
         multi::multi(&self.server, request, block, (Caller::of(&call), &state), reply, runs_on);
@@ -213,7 +213,7 @@ impl ClientService {
     /// Answers a read that was tried on its connection's thread, or hands it to a handler thread to
     /// be read again. Returns the times of the call if it was answered. `is_system` is called only
     /// if the call waits for a disk, `detail` only if it was slow.
-    pub(crate) fn answer_or_read_again<M: Message>(
+    pub(crate) fn reply_or_read_again<M: Message>(
         &self,
         call: Call,
         reply: Responder,
@@ -438,7 +438,7 @@ impl Service for ClientService {
     /// Runs a batch of one call.
     fn call(&self, call: Call, reply: Responder) {
         let mut runner = ClientRunner::new(self.clone());
-        runner.plan(call, reply);
+        runner.begin(call, reply);
         runner.finish();
     }
 

@@ -18,8 +18,8 @@ use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{
-    CallClass, CellBlockWriter, CellCodec, Compressor, Executor, ExecutorConfig, RpcServer, RpcServerConfig,
-    RpcServerHandle,
+    CallClass, CellBlockCodec, CellBlockWriter, CellCodec, Executor, ExecutorConfig, RpcServer,
+    RpcServerConfig, RpcServerHandle,
 };
 use evenkeel_wal::WalConfig;
 use parking_lot::{Mutex, MutexGuard};
@@ -258,7 +258,7 @@ pub(super) fn block_of(cells: &[KeyValue]) -> Vec<u8> {
     compressed_block(cells, None)
 }
 
-fn compressed_block(cells: &[KeyValue], compressor: Option<Compressor>) -> Vec<u8> {
+fn compressed_block(cells: &[KeyValue], compressor: Option<CellBlockCodec>) -> Vec<u8> {
     let mut writer = CellBlockWriter::new(CellCodec::KeyValue, compressor);
     cells.iter().for_each(|cell| writer.push(&cell.as_cell()));
     writer.into_bytes().expect("written")
@@ -419,7 +419,7 @@ fn a_message_of_many_parts_does_not_block_others() {
 fn an_expanding_cell_block_does_not_block_others() {
     assert_not_disturbed(|| {
         let served = Served::start();
-        let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(Compressor::Gzip));
+        let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(CellBlockCodec::Gzip));
         let param = put_request(&served.region, b"r").encode_to_vec();
         served.disturbed_by(|| {
             let mut client = served.client_with(Some("org.apache.hadoop.io.compress.GzipCodec"));
@@ -531,7 +531,7 @@ fn requests_that_expand_beyond_the_budget_are_refused() {
             }
         }
     }
-    let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(Compressor::Gzip));
+    let block = compressed_block(&[cell(b"r", b"q", &vec![0; 120 << 20])], Some(CellBlockCodec::Gzip));
     let error = client.call_bytes("Mutate", &put_request(&served.region, b"r").encode_to_vec(), &block);
     let class = error.expect_err("too large").exception_class_name.unwrap_or_default();
     assert!(class.ends_with("CallQueueTooBigException"), "{class}");

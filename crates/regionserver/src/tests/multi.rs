@@ -38,7 +38,7 @@ fn run_as(
             block(cells),
             (caller, &CallerState::default()),
             reply,
-            RunsOn::Waiting,
+            RunsOn::Blocking,
         ),
     })?;
     let message = pb::MultiResponse::decode(&reply.message.encode_to_vec()[..]).expect("well-formed");

@@ -48,7 +48,7 @@ pub(super) fn write(
     cells: &[KeyValue],
     caller: Caller,
 ) -> Result<TestReply<pb::MutateResponse>, HBaseError> {
-    let target = mutate::Target { region: server.server.region(&request.region), runs_on: RunsOn::Waiting };
+    let target = mutate::Target { region: server.server.region(&request.region), runs_on: RunsOn::Blocking };
     wait(|done| mutate::mutate(&server.server, target, request, block(cells), caller, done))
 }
 

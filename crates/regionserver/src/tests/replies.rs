@@ -12,7 +12,7 @@ use evenkeel_common::{ErrorKind, TryResult};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::MutationType;
 use evenkeel_region::region::Region;
-use evenkeel_rpc::{CellCodec, Compressor};
+use evenkeel_rpc::{CellBlockCodec, CellCodec};
 
 use super::chore::near_its_limit;
 use super::reads_and_writes::{request, write};
@@ -151,7 +151,7 @@ fn values_in_replies_pin_their_blocks() {
 fn clients_with_other_codecs_get_copies() {
     let cache = Watched::new();
     let (server, region) = large_values(&cache);
-    let compressed = Caller { codec: Some((CellCodec::KeyValue, Some(Compressor::Gzip))), ..caller() };
+    let compressed = Caller { codec: Some((CellCodec::KeyValue, Some(CellBlockCodec::Gzip))), ..caller() };
     let other_codec = Caller { codec: Some((CellCodec::Cell, None)), ..caller() };
     for caller in [compressed, other_codec, caller_without_codec()] {
         let reply = get_row(&server, &region, 3, &caller);

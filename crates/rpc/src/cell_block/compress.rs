@@ -17,7 +17,7 @@ const STREAM_STEP_BYTES: usize = 64 * 1024;
 
 /// A Hadoop compression codec of cell blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Compressor {
+pub enum CellBlockCodec {
     /// `GzipCodec`: a gzip stream.
     Gzip,
     /// `DefaultCodec`: a zlib stream.
@@ -58,21 +58,21 @@ impl std::fmt::Display for DecompressError {
 
 impl std::error::Error for DecompressError {}
 
-impl Compressor {
+impl CellBlockCodec {
     /// Returns the codec of a Java class name; `None` if this server does not have it.
-    pub fn by_class_name(class: &str) -> Option<Compressor> {
+    pub fn by_class_name(class: &str) -> Option<CellBlockCodec> {
         match class {
             "org.apache.hadoop.io.compress.GzipCodec"
-            | "org.apache.hadoop.hbase.io.compress.ReusableStreamGzipCodec" => Some(Compressor::Gzip),
+            | "org.apache.hadoop.hbase.io.compress.ReusableStreamGzipCodec" => Some(CellBlockCodec::Gzip),
             "org.apache.hadoop.io.compress.DefaultCodec" | "org.apache.hadoop.io.compress.DeflateCodec" => {
-                Some(Compressor::Zlib)
+                Some(CellBlockCodec::Zlib)
             }
             "org.apache.hadoop.io.compress.SnappyCodec"
             | "org.apache.hadoop.hbase.io.compress.xerial.SnappyCodec"
-            | "org.apache.hadoop.hbase.io.compress.aircompressor.SnappyCodec" => Some(Compressor::Snappy),
+            | "org.apache.hadoop.hbase.io.compress.aircompressor.SnappyCodec" => Some(CellBlockCodec::Snappy),
             "org.apache.hadoop.io.compress.Lz4Codec"
             | "org.apache.hadoop.hbase.io.compress.lz4.Lz4Codec"
-            | "org.apache.hadoop.hbase.io.compress.aircompressor.Lz4Codec" => Some(Compressor::Lz4),
+            | "org.apache.hadoop.hbase.io.compress.aircompressor.Lz4Codec" => Some(CellBlockCodec::Lz4),
             _ => None,
         }
     }
@@ -80,18 +80,18 @@ impl Compressor {
     /// Appends the compressed form of `raw` to `out`.
     pub fn compress(self, raw: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
         match self {
-            Compressor::Gzip => {
+            CellBlockCodec::Gzip => {
                 let mut encoder = flate2::write::GzEncoder::new(out, Compression::fast());
                 encoder.write_all(raw)?;
                 encoder.finish().map(drop)
             }
-            Compressor::Zlib => {
+            CellBlockCodec::Zlib => {
                 let mut encoder = flate2::write::ZlibEncoder::new(out, Compression::fast());
                 encoder.write_all(raw)?;
                 encoder.finish().map(drop)
             }
-            Compressor::Snappy => StreamCodec::Snappy.compress(raw, StreamCodec::CHUNK_BYTES, out),
-            Compressor::Lz4 => StreamCodec::Lz4.compress(raw, StreamCodec::CHUNK_BYTES, out),
+            CellBlockCodec::Snappy => StreamCodec::Snappy.compress(raw, StreamCodec::CHUNK_BYTES, out),
+            CellBlockCodec::Lz4 => StreamCodec::Lz4.compress(raw, StreamCodec::CHUNK_BYTES, out),
         }
     }
 
@@ -100,7 +100,7 @@ impl Compressor {
         self.decompress_within(compressed, limit, &mut |_| true)
     }
 
-    /// As [`Compressor::decompress`], but calls `take` to reserve a number of bytes before it
+    /// As [`CellBlockCodec::decompress`], but calls `take` to reserve a number of bytes before it
     /// produces them.
     pub fn decompress_within(
         self,
@@ -109,10 +109,10 @@ impl Compressor {
         take: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Vec<u8>, DecompressError> {
         match self {
-            Compressor::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(compressed), limit, take),
-            Compressor::Zlib => read_bounded(flate2::read::ZlibDecoder::new(compressed), limit, take),
-            Compressor::Snappy => decompress_stream(StreamCodec::Snappy, compressed, limit, take),
-            Compressor::Lz4 => decompress_stream(StreamCodec::Lz4, compressed, limit, take),
+            CellBlockCodec::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(compressed), limit, take),
+            CellBlockCodec::Zlib => read_bounded(flate2::read::ZlibDecoder::new(compressed), limit, take),
+            CellBlockCodec::Snappy => decompress_stream(StreamCodec::Snappy, compressed, limit, take),
+            CellBlockCodec::Lz4 => decompress_stream(StreamCodec::Lz4, compressed, limit, take),
         }
     }
 }
@@ -161,14 +161,15 @@ fn read_bounded(
 mod tests {
     use super::*;
 
-    const ALL: [Compressor; 4] = [Compressor::Gzip, Compressor::Zlib, Compressor::Snappy, Compressor::Lz4];
+    const ALL: [CellBlockCodec; 4] =
+        [CellBlockCodec::Gzip, CellBlockCodec::Zlib, CellBlockCodec::Snappy, CellBlockCodec::Lz4];
 
     /// Bytes that are neither repetitive nor random.
     fn text(len: usize) -> Vec<u8> {
         (0..len).map(|i| ((i * i / 7) % 61) as u8 + b' ').collect()
     }
 
-    fn compressed(compressor: Compressor, raw: &[u8]) -> Vec<u8> {
+    fn compressed(compressor: CellBlockCodec, raw: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         compressor.compress(raw, &mut out).unwrap();
         out
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn one_block_of_several_chunks_is_what_hadoop_writes() {
         let raw = text(StreamCodec::CHUNK_BYTES + 10);
-        let packed = compressed(Compressor::Snappy, &raw);
+        let packed = compressed(CellBlockCodec::Snappy, &raw);
         assert_eq!(packed[..4], (raw.len() as u32).to_be_bytes());
         let first = u32::from_be_bytes(packed[4..8].try_into().unwrap()) as usize;
         let chunk = snap::raw::Decoder::new().decompress_vec(&packed[8..8 + first]).unwrap();
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn hand_made_framings_are_read() {
         for (compressor, codec) in
-            [(Compressor::Snappy, StreamCodec::Snappy), (Compressor::Lz4, StreamCodec::Lz4)]
+            [(CellBlockCodec::Snappy, StreamCodec::Snappy), (CellBlockCodec::Lz4, StreamCodec::Lz4)]
         {
             let chunk = |raw: &[u8]| {
                 let mut packed = Vec::new();
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn a_false_length_does_not_reserve_memory() {
         let stream = [&i32::MAX.to_be_bytes()[..], &1u32.to_be_bytes(), &[0]].concat();
-        for compressor in [Compressor::Snappy, Compressor::Lz4] {
+        for compressor in [CellBlockCodec::Snappy, CellBlockCodec::Lz4] {
             let result = compressor.decompress(&stream, usize::MAX);
             assert!(matches!(result, Err(DecompressError::Corrupt(_))), "{compressor:?} {result:?}");
         }
@@ -268,8 +269,8 @@ mod tests {
 
     #[test]
     fn class_names_are_hadoops() {
-        let gzip = Compressor::by_class_name("org.apache.hadoop.io.compress.GzipCodec");
-        assert_eq!(gzip, Some(Compressor::Gzip));
-        assert_eq!(Compressor::by_class_name("org.apache.hadoop.io.compress.Bogus"), None);
+        let gzip = CellBlockCodec::by_class_name("org.apache.hadoop.io.compress.GzipCodec");
+        assert_eq!(gzip, Some(CellBlockCodec::Gzip));
+        assert_eq!(CellBlockCodec::by_class_name("org.apache.hadoop.io.compress.Bogus"), None);
     }
 }

@@ -7,7 +7,7 @@ use evenkeel_common::{CellRef, HBaseError, Result, buffer_pool};
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use super::{CellCodec, Compressor};
+use super::{CellBlockCodec, CellCodec};
 use crate::gather_buffer::{GATHER_BYTES_MIN, GatherBuffer};
 
 /// The cells of a response.
@@ -18,14 +18,14 @@ use crate::gather_buffer::{GATHER_BYTES_MIN, GatherBuffer};
 /// large ones by any thread (see [`pages`]).
 pub struct CellBlockWriter {
     codec: CellCodec,
-    compressor: Option<Compressor>,
+    compressor: Option<CellBlockCodec>,
     cells: usize,
     out: GatherBuffer,
 }
 
 impl CellBlockWriter {
     /// An empty block.
-    pub fn new(codec: CellCodec, compressor: Option<Compressor>) -> Self {
+    pub fn new(codec: CellCodec, compressor: Option<CellBlockCodec>) -> Self {
         CellBlockWriter { codec, compressor, cells: 0, out: GatherBuffer::new() }
     }
 
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn compressed_blocks_read_back() {
-        let compressor = Compressor::Snappy;
+        let compressor = CellBlockCodec::Snappy;
         let mut writer = CellBlockWriter::new(CellCodec::KeyValue, Some(compressor));
         cells().iter().for_each(|cell| {
             writer.push_shared(&cell.as_cell(), Bytes::copy_from_slice(cell.as_cell().value()))

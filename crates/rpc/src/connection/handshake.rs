@@ -31,7 +31,7 @@ use tokio::net::TcpStream;
 use super::frame::{Frame, FrameReader};
 use super::input_budget::{HEADER_BYTES_FREE, InputCharge};
 use crate::call::ConnectionInfo;
-use crate::cell_block::{CellCodec, Compressor};
+use crate::cell_block::{CellBlockCodec, CellCodec};
 use crate::connection_thread::ConnectionThread;
 use crate::exception::preamble_exception;
 use crate::gather_buffer::GatherBuffer;
@@ -316,14 +316,14 @@ fn fields(mut message: &[u8]) -> Option<usize> {
 /// Finds the codec and the compressor by class name; a compressor is ignored without a codec.
 fn cell_block_classes(
     header: &pb::ConnectionHeader,
-) -> Result<(Option<CellCodec>, Option<Compressor>), String> {
+) -> Result<(Option<CellCodec>, Option<CellBlockCodec>), String> {
     let Some(class) = header.cell_block_codec_class.as_deref().filter(|class| !class.is_empty()) else {
         return Ok((None, None));
     };
     let codec =
         CellCodec::by_class_name(class).ok_or_else(|| format!("UnsupportedCellCodecException: {class}"))?;
     let Some(class) = header.cell_block_compressor_class.as_deref() else { return Ok((Some(codec), None)) };
-    let compressor = Compressor::by_class_name(class)
+    let compressor = CellBlockCodec::by_class_name(class)
         .ok_or_else(|| format!("UnsupportedCompressionCodecException: {class}"))?;
     Ok((Some(codec), Some(compressor)))
 }

@@ -7,8 +7,9 @@
 //! power cut may leave it; a number selects the parts of unsynced data that survive. On that disk a
 //! server must start, without exception, and:
 //!
-//! - all compared properties of a cluster ([`World`]: tables, states, families, regions, rows,
-//!   namespaces, snapshots) are as after the last answered step, or as after the step in flight;
+//! - all compared properties of a cluster ([`ClusterState`]: tables, states, families, regions,
+//!   rows, namespaces, snapshots) are as after the last answered step, or as after the step in
+//!   flight;
 //! - so every row acknowledged with FSYNC_WAL is there, also once the cleaners have emptied the
 //!   archive, and also in disabled tables, which are enabled for this;
 //! - regions cover all keys, and every table can be read, and written while it is enabled.
@@ -24,11 +25,11 @@
 //! each; `EVENKEEL_SERVER_POWER_CUT_SCENARIO` names the one scenario to run, `EVENKEEL_TEST_SEED`
 //! repeats a run.
 
+mod cluster_state;
 #[path = "../../common/mod.rs"]
 mod common;
-mod life;
+mod running_server;
 mod scenarios;
-mod world;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,9 +42,9 @@ use evenkeel_fs::{PowerCutFileSystem, Recording};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use life::Life;
+use cluster_state::ClusterState;
+use running_server::RunningServer;
 use scenarios::{SCENARIOS, Scenario};
-use world::World;
 
 /// The default number of cuts.
 const CUTS: usize = 112;
@@ -59,58 +60,62 @@ const TOLD_MAX: usize = 12;
 struct RecordedScenario {
     recording: Recording,
     /// The state before the first step and after each, and the number of disk steps at its answer.
-    worlds: Vec<(usize, World)>,
+    states: Vec<(usize, ClusterState)>,
     /// Each of these states once all its tables are enabled; `None` if they are.
-    enabled: Vec<Option<World>>,
+    enabled: Vec<Option<ClusterState>>,
 }
 
 impl RecordedScenario {
     fn of(scenario: &Scenario, root: &Path) -> Result<Self, String> {
         let fs = PowerCutFileSystem::new();
-        let life = Life::start(&fs, root)?;
+        let server = RunningServer::start(&fs, root)?;
         for step in scenario.prepared {
-            life.take(step).map_err(|e| format!("{step:?}: {e}"))?;
+            server.take(step).map_err(|e| format!("{step:?}: {e}"))?;
         }
-        let mut worlds = vec![(0, life.world()?)];
+        let mut states = vec![(0, server.state()?)];
         fs.start_recording();
         for step in scenario.steps {
-            life.take(step).map_err(|e| format!("{step:?}: {e}"))?;
-            worlds.push((fs.steps(), life.world()?));
+            server.take(step).map_err(|e| format!("{step:?}: {e}"))?;
+            states.push((fs.steps(), server.state()?));
         }
         let recording = fs.take_recording().ok_or("nothing was recorded")?;
-        drop(life);
-        let enabled = |(steps, world): &(usize, World)| match world.disabled_tables().next() {
+        drop(server);
+        let enabled = |(steps, state): &(usize, ClusterState)| match state.disabled_tables().next() {
             None => Ok(None),
-            Some(_) => Life::start(&recording.disk_after_kill(*steps), root)?.enable_all().map(Some),
+            Some(_) => RunningServer::start(&recording.disk_after_kill(*steps), root)?.enable_all().map(Some),
         };
-        let enabled = worlds.iter().map(enabled).collect::<Result<_, String>>()?;
-        Ok(Self { recording, worlds, enabled })
+        let enabled = states.iter().map(enabled).collect::<Result<_, String>>()?;
+        Ok(Self { recording, states, enabled })
     }
 
     /// Enables the tables of a server in one of the states, and compares the cells of those that
     /// were disabled. Steps with the same state may differ in them.
-    fn compare_disabled(&self, life: &Life, expected: &[(usize, &World)]) -> Result<(), String> {
-        let found = life.world()?;
+    fn compare_disabled(
+        &self,
+        server: &RunningServer,
+        expected: &[(usize, &ClusterState)],
+    ) -> Result<(), String> {
+        let found = server.state()?;
         if found.disabled_tables().next().is_none() {
             return Ok(());
         }
-        let now = life.enable_all()?;
-        let alike = expected.iter().filter(|(_, world)| **world == found);
+        let now = server.enable_all()?;
+        let alike = expected.iter().filter(|(_, state)| **state == found);
         let expected: Vec<_> = alike.filter_map(|(step, _)| self.enabled[*step].as_ref()).collect();
         if expected.contains(&&now) {
             return Ok(());
         }
-        let differences: Vec<_> = expected.iter().map(|world| world.differences(&now)).collect();
+        let differences: Vec<_> = expected.iter().map(|state| state.differences(&now)).collect();
         Err(format!("once its tables are enabled:\n{}", differences.join("\n and\n")))
     }
 
     /// The states that may be found after a cut, each with its number of scenario steps.
-    fn expected(&self, at: usize) -> Vec<(usize, &World)> {
-        let answered = self.worlds.iter().rposition(|(steps, _)| *steps <= at).unwrap_or(0);
-        self.worlds
+    fn expected(&self, at: usize) -> Vec<(usize, &ClusterState)> {
+        let answered = self.states.iter().rposition(|(steps, _)| *steps <= at).unwrap_or(0);
+        self.states
             .iter()
             .enumerate()
-            .map(|(step, (_, world))| (step, world))
+            .map(|(step, (_, state))| (step, state))
             .skip(answered)
             .take(2)
             .collect()
@@ -131,19 +136,19 @@ struct Cut {
 fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String> {
     let fs = run.recording.disk_after(cut.at, cut.choice);
     fs.start_recording();
-    let life = Life::start(&fs, root)?;
+    let server = RunningServer::start(&fs, root)?;
     let start = fs.take_recording().ok_or("nothing was recorded")?;
     let expected = run.expected(cut.at);
-    let found = compare(&life, &expected)?;
-    run.compare_disabled(&life, &expected)?;
-    life.use_tables()?;
-    drop(life);
+    let found = compare(&server, &expected)?;
+    run.compare_disabled(&server, &expected)?;
+    server.use_tables()?;
+    drop(server);
     if let Some(random) = cut.again {
         let at = usize::try_from(random).unwrap_or_default() % (start.len() + 1);
         let after =
             |e: String| format!("{e}\nthe start was cut as well, after its step\n{}", start.steps_around(at));
-        let life = Life::start(&start.disk_after(at, random >> 8), root).map_err(after)?;
-        compare(&life, &expected).map_err(after)?;
+        let server = RunningServer::start(&start.disk_after(at, random >> 8), root).map_err(after)?;
+        compare(&server, &expected).map_err(after)?;
     }
     Ok(found)
 }
@@ -153,23 +158,23 @@ fn check(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String>
 fn check_kill(run: &RecordedScenario, cut: Cut, root: &Path) -> Result<usize, String> {
     let fs = run.recording.disk_after_kill(cut.at);
     fs.start_recording();
-    let life = Life::start(&fs, root)?;
+    let server = RunningServer::start(&fs, root)?;
     let expected = run.expected(cut.at);
-    let found = compare(&life, &expected)?;
-    run.compare_disabled(&life, &expected)?;
-    life.use_tables()?;
-    let used = life.settled(|_| true)?;
+    let found = compare(&server, &expected)?;
+    run.compare_disabled(&server, &expected)?;
+    server.use_tables()?;
+    let used = server.settled(|_| true)?;
     let recording = fs.take_recording().ok_or("nothing was recorded")?;
-    drop(life);
-    let life = Life::start(&recording.disk_after(recording.len(), cut.choice), root)?;
-    compare(&life, &[(found, &used)]).map_err(|e| format!("{e}\nafter the power was cut"))
+    drop(server);
+    let server = RunningServer::start(&recording.disk_after(recording.len(), cut.choice), root)?;
+    compare(&server, &[(found, &used)]).map_err(|e| format!("{e}\nafter the power was cut"))
 }
 
-fn compare(life: &Life, expected: &[(usize, &World)]) -> Result<usize, String> {
-    let found = life.settled(|world| expected.iter().any(|(_, expected)| *expected == world))?;
-    let step = expected.iter().find(|(_, world)| **world == found).map(|(step, _)| *step);
+fn compare(server: &RunningServer, expected: &[(usize, &ClusterState)]) -> Result<usize, String> {
+    let found = server.settled(|state| expected.iter().any(|(_, expected)| *expected == state))?;
+    let step = expected.iter().find(|(_, state)| **state == found).map(|(step, _)| *step);
     step.ok_or_else(|| {
-        let expected: Vec<_> = expected.iter().map(|(_, world)| world.differences(&found)).collect();
+        let expected: Vec<_> = expected.iter().map(|(_, state)| state.differences(&found)).collect();
         format!("neither before nor after:\n{}", expected.join("\n and\n"))
     })
 }

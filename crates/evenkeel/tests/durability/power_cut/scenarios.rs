@@ -21,6 +21,8 @@ pub enum Step {
     Delete(&'static str),
     /// A table, and true if its region boundaries stay.
     Truncate(&'static str, bool),
+    /// The first region.
+    TruncateRegion(&'static str),
     AddFamily(&'static str, &'static str),
     /// Sets VERSIONS.
     ModifyFamily(&'static str, &'static str, &'static str),
@@ -79,6 +81,19 @@ pub const SCENARIOS: &[Scenario] = &[
             Disable("t"),
             Truncate("t", false),
             Put("t", "c", FG),
+        ],
+    },
+    Scenario {
+        name: "truncate a region",
+        prepared: &[Create("t", &["m"]), Put("t", "a", FG), Put("t", "z", FG), Flush("t"), Put("t", "b", FG)],
+        steps: &[
+            TruncateRegion("t"),
+            Put("t", "c", FG),
+            Flush("t"),
+            TruncateRegion("t"),
+            Split("t", "d"),
+            Put("t", "e", FG),
+            RollLogs,
         ],
     },
     Scenario {

@@ -10,8 +10,9 @@ use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor};
 use evenkeel_protocol::pb;
 use prost::Message;
 
-use super::{Attack, BIG_ROWS, HeldResources, SMALL_ROWS, Stage, drain, push};
+use super::{Attack, AttackContext, BIG_ROWS, HeldResources, SMALL_ROWS, drain, push};
 use crate::common::raw;
+use crate::requests::{ADMIN_SERVICES, methods};
 
 const MIB: usize = 1 << 20;
 const FILTERS: &str = "org.apache.hadoop.hbase.filter.";
@@ -22,8 +23,8 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("scans with a costly filter", costly_scans),
     Attack::that_writes("Puts of large values", large_puts),
     Attack::new("scanners that are left", scanners_left),
-    Attack::new("scanners with large filters", |stage| scanners_with_filters(stage, 3000)),
-    Attack::new("scanners with filters", |stage| scanners_with_filters(stage, 200)),
+    Attack::new("scanners with large filters", |context| scanners_with_filters(context, 3000)),
+    Attack::new("scanners with filters", |context| scanners_with_filters(context, 200)),
     Attack::new("scanners of hbase:meta", scanners_of_meta),
     Attack::that_writes("nonces", nonces),
     Attack::new("calls that fill the priority handlers", priority_calls),
@@ -33,6 +34,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack::that_writes("checks with a costly filter", costly_checks),
     Attack::that_writes("batches of many Puts", many_puts),
     Attack::that_writes("atomic batches of many Puts", atomic_batches),
+    Attack::that_writes("atomic batches of the endpoint", endpoint_batches),
     Attack::new("aggregations", aggregations),
     Attack::that_writes("tables and snapshots", tables_and_snapshots),
     Attack::that_writes("namespaces with a large property", large_namespaces),
@@ -44,13 +46,13 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 /// Repeats a request on some connections, and reads the replies or leaves them unread.
-fn again(stage: &Stage, count: usize, request: &[u8], reads: bool) -> HeldResources {
+fn again(context: &AttackContext, count: usize, request: &[u8], reads: bool) -> HeldResources {
     let open = || {
-        let stream = stage.client()?;
+        let stream = context.client()?;
         stream.set_write_timeout(Some(Duration::from_millis(300))).ok()?;
         Some(stream)
     };
-    stage.keep(count, open, |stream| {
+    context.keep(count, open, |stream| {
         if reads {
             drain(stream);
         }
@@ -60,8 +62,8 @@ fn again(stage: &Stage, count: usize, request: &[u8], reads: bool) -> HeldResour
 }
 
 /// A Multi of one region with these encoded actions.
-fn multi(stage: &Stage, actions: &[u8]) -> Vec<u8> {
-    let region = pb::RegionAction { region: stage.target.clone(), ..Default::default() };
+fn multi(context: &AttackContext, actions: &[u8]) -> Vec<u8> {
+    let region = pb::RegionAction { region: context.read_region.clone(), ..Default::default() };
     let mut region = region.encode_to_vec();
     region.extend_from_slice(actions);
     let mut request = vec![0x0a];
@@ -71,11 +73,11 @@ fn multi(stage: &Stage, actions: &[u8]) -> Vec<u8> {
 }
 
 /// Actions of two bytes each: a tag and no length. The server must answer each.
-fn empty_actions(stage: &Stage) -> HeldResources {
-    again(stage, 2, &multi(stage, &[0x1a, 0x00].repeat(4 * MIB)), false)
+fn empty_actions(context: &AttackContext) -> HeldResources {
+    again(context, 2, &multi(context, &[0x1a, 0x00].repeat(4 * MIB)), false)
 }
 
-fn many_gets(stage: &Stage) -> HeldResources {
+fn many_gets(context: &AttackContext) -> HeldResources {
     let action = |n: usize| {
         let get = pb::Get { row: Bytes::from(format!("r{:04}", n % SMALL_ROWS)), ..Default::default() };
         pb::RegionAction {
@@ -86,13 +88,13 @@ fn many_gets(stage: &Stage) -> HeldResources {
     };
     let bare = pb::RegionAction::default().encode_to_vec().len();
     // Close to the maximum request size of this server, or less.
-    let gets = stage.sized(200_000, 500_000);
+    let gets = context.sized(200_000, 500_000);
     let actions: Vec<u8> = (0..gets).flat_map(|n| action(n).encode_to_vec().split_off(bare)).collect();
-    again(stage, 2, &multi(stage, &actions), true)
+    again(context, 2, &multi(context, &actions), true)
 }
 
 /// A Multi of Puts, each in its own row or all in one.
-fn batch_of_puts(stage: &Stage, count: usize, atomic: bool) -> Vec<u8> {
+fn batch_of_puts(context: &AttackContext, count: usize, atomic: bool) -> Vec<u8> {
     let put = |n: usize| {
         let value = pb::mutation_proto::column_value::QualifierValue {
             qualifier: Some(Bytes::from(format!("q{}", n % 100))),
@@ -100,40 +102,75 @@ fn batch_of_puts(stage: &Stage, count: usize, atomic: bool) -> Vec<u8> {
             ..Default::default()
         };
         let row = if atomic { "batch".to_owned() } else { format!("batch{n}") };
-        let mutation = super::put_request(&stage.target, &row, vec![value]).mutation;
+        let mutation = super::put_request(&context.read_region, &row, vec![value]).mutation;
         pb::Action { index: Some(n as u32), mutation: Some(mutation), ..Default::default() }
     };
     let action = (0..count).map(put).collect();
-    let of_region =
-        pb::RegionAction { region: stage.target.clone(), atomic: Some(atomic), action, condition: None };
+    let of_region = pb::RegionAction {
+        region: context.read_region.clone(),
+        atomic: Some(atomic),
+        action,
+        condition: None,
+    };
     raw::call(1, "Multi", &pb::MultiRequest { region_action: vec![of_region], ..Default::default() })
 }
 
-fn many_puts(stage: &Stage) -> HeldResources {
-    again(stage, 2, &batch_of_puts(stage, stage.sized(5_000, 50_000), false), true)
+fn many_puts(context: &AttackContext) -> HeldResources {
+    again(context, 2, &batch_of_puts(context, context.sized(5_000, 50_000), false), true)
 }
 
-fn atomic_batches(stage: &Stage) -> HeldResources {
-    again(stage, stage.sized(4, 30), &batch_of_puts(stage, stage.sized(2_000, 20_000), true), true)
+fn atomic_batches(context: &AttackContext) -> HeldResources {
+    again(context, context.sized(4, 30), &batch_of_puts(context, context.sized(2_000, 20_000), true), true)
 }
 
 /// Each makes its row's value longer.
-fn appends(stage: &Stage) -> HeldResources {
+fn appends(context: &AttackContext) -> HeldResources {
     let append = |n: usize| {
         let value = pb::mutation_proto::column_value::QualifierValue {
             qualifier: Some(Bytes::from_static(b"longer")),
             value: Some(Bytes::from(vec![b'a'; 200])),
             ..Default::default()
         };
-        let mut request = super::put_request(&stage.target, &format!("append{}", n % 20), vec![value]);
+        let mut request = super::put_request(&context.read_region, &format!("append{}", n % 20), vec![value]);
         request.mutation.mutate_type = Some(pb::mutation_proto::MutationType::Append as i32);
         raw::call(1, "Mutate", &request)
     };
-    again(stage, stage.sized(4, 30), &(0..100).flat_map(append).collect::<Vec<_>>(), true)
+    again(context, context.sized(4, 30), &(0..100).flat_map(append).collect::<Vec<_>>(), true)
+}
+
+/// MultiRowMutationService, whose calls lock all their rows.
+fn endpoint_batches(context: &AttackContext) -> HeldResources {
+    let put = |n: usize| {
+        let value = pb::mutation_proto::column_value::QualifierValue {
+            qualifier: Some(Bytes::from_static(b"q")),
+            value: Some(Bytes::from_static(b"value")),
+            ..Default::default()
+        };
+        super::put_request(&context.read_region, &format!("batch{n}"), vec![value]).mutation
+    };
+    let rows = context.sized(1_000, 20_000);
+    // Half of the batches lock the same rows in the other order.
+    let batch = |order: Vec<usize>| {
+        let mutation_request = order.into_iter().map(put).collect();
+        let request = pb::MutateRowsRequest { mutation_request, ..Default::default() };
+        let call = pb::CoprocessorServiceCall {
+            row: Bytes::from_static(b"batch0"),
+            service_name: "MultiRowMutationService".to_owned(),
+            method_name: "MutateRows".to_owned(),
+            request: request.encode_to_vec().into(),
+        };
+        raw::call(
+            1,
+            "ExecService",
+            &pb::CoprocessorServiceRequest { region: context.read_region.clone(), call },
+        )
+    };
+    let both = [batch((0..rows).collect()), batch((0..rows).rev().collect())].concat();
+    again(context, context.sized(4, 30), &both, true)
 }
 
 /// Every aggregation over the whole region, which this server offers to all tables.
-fn aggregations(stage: &Stage) -> HeldResources {
+fn aggregations(context: &AttackContext) -> HeldResources {
     let column = pb::Column { family: Bytes::from_static(b"f"), qualifier: Vec::new() };
     let request = pb::AggregateRequest {
         interpreter_class_name: "org.apache.hadoop.hbase.client.coprocessor.LongColumnInterpreter".to_owned(),
@@ -147,15 +184,15 @@ fn aggregations(stage: &Stage) -> HeldResources {
             method_name: method.to_owned(),
             request: request.encode_to_vec().into(),
         };
-        let request = pb::CoprocessorServiceRequest { region: stage.target.clone(), call };
+        let request = pb::CoprocessorServiceRequest { region: context.read_region.clone(), call };
         raw::call(1, "ExecService", &request)
     };
     let all = ["GetRowNum", "GetMax", "GetMin", "GetSum", "GetAvg", "GetStd", "GetMedian"].map(call).concat();
-    again(stage, stage.sized(4, 30), &all, true)
+    again(context, context.sized(4, 30), &all, true)
 }
 
 /// Creates a few tables, and the same ones again; takes snapshots of new names.
-fn tables_and_snapshots(stage: &Stage) -> HeldResources {
+fn tables_and_snapshots(context: &AttackContext) -> HeldResources {
     let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
     let create = |n: usize| {
         let table = TableDescriptor::new(format!("flood{}", n % 3).parse().expect("legal"));
@@ -171,9 +208,9 @@ fn tables_and_snapshots(stage: &Stage) -> HeldResources {
         raw::call(1, "Snapshot", &pb::SnapshotRequest { snapshot, ..Default::default() })
     };
     let mut turn = 0;
-    stage.keep(
-        stage.sized(2, 10),
-        || stage.service(stage.master, "MasterService"),
+    context.keep(
+        context.sized(2, 10),
+        || context.service(context.master, "MasterService"),
         |stream| {
             drain(stream);
             turn += 10;
@@ -184,19 +221,19 @@ fn tables_and_snapshots(stage: &Stage) -> HeldResources {
 }
 
 /// Sends the next of some requests to the master on each connection.
-fn of_master(stage: &Stage, mut request: impl FnMut() -> Vec<u8>) -> HeldResources {
-    let open = || stage.service(stage.master, "MasterService");
-    stage.keep(stage.sized(2, 10), open, |stream| {
+fn of_master(context: &AttackContext, mut request: impl FnMut() -> Vec<u8>) -> HeldResources {
+    let open = || context.service(context.master, "MasterService");
+    context.keep(context.sized(2, 10), open, |stream| {
         drain(stream);
         push(stream, &request())
     })
 }
 
 /// A new namespace each time. hbase:namespace and the tree of znodes keep its property.
-fn large_namespaces(stage: &Stage) -> HeldResources {
-    let value = "v".repeat(stage.sized(100, 900) << 10);
+fn large_namespaces(context: &AttackContext) -> HeldResources {
+    let value = "v".repeat(context.sized(100, 900) << 10);
     let mut turn = 0;
-    of_master(stage, || {
+    of_master(context, || {
         turn += 1;
         let configuration = vec![pb::NameStringPair { name: "property".to_owned(), value: value.clone() }];
         let name = Bytes::from(format!("flood{turn}"));
@@ -207,10 +244,10 @@ fn large_namespaces(stage: &Stage) -> HeldResources {
 }
 
 /// Creates a table, and then changes it. Each change is a procedure that holds the descriptor.
-fn large_descriptors(stage: &Stage) -> HeldResources {
-    let value = "v".repeat(stage.sized(100, 900) << 10);
+fn large_descriptors(context: &AttackContext) -> HeldResources {
+    let value = "v".repeat(context.sized(100, 900) << 10);
     let mut turn = 0;
-    of_master(stage, || {
+    of_master(context, || {
         turn += 1;
         let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
         let table = TableDescriptor::new("wide".parse().expect("legal")).with_family(family);
@@ -226,10 +263,10 @@ fn large_descriptors(stage: &Stage) -> HeldResources {
     })
 }
 
-fn reversed_scans(stage: &Stage) -> HeldResources {
+fn reversed_scans(context: &AttackContext) -> HeldResources {
     let scan = |id: u32| {
         let request = pb::ScanRequest {
-            region: Some(stage.target.clone()),
+            region: Some(context.read_region.clone()),
             scan: Some(pb::Scan { reversed: Some(true), ..Default::default() }),
             number_of_rows: Some(1000),
             client_handles_partials: Some(true),
@@ -238,11 +275,11 @@ fn reversed_scans(stage: &Stage) -> HeldResources {
         };
         raw::call(id, "Scan", &request)
     };
-    again(stage, stage.sized(4, 30), &(0..5).flat_map(scan).collect::<Vec<_>>(), true)
+    again(context, context.sized(4, 30), &(0..5).flat_map(scan).collect::<Vec<_>>(), true)
 }
 
 /// What clients ask before they know any region.
-fn registry_calls(stage: &Stage) -> HeldResources {
+fn registry_calls(context: &AttackContext) -> HeldResources {
     let calls = |methods: &[&str]| -> Vec<u8> {
         let of_method = |method: &&str| raw::call_of_bytes(1, method, &[]);
         methods.iter().flat_map(of_method).collect::<Vec<_>>().repeat(500)
@@ -250,16 +287,16 @@ fn registry_calls(stage: &Stage) -> HeldResources {
     let registry =
         ["GetClusterId", "GetActiveMaster", "GetMasters", "GetMetaRegionLocations", "GetBootstrapNodes"];
     let services = [
-        (stage.regionserver, "ClientMetaService", calls(&registry)),
-        (stage.master, "ClientMetaService", calls(&registry)),
-        (stage.regionserver, "BootstrapNodeService", calls(&["GetAllBootstrapNodes"])),
-        (stage.regionserver, "ConnectionRegistryService", calls(&["GetConnectionRegistry"])),
+        (context.regionserver, "ClientMetaService", calls(&registry)),
+        (context.master, "ClientMetaService", calls(&registry)),
+        (context.regionserver, "BootstrapNodeService", calls(&["GetAllBootstrapNodes"])),
+        (context.regionserver, "ConnectionRegistryService", calls(&["GetConnectionRegistry"])),
     ];
     let mut turn = 0;
     let mut streams = Vec::new();
-    while stage.runs() {
+    while context.runs() {
         for (port, service, calls) in &services {
-            let Some(mut stream) = stage.service(*port, service) else { continue };
+            let Some(mut stream) = context.service(*port, service) else { continue };
             push(&mut stream, calls);
             turn += 1;
             // Half of the answers are read.
@@ -298,17 +335,17 @@ fn costly_filter() -> pb::Filter {
     }
 }
 
-fn costly_gets(stage: &Stage) -> HeldResources {
+fn costly_gets(context: &AttackContext) -> HeldResources {
     let get = |n: usize| {
         let row = Bytes::from(format!("b{}", n % BIG_ROWS));
         let get = pb::Get { row, filter: Some(costly_filter()), ..Default::default() };
-        raw::call(n as u32, "Get", &pb::GetRequest { region: stage.target.clone(), get })
+        raw::call(n as u32, "Get", &pb::GetRequest { region: context.read_region.clone(), get })
     };
-    again(stage, stage.sized(4, 30), &(0..3).flat_map(get).collect::<Vec<_>>(), true)
+    again(context, context.sized(4, 30), &(0..3).flat_map(get).collect::<Vec<_>>(), true)
 }
 
 /// Checks and mutates with a slow condition, which is evaluated under the row's lock.
-fn costly_checks(stage: &Stage) -> HeldResources {
+fn costly_checks(context: &AttackContext) -> HeldResources {
     let check = |n: usize| {
         let row = format!("b{}", n % BIG_ROWS);
         let value = pb::mutation_proto::column_value::QualifierValue {
@@ -318,10 +355,10 @@ fn costly_checks(stage: &Stage) -> HeldResources {
         };
         let condition =
             pb::Condition { row: row.clone().into(), filter: Some(costly_filter()), ..Default::default() };
-        let put = super::put_request(&stage.target, &row, vec![value]);
+        let put = super::put_request(&context.read_region, &row, vec![value]);
         raw::call(n as u32, "Mutate", &pb::MutateRequest { condition: Some(condition), ..put })
     };
-    again(stage, stage.sized(4, 30), &(0..8).flat_map(check).collect::<Vec<_>>(), true)
+    again(context, context.sized(4, 30), &(0..8).flat_map(check).collect::<Vec<_>>(), true)
 }
 
 fn scan(region: &pb::RegionSpecifier, id: u32, rows: u32, filter: Option<pb::Filter>) -> Vec<u8> {
@@ -336,18 +373,19 @@ fn scan(region: &pb::RegionSpecifier, id: u32, rows: u32, filter: Option<pb::Fil
     raw::call(id, "Scan", &request)
 }
 
-fn costly_scans(stage: &Stage) -> HeldResources {
-    let scans: Vec<u8> = (0..3).flat_map(|id| scan(&stage.target, id, 1000, Some(costly_filter()))).collect();
-    again(stage, stage.sized(4, 30), &scans, true)
+fn costly_scans(context: &AttackContext) -> HeldResources {
+    let scans: Vec<u8> =
+        (0..3).flat_map(|id| scan(&context.read_region, id, 1000, Some(costly_filter()))).collect();
+    again(context, context.sized(4, 30), &scans, true)
 }
 
-fn increment(stage: &Stage, row: &str, nonce: Option<u64>) -> Vec<u8> {
+fn increment(context: &AttackContext, row: &str, nonce: Option<u64>) -> Vec<u8> {
     let value = pb::mutation_proto::column_value::QualifierValue {
         qualifier: Some(Bytes::from_static(b"n")),
         value: Some(Bytes::copy_from_slice(&1_u64.to_be_bytes())),
         ..Default::default()
     };
-    let mut request = super::put_request(&stage.target, row, vec![value]);
+    let mut request = super::put_request(&context.read_region, row, vec![value]);
     request.mutation.mutate_type = Some(pb::mutation_proto::MutationType::Increment as i32);
     request.mutation.nonce = nonce;
     request.nonce_group = nonce.map(|_| 7);
@@ -357,37 +395,39 @@ fn increment(stage: &Stage, row: &str, nonce: Option<u64>) -> Vec<u8> {
     raw::call(1, "Mutate", &request)
 }
 
-fn increments_of_one_row(stage: &Stage) -> HeldResources {
+fn increments_of_one_row(context: &AttackContext) -> HeldResources {
     let put = |n: usize| {
         let value = pb::mutation_proto::column_value::QualifierValue {
             qualifier: Some(Bytes::from(format!("q{n}"))),
             value: Some(Bytes::from_static(b"v")),
             ..Default::default()
         };
-        raw::call(1, "Mutate", &super::put_request(&stage.target, "hot", vec![value]))
+        raw::call(1, "Mutate", &super::put_request(&context.read_region, "hot", vec![value]))
     };
-    let both: Vec<u8> = (0..100).flat_map(|n| [increment(stage, "hot", None), put(n)].concat()).collect();
-    again(stage, stage.sized(4, 30), &both, true)
+    let both: Vec<u8> = (0..100).flat_map(|n| [increment(context, "hot", None), put(n)].concat()).collect();
+    again(context, context.sized(4, 30), &both, true)
 }
 
-fn large_puts(stage: &Stage) -> HeldResources {
+fn large_puts(context: &AttackContext) -> HeldResources {
     let value = |n: usize| pb::mutation_proto::column_value::QualifierValue {
         qualifier: Some(Bytes::from(format!("q{n}"))),
         value: Some(Bytes::from(vec![n as u8; 200_000])),
         ..Default::default()
     };
     let puts: Vec<u8> = (0..10)
-        .flat_map(|n| raw::call(1, "Mutate", &super::put_request(&stage.target, "large", vec![value(n)])))
+        .flat_map(|n| {
+            raw::call(1, "Mutate", &super::put_request(&context.read_region, "large", vec![value(n)]))
+        })
         .collect();
-    again(stage, stage.sized(6, 30), &puts, true)
+    again(context, context.sized(6, 30), &puts, true)
 }
 
 /// Opens scanners of one row each, on connections that are then closed.
-fn scanners_left(stage: &Stage) -> HeldResources {
-    let scans: Vec<u8> = (0..200).flat_map(|id| scan(&stage.target, id, 1, None)).collect();
+fn scanners_left(context: &AttackContext) -> HeldResources {
+    let scans: Vec<u8> = (0..200).flat_map(|id| scan(&context.read_region, id, 1, None)).collect();
     let mut kept = Vec::new();
-    while stage.runs() {
-        if let Some(mut stream) = stage.client() {
+    while context.runs() {
+        if let Some(mut stream) = context.client() {
             push(&mut stream, &scans);
             let _ = raw::reply(&mut stream);
             kept.push(stream);
@@ -413,34 +453,34 @@ fn large_filter(members: usize) -> pb::Filter {
     pb::Filter { name: format!("{FILTERS}FilterList"), serialized_filter: Some(list.encode_to_vec().into()) }
 }
 
-fn scanners_with_filters(stage: &Stage, members: usize) -> HeldResources {
-    let one = scan(&stage.target, 1, 1, Some(large_filter(members)));
-    again(stage, 8, &one, true)
+fn scanners_with_filters(context: &AttackContext, members: usize) -> HeldResources {
+    let one = scan(&context.read_region, 1, 1, Some(large_filter(members)));
+    again(context, 8, &one, true)
 }
 
 fn meta() -> pb::RegionSpecifier {
     pb::RegionSpecifier { r#type: 1, value: Bytes::from_static(b"hbase:meta,,1") }
 }
 
-fn scanners_of_meta(stage: &Stage) -> HeldResources {
+fn scanners_of_meta(context: &AttackContext) -> HeldResources {
     let scans: Vec<u8> = (0..100).flat_map(|id| scan(&meta(), id, 1, None)).collect();
-    again(stage, 4, &scans, true)
+    again(context, 4, &scans, true)
 }
 
-fn nonces(stage: &Stage) -> HeldResources {
+fn nonces(context: &AttackContext) -> HeldResources {
     // Continues across runs, because a known nonce takes no memory.
     static NONCE: AtomicU64 = AtomicU64::new(0);
     let open = || {
-        let stream = stage.client()?;
+        let stream = context.client()?;
         stream.set_write_timeout(Some(Duration::from_millis(300))).ok()?;
         Some(stream)
     };
-    stage.keep(stage.sized(4, 30), open, |stream| {
+    context.keep(context.sized(4, 30), open, |stream| {
         drain(stream);
         let batch: Vec<u8> = (0..200)
             .flat_map(|_| {
                 let nonce = 1 + NONCE.fetch_add(1, Relaxed);
-                increment(stage, &format!("nonce{}", nonce % 50), Some(nonce))
+                increment(context, &format!("nonce{}", nonce % 50), Some(nonce))
             })
             .collect();
         push(stream, &batch)
@@ -448,10 +488,13 @@ fn nonces(stage: &Stage) -> HeldResources {
 }
 
 /// Flushes, compactions, and lists of all objects.
-fn priority_calls(stage: &Stage) -> HeldResources {
-    let flush = pb::FlushRegionRequest { region: stage.target.clone(), ..Default::default() };
-    let compact =
-        pb::CompactRegionRequest { region: stage.target.clone(), major: Some(true), ..Default::default() };
+fn priority_calls(context: &AttackContext) -> HeldResources {
+    let flush = pb::FlushRegionRequest { region: context.read_region.clone(), ..Default::default() };
+    let compact = pb::CompactRegionRequest {
+        region: context.read_region.clone(),
+        major: Some(true),
+        ..Default::default()
+    };
     let region_server: Vec<u8> = (0..50)
         .flat_map(|id| {
             [raw::call(id, "FlushRegion", &flush), raw::call(id, "CompactRegion", &compact)].concat()
@@ -469,12 +512,12 @@ fn priority_calls(stage: &Stage) -> HeldResources {
     let open = || {
         turn += 1;
         match turn % 2 {
-            0 => stage.service(stage.regionserver, "AdminService"),
-            _ => stage.service(stage.master, "MasterService"),
+            0 => context.service(context.regionserver, "AdminService"),
+            _ => context.service(context.master, "MasterService"),
         }
     };
     let mut requests = [&region_server, &master].into_iter().cycle();
-    stage.keep(10, open, |stream| {
+    context.keep(10, open, |stream| {
         drain(stream);
         push(stream, requests.next().expect("a cycle"))
     })
@@ -483,7 +526,7 @@ fn priority_calls(stage: &Stage) -> HeldResources {
 /// Procedures of two tables, of which a limited number may wait; the result of each is kept. The
 /// bystander's table has none: an administrator who flushes a table again and again slows down its
 /// writes, as with HBase.
-fn procedures(stage: &Stage) -> HeldResources {
+fn procedures(context: &AttackContext) -> HeldResources {
     let mut nonce = 0;
     let mut flush = |(namespace, table): (&str, &str)| {
         nonce += 1;
@@ -496,9 +539,9 @@ fn procedures(stage: &Stage) -> HeldResources {
         };
         raw::call(1, "FlushTable", &request)
     };
-    stage.keep(
+    context.keep(
         2,
-        || stage.service(stage.master, "MasterService"),
+        || context.service(context.master, "MasterService"),
         |stream| {
             drain(stream);
             let tables = [("default", "target"), ("hbase", "namespace")];
@@ -508,19 +551,12 @@ fn procedures(stage: &Stage) -> HeldResources {
     )
 }
 
-/// Names of a service's methods, from its .proto file.
-fn methods(proto: &'static str) -> impl Iterator<Item = &'static str> {
-    proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next()).map(str::trim)
-}
-
-/// Calls by which an administrator may end the server.
-const ENDS_THE_SERVER: [&str; 4] = ["Shutdown", "StopMaster", "StopServer", "offline"];
-
-fn every_method(stage: &Stage) -> HeldResources {
+fn every_method(context: &AttackContext) -> HeldResources {
+    let [admin, master] = ADMIN_SERVICES;
     let services = [
-        (stage.regionserver, "ClientService", include_str!("../../../../protocol/proto/Client.proto")),
-        (stage.regionserver, "AdminService", include_str!("../../../../protocol/proto/Admin.proto")),
-        (stage.master, "MasterService", include_str!("../../../../protocol/proto/Master.proto")),
+        (context.regionserver, "ClientService", include_str!("../../../../protocol/proto/Client.proto")),
+        (context.regionserver, admin.0, admin.1),
+        (context.master, master.0, master.1),
     ];
     let mut seed = 99_u64;
     let mut body = |n: usize| -> Vec<u8> {
@@ -534,8 +570,10 @@ fn every_method(stage: &Stage) -> HeldResources {
             2 => (0..20).flat_map(|field| [((field % 15 + 1) << 3 | 2) as u8, 2, 0x0a, 0]).collect(),
             // An existing region, followed by arbitrary bytes.
             _ => {
-                let region =
-                    pb::CompactRegionRequest { region: stage.bystander.clone(), ..Default::default() };
+                let region = pb::CompactRegionRequest {
+                    region: context.bystander_region.clone(),
+                    ..Default::default()
+                };
                 let mut bytes = region.encode_to_vec();
                 bytes.truncate(bytes.len() - 1 - length % 3);
                 bytes
@@ -543,10 +581,10 @@ fn every_method(stage: &Stage) -> HeldResources {
         }
     };
     let (mut streams, mut turn) = (Vec::<TcpStream>::new(), 0);
-    while stage.runs() {
+    while context.runs() {
         for (port, service, proto) in &services {
-            let Some(mut stream) = stage.service(*port, service) else { continue };
-            for method in methods(proto).filter(|method| !ENDS_THE_SERVER.contains(method)) {
+            let Some(mut stream) = context.service(*port, service) else { continue };
+            for method in methods(proto) {
                 turn += 1;
                 let _ = stream.write(&raw::call_of_bytes(turn, method, &body(turn as usize)));
             }

@@ -1,13 +1,15 @@
 //! Hostile clients: their attacks, the observation of the server, and the conditions that must
-//! hold. [`Attack`] and [`Stage`] run an attack and judge it.
+//! hold. [`Attack`] and [`AttackContext`] run an attack and judge it.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `other_clients` | other clients: their latencies, and those of an echo at the same time |
 //! | `connections` | attacks by connections and their states |
 //! | `calls` | attacks by calls |
+//! | `administration` | attacks by an administrator's calls, and bulk loads |
 //! | `zookeeper` | attacks on the ZooKeeper endpoint |
 
+pub mod administration;
 pub mod calls;
 pub mod connections;
 pub mod other_clients;
@@ -16,6 +18,7 @@ pub mod zookeeper;
 use std::any::Any;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,6 +27,7 @@ use evenkeel_protocol::pb;
 
 use self::other_clients::{OtherClients, OtherClientsReport};
 use crate::common::{Server, raw};
+use crate::requests::TableTarget;
 
 /// Resources that clients hold when their attack ends, mainly connections.
 pub type HeldResources = Box<dyn Any + Send>;
@@ -32,9 +36,9 @@ pub type HeldResources = Box<dyn Any + Send>;
 pub struct Attack {
     /// Its name, which `EVENKEEL_HOSTILE_ONLY` selects by.
     pub name: &'static str,
-    /// Attacks until [`Stage::runs`] returns false. Returns what is held while the server is
-    /// inspected.
-    pub run: fn(&Stage) -> HeldResources,
+    /// Attacks until [`AttackContext::runs`] returns false. Returns what is held while the server
+    /// is inspected.
+    pub run: fn(&AttackContext) -> HeldResources,
     /// The limit for growth of the server's resident memory, in MiB.
     pub grown_mib_max: u64,
     /// The limit for growth that remains when the clients are gone: memory retained by the
@@ -44,7 +48,7 @@ pub struct Attack {
 
 /// The table of attacks.
 pub fn attacks() -> impl Iterator<Item = &'static Attack> {
-    [connections::ATTACKS, calls::ATTACKS, zookeeper::ATTACKS].into_iter().flatten()
+    [connections::ATTACKS, calls::ATTACKS, administration::ATTACKS, zookeeper::ATTACKS].into_iter().flatten()
 }
 
 /// The sum of requests, replies and their buffers, scanners and the reserve of 256 MiB is 46 MiB.
@@ -61,41 +65,45 @@ const MEMSTORES_MIB: u64 = 104;
 
 impl Attack {
     /// An attack that may use the memory of clients' calls.
-    pub const fn new(name: &'static str, run: fn(&Stage) -> HeldResources) -> Self {
+    pub const fn new(name: &'static str, run: fn(&AttackContext) -> HeldResources) -> Self {
         let grown_mib_max = PARTS_MIB + MARGIN_MIB;
         Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB }
     }
 
     /// An attack that writes: MemStores may fill.
-    pub const fn that_writes(name: &'static str, run: fn(&Stage) -> HeldResources) -> Self {
+    pub const fn that_writes(name: &'static str, run: fn(&AttackContext) -> HeldResources) -> Self {
         let grown_mib_max = PARTS_MIB + MARGIN_MIB + MEMSTORES_MIB;
         Self { name, run, grown_mib_max, left_mib_max: LEFT_MIB + MEMSTORES_MIB }
     }
 }
 
-/// The parameters of an attack: the server's ports, a region, and its duration.
+/// The parameters of an attack: the server's ports, the regions, and its duration.
 #[derive(Clone)]
-pub struct Stage {
+pub struct AttackContext {
     pub regionserver: u16,
     pub master: u16,
     pub zookeeper: u16,
-    /// The RegionServer's info port.
-    pub info: u16,
+    /// The info ports of the RegionServer and the master.
+    pub info_ports: [u16; 2],
     /// A table of small rows, `r0000` and so on, and four of 3 MB, `b0` and so on.
-    pub target: pb::RegionSpecifier,
+    pub read_region: pb::RegionSpecifier,
     /// The table of other clients.
-    pub bystander: pb::RegionSpecifier,
+    pub bystander_region: pb::RegionSpecifier,
+    /// A table that administrators change.
+    pub administered: TableTarget,
+    /// A store file that can be loaded into its region.
+    pub loadable: PathBuf,
     pub until: Instant,
     /// True if attacks have the size that a hostile client would choose.
     pub is_full_size: bool,
 }
 
-/// Bytes of a value of the target's small rows.
+/// Bytes of a value of the small rows.
 pub const SMALL_VALUE_BYTES: usize = 500;
 pub const SMALL_ROWS: usize = 2000;
 pub const BIG_ROWS: usize = 4;
 
-impl Stage {
+impl AttackContext {
     /// The size of an attack: what an unoptimized build can process, or the full size.
     pub fn sized(&self, usual: usize, full: usize) -> usize {
         if self.is_full_size { full } else { usual }
@@ -197,11 +205,11 @@ const LEFT_DESCRIPTORS_MAX: usize = 8;
 const GIVE_BACK: Duration = Duration::from_secs(8);
 
 /// Runs an attack for `time` beside other clients.
-pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) -> Report {
+pub fn run(attack: &Attack, server: &mut Server, context: &AttackContext, time: Duration) -> Report {
     let (rss_before, descriptors_before) = (server.resident_bytes(), server.descriptors());
-    let other_clients = OtherClients::start(stage);
+    let other_clients = OtherClients::start(context);
     sleep(Duration::from_millis(100));
-    let stage = Stage { until: Instant::now() + time, ..stage.clone() };
+    let context = AttackContext { until: Instant::now() + time, ..context.clone() };
     let mut peak = (rss_before, descriptors_before);
     let mut anonymous = 0;
     let mut look = |server: &Server| {
@@ -209,7 +217,7 @@ pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) 
         anonymous = server.anonymous_bytes().max(anonymous);
     };
     let held = std::thread::scope(|scope| {
-        let hostile = scope.spawn(|| (attack.run)(&stage));
+        let hostile = scope.spawn(|| (attack.run)(&context));
         while !hostile.is_finished() {
             look(server);
             sleep(Duration::from_millis(5));
@@ -219,7 +227,7 @@ pub fn run(attack: &Attack, server: &mut Server, stage: &Stage, time: Duration) 
     look(server);
     let other_clients = other_clients.stop();
     let mut faults = other_clients.faults();
-    faults.extend(serves_new_clients(&stage).err());
+    faults.extend(serves_new_clients(&context).err());
     look(server);
     drop(held);
     let left = given_back(server, rss_before + (attack.left_mib_max << 20), descriptors_before, &mut faults);
@@ -267,19 +275,19 @@ fn given_back(server: &Server, rss_max: u64, descriptors: usize, faults: &mut Ve
 }
 
 /// Checks that a new client is admitted, may write a small and a large value, and the log rolls.
-fn serves_new_clients(stage: &Stage) -> Result<(), String> {
+fn serves_new_clients(context: &AttackContext) -> Result<(), String> {
     let put = |bytes: usize| {
         let value = pb::mutation_proto::column_value::QualifierValue {
             qualifier: Some(Bytes::from_static(b"large")),
             value: Some(Bytes::from(vec![1; bytes])),
             ..Default::default()
         };
-        raw::call(1, "Mutate", &put_request(&stage.bystander, "large", vec![value]))
+        raw::call(1, "Mutate", &put_request(&context.bystander_region, "large", vec![value]))
     };
-    retried("a small Put of a new client", stage.regionserver, "ClientService", &put(10), 5)?;
-    retried("a Put of 1 MiB of a new client", stage.regionserver, "ClientService", &put(1 << 20), 5)?;
+    retried("a small Put of a new client", context.regionserver, "ClientService", &put(10), 5)?;
+    retried("a Put of 1 MiB of a new client", context.regionserver, "ClientService", &put(1 << 20), 5)?;
     let roll = raw::call(1, "RollWALWriter", &pb::RollWalWriterRequest {});
-    retried("rolling the log", stage.regionserver, "AdminService", &roll, 10)
+    retried("rolling the log", context.regionserver, "AdminService", &roll, 10)
 }
 
 /// Sends a request on new connections until one answers it.

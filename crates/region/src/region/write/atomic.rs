@@ -2,7 +2,7 @@
 //! them.
 //!
 //! A write passes through these functions: [`Region::write_atomically`] starts its nonce,
-//! [`Region::write_waiting`] locks its rows, [here or elsewhere](super::row_waits),
+//! [`Region::write_waiting`] locks its rows, [here or elsewhere](super::row_lock_waiter),
 //! [`Region::check_and_apply`] reads, and adds its cells to the log and the MemStore, and
 //! [`PendingWrite`] makes it durable and visible.
 
@@ -17,14 +17,14 @@ use evenkeel_metrics::waits::{self, Cause};
 use evenkeel_protocol::pb::CompareType;
 
 use super::pending_write::{Applied, PendingWrite, WriteResponder};
-use super::row_waits::{self, RowWaits};
+use super::row_lock_waiter::{self, RowLockWaiter};
 use super::{TryWriteResult, stronger};
 use crate::operations::{
     CheckAndMutateResult, Completion, Condition, ConditionTest, Families, FamilyColumns, Mutation,
     MutationKind, MutationResult, Scan,
 };
 use crate::region::nonce::{NonceKey, NonceSource, NonceStart, RunningNonce};
-use crate::region::row_lock::{LockMode, RowGuard, RowWait};
+use crate::region::row_lock::{LockMode, RowGuard, RowLockTimeout};
 use crate::region::{Region, RegionCount};
 
 /// Results of a write up to this size are not charged: each call in flight counts as much.
@@ -54,7 +54,7 @@ impl Region {
         self: &Arc<Self>,
         mutation: Mutation,
         source: NonceSource,
-        waits: RowWaits<'_>,
+        waits: RowLockWaiter<'_>,
         done: Completion<MutationResult>,
     ) {
         self.write_atomically(vec![mutation], Vec::new(), source, waits, WriteResponder::Mutation(done));
@@ -68,7 +68,7 @@ impl Region {
     ) -> TryWriteResult<(Mutation, Completion<MutationResult>)> {
         let none = NonceKey { group: 0, nonce: 0 };
         let mutations = std::slice::from_ref(&mutation);
-        let rows = self.lock_rows_of(mutations, &[], RowWait::Never);
+        let rows = self.lock_rows_of(mutations, &[], RowLockTimeout::Never);
         match rows.and_then(|rows| self.check_and_apply(rows, mutations, Vec::new(), none, Wait::Never)) {
             Err(TryError::Failed(error)) => done(Err(error)),
             Err(TryError::WouldWait | TryError::TimeSliceOver) => {
@@ -89,7 +89,7 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
         source: NonceSource,
-        waits: RowWaits<'_>,
+        waits: RowLockWaiter<'_>,
         done: Completion<CheckAndMutateResult>,
     ) {
         self.write_atomically(mutations, conditions, source, waits, WriteResponder::Checked(done));
@@ -101,7 +101,7 @@ impl Region {
         condition: Condition,
         mutations: Vec<Mutation>,
         source: NonceSource,
-        waits: RowWaits<'_>,
+        waits: RowLockWaiter<'_>,
         done: Completion<CheckAndMutateResult>,
     ) {
         if mutations.iter().any(|m| m.row != condition.row) {
@@ -115,7 +115,7 @@ impl Region {
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
         source: NonceSource,
-        waits: RowWaits<'_>,
+        waits: RowLockWaiter<'_>,
         responder: WriteResponder,
     ) {
         let nonce = mutations.iter().map(|m| m.nonce).find(|n| *n != 0).unwrap_or(0);
@@ -148,11 +148,13 @@ impl Region {
         }
     }
 
-    fn write_waiting(self: &Arc<Self>, write: WaitingWrite, waits: RowWaits<'_>) {
+    fn write_waiting(self: &Arc<Self>, write: WaitingWrite, waits: RowLockWaiter<'_>) {
         let rows = self.lock_rows_of(&write.mutations, &write.conditions, waits.here());
-        if let (Err(TryError::WouldWait), RowWaits::Elsewhere(threads)) = (&rows, waits) {
+        if let (Err(TryError::WouldWait), RowLockWaiter::LongWaitThreads(threads)) = (&rows, waits) {
             let region = Arc::clone(self);
-            return row_waits::run_on(threads, move || region.write_waiting(write, RowWaits::Here));
+            return row_lock_waiter::run_on(threads, move || {
+                region.write_waiting(write, RowLockWaiter::CallingThread)
+            });
         }
         let WaitingWrite { mutations, conditions, nonce, running, responder } = write;
         // If the write panics, its nonce ends before the responder is dropped: the client may send
@@ -191,7 +193,7 @@ impl Region {
         self: &Arc<Self>,
         mutations: &[Mutation],
         conditions: &[Condition],
-        wait: RowWait,
+        wait: RowLockTimeout,
     ) -> TryResult<LockedRows<'_>> {
         self.check_resources()?;
         mutations.iter().try_for_each(|m| self.check_target(m))?;
@@ -218,7 +220,7 @@ impl Region {
             if wait == Wait::Never {
                 return Err(TryError::WouldWait);
             }
-            // The cells read below must not be taken back after this write was computed from them.
+            // The cells read below must not be hidden after this write was computed from them.
             waits::time(Cause::EarlierWrites, || {
                 cpu_slot::release_and_requeue(|| self.mvcc.wait_for(self.mvcc.write_point()));
             });
@@ -435,7 +437,13 @@ mod tests {
             let condition =
                 Condition { row: b"r".to_vec().into(), test, time_range: crate::operations::TimeRange::ALL };
             outcome_of(|done| {
-                region.check_and_mutate(condition, vec![increment("r", 7)], SOURCE, RowWaits::Here, done)
+                region.check_and_mutate(
+                    condition,
+                    vec![increment("r", 7)],
+                    SOURCE,
+                    RowLockWaiter::CallingThread,
+                    done,
+                )
             })
         };
         assert!(make(Some(Panics)).is_none_or(|outcome| outcome.is_err()));
@@ -457,7 +465,7 @@ mod tests {
                     vec![put(row, b"v")],
                     Vec::new(),
                     SOURCE,
-                    RowWaits::Here,
+                    RowLockWaiter::CallingThread,
                     done
                 ))
                 .is_none()

@@ -7,7 +7,7 @@ use evenkeel_common::{HBaseError, Result};
 
 use crate::operations::{CheckAndMutateResult, Completion, Condition, Mutation, MutationResult};
 use crate::region::nonce::NonceSource;
-use crate::region::{Region, RowWaits};
+use crate::region::{Region, RowLockWaiter};
 
 fn wait<T: Send + 'static>(start: impl FnOnce(Completion<T>)) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
@@ -19,40 +19,48 @@ impl Region {
     /// As [`Region::mutate`], but blocks until the write is complete.
     ///
     /// # Errors
-    /// Errors of the write.
+    /// `NotServingRegionException`, `RegionTooBusyException`, or `IOException` from the log.
     pub fn mutate_wait(self: &Arc<Self>, mutation: Mutation) -> Result<MutationResult> {
-        wait(|done| self.mutate(mutation, NonceSource::NONE, RowWaits::Here, done))
+        wait(|done| self.mutate(mutation, NonceSource::NONE, RowLockWaiter::CallingThread, done))
     }
 
     /// As [`Region::mutate_rows`], but blocks until the writes are complete.
     ///
     /// # Errors
-    /// Errors of the write.
+    /// As [`Region::mutate_wait`].
     pub fn mutate_rows_wait(
         self: &Arc<Self>,
         mutations: Vec<Mutation>,
         conditions: Vec<Condition>,
     ) -> Result<CheckAndMutateResult> {
-        wait(|done| self.mutate_rows(mutations, conditions, NonceSource::NONE, RowWaits::Here, done))
+        wait(|done| {
+            self.mutate_rows(mutations, conditions, NonceSource::NONE, RowLockWaiter::CallingThread, done)
+        })
     }
 
     /// As [`Region::check_and_mutate`], but blocks until the write is complete.
     ///
     /// # Errors
-    /// Errors of the write.
+    /// As [`Region::mutate_wait`].
     pub fn check_and_mutate_wait(
         self: &Arc<Self>,
         condition: Condition,
         mutations: Vec<Mutation>,
     ) -> Result<CheckAndMutateResult> {
-        wait(|done| self.check_and_mutate(condition, mutations, NonceSource::NONE, RowWaits::Here, done))
+        wait(|done| {
+            self.check_and_mutate(condition, mutations, NonceSource::NONE, RowLockWaiter::CallingThread, done)
+        })
     }
 
     /// As [`Region::batch_mutate`], but blocks until the batch is complete.
     pub fn batch_mutate_wait(self: &Arc<Self>, mutations: Vec<Mutation>) -> Vec<Result<MutationResult>> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let count = mutations.len();
-        self.batch_mutate(mutations, RowWaits::Here, Box::new(move |outcomes| drop(sender.send(outcomes))));
+        self.batch_mutate(
+            mutations,
+            RowLockWaiter::CallingThread,
+            Box::new(move |outcomes| drop(sender.send(outcomes))),
+        );
         let unanswered = || Err(HBaseError::io("the write was dropped unanswered"));
         receiver.recv().unwrap_or_else(|_| (0..count).map(|_| unanswered()).collect())
     }

@@ -5,8 +5,8 @@
 //!          cells in the MemStore       as requested        of the region complete
 //!   begun ----------------> logged -------------> durable --------> visible -> answered
 //!                              |                                                  ^
-//!                              +-- the log failed --> taken back -----------------+
-//!                                   (cells hidden, number complete)
+//!                              +-- the log failed --> hidden ---------------------+
+//!                                   (no reader sees the cells, number complete)
 //! ```
 //! No thread waits for a write in any of these states. The write itself is the callback of both
 //! waits: the log owns it while it is *logged* ([`OnSynced`]), and
@@ -42,7 +42,7 @@ pub(in crate::region) struct Applied {
     /// The cells as they were written.
     pub cells: Vec<KeyValue>,
     /// Entries of the row cache that are not served until the write is visible.
-    pub held: SuspendedEntries,
+    pub suspended: SuspendedEntries,
 }
 
 /// The receiver of a write's outcome.
@@ -157,7 +157,7 @@ impl OnVisible for PendingWrite {
     fn visible(self: Box<Self>) {
         self.note_waits();
         let Self { applied, result, nonce, responder, .. } = *self;
-        applied.held.publish_entries();
+        applied.suspended.publish_entries();
         if let Some(nonce) = nonce {
             nonce.end(true);
         }

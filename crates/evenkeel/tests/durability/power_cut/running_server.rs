@@ -18,9 +18,9 @@ use evenkeel_protocol::pb;
 use evenkeel_standalone::Standalone;
 use prost::Message;
 
+use crate::cluster_state::ClusterState;
 use crate::common::{PORT_KEYS, config, free_ports, raw};
 use crate::scenarios::Step;
-use crate::world::World;
 
 /// Attempts to start if another process takes the ports.
 const PORT_ATTEMPTS: usize = 20;
@@ -29,7 +29,7 @@ const SETTLES: Duration = Duration::from_secs(5);
 
 /// A server and a client of it. The client is dropped first: a stopping server waits for calls of
 /// its connections.
-pub struct Life {
+pub struct RunningServer {
     connection: Connection,
     runtime: tokio::runtime::Runtime,
     ports: [u16; 5],
@@ -69,7 +69,7 @@ fn start(fs: &PowerCutFileSystem, root: &Path, ports: [u16; 5]) -> evenkeel_comm
     Standalone::start_on(Arc::new(fs.clone()), conf, Arc::new(|_| ()))
 }
 
-impl Life {
+impl RunningServer {
     /// Starts on a disk; `root` is a directory of this machine, too, for its lock.
     pub fn start(fs: &PowerCutFileSystem, root: &Path) -> Result<Self, String> {
         let mut attempt = 0;
@@ -95,19 +95,19 @@ impl Life {
     }
 
     /// The current state.
-    pub fn world(&self) -> Result<World, String> {
-        self.runtime.block_on(World::of(&self.connection))
+    pub fn state(&self) -> Result<ClusterState, String> {
+        self.runtime.block_on(ClusterState::of(&self.connection))
     }
 
     /// The state once the archive is empty, as soon as it is the expected one.
-    pub fn settled(&self, is_good: impl Fn(&World) -> bool) -> Result<World, String> {
+    pub fn settled(&self, is_good: impl Fn(&ClusterState) -> bool) -> Result<ClusterState, String> {
         self.runtime
             .block_on(self.connection.admin().run_cleaner_chore())
             .map_err(|e| format!("cleaners: {e}"))?;
         let deadline = Instant::now() + SETTLES;
         loop {
-            match self.world() {
-                Ok(world) if is_good(&world) => return Ok(world),
+            match self.state() {
+                Ok(state) if is_good(&state) => return Ok(state),
                 other if Instant::now() >= deadline => return other,
                 _ => std::thread::sleep(Duration::from_millis(100)),
             }
@@ -115,19 +115,19 @@ impl Life {
     }
 
     /// Enables all tables, and returns the state after that.
-    pub fn enable_all(&self) -> Result<World, String> {
-        for name in self.world()?.disabled_tables() {
+    pub fn enable_all(&self) -> Result<ClusterState, String> {
+        for name in self.state()?.disabled_tables() {
             self.runtime
                 .block_on(self.connection.admin().enable_table(&self::name(name)))
                 .map_err(|e| format!("{name} cannot be enabled: {e}"))?;
         }
-        self.world()
+        self.state()
     }
 
     /// Writes to every region of every served table, with FSYNC_WAL.
     pub fn use_tables(&self) -> Result<(), String> {
         let enabled =
-            self.world()?.tables.into_iter().filter(|(_, table)| table.state == TableState::Enabled);
+            self.state()?.tables.into_iter().filter(|(_, table)| table.state == TableState::Enabled);
         for (name, table) in enabled {
             let Some(family) = table.families.keys().next() else { continue };
             for start in table.starts {
@@ -176,6 +176,9 @@ impl Life {
             Step::Disable(table) => admin.disable_table(&name(table)).await,
             Step::Delete(table) => admin.delete_table(&name(table)).await,
             Step::Truncate(table, keep) => admin.truncate_table(&name(table), keep).await,
+            Step::TruncateRegion(table) => {
+                admin.truncate_region(&admin.regions(&name(table)).await?.remove(0).region).await
+            }
             Step::AddFamily(table, new) => admin.add_family(&name(table), &family(new)).await,
             Step::ModifyFamily(table, of, versions) => {
                 admin.modify_family(&name(table), &family(of).with("VERSIONS", versions)).await

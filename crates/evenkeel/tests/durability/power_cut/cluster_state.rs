@@ -8,7 +8,7 @@ use evenkeel_common::TableName;
 
 /// A cluster as its clients see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct World {
+pub struct ClusterState {
     pub tables: BTreeMap<String, Table>,
     /// With their settings.
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
@@ -28,20 +28,20 @@ pub struct Table {
     pub cells: Option<Vec<String>>,
 }
 
-impl World {
+impl ClusterState {
     /// Queries all properties.
     pub async fn of(connection: &Connection) -> Result<Self, String> {
-        let (admin, mut world) = (connection.admin(), Self::default());
+        let (admin, mut state) = (connection.admin(), Self::default());
         for name in admin.list_tables().await.map_err(say("list"))? {
             let table = Table::of(connection, &name).await.map_err(|e| format!("{name}: {e}"))?;
-            world.tables.insert(name.to_string(), table);
+            state.tables.insert(name.to_string(), table);
         }
         for namespace in admin.list_namespaces().await.map_err(say("namespaces"))? {
-            world.namespaces.insert(namespace.name, namespace.configuration);
+            state.namespaces.insert(namespace.name, namespace.configuration);
         }
         let snapshots = admin.list_snapshots().await.map_err(say("snapshots"))?;
-        world.snapshots = snapshots.into_iter().map(|snapshot| snapshot.name).collect();
-        Ok(world)
+        state.snapshots = snapshots.into_iter().map(|snapshot| snapshot.name).collect();
+        Ok(state)
     }
 
     /// The tables whose cells are unknown.

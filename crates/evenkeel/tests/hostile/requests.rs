@@ -1,0 +1,146 @@
+//! Requests for every method of AdminService and MasterService.
+
+use bytes::Bytes;
+use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, TableDescriptor};
+use evenkeel_protocol::pb;
+use prost::Message;
+
+/// The services of administrators, and the .proto files that list their methods.
+pub const ADMIN_SERVICES: [(&str, &str); 2] = [
+    ("AdminService", include_str!("../../../protocol/proto/Admin.proto")),
+    ("MasterService", include_str!("../../../protocol/proto/Master.proto")),
+];
+
+/// The table and the region that calls name.
+#[derive(Clone)]
+pub struct TableTarget {
+    pub table: TableDescriptor,
+    pub region: RegionInfo,
+}
+
+impl TableTarget {
+    fn name(&self) -> pb::TableName {
+        self.table.name().into()
+    }
+
+    pub fn region(&self) -> pb::RegionSpecifier {
+        pb::RegionSpecifier { r#type: 1, value: self.region.name().clone() }
+    }
+
+    fn snapshot(&self) -> pb::SnapshotDescription {
+        pb::SnapshotDescription {
+            name: "s".to_owned(),
+            table: Some(self.table.name().to_string()),
+            ..pb::SnapshotDescription::default()
+        }
+    }
+
+    fn procedure(&self, signature: &str, instance: &str) -> pb::ProcedureDescription {
+        let table = self.table.name().to_string();
+        pb::ProcedureDescription {
+            signature: signature.to_owned(),
+            instance: Some(instance.to_owned()),
+            configuration: vec![pb::NameStringPair { name: "table".to_owned(), value: table }],
+            ..pb::ProcedureDescription::default()
+        }
+    }
+
+    /// A method's request; empty for methods that need no parameter.
+    pub fn request(&self, method: &str) -> Vec<u8> {
+        let (table_name, region) = (self.name(), self.region());
+        let family = pb::ColumnFamilySchema::from(&ColumnFamilyDescriptor::new(b"g").expect("legal"));
+        let table_schema = pb::TableSchema::from(&self.table);
+        match method {
+            "FlushRegion" => pb::FlushRegionRequest { region, ..Default::default() }.encode_to_vec(),
+            "CompactRegion" => {
+                pb::CompactRegionRequest { region, major: Some(true), ..Default::default() }.encode_to_vec()
+            }
+            "GetRegionInfo" => {
+                pb::GetRegionInfoRequest { region, compaction_state: Some(true), best_split_row: Some(true) }
+                    .encode_to_vec()
+            }
+            "GetStoreFile" => pb::GetStoreFileRequest { region, ..Default::default() }.encode_to_vec(),
+            "ClearRegionBlockCache" => {
+                pb::ClearRegionBlockCacheRequest { region: vec![region] }.encode_to_vec()
+            }
+            "FlushTable" => pb::FlushTableRequest { table_name, ..Default::default() }.encode_to_vec(),
+            "CreateTable" => pb::CreateTableRequest { table_schema, ..Default::default() }.encode_to_vec(),
+            "ModifyTable" => {
+                pb::ModifyTableRequest { table_name, table_schema, ..Default::default() }.encode_to_vec()
+            }
+            "AddColumn" => pb::AddColumnRequest { table_name, column_families: family, ..Default::default() }
+                .encode_to_vec(),
+            "ModifyColumn" => {
+                pb::ModifyColumnRequest { table_name, column_families: family, ..Default::default() }
+                    .encode_to_vec()
+            }
+            "DeleteColumn" => {
+                let column_name = Bytes::from_static(b"g");
+                pb::DeleteColumnRequest { table_name, column_name, ..Default::default() }.encode_to_vec()
+            }
+            "SplitRegion" => pb::SplitTableRegionRequest {
+                region_info: (&self.region).into(),
+                split_row: Some(Bytes::from_static(b"m")),
+                nonce_group: None,
+                nonce: None,
+            }
+            .encode_to_vec(),
+            "TruncateRegion" => {
+                let region_info = (&self.region).into();
+                pb::TruncateRegionRequest { region_info, nonce_group: None, nonce: None }.encode_to_vec()
+            }
+            "MergeTableRegions" => {
+                let region = vec![region.clone(), region];
+                pb::MergeTableRegionsRequest { region, ..Default::default() }.encode_to_vec()
+            }
+            "MoveRegion" => pb::MoveRegionRequest { region, dest_server_name: None }.encode_to_vec(),
+            "AssignRegion" => pb::AssignRegionRequest { region, ..Default::default() }.encode_to_vec(),
+            "UnassignRegion" => pb::UnassignRegionRequest { region, ..Default::default() }.encode_to_vec(),
+            "Snapshot" => {
+                pb::SnapshotRequest { snapshot: self.snapshot(), ..Default::default() }.encode_to_vec()
+            }
+            "IsSnapshotDone" => pb::IsSnapshotDoneRequest { snapshot: Some(self.snapshot()) }.encode_to_vec(),
+            "DeleteSnapshot" => pb::DeleteSnapshotRequest { snapshot: self.snapshot() }.encode_to_vec(),
+            "RestoreSnapshot" => {
+                pb::RestoreSnapshotRequest { snapshot: self.snapshot(), ..Default::default() }.encode_to_vec()
+            }
+            "ExecProcedure" | "ExecProcedureWithRet" => {
+                let procedure = self.procedure("flush-table-proc", &self.table.name().to_string());
+                pb::ExecProcedureRequest { procedure }.encode_to_vec()
+            }
+            "IsProcedureDone" => {
+                let procedure = Some(self.procedure("online-snapshot", "s"));
+                pb::IsProcedureDoneRequest { procedure }.encode_to_vec()
+            }
+            "EnableTable" | "DisableTable" | "DeleteTable" | "truncateTable" | "GetTableState" => {
+                // All of these have one field, with the same number.
+                pb::GetTableStateRequest { table_name }.encode_to_vec()
+            }
+            "GetSchemaAlterStatus" | "getLastMajorCompactionTimestamp" => {
+                pb::GetTableStateRequest { table_name }.encode_to_vec()
+            }
+            "GetNamespaceDescriptor" | "ListTableNamesByNamespace" | "ListTableDescriptorsByNamespace" => {
+                pb::GetNamespaceDescriptorRequest { namespace_name: "default".to_owned() }.encode_to_vec()
+            }
+            "DeleteNamespace" => {
+                pb::DeleteNamespaceRequest { namespace_name: "n".to_owned(), ..Default::default() }
+                    .encode_to_vec()
+            }
+            "CreateNamespace" | "ModifyNamespace" => {
+                let namespace_descriptor =
+                    pb::NamespaceDescriptor { name: Bytes::from_static(b"n"), ..Default::default() };
+                pb::CreateNamespaceRequest { namespace_descriptor, ..Default::default() }.encode_to_vec()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Calls by which an administrator ends the server.
+const ENDS_THE_SERVER: [&str; 4] = ["Shutdown", "StopMaster", "StopServer", "offline"];
+
+/// Names of a service's methods, from its .proto file, without those that end the server.
+pub fn methods(proto: &'static str) -> impl Iterator<Item = &'static str> {
+    let names = proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
+    names.map(str::trim).filter(|name| !ENDS_THE_SERVER.contains(name))
+}
