@@ -278,6 +278,7 @@ impl BucketCache {
     }
 
     #[inline]
+    #[allow(clippy::indexing_slicing, reason = "16 bits of the hash times the length, divided by 2^16")]
     fn shard(&self, hash: u64) -> &Shard {
         &self.shards[((hash >> 48) as usize * self.shards.len()) >> 16]
     }
@@ -293,6 +294,7 @@ struct BackingMemory {
 }
 
 impl BackingMemory {
+    #[allow(clippy::indexing_slicing, reason = "the remainder of a division by the length")]
     fn storage(&self, shard: u32, geometry: Geometry) -> Storage {
         match (&self.frames, length::must_u32(self.files.len())) {
             (Some(mapping), _) => Storage::Mapped {

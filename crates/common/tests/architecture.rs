@@ -110,7 +110,7 @@ fn every_thread_local_is_argued() {
     let row = |name: &str| table.lines().find(|line| line.contains(&format!("`{name}`"))).unwrap_or_default();
     let mut missing = Vec::new();
     for name in &names {
-        let text = read(&root().join(name));
+        let text = read(root().join(name));
         let own = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
         let declared = thread_locals(own);
         assert!(!declared.is_empty(), "{name} declares none");
