@@ -13,7 +13,7 @@ use evenkeel_common::{
     Binary, ColumnFamilyDescriptor, ErrorKind, HBaseError, Result, TableDescriptor, TableName,
 };
 
-use super::{Nonce, checks};
+use super::{Nonce, checks, with_merge_parents};
 use crate::change_intent::ChangeIntent;
 use crate::meta::MetaRegion;
 use crate::meta::TableState;
@@ -232,10 +232,12 @@ impl Master {
         closed.try_for_each(|info| self.replay_edits(table, info))
     }
 
+    /// Archives families of regions, and of those that they were merged from: a start would move
+    /// what is left there aside, and snapshots would miss it.
     fn archive_families(&self, regions: &[MetaRegion], families: &[Vec<u8>]) -> Result<()> {
         for family in families {
-            for region in regions {
-                reconcile::archive_family(self.fs(), self.root(), &region.info, family)?;
+            for region in with_merge_parents(regions) {
+                reconcile::archive_family(self.fs(), self.root(), region, family)?;
             }
         }
         Ok(())

@@ -34,6 +34,26 @@ fn check_without_g(cluster: &mut Cluster, rows: usize) {
     }
 }
 
+/// The files of the regions that were merged still hold the family when it is deleted.
+#[test]
+fn a_family_deleted_after_a_merge_stays_in_snapshots() {
+    let mut cluster = Cluster::with_table();
+    put_both(&cluster, "a");
+    let snapshot = |name: &str| pb::SnapshotDescription {
+        name: "s".into(),
+        table: Some(name.into()),
+        ..Default::default()
+    };
+    cluster.run(|master| master.take_snapshot(snapshot("t"), NO_NONCE)).expect("taken");
+    let before = cluster.cells_of(&table_name());
+    cluster.run(merge).expect("merged");
+    cluster.run(drop_family).expect("deleted");
+    cluster.crash();
+    let clone = |master: &Arc<Master>| master.restore_or_clone_snapshot(&snapshot("clone"), None, NO_NONCE);
+    cluster.run(clone).expect("cloned");
+    assert_eq!(cluster.cells_of(&"clone".parse().expect("legal")), before);
+}
+
 #[test]
 fn edits_of_a_deleted_family_do_not_reappear() {
     let mut cluster = Cluster::with_table();
