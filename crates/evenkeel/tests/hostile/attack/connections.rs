@@ -376,7 +376,7 @@ fn info_slow(context: &AttackContext) -> HeldResources {
     let mut turn = 0;
     let open = || {
         turn += 1;
-        let mut stream = context.connect(context.info_ports[turn % 3 % 2])?;
+        let mut stream = context.connect(context.info_ports[turn / beginnings.len() % 2])?;
         stream.set_write_timeout(Some(Duration::from_millis(5))).ok()?;
         push(&mut stream, beginnings[turn % beginnings.len()]);
         Some(stream)
