@@ -65,6 +65,7 @@ pub fn region_of(
     let stores = StoreEnv {
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
+        open_files: Arc::default(),
         fs,
         root,
         cache,

@@ -191,6 +191,7 @@ fn compact(root: &Path) -> Outcome<Cost> {
         config: StoreConfig::default(),
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
+        open_files: Arc::default(),
     };
     let meter = CostTimer::new();
     let store = Store::open(&env, family, &region)?;

@@ -71,7 +71,7 @@ mod tests {
         lease.extend(long_ago + Duration::from_secs(20));
         assert!(lease.holds() && lease.left() <= Duration::from_secs(15));
         lease.extend(long_ago + Duration::from_secs(10));
-        assert!(lease.left() > Duration::from_secs(10), "an older answer takes nothing away");
+        assert!(lease.left() > Duration::from_secs(10), "an older reply takes nothing away");
         lease.end();
         assert!(!lease.holds());
     }

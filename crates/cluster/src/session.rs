@@ -155,7 +155,7 @@ impl Session {
         let create = async { timeout(REQUEST_TIMEOUT, self.client.create(&path, &data, &options)).await };
         match self.runtime.block_on(create) {
             Ok(made) => made.map(drop).map_err(|e| zk(&path, &e))?,
-            Err(_) => return Err(HBaseError::io(format!("ZooKeeper: {path}: no answer in time"))),
+            Err(_) => return Err(HBaseError::io(format!("ZooKeeper: {path}: no reply in time"))),
         }
         self.is_announced.store(true, Ordering::Release);
         Ok(())

@@ -24,6 +24,7 @@ use evenkeel_common::thread::spawn_essential;
 use evenkeel_common::{Configuration, HBaseError, Result, ServerName};
 use evenkeel_fs::FileSystem;
 use evenkeel_metrics::{Record, Registry};
+use evenkeel_process::connections::DescriptorLimits;
 use evenkeel_process::info::{InfoParts, InfoPorts, InfoServers};
 use evenkeel_process::memory_trim::MemoryTrim;
 use evenkeel_process::memory_use::MemoryMeter;
@@ -106,7 +107,7 @@ pub(crate) fn start(
     session.watch(&name, &abort, on_cluster_stop(&process));
     let nonces = process.nonces();
     process.readiness.set_starting("opening the write-ahead logs and caches");
-    let storage = open_storage(&process, &name, &nonces)?;
+    let storage = open_storage(&process, &name, &nonces, &ports.shared.limits)?;
     let runtime_settings =
         RuntimeSettings::new(&process.conf, source, Arc::clone(&log_levels), &process.settings.region);
     let parts = (&process, &storage, &abort, &runtime_settings);
@@ -238,13 +239,18 @@ fn open_file_systems(process: &mut Process, lease: &Arc<Lease>) -> Result<()> {
 }
 
 /// Step 5.
-fn open_storage(process: &Process, name: &ServerName, nonces: &Arc<NonceManager>) -> Result<Storage> {
+fn open_storage(
+    process: &Process,
+    name: &ServerName,
+    nonces: &Arc<NonceManager>,
+    limits: &DescriptorLimits,
+) -> Result<Storage> {
     let root = process.wal_root();
     let logs = root.path.join(layout::WALS_DIR).join(name.to_string());
     if root.fs.exists(&logs)? {
         return Err(HBaseError::io(format!("{} exists: another server has this name", logs.display())));
     }
-    Storage::open(process, name, nonces)
+    Storage::open(process, name, nonces, limits)
 }
 
 /// Step 6.

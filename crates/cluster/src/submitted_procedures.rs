@@ -55,7 +55,7 @@ mod tests {
         let submitted = Submitted::default();
         assert!(submitted.begin(7, 0) && !submitted.begin(7, 1));
         submitted.end(7, 2);
-        assert!(!submitted.begin(7, 3), "the answer was lost, not the procedure");
+        assert!(!submitted.begin(7, 3), "the reply was lost, not the procedure");
         assert!(submitted.begin(7, 2 + REMEMBERED_MS), "an id comes again after a restart of the master");
         submitted.forget(7);
         assert!(submitted.begin(7, 4));

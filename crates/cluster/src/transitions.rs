@@ -224,7 +224,7 @@ impl Transitions {
         };
         while !self.abort.is_aborting() {
             match self.master.report_region_state_transition(request.clone()) {
-                Ok(answer) => return self.is_accepted(code, info, answer.error_message),
+                Ok(response) => return self.is_accepted(code, info, response.error_message),
                 Err(error) => {
                     tracing::warn!(region = %info.name_text(), %error, "a report to the master failed");
                     if self.is_stopping.load(Ordering::Acquire) {

@@ -326,7 +326,7 @@ impl Master {
 
     fn flush_regions(&self, name: &TableName) -> Result<()> {
         for region in self.parts.regionserver.regions().of_table(name) {
-            match region.flush() {
+            match region.admit_flush().and_then(|_admitted| region.flush()) {
                 Err(error) if error.kind() == ErrorKind::NotServingRegion => {}
                 other => drop(other?),
             }

@@ -215,6 +215,7 @@ impl Cluster {
             stores: StoreEnv {
                 compaction_throughput: std::sync::Arc::default(),
                 metrics: Arc::default(),
+                open_files: Arc::default(),
                 fs: Arc::clone(fs),
                 root: PathBuf::from("/hbase"),
                 cache: Arc::new(NoCache),

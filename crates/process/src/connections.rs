@@ -1,11 +1,16 @@
-//! [`ConnectionLimits`]: the maximum number of connections of each port, so that file descriptors
-//! remain for WALs and store files.
+//! [`DescriptorLimits`]: the maximum number of connections of each port, so that file descriptors
+//! remain for WALs and store files, and the number of store files, so that descriptors remain for
+//! WALs, flushes and compactions.
 //!
 //! At start, the process raises the soft limit of open files to the hard one. Connections may use
 //! that limit minus [`kept_for_files`]; at most as many as fit into the memory reserve at
 //! [`CONNECTION_BYTES`] each; and at most `evenkeel.ipc.server.connections.max`. The RegionServer
 //! gets 5/8 of them, the master 2/8, the ZooKeeper endpoint 1/8, so that no port can use up those
 //! of another.
+//!
+//! Clients may add store files while those take less than half of the descriptors that connections
+//! cannot use ([`evenkeel_region::store::OpenFiles`]). The other half is for logs, flushes and
+//! compactions, and for a change of a table, which opens the files of its regions a second time.
 
 use std::time::Duration;
 
@@ -35,18 +40,20 @@ const IDLE_TIME: &str = "hbase.ipc.client.connection.maxidletime";
 const IDLE_SCAN: &str = "hbase.ipc.client.connection.idle-scan-interval.ms";
 const IDLE_CLOSED: &str = "hbase.ipc.client.kill.max";
 
-/// The maximum number of connections of each port.
+/// The parts of the file descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionLimits {
+pub struct DescriptorLimits {
     /// Connections of the RegionServer's port.
     pub regionserver: usize,
     /// Connections of the master's port.
     pub master: usize,
     /// Connections of the ZooKeeper endpoint.
     pub zookeeper: usize,
+    /// Open store files above which clients cannot add any.
+    pub store_files: usize,
 }
 
-impl ConnectionLimits {
+impl DescriptorLimits {
     /// Computes the limits for a process with `descriptors` open files and a reserve of `reserve`
     /// bytes for connections.
     ///
@@ -58,8 +65,9 @@ impl ConnectionLimits {
         let set =
             if conf.is_set(MAX) { Some(conf.get_u64_or(MAX, possible).map_err(io_error)?) } else { None };
         let all = set.map_or(possible, |set| set.min(possible)).max(CONNECTIONS_MIN);
-        let part = |eighths: u64| usize::try_from(all / 8 * eighths).unwrap_or(usize::MAX);
-        Ok(Self { regionserver: part(5), master: part(2), zookeeper: part(1) })
+        let part = |of: u64, eighths: u64| usize::try_from(of / 8 * eighths).unwrap_or(usize::MAX);
+        let store_files = part(descriptors.saturating_sub(all), 4);
+        Ok(Self { regionserver: part(all, 5), master: part(all, 2), zookeeper: part(all, 1), store_files })
     }
 }
 
@@ -143,7 +151,7 @@ mod tests {
     #[test]
     fn connection_limits_fit_the_descriptors_and_the_reserve() {
         let all = |pairs: &[(&str, &str)], descriptors, reserve| {
-            let limits = ConnectionLimits::new(&conf(pairs), descriptors, reserve).expect("valid");
+            let limits = DescriptorLimits::new(&conf(pairs), descriptors, reserve).expect("valid");
             assert!(limits.regionserver > limits.master && limits.master > limits.zookeeper);
             (limits.regionserver + limits.master + limits.zookeeper) as u64
         };
@@ -156,6 +164,17 @@ mod tests {
         assert_eq!(all(&[], 20, 0), CONNECTIONS_MIN);
         assert_eq!(all(&[(MAX, "800")], 1 << 20, much), 800);
         assert_eq!(all(&[(MAX, "800")], 1024, much), 512, "no more than are possible");
+    }
+
+    #[test]
+    fn clients_may_add_store_files_in_the_descriptors_that_connections_leave() {
+        let store_files = |descriptors, reserve| {
+            DescriptorLimits::new(&conf(&[]), descriptors, reserve).expect("valid").store_files
+        };
+        assert_eq!(store_files(256, 1 << 40), 64);
+        assert_eq!(store_files(1 << 20, 1 << 40), 1 << 17);
+        assert_eq!(store_files(1 << 20, 8 << 20), 4 * ((1 << 17) - 256), "connections are few");
+        assert_eq!(store_files(20, 0), 0);
     }
 
     #[test]

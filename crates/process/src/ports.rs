@@ -9,7 +9,7 @@ use evenkeel_common::{Budget, Configuration, HBaseError, Result};
 use evenkeel_rpc::{InputBudget, RpcMetrics, RpcServer, RpcServerConfig};
 use evenkeel_zookeeper::ConnectionBudgets;
 
-use crate::connections::{self, ConnectionLimits};
+use crate::connections::{self, DescriptorLimits};
 use crate::io_error;
 use crate::settings::{self, Settings};
 
@@ -17,8 +17,8 @@ use crate::settings::{self, Settings};
 pub struct PortBudgets {
     /// The budgets of requests and replies.
     pub budgets: ConnectionBudgets,
-    /// The maximum number of connections of each port.
-    pub limits: ConnectionLimits,
+    /// The parts of the file descriptors.
+    pub limits: DescriptorLimits,
     /// The metrics of all RPC ports: clients send calls for the RegionServer to any of them.
     pub rpc_metrics: Arc<RpcMetrics>,
 }
@@ -38,7 +38,7 @@ impl PortBudgets {
             requests: Budget::new(memory.requests),
             replies,
         };
-        let limits = ConnectionLimits::new(conf, connections::raise_descriptors(), memory.reserve)?;
+        let limits = DescriptorLimits::new(conf, connections::raise_descriptors(), memory.reserve)?;
         let rpc_metrics = Arc::new(RpcMetrics::new(settings.ledger, settings.slow_log));
         Ok(Self { budgets, limits, rpc_metrics })
     }

@@ -1,4 +1,4 @@
-//! [`Readiness`]: whether the process serves its clients, and if not, why. This is the answer of
+//! [`Readiness`]: whether the process serves its clients, and if not, why. This is the response of
 //! `/ready`.
 //!
 //! The info ports answer from the second step of the start to the last of the stop, so a line shows

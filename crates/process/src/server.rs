@@ -14,13 +14,14 @@ use evenkeel_info_server::platform::PlatformBeans;
 use evenkeel_metrics::Registry;
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{RegionEnv, WalRoot};
-use evenkeel_region::store::{StoreConfig, StoreEnv};
+use evenkeel_region::store::{OpenFiles, StoreConfig, StoreEnv};
 use evenkeel_regionserver::background::BackgroundConfig;
 use evenkeel_regionserver::metrics::source::{ServerSource, SourceNames};
 use evenkeel_regionserver::{Background, RegionServer, ServerHooks};
 use evenkeel_rpc::{Executor, ExecutorConfig, RpcServerHandle};
 use evenkeel_wal::Wal;
 
+use crate::connections::DescriptorLimits;
 use crate::readiness::Readiness;
 use crate::runtime_settings::RuntimeSettings;
 use crate::wals::{RegionServerCell, WalEvents, Wals};
@@ -136,7 +137,12 @@ impl Storage {
     ///
     /// # Errors
     /// `IOException` from the file system; one line about an invalid setting.
-    pub fn open(process: &Process, name: &ServerName, nonces: &Arc<NonceManager>) -> Result<Self> {
+    pub fn open(
+        process: &Process,
+        name: &ServerName,
+        nonces: &Arc<NonceManager>,
+        limits: &DescriptorLimits,
+    ) -> Result<Self> {
         let Process { fs, conf, settings, clock, .. } = process;
         let background = BackgroundConfig::from(conf).map_err(io_error)?;
         let background =
@@ -148,6 +154,8 @@ impl Storage {
             stop: Arc::clone(&process.stop),
         };
         let wals = Wals::open(&process.wal_root(), (settings, conf), name, clock, events)?;
+        let open_files =
+            if fs.is_remote() { OpenFiles::default() } else { OpenFiles::new(limits.store_files) };
         let stores = StoreEnv {
             fs: Arc::clone(fs),
             root: settings.root.clone(),
@@ -157,6 +165,7 @@ impl Storage {
             config: StoreConfig::from_configuration(conf).map_err(io_error)?,
             compaction_throughput: Arc::clone(background.compaction_throughput()),
             metrics: Arc::default(),
+            open_files: Arc::new(open_files),
         };
         background.keep_chunks_ready(&stores.chunks).map_err(|e| HBaseError::io(format!("a thread: {e}")))?;
         let operation_times = Arc::default();

@@ -22,6 +22,7 @@
 //! | `file` | [`StoreFile`], an open file, its name, its bloom filter; [`StoreFileScanner`] |
 //! | `view` | [`StoreView`], and which of its parts a scan needs |
 //! | `load` | [`StoreLoad`]: sizes and counts for reports |
+//! | `open_files` | [`OpenFiles`]: the limit above which clients add no files |
 //! | `leaf_scanner` | [`StoreLeaf`]: a scanner of a segment or of a file |
 //! | `in_memory_flush` | makes segments flat before a flush |
 //! | `flush` | writes frozen segments to a file |
@@ -47,6 +48,7 @@ mod flush;
 mod in_memory_flush;
 mod leaf_scanner;
 mod load;
+mod open_files;
 mod throughput;
 mod view;
 
@@ -81,6 +83,7 @@ pub use self::file::{StoreFile, StoreFileScanner};
 pub use self::in_memory_flush::SegmentReplacement;
 pub use self::leaf_scanner::StoreLeaf;
 pub use self::load::StoreLoad;
+pub use self::open_files::{CountedFiles, OpenFiles};
 pub use self::throughput::{CompactionThroughputController, OffPeakPermit, ThroughputController};
 pub use self::view::{StoreView, StoreViews};
 use crate::archive::archive_file;
@@ -108,6 +111,8 @@ pub struct StoreEnv {
     pub compaction_throughput: Arc<CompactionThroughputController>,
     /// Counts flushes and compactions of each table.
     pub metrics: Arc<StoreMetrics>,
+    /// Counts and limits open store files.
+    pub open_files: Arc<OpenFiles>,
 }
 
 /// The properties of a store file, for reports.

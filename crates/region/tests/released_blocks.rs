@@ -60,6 +60,7 @@ fn open_with(attributes: &[(&str, &str)]) -> Arc<Region> {
     let stores = StoreEnv {
         compaction_throughput: Arc::default(),
         metrics: Arc::default(),
+        open_files: Arc::default(),
         fs,
         root,
         cache: Arc::new(NoCache),

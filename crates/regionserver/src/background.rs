@@ -334,6 +334,15 @@ impl Background {
         outcome
     }
 
+    /// As [`Background::flush`], for a client's request.
+    ///
+    /// # Errors
+    /// `RegionTooBusyException` if too many store files are open; errors of [`Region::flush`].
+    pub fn flush_for_client(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
+        let _admitted = region.admit_flush()?;
+        self.flush(region)
+    }
+
     /// Switches compactions on or off. Returns the previous state. Running compactions continue.
     pub fn switch_compactions(&self, enabled: bool) -> bool {
         self.shared.compactions_enabled.swap(enabled, Ordering::Relaxed)

@@ -230,6 +230,7 @@ fn env(
     let stores = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
         metrics: Arc::default(),
+        open_files: Arc::default(),
         fs,
         root: PathBuf::from("/hbase"),
         cache: cache.clone(),
@@ -317,13 +318,13 @@ pub fn text(cell: &KeyValue) -> String {
 pub fn wait<M: Message + 'static>(start: impl FnOnce(PendingReply<M>)) -> Result<TestReply<M>, HBaseError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     start(PendingReply::to_function(move |outcome: Result<Reply<M>>| {
-        let answer = outcome.map(|Reply { message, block, charge: _ }| {
+        let reply = outcome.map(|Reply { message, block, charge: _ }| {
             let cells = cells_of(Reply { message: (), block, charge: None });
             TestReply { message, cells }
         });
-        sender.send(answer).expect("the test waits");
+        sender.send(reply).expect("the test waits");
     }));
-    receiver.recv().expect("an answer")
+    receiver.recv().expect("a reply")
 }
 
 /// A reply with parsed cells.

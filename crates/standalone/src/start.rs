@@ -84,7 +84,7 @@ pub(crate) fn start(
     begins("replaying the write-ahead logs");
     let recovery = recover_wals(&process)?;
     begins("opening the write-ahead logs and caches");
-    let storage = Storage::open(&process, &recovery.name, &recovery.nonces)?;
+    let storage = Storage::open(&process, &recovery.name, &recovery.nonces, &ports.shared.limits)?;
     begins("opening hbase:meta");
     let meta = open_meta(&process, &storage)?;
     begins("comparing directories and hbase:meta");

@@ -88,6 +88,7 @@ fn compact(
     let env = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
         metrics: Arc::default(),
+        open_files: Arc::default(),
         fs,
         root,
         cache: Arc::new(NoCache),

@@ -523,92 +523,119 @@ mod tests {
             .is_match(text)
     }
 
+    /// A pattern, its flags, a text, and whether Java finds the pattern in the text.
+    type Match = (&'static str, i32, &'static str, bool);
+
+    /// What `.`, `^` and `$` match at the ends of lines.
+    const LINE_ENDS: &[Match] = &[
+        ("b", 0, "abc", true),
+        ("^b", 0, "abc", false),
+        ("^a.c$", 0, "abc", true),
+        ("a.c", 0, "a\nc", false),
+        ("a.c", DOTALL, "a\nc", true),
+        ("a.c", 0, "a\u{2028}c", false),
+        ("a.c", UNIX_LINES, "a\u{2028}c", true),
+        ("abc$", 0, "abc\n", true),
+        ("abc$", 0, "abc\r\n", true),
+        ("abc$", 0, "abc\n\n", false),
+        (r"abc\z", 0, "abc\n", false),
+        (r"abc\Z", 0, "abc\r", true),
+        ("abc$", UNIX_LINES, "abc\r", false),
+        ("^b$", MULTILINE, "a\nb\nc", true),
+        ("^b$", 0, "a\nb\nc", false),
+        ("^b$", MULTILINE | UNIX_LINES, "a\r\nb\r\nc", false),
+        ("^b$", MULTILINE, "a\r\nb\r\nc", true),
+        ("(a|b)$|c", 0, "xb", true),
+    ];
+
+    /// Letters of either case.
+    const CASE: &[Match] = &[
+        ("ABC", CASE_INSENSITIVE, "xabcx", true),
+        ("k", CASE_INSENSITIVE, "\u{212a}", false),
+        ("k", CASE_INSENSITIVE | UNICODE_CASE, "\u{212a}", true),
+        ("É", CASE_INSENSITIVE, "é", false),
+        ("É", CASE_INSENSITIVE | UNICODE_CASE, "é", true),
+        ("[a-c]+z", CASE_INSENSITIVE, "AbCZ", true),
+        ("[^a-c]", CASE_INSENSITIVE, "ABC", false),
+        ("[X-b]", CASE_INSENSITIVE, "A", true),
+        ("[X-b]", CASE_INSENSITIVE, "y", true),
+        ("[X-b]", CASE_INSENSITIVE, "d", false),
+        ("[É]", CASE_INSENSITIVE | UNICODE_CASE, "é", true),
+        ("a(?i)B", 0, "ab", true),
+        ("a(?i)B", 0, "Ab", false),
+        ("(?i:a)b", 0, "Ab", true),
+        ("(?i:a)b", 0, "AB", false),
+        ("((?i)a)b", 0, "AB", false),
+        ("(?i-s:a.)", DOTALL, "A\n", false),
+    ];
+
+    /// Classes by escape and by name.
+    const CLASS_ESCAPES: &[Match] = &[
+        (r"\w", 0, "é", false),
+        (r"\w", UNICODE_CHARACTER_CLASS, "é", true),
+        (r"\d", 0, "\u{663}", false),
+        (r"^[\w.-]+$", 0, "a-b.c_1", true),
+        (r"^[\w.-]+$", 0, "a b", false),
+        (r"[\W]", 0, "é", true),
+        (r"\s\S", 0, "\tx", true),
+        (r"\p{Alpha}\p{Lu}\P{L}", 0, "aB1", true),
+        (r"\p{IsLatin}\pL", 0, "éé", true),
+        (r"\p{Lower}", CASE_INSENSITIVE, "A", true),
+    ];
+
+    /// Classes in brackets: intersections, unions, and characters that are special elsewhere.
+    const BRACKETS: &[Match] = &[
+        (r"[\p{Punct}&&[^!]]", 0, "!", false),
+        (r"[\p{Punct}&&[^!]]", 0, "[", true),
+        ("[a-d&&[c-f]]", 0, "b", false),
+        ("[a-d&&[c-f]]", 0, "c", true),
+        ("[a[0-9]]", 0, "7", true),
+        ("[a~~b+--c]", 0, "~", true),
+        ("[a~~b+--c]", 0, ",", true),
+        ("[a[É]]", CASE_INSENSITIVE | UNICODE_CASE, "é", true),
+        ("[]a]", 0, "]", true),
+        ("[^]a]", 0, "]", false),
+        ("[a-]", 0, "-", true),
+        ("[a^]", 0, "^", true),
+        ("[&]", 0, "&", true),
+    ];
+
+    /// Quoted parts, literal patterns and escaped characters.
+    const LITERALS: &[Match] = &[
+        ("}]", 0, "}]", true),
+        (r"\Qa.b*\E", 0, "a.b*", true),
+        (r"\Qa.b", 0, "axb", false),
+        (r"\Qa.b*\E+$", 0, "a.b**", true),
+        (r"[\Q^]\E]", 0, "]", true),
+        ("a.b", LITERAL, "a.b", true),
+        ("a.b", LITERAL, "axb", false),
+        ("a.B", LITERAL | CASE_INSENSITIVE, "A.b", true),
+        (r"\x41\u0042\x{43}\0104\t", 0, "ABCD\t", true),
+        (r"\cA\e\a", 0, "\x01\x1b\x07", true),
+        (r"a\.b\-c\/d", 0, "a.b-c/d", true),
+    ];
+
+    /// Comments, groups, quantifiers and boundaries.
+    const OTHERS: &[Match] = &[
+        ("a b # comment\nc", COMMENTS, "abc", true),
+        (r"a\ b", COMMENTS, "a b", true),
+        ("[a b]", COMMENTS, " ", false),
+        ("(?<year>[0-9]{4})-(?:x|y){1,2}?", 0, "2024-x", true),
+        ("a{2,}", 0, "a", false),
+        (r"\bfoo\b", 0, "a foo b", true),
+        (r"\bfoo\b", 0, "afoo", false),
+        (r"a\Rb", 0, "a\r\nb", true),
+        (r"\h\v", 0, "\u{3000}\u{2029}", true),
+        ("", 0, "", true),
+        ("a||b", 0, "x", true),
+    ];
+
     #[test]
     fn matches_are_those_of_java() {
-        let long_q = r"\Qa.b*\E+$";
-        for (pattern, flags, text, found) in [
-            ("b", 0, "abc", true),
-            ("^b", 0, "abc", false),
-            ("^a.c$", 0, "abc", true),
-            ("a.c", 0, "a\nc", false),
-            ("a.c", DOTALL, "a\nc", true),
-            ("a.c", 0, "a\u{2028}c", false),
-            ("a.c", UNIX_LINES, "a\u{2028}c", true),
-            ("abc$", 0, "abc\n", true),
-            ("abc$", 0, "abc\r\n", true),
-            ("abc$", 0, "abc\n\n", false),
-            (r"abc\z", 0, "abc\n", false),
-            (r"abc\Z", 0, "abc\r", true),
-            ("abc$", UNIX_LINES, "abc\r", false),
-            ("^b$", MULTILINE, "a\nb\nc", true),
-            ("^b$", 0, "a\nb\nc", false),
-            ("^b$", MULTILINE | UNIX_LINES, "a\r\nb\r\nc", false),
-            ("^b$", MULTILINE, "a\r\nb\r\nc", true),
-            ("(a|b)$|c", 0, "xb", true),
-            ("ABC", CASE_INSENSITIVE, "xabcx", true),
-            ("k", CASE_INSENSITIVE, "\u{212a}", false),
-            ("k", CASE_INSENSITIVE | UNICODE_CASE, "\u{212a}", true),
-            ("É", CASE_INSENSITIVE, "é", false),
-            ("É", CASE_INSENSITIVE | UNICODE_CASE, "é", true),
-            ("[a-c]+z", CASE_INSENSITIVE, "AbCZ", true),
-            ("[^a-c]", CASE_INSENSITIVE, "ABC", false),
-            ("[X-b]", CASE_INSENSITIVE, "A", true),
-            ("[X-b]", CASE_INSENSITIVE, "y", true),
-            ("[X-b]", CASE_INSENSITIVE, "d", false),
-            ("[É]", CASE_INSENSITIVE | UNICODE_CASE, "é", true),
-            ("a(?i)B", 0, "ab", true),
-            ("a(?i)B", 0, "Ab", false),
-            ("(?i:a)b", 0, "Ab", true),
-            ("(?i:a)b", 0, "AB", false),
-            ("((?i)a)b", 0, "AB", false),
-            ("(?i-s:a.)", DOTALL, "A\n", false),
-            (r"\w", 0, "é", false),
-            (r"\w", UNICODE_CHARACTER_CLASS, "é", true),
-            (r"\d", 0, "\u{663}", false),
-            (r"^[\w.-]+$", 0, "a-b.c_1", true),
-            (r"^[\w.-]+$", 0, "a b", false),
-            (r"[\W]", 0, "é", true),
-            (r"\s\S", 0, "\tx", true),
-            (r"\p{Alpha}\p{Lu}\P{L}", 0, "aB1", true),
-            (r"\p{IsLatin}\pL", 0, "éé", true),
-            (r"\p{Lower}", CASE_INSENSITIVE, "A", true),
-            (r"[\p{Punct}&&[^!]]", 0, "!", false),
-            (r"[\p{Punct}&&[^!]]", 0, "[", true),
-            ("[a-d&&[c-f]]", 0, "b", false),
-            ("[a-d&&[c-f]]", 0, "c", true),
-            ("[a[0-9]]", 0, "7", true),
-            ("[a~~b+--c]", 0, "~", true),
-            ("[a~~b+--c]", 0, ",", true),
-            ("[a[É]]", CASE_INSENSITIVE | UNICODE_CASE, "é", true),
-            ("[]a]", 0, "]", true),
-            ("[^]a]", 0, "]", false),
-            ("[a-]", 0, "-", true),
-            ("[a^]", 0, "^", true),
-            ("[&]", 0, "&", true),
-            ("}]", 0, "}]", true),
-            (r"\Qa.b*\E", 0, "a.b*", true),
-            (r"\Qa.b", 0, "axb", false),
-            (long_q, 0, "a.b**", true),
-            (r"[\Q^]\E]", 0, "]", true),
-            ("a.b", LITERAL, "a.b", true),
-            ("a.b", LITERAL, "axb", false),
-            ("a.B", LITERAL | CASE_INSENSITIVE, "A.b", true),
-            (r"\x41\u0042\x{43}\0104\t", 0, "ABCD\t", true),
-            (r"\cA\e\a", 0, "\x01\x1b\x07", true),
-            (r"a\.b\-c\/d", 0, "a.b-c/d", true),
-            ("a b # comment\nc", COMMENTS, "abc", true),
-            (r"a\ b", COMMENTS, "a b", true),
-            ("[a b]", COMMENTS, " ", false),
-            ("(?<year>[0-9]{4})-(?:x|y){1,2}?", 0, "2024-x", true),
-            ("a{2,}", 0, "a", false),
-            (r"\bfoo\b", 0, "a foo b", true),
-            (r"\bfoo\b", 0, "afoo", false),
-            (r"a\Rb", 0, "a\r\nb", true),
-            (r"\h\v", 0, "\u{3000}\u{2029}", true),
-            ("", 0, "", true),
-            ("a||b", 0, "x", true),
-        ] {
-            assert_eq!(find(pattern, flags, text), found, "{pattern:?} {flags:#x} in {text:?}");
+        for (pattern, flags, text, found) in
+            [LINE_ENDS, CASE, CLASS_ESCAPES, BRACKETS, LITERALS, OTHERS].into_iter().flatten()
+        {
+            assert_eq!(find(pattern, *flags, text), *found, "{pattern:?} {flags:#x} in {text:?}");
         }
     }
 

@@ -13,14 +13,14 @@
 //! unchanged. A later error is undone; if that fails, too, the next open of the region finishes the
 //! load.
 //!
-//! **Repeated requests.** A client that got no answer repeats the request, for the same files with
+//! **Repeated requests.** A client that got no reply repeats the request, for the same files with
 //! the same token. The name of a loaded file is derived from token, region, family and path. So the
 //! region recognises a file that is served or archived, and loads only the rest of the request,
 //! which is usually empty.
 //!
-//! HBase gives the same answers, but differs in three ways after a failure: it leaves an
+//! HBase gives the same replies, but differs in three ways after a failure: it leaves an
 //! interrupted load incomplete; it makes families visible in turn; and a client cannot request a
-//! file again if it was moved before its answer was lost.
+//! file again if it was moved before its reply was lost.
 //!
 //! **Claims of a file.** A file's info may name files that it replaces, and a sequence id up to
 //! which all edits are in files. Both are true only in the store that wrote the file. In another
@@ -105,7 +105,8 @@ struct PreparedFile<'a> {
 impl Region {
     /// Serves files that another program wrote; see the module. Blocks on the disk.
     /// # Errors
-    /// `NotServingRegionException`, `DoNotRetryIOException` for an unknown family,
+    /// `NotServingRegionException`, `RegionTooBusyException` if too many store files are open,
+    /// `DoNotRetryIOException` for an unknown family,
     /// `CorruptHFileException` or `IOException` for a bad file, and `IOException` from the file
     /// system or the log. No file is loaded then; but if undoing the load fails, too, the next open
     /// of the region loads all of them.
@@ -130,6 +131,7 @@ impl Region {
         if left.is_empty() {
             return Ok(BulkLoadOutcome::Loaded);
         }
+        let _admitted = self.env.stores.open_files.admit(left.len())?;
         let (mut prepared, began_at) = (Vec::new(), clock::monotonic());
         let outcome = prepare(&left, &mut prepared).and_then(|()| self.commit_load(load, &mut prepared));
         if outcome.is_err() && matches!(*self.unfinished.lock(), UnfinishedLoad::Nothing) {

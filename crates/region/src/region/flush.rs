@@ -28,7 +28,7 @@ use super::abort_on_panic::AbortOnPanic;
 use super::{Phase, Region, RegionCount};
 use crate::memstore::MemStoreSize;
 use crate::metrics::FlushEnd;
-use crate::store::{BackgroundPriority, StoreFile};
+use crate::store::{BackgroundPriority, CountedFiles, StoreFile};
 
 /// The files of each store's snapshot, below `.tmp`.
 type FlushedFiles = Vec<Vec<PathBuf>>;
@@ -108,6 +108,15 @@ impl Region {
     /// `NotServingRegionException`, and `IOException` from the file system; no cell is lost then.
     pub fn flush(self: &Arc<Self>) -> Result<FlushOutcome> {
         self.flush_with(None)
+    }
+
+    /// Counts the files of a flush that a client requests, until the value is dropped.
+    ///
+    /// # Errors
+    /// `RegionTooBusyException` if too many store files are open.
+    pub fn admit_flush(&self) -> Result<CountedFiles> {
+        let files = if self.is_memstore_empty() { 0 } else { self.stores.len() };
+        self.env.stores.open_files.admit(files)
     }
 
     /// As [`Region::flush`], but yields the processors until a caller waits for the memory or for

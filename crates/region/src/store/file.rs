@@ -19,7 +19,7 @@ use evenkeel_hfile::{
 
 use self::bloom_bypass::BloomBypass;
 use self::name::{FileName, Link};
-use super::{Store, StoreFileInfo};
+use super::{CountedFiles, Store, StoreFileInfo};
 use crate::layout;
 use crate::scanner::{CellSource, KeyValueScanner, LeafScanner};
 
@@ -38,6 +38,7 @@ pub struct StoreFile {
     bulk_load_ms: i64,
     modified_ms: i64,
     bloom_bypass: BloomBypass,
+    _counted: CountedFiles,
 }
 
 impl StoreFile {
@@ -78,15 +79,16 @@ impl StoreFile {
         };
         let is_top = options.half.as_ref().is_some_and(|half| half.range == ReferenceRange::Top);
         let reader = HFileReader::open_path(&*store.env.fs, &path, Arc::clone(&store.env.cache), &options)?;
-        Ok(Self::of_reader(reader, status, &kind, &path, is_top))
+        let counted = store.env.open_files.count(1);
+        Ok(Self::of_reader(reader, status, &kind, (&path, is_top), counted))
     }
 
     fn of_reader(
         reader: Arc<HFileReader>,
         status: &FileStatus,
         kind: &FileName,
-        path: &Path,
-        is_top: bool,
+        (path, is_top): (&Path, bool),
+        counted: CountedFiles,
     ) -> Self {
         let target = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
         let bulk_seq_id = match target {
@@ -114,6 +116,7 @@ impl StoreFile {
             modified_ms: status.modified_ms,
             bloom_bypass: BloomBypass::default(),
             reader,
+            _counted: counted,
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn env() -> (StoreEnv, Arc<ManualClock>) {
     let env = StoreEnv {
         compaction_throughput: std::sync::Arc::default(),
         metrics: Arc::default(),
+        open_files: Arc::default(),
         fs: Arc::new(MemoryFileSystem::new()) as Arc<dyn FileSystem>,
         root: PathBuf::from("/hbase"),
         cache: Arc::new(NoCache),

@@ -3,6 +3,7 @@
 
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_common::{CellComparator, CellType, ColumnFamilyDescriptor, ErrorKind, KeyValue};
@@ -10,6 +11,7 @@ use evenkeel_fs::{Fault, FileSystem, Op, SurvivingData};
 use evenkeel_hfile::{HFileContext, HFileWriter, StoreFileMeta, keys};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::bulk_load::{BulkFile, BulkLoad, BulkLoadOutcome};
+use evenkeel_region::store::OpenFiles;
 use evenkeel_wal::WalReader;
 use evenkeel_wal::markers::{self, Marker};
 
@@ -349,6 +351,37 @@ fn an_open_scan_does_not_see_a_bulk_load() {
         scanner.next(&mut row, &mut evenkeel_region::scanner::ScannerContext::unlimited()).expect("read");
     assert_eq!((row.len(), state.has_more()), (1, false));
     assert_eq!(cluster.all().len(), 4);
+}
+
+#[test]
+fn clients_cannot_add_store_files_above_the_limit() {
+    let mut cluster = Cluster::new(TWO);
+    cluster.open_files = Arc::new(OpenFiles::new(4));
+    cluster.restart();
+    let first = three(&cluster, true);
+    cluster.region().bulk_load(&first).expect("three files are open");
+    let pair = || {
+        [("a", "4"), ("b", "5")].map(|(family, name)| {
+            let path = hfile(&cluster, &format!("/hbase/in/{name}"), &[cell("r3", family, OLD_MS, "more")]);
+            file(family, path, false)
+        })
+    };
+    let two = load("two", pair().into());
+    let error = cluster.region().bulk_load(&two).expect_err("five files");
+    assert_eq!(error.kind(), ErrorKind::RegionTooBusy, "{error}");
+    assert!(two.files.iter().all(|file| cluster.memory.exists(&file.source).expect("readable")));
+    let again = cluster.region().bulk_load(&first);
+    assert_eq!(again, Ok(BulkLoadOutcome::Loaded), "these files are served already");
+
+    cluster.region().admit_flush().expect("there is nothing to flush");
+    cluster.put("r4", "a", "q", "put").expect("written");
+    let error = cluster.region().admit_flush().expect_err("five files");
+    assert_eq!(error.kind(), ErrorKind::RegionTooBusy, "{error}");
+    cluster.region().flush().expect("a flush that no client requests is not limited");
+
+    cluster.region().compact(None, true).expect("compacted");
+    cluster.region().bulk_load(&two).expect("four files");
+    assert_eq!(values(&cluster.all()), ["loaded", "loaded", "loaded", "more", "more", "put"]);
 }
 
 #[test]

@@ -194,18 +194,44 @@ fn with_tags(tags: &[u8; 6]) -> ForeignFile {
     file
 }
 
-/// For each file: its name, how to make it, and true if HBase cannot compact it either.
-fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
-    let long = |row: usize, other: [u8; 2]| {
-        let mut file = ForeignFile::legal();
-        file.cells[1] = KeyValue::put(&[b"m2", &vec![b'r'; row - 2][..]].concat(), b"f", b"q", 7, b"value");
-        let row_len = u16::try_from(row).expect("legal").to_be_bytes();
-        file.patches.push(([&row_len[..], b"m2rr"].concat(), [&other[..], b"m2rr"].concat()));
-        file
-    };
-    vec![
+/// A file with a row of this length. Its length field is replaced by `other`.
+fn with_row_length(row_bytes: usize, other: [u8; 2]) -> ForeignFile {
+    let mut file = ForeignFile::legal();
+    file.cells[1] = KeyValue::put(&[b"m2", &vec![b'r'; row_bytes - 2][..]].concat(), b"f", b"q", 7, b"value");
+    let row_len = u16::try_from(row_bytes).expect("legal").to_be_bytes();
+    file.patches.push(([&row_len[..], b"m2rr"].concat(), [&other[..], b"m2rr"].concat()));
+    file
+}
+
+/// A file that claims to be of the stripe with these boundaries.
+fn of_stripe(start: &[u8], end: &[u8]) -> ForeignFile {
+    let mut file = ForeignFile::with_info(keys::STRIPE_START, start);
+    file.infos.push((keys::STRIPE_END, end.into()));
+    file
+}
+
+/// A file's name, the file, and true if HBase cannot compact it either.
+type Case = (&'static str, ForeignFile, bool);
+
+fn foreign_files() -> Vec<Case> {
+    let mut all = vec![
         ("legal", ForeignFile::legal(), false),
         ("legal, unassigned", ForeignFile::legal().unassigned(), false),
+    ];
+    all.extend(misplaced_keys());
+    all.extend(unusual_timestamps_and_types());
+    all.extend(malformed_tags());
+    all.extend(false_lengths());
+    all.extend(replacing_files());
+    all.extend(future_sequence_ids());
+    all.extend(false_file_infos());
+    all.extend(false_trailers());
+    all
+}
+
+/// Keys that are out of order, or outside of the region or the family.
+fn misplaced_keys() -> Vec<Case> {
+    vec![
         ("rows out of order", second_key(b"a0", b"f"), true),
         ("a row of another region", second_key(b"zz", b"f"), true),
         (
@@ -249,6 +275,12 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
             },
             true,
         ),
+    ]
+}
+
+/// Unusual timestamps, and types that are illegal or do not suit the cell.
+fn unusual_timestamps_and_types() -> Vec<Case> {
+    vec![
         ("a negative timestamp", ends_with(-1, 4), false),
         ("the least timestamp", ends_with(i64::MIN, 4), false),
         ("the greatest timestamp", ends_with(i64::MAX, 4), false),
@@ -257,13 +289,25 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
         ("the other type to seek", ends_with(7, 0), false),
         ("a delete of a column with a value", ends_with(7, 12), false),
         ("a delete of a family with a qualifier", ends_with(7, 14), false),
+    ]
+}
+
+/// Malformed tags.
+fn malformed_tags() -> Vec<Case> {
+    vec![
         ("tags of one tag that is cut", with_tags(b"\0\x09\x40gag"), false),
         ("a tag without type", with_tags(b"\0\0\0\0\0\0"), false),
         ("bytes behind a tag", with_tags(b"\0\x02\x40gag"), false),
         ("a time to live of 3 bytes", with_tags(b"\0\x04\x08gag"), false),
-        ("a long row", long(32_767, [0x7f, 0xff]), false),
-        ("a row too long", long(32_767, [0x80, 0x00]), true),
-        ("a row longer than its key", long(20, [0xff, 0xff]), true),
+    ]
+}
+
+/// Lengths of rows, families, keys and values. All are false except the first.
+fn false_lengths() -> Vec<Case> {
+    vec![
+        ("a long row", with_row_length(32_767, [0x7f, 0xff]), false),
+        ("a row too long", with_row_length(32_767, [0x80, 0x00]), true),
+        ("a row longer than its key", with_row_length(20, [0xff, 0xff]), true),
         ("a family longer than its key", ForeignFile::patched(b"m2\x01f", b"m2\xfff"), true),
         (
             "a key length past the end",
@@ -280,6 +324,12 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
             ForeignFile::patched(b"\0\0\0\x05\0\x02m2", b"\xff\0\0\x05\0\x02m2"),
             true,
         ),
+    ]
+}
+
+/// Files that name a served file as one that they replace.
+fn replacing_files() -> Vec<Case> {
+    vec![
         ("it replaces a served file", ForeignFile { meta: replaced_name(), ..ForeignFile::legal() }, false),
         (
             "it replaces a served file, unassigned",
@@ -291,6 +341,12 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
             ForeignFile { meta: replaced_name(), ..ForeignFile::legal() }.like_flushed(),
             false,
         ),
+    ]
+}
+
+/// Files and cells with sequence ids that the region has not reached.
+fn future_sequence_ids() -> Vec<Case> {
+    vec![
         ("it claims many edits", claims(1_000_000), false),
         ("it claims many edits, unassigned", claims(1_000_000).unassigned(), false),
         ("it claims many edits, as flushed", claims(1_000_000).like_flushed(), false),
@@ -309,6 +365,12 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
             keeps_seq_ids(numbered(u64::MAX >> 1)).unassigned(),
             false,
         ),
+    ]
+}
+
+/// False entries of the file info.
+fn false_file_infos() -> Vec<Case> {
+    vec![
         (
             "a false last key",
             {
@@ -318,33 +380,9 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
             },
             false,
         ),
-        (
-            "a stripe of no rows",
-            {
-                let mut file = ForeignFile::with_info(keys::STRIPE_START, *b"z");
-                file.infos.push((keys::STRIPE_END, b"a".into()));
-                file
-            },
-            false,
-        ),
-        (
-            "a stripe of some rows",
-            {
-                let mut file = ForeignFile::with_info(keys::STRIPE_START, *b"m");
-                file.infos.push((keys::STRIPE_END, b"n".into()));
-                file
-            },
-            false,
-        ),
-        (
-            "a stripe of all rows but the last",
-            {
-                let mut file = ForeignFile::with_info(keys::STRIPE_START, *b"");
-                file.infos.push((keys::STRIPE_END, b"m5".into()));
-                file
-            },
-            false,
-        ),
+        ("a stripe of no rows", of_stripe(b"z", b"a"), false),
+        ("a stripe of some rows", of_stripe(b"m", b"n"), false),
+        ("a stripe of all rows but the last", of_stripe(b"", b"m5"), false),
         ("a major compaction", ForeignFile::with_info(keys::MAJOR_COMPACTION, [0xff]), false),
         (
             "without minor compactions",
@@ -363,6 +401,20 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
             },
             false,
         ),
+        (
+            "created at the end of time",
+            ForeignFile {
+                context: HFileContext { create_time_ms: i64::MAX, ..ForeignFile::legal().context },
+                ..ForeignFile::legal()
+            },
+            false,
+        ),
+    ]
+}
+
+/// False fields of the trailer.
+fn false_trailers() -> Vec<Case> {
+    vec![
         ("a count of no cells", ForeignFile::with_trailer(|trailer| trailer.entry_count = Some(0)), false),
         (
             "a count of all cells",
@@ -375,14 +427,6 @@ fn foreign_files() -> Vec<(&'static str, ForeignFile, bool)> {
                 trailer.total_uncompressed_bytes = Some(u64::MAX);
                 trailer.uncompressed_data_index_size = Some(u64::MAX);
             }),
-            false,
-        ),
-        (
-            "created at the end of time",
-            ForeignFile {
-                context: HFileContext { create_time_ms: i64::MAX, ..ForeignFile::legal().context },
-                ..ForeignFile::legal()
-            },
             false,
         ),
         (

@@ -17,7 +17,7 @@ use evenkeel_region::operations::{Mutation, MutationKind, Scan};
 use evenkeel_region::region::nonce::NonceManager;
 use evenkeel_region::region::{NoEvents, Region, RegionConfig, RegionEnv};
 use evenkeel_region::scanner::ScannerContext;
-use evenkeel_region::store::{CompactionThroughputController, StoreConfig, StoreEnv};
+use evenkeel_region::store::{CompactionThroughputController, OpenFiles, StoreConfig, StoreEnv};
 use evenkeel_wal::{NoListener, SplitOptions, StoreSeqIds, Wal, WalConfig, WalOptions, split_wal};
 
 use crate::watched::Watch;
@@ -34,6 +34,8 @@ pub struct Cluster {
     pub wal_config: WalConfig,
     /// How fast compactions write.
     pub compaction_throughput: Arc<CompactionThroughputController>,
+    /// The open store files, used from the next life on.
+    pub open_files: Arc<OpenFiles>,
     pub table: TableDescriptor,
     /// The block cache, used from the next life on.
     pub cache: Arc<dyn BlockCache>,
@@ -86,6 +88,7 @@ impl Cluster {
             clock: ManualClock::at(NOW_MS),
             wal_config,
             compaction_throughput: Arc::default(),
+            open_files: Arc::default(),
             table,
             cache: Arc::new(NoCache),
             in_memory: InMemoryCompaction::None,
@@ -177,6 +180,7 @@ impl Cluster {
             stores: StoreEnv {
                 compaction_throughput: Arc::clone(&self.compaction_throughput),
                 metrics: Arc::default(),
+                open_files: Arc::clone(&self.open_files),
                 fs,
                 root: PathBuf::from(ROOT),
                 cache: Arc::clone(&self.cache),

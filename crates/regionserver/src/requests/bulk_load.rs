@@ -112,10 +112,10 @@ pub fn bulk_load(
             compact_if_due(server, &region);
         }
     }
-    answer(&region, outcome, request.bulk_token.is_some())
+    response(&region, outcome, request.bulk_token.is_some())
 }
 
-fn answer(
+fn response(
     region: &Region,
     outcome: Result<BulkLoadOutcome>,
     has_token: bool,
@@ -377,7 +377,7 @@ mod tests {
                     pb::bulk_load_h_file_request::FamilyPath { family: family.clone(), path: path.into() };
                 let load =
                     pb::BulkLoadHFileRequest { bulk_token: bulk_token.clone(), ..request(&region, &[path]) };
-                let is_loaded = bulk_load(server, &load).is_ok_and(|answer| answer.loaded);
+                let is_loaded = bulk_load(server, &load).is_ok_and(|response| response.loaded);
                 assert!(!is_loaded, "{load:?}");
                 assert_eq!(all_files(&**region.file_system(), Path::new("/hbase")), before, "{load:?}");
             }

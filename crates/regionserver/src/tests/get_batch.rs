@@ -124,7 +124,7 @@ fn a_failing_get_does_not_affect_its_group() {
         assert!(number != 3, "on purpose");
     });
     assert_eq!(answered, [0, 1, 3, 4]);
-    assert_eq!(Arc::strong_count(&dropped), 1, "what the answer would have been given with is dropped");
+    assert_eq!(Arc::strong_count(&dropped), 1, "what the reply would have been given with is dropped");
     assert!(Arc::strong_count(&region) < holders, "nothing holds on to it");
 }
 

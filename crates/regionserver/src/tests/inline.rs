@@ -197,7 +197,7 @@ pub(super) struct Client {
     pub(super) timeout_ms: Option<u32>,
 }
 
-pub(super) type Answered = Result<Bytes, pb::ExceptionResponse>;
+pub(super) type ReceivedReply = Result<Bytes, pb::ExceptionResponse>;
 
 impl Client {
     fn write_frame(&mut self, parts: &[&[u8]]) {
@@ -223,7 +223,7 @@ impl Client {
         self.write_frame(&[&header.encode_length_delimited_to_vec(), &length, param, cells]);
     }
 
-    pub(super) fn receive(&mut self) -> Answered {
+    pub(super) fn receive(&mut self) -> ReceivedReply {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length).expect("answered in time");
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
@@ -233,22 +233,22 @@ impl Client {
         header.exception.map_or(Ok(frame), Err)
     }
 
-    pub(super) fn call(&mut self, method: &str, param: &impl Message, cells: &[u8]) -> Answered {
+    pub(super) fn call(&mut self, method: &str, param: &impl Message, cells: &[u8]) -> ReceivedReply {
         self.call_bytes(method, &param.encode_to_vec(), cells)
     }
 
-    fn call_bytes(&mut self, method: &str, param: &[u8], cells: &[u8]) -> Answered {
+    fn call_bytes(&mut self, method: &str, param: &[u8], cells: &[u8]) -> ReceivedReply {
         self.send(method, param, cells);
         self.receive()
     }
 
     /// Repeats the same call until it has run for [`LONG`].
-    fn call_for_long(&mut self, method: &str, param: &[u8], cells: &[u8]) -> Answered {
+    fn call_for_long(&mut self, method: &str, param: &[u8], cells: &[u8]) -> ReceivedReply {
         let began = Instant::now();
         loop {
-            let answered = self.call_bytes(method, param, cells);
-            if began.elapsed() >= LONG || answered.is_err() {
-                return answered;
+            let reply = self.call_bytes(method, param, cells);
+            if began.elapsed() >= LONG || reply.is_err() {
+                return reply;
             }
         }
     }

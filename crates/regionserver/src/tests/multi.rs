@@ -356,8 +356,8 @@ fn write_results_and_errors_count_toward_the_reply() {
     };
     let (told, _) = failing(3000);
     assert!(!told[0] && told[2999], "the first are told why");
-    let answer_bytes = failing(6000).1 - failing(3000).1;
-    assert!(answer_bytes < 3000 * 250, "{answer_bytes} bytes for 3000 more");
+    let reply_bytes = failing(6000).1 - failing(3000).1;
+    assert!(reply_bytes < 3000 * 250, "{reply_bytes} bytes for 3000 more");
 }
 
 #[test]

@@ -112,8 +112,8 @@ fn a_user_region_under_the_name_of_a_system_table_has_no_priority() {
     assert_eq!(served.executor.queued(CallClass::Priority), 0);
 
     drop(held);
-    let answers: Vec<_> = (0..4).map(|_| client.receive()).collect();
-    let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+    let replies: Vec<_> = (0..4).map(|_| client.receive()).collect();
+    let refused = replies.iter().filter_map(|reply| reply.as_ref().err());
     let classes: Vec<_> = refused.map(|error| error.exception_class_name()).collect();
     assert_eq!(classes.len(), 1, "the table has no AggregateService: {classes:?}");
 }

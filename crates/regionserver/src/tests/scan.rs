@@ -17,7 +17,7 @@ fn call_as(
     request: &pb::ScanRequest,
     caller: &Caller,
 ) -> Result<Response, evenkeel_common::HBaseError> {
-    let reply = scan(&server.server, request, caller)?.expect("an answer in time");
+    let reply = scan(&server.server, request, caller)?.expect("a reply in time");
     let message = reply.message.clone();
     Ok(TestReply { message, cells: cells_of(reply) })
 }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_that_are_not_here_are_named_in_the_answer() {
+    fn regions_that_are_not_here_are_named_in_the_reply() {
         let (server, region) = TestServer::with_region();
         let request = pb::ClearRegionBlockCacheRequest { region: vec![unknown(), specifier(&region)] };
         let stats = clear_cache(&server.server, request).expect("answered").stats;

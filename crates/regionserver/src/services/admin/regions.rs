@@ -91,7 +91,7 @@ fn flush(server: &Arc<RegionServer>, request: pb::FlushRegionRequest) -> Result<
         let message = format!("Column family {} does not exist", family.escape_ascii());
         return Err(HBaseError::new(ErrorKind::NoSuchColumnFamily, message));
     }
-    let outcome = server.background.flush(&region)?;
+    let outcome = server.background.flush_for_client(&region)?;
     let marked = !outcome.flushed && request.write_flush_wal_marker() && region.mark_cannot_flush();
     Ok(pb::FlushRegionResponse {
         last_flush_time: server.clock.now_ms() as u64,
