@@ -1,8 +1,8 @@
 //! Round trips of an echo call over loopback: one call alone, and 64 calls pipelined in one write.
 //!
-//! Measures the RPC layer alone: frame, header, dispatch, answer, two socket crossings. The client
+//! Measures the RPC layer alone: frame, header, dispatch, reply, two socket crossings. The client
 //! is a blocking socket that builds its requests in advance and only counts the bytes of the
-//! responses.
+//! replies.
 
 #![forbid(unsafe_code)]
 
@@ -28,21 +28,21 @@ fn request(call_id: u32) -> Vec<u8> {
 fn round_trips(c: &mut Criterion) {
     let server = echo::serve(VALUE_BYTES);
     let mut stream = echo::connect(server.local_addr());
-    // Call ids of the same encoded length, so that all responses have the length of the first.
+    // Call ids of the same encoded length, so that all replies have the length of the first.
     let one = request(1);
-    let answer = echo::answer_bytes(&mut stream, &one);
+    let reply = echo::reply_bytes(&mut stream, &one);
     let batch: Vec<u8> = (1..=PIPELINED).flat_map(request).collect();
 
     let mut group = c.benchmark_group("rpc_echo");
     group.measurement_time(Duration::from_secs(5));
     for (name, calls, requests) in [("one", 1, one), ("pipelined_64", PIPELINED, batch)] {
-        let mut answers = vec![0; answer * calls as usize];
+        let mut replies = vec![0; reply * calls as usize];
         group.throughput(Throughput::Elements(u64::from(calls)));
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 stream.write_all(&requests).expect("write");
-                stream.read_exact(&mut answers).expect("read");
-                black_box(&answers);
+                stream.read_exact(&mut replies).expect("read");
+                black_box(&replies);
             });
         });
     }

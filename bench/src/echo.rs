@@ -36,7 +36,7 @@ impl Service for Echo {
     }
 }
 
-/// Serves echoes from one thread on a free port of 127.0.0.1; each response has one cell with a
+/// Serves echoes from one thread on a free port of 127.0.0.1; each reply has one cell with a
 /// value of `value_bytes`.
 ///
 /// # Panics
@@ -89,11 +89,11 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
-/// Sends a request and reads the response; returns its length in bytes.
+/// Sends a request and reads the reply; returns its length in bytes.
 ///
 /// # Panics
 /// If the connection fails.
-pub fn answer_bytes(stream: &mut TcpStream, request: &[u8]) -> usize {
+pub fn reply_bytes(stream: &mut TcpStream, request: &[u8]) -> usize {
     stream.write_all(request).expect("write");
     let mut length = [0; 4];
     stream.read_exact(&mut length).expect("length");

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`plan`] | [`Plan`]: the options, and the sizes of a full and of a short run |
 //! | [`machine`] | the machine, the versions, the newest JDK |
-//! | [`servers`] | [`ServerKind`], [`ReportContext`], [`Session`]: a server and its rows |
+//! | [`servers`] | [`ServerVariant`], [`ReportContext`], [`Session`]: a server and its rows |
 //! | [`read_path`], [`write_path`], [`deploys`], [`ycsb`] | the rows of each report |
 //! | `memory` | memory of a cell in a MemStore |
 //! | `hits` | hits in the block cache, from the servers' counters |
@@ -32,7 +32,7 @@ pub mod ycsb;
 
 pub use output::Results;
 pub use plan::Plan;
-pub use servers::{ReportContext, ServerKind, Session};
+pub use servers::{ReportContext, ServerVariant, Session};
 
 /// Makes a report and writes it below `plan.out`; removes an earlier report's other files.
 ///

@@ -383,7 +383,7 @@ impl<'a> Soak<'a> {
 
     async fn check(&mut self, registers: registers::Epoch) -> Result<(), String> {
         let fresh = self.connect(100).await?;
-        // Calls in flight in the server, whose answers were lost, end in this time.
+        // Calls in flight in the server, whose replies were lost, end in this time.
         tokio::time::sleep(Duration::from_millis(500)).await;
         self.registers
             .verify(registers, &fresh.table(REGISTERS.parse().map_err(|e| format!("{e}"))?))
@@ -581,7 +581,7 @@ impl Report {
         let _ = writeln!(out, "| rows written and acknowledged | {} |", self.owned[0]);
         let _ = writeln!(out, "| rows read under load and checked | {} |", self.owned[1]);
         let _ = writeln!(out, "| operations in linearizable histories | {} |", self.registers[0]);
-        let _ = writeln!(out, "| operations without an answer | {} |", self.registers[1]);
+        let _ = writeln!(out, "| operations without a response | {} |", self.registers[1]);
         for (name, count) in &self.faults {
             let _ = writeln!(out, "| {name} | {count} |");
         }

@@ -14,21 +14,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::server::{
-    START, Server, StockJvm, copy_stock_conf, free_ports, run_folder, spawn, wait_until, write_site,
+    START, Server, ServerKind, StockJvm, copy_stock_conf, free_ports, run_folder, spawn, wait_until,
+    write_site,
 };
 use crate::{HdfsCluster, evenkeel_binary, toolchain};
 
 /// The session timeout: the time after which a killed server counts as dead.
 const SESSION_MS: u32 = 6_000;
-
-/// The kind of RegionServer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerKind {
-    /// `evenkeel regionserver`.
-    Evenkeel,
-    /// HBase's RegionServer.
-    Stock,
-}
 
 /// Where the files of a cluster are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,9 @@
 //! - [`cluster`]: a stock cluster of separate processes, and RegionServers in it;
 //! - [`hdfs`]: a NameNode and DataNodes of stock HDFS, which tests kill and restart.
 //!
+//! The binaries `hfile_tool` and `wal_tool` are Evenkeel's side of the test `exchange`: they write
+//! and read the store files and WALs that stock HBase's classes read and write.
+//!
 //! [`target`] is the server that the tests of one binary share; `EVENKEEL_INTEROP_TARGET` names it
 //! (see README.md). No test is skipped: a test that cannot run fails with the name of the missing
 //! part.
@@ -27,7 +30,7 @@ pub mod toolchain;
 pub use hdfs::HdfsCluster;
 pub use java::{Finished, JavaRun, java};
 pub use server::{
-    Server, evenkeel_binary, start_evenkeel, start_evenkeel_with, start_stock, start_stock_with,
+    Server, ServerKind, evenkeel_binary, start_evenkeel, start_evenkeel_with, start_stock, start_stock_with,
     start_stock_with_info, target,
 };
 

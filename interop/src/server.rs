@@ -43,6 +43,15 @@ const STOCK_CONF: [(&str, &str); 2] = [
 /// The timeout of a start; a stock server needs about 15 s on two free cores.
 pub(crate) const START: Duration = Duration::from_secs(180);
 
+/// Whose server it is, standalone or a RegionServer of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// Evenkeel.
+    Evenkeel,
+    /// Stock HBase 2.6.4.
+    Stock,
+}
+
 /// A server to test against: started here, or at a given address.
 pub struct Server {
     name: String,
@@ -520,21 +529,13 @@ pub(crate) fn run_folder(name: &str) -> Result<PathBuf, String> {
 pub fn evenkeel_binary() -> Result<PathBuf, String> {
     match std::env::var_os("EVENKEEL_BIN") {
         Some(binary) => Ok(PathBuf::from(binary)),
-        None => Ok(built(&["-p", "evenkeel"])?.join("evenkeel")),
+        None => built_evenkeel(),
     }
 }
 
-/// An example program of one of the crates, built as [`start_evenkeel`] builds the server.
-///
-/// # Errors
-/// If it does not build; the message has the compiler's output.
-pub fn example(package: &str, name: &str) -> Result<PathBuf, String> {
-    Ok(built(&["-p", package, "--example", name])?.join("examples").join(name))
-}
-
-/// Builds something with Cargo for the profile of this program, which its path contains (a test is
-/// in `deps` there, a program is not); returns the folder `target/PROFILE`.
-fn built(what: &[&str]) -> Result<PathBuf, String> {
+/// Builds the package `evenkeel` for the profile of this program, which its path contains (a test
+/// is in `deps` there, a program is not).
+fn built_evenkeel() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|e| format!("this program has no path: {e}"))?;
     let of_test = program.parent().is_some_and(|folder| folder.ends_with("deps"));
     let profile_folder =
@@ -546,10 +547,10 @@ fn built(what: &[&str]) -> Result<PathBuf, String> {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "-q", "--profile", &profile]).args(what).arg("--target-dir").arg(target_folder);
+    build.args(["build", "-q", "-p", "evenkeel", "--profile", &profile, "--target-dir"]).arg(target_folder);
     let output = build.current_dir(home()).output().map_err(|e| format!("cannot run cargo: {e}"))?;
     if !output.status.success() {
-        return Err(format!("{what:?} does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
+        return Err(format!("evenkeel does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
-    Ok(profile_folder.to_owned())
+    Ok(profile_folder.join("evenkeel"))
 }

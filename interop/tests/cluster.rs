@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 use evenkeel_client::{
     Admin, ClientConfig, Connection, Get, Put, RegionInfo, RowResult, Scan, ServerName, TableName,
 };
-use interop::cluster::{Cluster, ClusterStorage, ServerKind, TIMEOUT, free_port};
-use interop::{Server, java};
+use interop::cluster::{Cluster, ClusterStorage, TIMEOUT, free_port};
+use interop::{Server, ServerKind, java};
 use tokio::runtime::Runtime;
 
 const TABLE: &str = "story";

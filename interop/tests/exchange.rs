@@ -13,8 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use interop::server::{evenkeel_binary, example};
-use interop::{Server, home, java, start_evenkeel_with, start_stock_with, work};
+use interop::{Server, evenkeel_binary, home, java, start_evenkeel_with, start_stock_with, work};
+
+/// Our programs for store files and WALs (`src/bin`), which Cargo builds before this test.
+const HFILE_TOOL: &str = env!("CARGO_BIN_EXE_hfile_tool");
+const WAL_TOOL: &str = env!("CARGO_BIN_EXE_wal_tool");
 
 /// Serializes tests that run a stock server, because it needs much memory.
 static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
@@ -96,14 +99,13 @@ fn program(class: &str, args: &[String]) -> Vec<String> {
     output.stdout.lines().map(str::to_owned).collect()
 }
 
-/// Runs an example program of a crate; returns its lines.
-fn tool(package: &str, name: &str, args: &[&Path]) -> Vec<String> {
-    let path = example(package, name).unwrap_or_else(|why| panic!("{why}"));
-    let output = Command::new(&path).args(args).output().unwrap_or_else(|e| panic!("{name}: {e}"));
+/// Runs one of our programs; returns its lines.
+fn tool(program: &str, args: &[&Path]) -> Vec<String> {
+    let output = Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{name} {args:?}: {}\n{text}\n{}",
+        "{program} {args:?}: {}\n{text}\n{}",
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
@@ -262,7 +264,7 @@ fn store_files() {
         _ => "files/store-files.txt",
     });
     let (given, stock, ours) = (run.join("cells"), run.join("stock"), run.join("ours"));
-    let hfile = |args: &[&Path]| tool("evenkeel-hfile", "interop", args);
+    let hfile = |args: &[&Path]| tool(HFILE_TOOL, args);
     hfile(&[Path::new("cells"), &given]);
     let count =
         fs::read_to_string(&settings).unwrap_or_default().lines().filter(|l| !l.starts_with('#')).count();
@@ -381,7 +383,7 @@ fn checksums_beside_files() {
 #[test]
 fn wals() {
     let run = folder("wals");
-    let wal = |args: &[&Path]| tool("evenkeel-wal", "wal_tool", args);
+    let wal = |args: &[&Path]| tool(WAL_TOOL, args);
     let entries =
         |lines: Vec<String>| lines.into_iter().filter(|line| line.contains(" seq=")).collect::<Vec<_>>();
     let text = |path: &Path| path.display().to_string();

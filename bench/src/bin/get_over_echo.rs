@@ -107,25 +107,25 @@ fn costs(address: SocketAddr, calls: u32, request: impl Fn(u32) -> Vec<u8>) -> V
 
 fn cost(address: SocketAddr, calls: u32, together: u32, request: impl Fn(u32) -> Vec<u8>) -> f64 {
     let mut stream = echo::connect(address);
-    // Ids of the same encoded length, so that all responses have the same length.
+    // Ids of the same encoded length, so that all replies have the same length.
     let ids: Vec<u32> = (1 << 14..(1 << 14) + together.max(1024)).collect();
-    let answer = echo::answer_bytes(&mut stream, &request(ids[0]));
+    let reply = echo::reply_bytes(&mut stream, &request(ids[0]));
     let batches: Vec<Vec<u8>> = ids
         .chunks_exact(together as usize)
         .map(|ids| ids.iter().flat_map(|id| request(*id)).collect())
         .collect();
-    let mut answers = vec![0; answer * together as usize];
+    let mut replies = vec![0; reply * together as usize];
     let rounds = (calls / together).max(1);
-    run(&mut stream, &batches, &mut answers, rounds / 5 + 1);
+    run(&mut stream, &batches, &mut replies, rounds / 5 + 1);
     let before = servers_cpu_ns();
-    run(&mut stream, &batches, &mut answers, rounds);
+    run(&mut stream, &batches, &mut replies, rounds);
     (servers_cpu_ns() - before) as f64 / 1000.0 / f64::from(rounds * together)
 }
 
-fn run(stream: &mut TcpStream, batches: &[Vec<u8>], answers: &mut [u8], rounds: u32) {
+fn run(stream: &mut TcpStream, batches: &[Vec<u8>], replies: &mut [u8], rounds: u32) {
     for batch in batches.iter().cycle().take(rounds as usize) {
         stream.write_all(batch).expect("write");
-        stream.read_exact(answers).expect("read");
+        stream.read_exact(replies).expect("read");
     }
 }
 

@@ -21,7 +21,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const VALUE_BYTES: usize = 1000;
 const BATCH: usize = 500;
-/// The timeout for a server's first answer.
+/// The timeout for a server's first reply.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 struct Server {

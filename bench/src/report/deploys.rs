@@ -19,7 +19,7 @@ use std::path::Path;
 
 use super::hits;
 use super::output::Results;
-use super::servers::{ReportContext, ServerKind, Session, Settings, settings};
+use super::servers::{ReportContext, ServerVariant, Session, Settings, settings};
 
 /// About the mean value's bytes if the largest is 256 KiB.
 const VALUE_BYTES_MEAN: f64 = 5_200.0;
@@ -79,17 +79,17 @@ pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), Str
         context.plan.cache_mib,
         context.plan.cache_mib + META_MIB
     ));
-    for kind in context.plan.servers.clone() {
+    for variant in context.plan.servers.clone() {
         // The cache files of deploy 4, for this server only.
         let folder = tempfile::tempdir().map_err(|e| format!("a folder for the cache: {e}"))?;
         let mut deploys = deploys(context, folder.path());
         deploys.retain(|deploy| context.plan.deploys.contains(&deploy.number));
         for deploy in &deploys {
-            match measure_one(context, kind, deploy, results) {
+            match measure_one(context, variant, deploy, results) {
                 Err(why) if why.contains("ended while starting") => {
-                    results.add_header_line(&format!("{} refuses deploy {}.", kind.title(), deploy.title));
+                    results.add_header_line(&format!("{} refuses deploy {}.", variant.title(), deploy.title));
                     LOADINGS.iter().for_each(|(loading, ..)| {
-                        results.refuses(&format!("{}-{loading}", deploy.name), kind);
+                        results.refuses(&format!("{}-{loading}", deploy.name), variant);
                     });
                 }
                 other => other?,
@@ -140,18 +140,18 @@ fn deploys(context: &ReportContext, folder: &Path) -> Vec<Deploy> {
 
 fn measure_one(
     context: &ReportContext,
-    kind: ServerKind,
+    variant: ServerVariant,
     deploy: &Deploy,
     results: &mut Results,
 ) -> Result<(), String> {
-    let session = context.start_as_set(kind, context.plan.cache_mib, &deploy.own)?;
+    let session = context.start_as_set(variant, context.plan.cache_mib, &deploy.own)?;
     let cache_rows = (context.plan.cache_mib << 20) as f64 / VALUE_BYTES_MEAN;
     let cache_rows = if context.plan.short { 200.0 } else { cache_rows };
     let loadings = if deploy.is_of_compressed() { vec![MANY_MISSES] } else { LOADINGS.to_vec() };
     let rows = (cache_rows * loadings.last().map_or(0.0, |(.., part)| *part)) as i64;
     let codec = if deploy.is_of_compressed() { " --compress=SNAPPY" } else { "" };
     let table = format!("--table=Deploys --valueSize={VALUE_BYTES_MAX} --valueZipf --presplit=21{codec}");
-    eprintln!("{}: deploy {}: loading {rows} rows", kind.title(), deploy.title);
+    eprintln!("{}: deploy {}: loading {rows} rows", variant.title(), deploy.title);
     session.load(&format!("--rows={} {table} sequentialWrite 4", rows / 4))?;
     session.settle("Deploys")?;
     for loading in loadings {

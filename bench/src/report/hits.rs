@@ -55,7 +55,7 @@ impl CacheLookups {
 /// The first error of the load, or a server without counters.
 pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line<'_>]) -> Result<(), String> {
     let options = rows.iter().map(|(.., line)| session.options(line)).collect::<Result<Vec<_>, _>>()?;
-    rows.iter().for_each(|(_, title, line)| eprintln!("{}: {title}: {line}", session.kind.title()));
+    rows.iter().for_each(|(_, title, line)| eprintln!("{}: {title}: {line}", session.variant.title()));
     let timed = session.timed(options[0].clone(), session.context.plan.seconds);
     let for_time = |warmup: f64, duration: f64| {
         let of = |options: &Options| Options { warmup, duration, ..options.clone() };
@@ -66,17 +66,18 @@ pub(super) fn measure(session: &Session<'_>, results: &mut Results, rows: &[Line
     let reports = for_time(SETTLE_S, timed.duration)?;
     let hits = lookups(session)?.percent_since(before);
     for ((row, title, line), report) in rows.iter().zip(reports) {
-        results.add(row, title, line, session.kind, report);
-        results.hits(row, session.kind, hits);
+        results.add(row, title, line, session.variant, report);
+        results.hits(row, session.variant, hits);
     }
     Ok(())
 }
 
 /// The server's counters now.
 fn lookups(session: &Session<'_>) -> Result<CacheLookups, String> {
-    let text = if session.kind.is_jvm() { metrics_of_jvm(session)? } else { next_line(session)? };
-    let counted = if session.kind.is_jvm() { MISS_COUNTED_STOCK } else { 1.0 };
-    read(&text, counted).ok_or_else(|| format!("{}: no {HITS} and {MISSES} in: {text}", session.kind.title()))
+    let text = if session.variant.is_jvm() { metrics_of_jvm(session)? } else { next_line(session)? };
+    let counted = if session.variant.is_jvm() { MISS_COUNTED_STOCK } else { 1.0 };
+    read(&text, counted)
+        .ok_or_else(|| format!("{}: no {HITS} and {MISSES} in: {text}", session.variant.title()))
 }
 
 fn metrics_of_jvm(session: &Session<'_>) -> Result<String, String> {

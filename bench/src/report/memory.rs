@@ -21,14 +21,14 @@ const TABLE: &str = "Counted";
 pub(super) fn measure(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     let rows = if session.context.plan.short { ROWS_SHORT } else { ROWS };
     let line = format!("--table={TABLE} --rows={} --valueSize=200 --autoFlush=true --multiPut=100", rows / 4);
-    eprintln!("{}: bytes of memory a cell: {line} sequentialWrite 4", session.kind.title());
+    eprintln!("{}: bytes of memory a cell: {line} sequentialWrite 4", session.variant.title());
     session.load(&format!("{line} --oneCon sequentialWrite 4"))?;
     let regions = session.flush(TABLE, false)?;
     let bytes = flushed_heap_bytes(&session.log(), &regions);
     if bytes == 0 {
-        return Err(format!("{}: its log has no flush of {TABLE}", session.kind.title()));
+        return Err(format!("{}: its log has no flush of {TABLE}", session.variant.title()));
     }
-    results.memory_a_cell(session.kind, bytes as f64 / rows as f64);
+    results.memory_a_cell(session.variant, bytes as f64 / rows as f64);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use super::machine::{facts, load_average};
 use super::other_load::{OTHERS_MAX, OtherLoad};
 use super::plan::Plan;
 use super::seconds::{self, Seconds};
-use super::servers::{ReportContext, ServerKind};
+use super::servers::{ReportContext, ServerVariant};
 
 /// The durations of sampling the machine before a report starts: a full and a short one.
 const WATCH: [Duration; 2] = [Duration::from_secs(3), Duration::from_millis(200)];
@@ -32,8 +32,8 @@ struct Row {
     rows_each: Option<f64>,
     note: Option<String>,
     /// Hit ratio of data blocks in per cent.
-    hits: BTreeMap<ServerKind, f64>,
-    servers: BTreeMap<ServerKind, Report>,
+    hits: BTreeMap<ServerVariant, f64>,
+    servers: BTreeMap<ServerVariant, Report>,
 }
 
 impl Row {
@@ -85,10 +85,10 @@ pub struct Results {
     header_lines: Vec<String>,
     sections: Vec<(String, String)>,
     charts: Vec<(String, Plot)>,
-    memory: BTreeMap<ServerKind, f64>,
+    memory: BTreeMap<ServerVariant, f64>,
     /// The ids of rows that a server refuses.
-    refused: BTreeSet<(String, ServerKind)>,
-    order: Vec<ServerKind>,
+    refused: BTreeSet<(String, ServerVariant)>,
+    order: Vec<ServerVariant>,
     facts: Vec<String>,
     load_at_start: String,
     quiet: OtherLoad,
@@ -121,14 +121,14 @@ impl Results {
     }
 
     /// Adds a server's report of a row.
-    pub fn add(&mut self, id: &str, title: &str, line: &str, kind: ServerKind, report: Report) {
+    pub fn add(&mut self, id: &str, title: &str, line: &str, variant: ServerVariant, report: Report) {
         let at = self.rows.iter().position(|row| row.id == id).unwrap_or_else(|| {
             let (id, title, line) = (id.to_owned(), title.to_owned(), String::new());
             self.rows.push(Row { id, title, line, ..Row::default() });
             self.rows.len() - 1
         });
         self.rows[at].line = line.to_owned();
-        self.rows[at].servers.insert(kind, report);
+        self.rows[at].servers.insert(variant, report);
     }
 
     /// Sets the rows that each request of a row scans or moves, if that differs from the rows
@@ -143,13 +143,13 @@ impl Results {
     }
 
     /// Sets a server's hit ratio of data blocks in a row, in per cent.
-    pub fn hits(&mut self, id: &str, kind: ServerKind, percent: f64) {
-        self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.hits.extend([(kind, percent)]));
+    pub fn hits(&mut self, id: &str, variant: ServerVariant, percent: f64) {
+        self.rows.iter_mut().filter(|row| row.id == id).for_each(|row| row.hits.extend([(variant, percent)]));
     }
 
     /// Records that a server does not start with the settings of a row.
-    pub fn refuses(&mut self, id: &str, kind: ServerKind) {
-        self.refused.insert((id.to_owned(), kind));
+    pub fn refuses(&mut self, id: &str, variant: ServerVariant) {
+        self.refused.insert((id.to_owned(), variant));
     }
 
     /// Adds a line to the top of the report.
@@ -171,15 +171,15 @@ impl Results {
     }
 
     /// Sets the bytes that a server counts for a cell in its MemStore.
-    pub fn memory_a_cell(&mut self, kind: ServerKind, bytes: f64) {
-        self.memory.insert(kind, bytes);
-        let of = |kind: &ServerKind| self.memory.get(kind).copied();
+    pub fn memory_a_cell(&mut self, variant: ServerVariant, bytes: f64) {
+        self.memory.insert(variant, bytes);
+        let of = |variant: &ServerVariant| self.memory.get(variant).copied();
         let ratio = |bytes: f64| {
-            of(&ServerKind::Evenkeel).map_or("-".to_owned(), |own| format!("{:.2}", bytes / own))
+            of(&ServerVariant::Evenkeel).map_or("-".to_owned(), |own| format!("{:.2}", bytes / own))
         };
-        let lines = self.order.iter().filter_map(|kind| {
-            let bytes = of(kind)?;
-            Some(format!("| {} | {bytes:.0} | {} |\n", kind.title(), ratio(bytes)))
+        let lines = self.order.iter().filter_map(|variant| {
+            let bytes = of(variant)?;
+            Some(format!("| {} | {bytes:.0} | {} |\n", variant.title(), ratio(bytes)))
         });
         let text = format!(
             "Cells of 200-byte values in rows of 26 bytes, family `info0`, qualifier `0`; the bytes that each server itself counts \
@@ -190,13 +190,13 @@ impl Results {
     }
 
     /// The requested servers, in order.
-    pub fn order(&self) -> &[ServerKind] {
+    pub fn order(&self) -> &[ServerVariant] {
         &self.order
     }
 
     /// A server's results of a row.
-    pub fn report(&self, id: &str, kind: ServerKind) -> Option<&Report> {
-        self.rows.iter().find(|row| row.id == id)?.servers.get(&kind)
+    pub fn report(&self, id: &str, variant: ServerVariant) -> Option<&Report> {
+        self.rows.iter().find(|row| row.id == id)?.servers.get(&variant)
     }
 
     /// Charts over rows named `GROUP-PART`: a line for each server and part, a point for each
@@ -205,17 +205,17 @@ impl Results {
         self.charts.clear();
         for (name, unit, figure) in FIGURES {
             let mut series = Vec::new();
-            for kind in &self.order {
+            for variant in &self.order {
                 for (part, what) in parts {
                     let at = |group: &str| {
                         let row = self.rows.iter().find(|row| row.id == format!("{group}-{part}"))?;
-                        Some(figure(row, row.servers.get(kind)?))
+                        Some(figure(row, row.servers.get(variant)?))
                     };
                     let points =
                         (1..).zip(groups).filter_map(|(x, (group, _))| Some((f64::from(x), at(group)?)));
                     let points: Vec<_> = points.filter(|(_, y)| y.is_finite()).collect();
                     if !points.is_empty() {
-                        series.push(Series { name: format!("{}, {what}", kind.title()), points });
+                        series.push(Series { name: format!("{}, {what}", variant.title()), points });
                     }
                 }
             }
@@ -230,8 +230,9 @@ impl Results {
     /// Half of the rate that the first stock server, or else the first server, reached in a row.
     pub fn half_of_peak(&self, id: &str) -> f64 {
         let row = self.rows.iter().find(|row| row.id == id);
-        let stock = self.order.iter().find(|kind| **kind != ServerKind::Evenkeel).or(self.order.first());
-        let peak = row.zip(stock).and_then(|(row, kind)| row.servers.get(kind));
+        let stock =
+            self.order.iter().find(|variant| **variant != ServerVariant::Evenkeel).or(self.order.first());
+        let peak = row.zip(stock).and_then(|(row, variant)| row.servers.get(variant));
         peak.map_or(100.0, |report| (report.requests_per_s / 2.0).max(10.0))
     }
 
@@ -284,9 +285,10 @@ impl Results {
             names.extend(["percentiles", "time"].map(|plot| format!("{}-{plot}.svg", row.id)));
             names.extend(row.stolen().map(|_| format!("{}-stolen.svg", row.id)));
             let endings = ["hgrm", "csv"].into_iter().take(1 + usize::from(row.is_over_time()));
-            let of_kind =
-                |ending| row.servers.keys().map(move |kind| format!("{}-{}.{ending}", row.id, kind.name()));
-            names.extend(endings.flat_map(of_kind));
+            let of_variant = |ending| {
+                row.servers.keys().map(move |variant| format!("{}-{}.{ending}", row.id, variant.name()))
+            };
+            names.extend(endings.flat_map(of_variant));
         }
         names
     }
@@ -333,7 +335,7 @@ impl Results {
             plan.seconds,
             plan.warmup,
             plan.first_warmup.max(plan.warmup),
-            plan.first_warmup_of(ServerKind::Evenkeel),
+            plan.first_warmup_of(ServerVariant::Evenkeel),
             plan.minutes.map_or_else(String::new, |m| format!("; bounded to {m} minutes"))
         );
         let _ = writeln!(
@@ -378,11 +380,11 @@ impl Results {
         out.push_str(if counts_hits { " hits % |\n" } else { "\n" });
         let columns = 17 + usize::from(counts_hits);
         let _ = writeln!(out, "|{}", "---|".repeat(columns));
-        for kind in &self.order {
-            match row.servers.get(kind) {
-                Some(report) => Self::write_server_row(row, *kind, report, out),
-                None if self.refused.contains(&(row.id.clone(), *kind)) => {
-                    let _ = writeln!(out, "| {} | refuses |{}", kind.title(), " - |".repeat(columns - 2));
+        for variant in &self.order {
+            match row.servers.get(variant) {
+                Some(report) => Self::write_server_row(row, *variant, report, out),
+                None if self.refused.contains(&(row.id.clone(), *variant)) => {
+                    let _ = writeln!(out, "| {} | refuses |{}", variant.title(), " - |".repeat(columns - 2));
                 }
                 None => {}
             }
@@ -403,8 +405,8 @@ impl Results {
     }
 
     /// Writes a server's line of a row's table.
-    fn write_server_row(row: &Row, kind: ServerKind, r: &Report, out: &mut String) {
-        let base = row.servers.get(&ServerKind::Evenkeel);
+    fn write_server_row(row: &Row, variant: ServerVariant, r: &Report, out: &mut String) {
+        let base = row.servers.get(&ServerVariant::Evenkeel);
         let server = r.server.as_ref();
         let ratio = |of: &dyn Fn(&Report) -> f64| {
             base.map_or_else(|| "-".to_owned(), |base| format!("{:.2}", of(r) / of(base)))
@@ -413,7 +415,7 @@ impl Results {
         let _ = write!(
             out,
             "| {} | {:.0} | {:.0} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} | {:.0} | {:.2} | {:.2} | {} | {} | {} |",
-            kind.title(),
+            variant.title(),
             row.rows(r) / r.seconds,
             r.requests_per_s,
             row.cpu_us(r),
@@ -431,17 +433,17 @@ impl Results {
             ratio(&|r| row.cpu_us(r)),
             ratio(&|r| r.latency.p999_us),
         );
-        let hits = row.hits.get(&kind).map_or_else(|| "-".to_owned(), |hits| format!("{hits:.2}"));
+        let hits = row.hits.get(&variant).map_or_else(|| "-".to_owned(), |hits| format!("{hits:.2}"));
         out.push_str(&if row.hits.is_empty() { "\n".to_owned() } else { format!(" {hits} |\n") });
     }
 
     /// Bytes written to storage for each byte of values, by server: the log and flushes of those
     /// seconds, and few compactions.
     fn write_amplification(&self, row: &Row, out: &mut String) {
-        let of = |kind: &ServerKind| {
-            let report = row.servers.get(kind)?;
+        let of = |variant: &ServerVariant| {
+            let report = row.servers.get(variant)?;
             let written = report.server.as_ref()?.disk_written_bytes as f64;
-            Some(format!("{} {:.1}", kind.title(), written / report.tally.bytes_written.max(1) as f64))
+            Some(format!("{} {:.1}", variant.title(), written / report.tally.bytes_written.max(1) as f64))
         };
         let said: Vec<String> = self.order.iter().filter_map(of).collect();
         let _ = writeln!(
@@ -453,9 +455,9 @@ impl Results {
 
     /// The bad seconds of each server, and the number caused by the host.
     fn worst_seconds(&self, row: &Row, out: &mut String) {
-        for kind in &self.order {
-            let seconds = row.servers.get(kind).and_then(|report| Seconds::of(&report.intervals));
-            seconds.iter().for_each(|seconds| out.push_str(&seconds.markdown(kind.title())));
+        for variant in &self.order {
+            let seconds = row.servers.get(variant).and_then(|report| Seconds::of(&report.intervals));
+            seconds.iter().for_each(|seconds| out.push_str(&seconds.markdown(variant.title())));
         }
     }
 }
@@ -483,11 +485,11 @@ fn write_row(row: &Row, folder: &Path) -> std::io::Result<()> {
     if let Some(plot) = row.stolen() {
         fs::write(folder.join(format!("{}-stolen.svg", row.id)), plot.svg())?;
     }
-    for (kind, report) in &row.servers {
-        write_hgrm(&folder.join(format!("{}-{}.hgrm", row.id, kind.name())), &report.histogram)?;
+    for (variant, report) in &row.servers {
+        write_hgrm(&folder.join(format!("{}-{}.hgrm", row.id, variant.name())), &report.histogram)?;
         if row.is_over_time() {
             fs::write(
-                folder.join(format!("{}-{}.csv", row.id, kind.name())),
+                folder.join(format!("{}-{}.csv", row.id, variant.name())),
                 seconds::csv(&report.intervals),
             )?;
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::deploys;
-use super::servers::ServerKind;
+use super::servers::ServerVariant;
 
 /// Warm-up of the first row on each process of a JVM.
 const FIRST_WARMUP_S: f64 = 30.0;
@@ -33,7 +33,7 @@ pub struct Plan {
     /// A smoke test of seconds, without meaningful figures.
     pub short: bool,
     /// Servers, in the order they run; the first stock one sets the rates of open loops.
-    pub servers: Vec<ServerKind>,
+    pub servers: Vec<ServerVariant>,
     /// Rows of the main table.
     pub rows: i64,
     /// Seconds that each row of the report is measured.
@@ -90,7 +90,7 @@ impl Plan {
             _ => 2,
         });
         if pairs.iter().any(|(key, _)| key == "--minutes") {
-            plan.servers = vec![ServerKind::StockG1, ServerKind::Evenkeel];
+            plan.servers = vec![ServerVariant::StockG1, ServerVariant::Evenkeel];
         }
         for (key, value) in &pairs {
             plan.set(key, value)?;
@@ -111,13 +111,15 @@ impl Plan {
             }
             _ => (6.0, 1.0),
         };
-        let begin = |kind: &ServerKind| starts * (self.first_warmup_of(*kind) + self.start_and_load_s(*kind));
+        let begin = |variant: &ServerVariant| {
+            starts * (self.first_warmup_of(*variant) + self.start_and_load_s(*variant))
+        };
         let hits = match self.report.as_str() {
             "read-path" => HITS_OF_READ_PATH * HITS_S,
             "deploys" if self.deploys.contains(&6) => deploys::rows_of(6) as f64 * HITS_S,
             _ => 0.0,
         };
-        let begins: f64 = self.servers.iter().map(|kind| begin(kind) + hits).sum();
+        let begins: f64 = self.servers.iter().map(|variant| begin(variant) + hits).sum();
         let measured = (minutes * 60.0 * BOUND_PART - begins) / self.servers.len().max(1) as f64;
         let steady = if self.report == "write-path" { measured * 0.4 } else { 0.0 };
         let row = (measured - steady) / rows;
@@ -131,15 +133,15 @@ impl Plan {
         Ok(())
     }
 
-    fn start_and_load_s(&self, kind: ServerKind) -> f64 {
+    fn start_and_load_s(&self, variant: ServerVariant) -> f64 {
         let of = if self.report == "deploys" { DEPLOY_START_AND_LOAD_S } else { START_AND_LOAD_S };
-        if kind.is_jvm() { of.0 } else { of.1 }
+        if variant.is_jvm() { of.0 } else { of.1 }
     }
 
     /// Seconds of warm-up before the first row on a server process.
-    pub fn first_warmup_of(&self, kind: ServerKind) -> f64 {
+    pub fn first_warmup_of(&self, variant: ServerVariant) -> f64 {
         let native = self.first_warmup.min(FIRST_WARMUP_NATIVE_S);
-        if kind.is_jvm() { self.first_warmup } else { native }.max(self.warmup)
+        if variant.is_jvm() { self.first_warmup } else { native }.max(self.warmup)
     }
 
     fn full(report: &str) -> Self {
@@ -147,7 +149,7 @@ impl Plan {
             report: report.to_owned(),
             command: String::new(),
             short: false,
-            servers: vec![ServerKind::StockG1, ServerKind::StockZgc, ServerKind::Evenkeel],
+            servers: vec![ServerVariant::StockG1, ServerVariant::StockZgc, ServerVariant::Evenkeel],
             rows: 1_000_000,
             seconds: 20.0,
             warmup: 10.0,
@@ -166,7 +168,7 @@ impl Plan {
 
     fn shorten(&mut self) {
         self.short = true;
-        self.servers = vec![ServerKind::StockG1, ServerKind::Evenkeel];
+        self.servers = vec![ServerVariant::StockG1, ServerVariant::Evenkeel];
         (self.rows, self.seconds, self.warmup, self.steady) = (2000, 0.6, 0.3, 2.0);
         (self.heap_mib, self.cache_mib, self.first_warmup) = (512, 64, self.warmup);
         self.deploys = vec![1, 4, 5, 6];
@@ -178,7 +180,7 @@ impl Plan {
         match key {
             "--servers" => {
                 self.servers =
-                    value.split(',').map(ServerKind::of_name).collect::<Option<_>>().ok_or_else(bad)?;
+                    value.split(',').map(ServerVariant::of_name).collect::<Option<_>>().ok_or_else(bad)?;
             }
             "--rows" => self.rows = value.parse().map_err(|_| bad())?,
             "--seconds" => self.seconds = value.parse().map_err(|_| bad())?,
@@ -235,7 +237,7 @@ mod tests {
     #[test]
     fn lines_are_read() {
         let plan = of("read-path --short --servers=evenkeel --rows=9").expect("reads");
-        assert!(plan.short && plan.rows == 9 && plan.servers == [ServerKind::Evenkeel]);
+        assert!(plan.short && plan.rows == 9 && plan.servers == [ServerVariant::Evenkeel]);
         assert_eq!(of("ycsb").expect("reads").servers.len(), 3);
         assert_eq!(of("deploys --deploys=2,4").expect("reads").deploys, [2, 4]);
         assert!(of("deploys --deploys=7").is_err() && of("deploys --deploys=0").is_err());
@@ -252,12 +254,12 @@ mod tests {
         {
             let plan = of(&format!("{report} --minutes {minutes} --cache-mib=99")).expect("reads");
             assert_eq!((plan.servers.len(), plan.cache_mib, plan.minutes), (2, 99, Some(minutes)));
-            assert!(plan.first_warmup_of(ServerKind::StockG1) >= 30.0 && plan.seconds >= 1.0, "{plan:?}");
+            assert!(plan.first_warmup_of(ServerVariant::StockG1) >= 30.0 && plan.seconds >= 1.0, "{plan:?}");
             let each = rows * (plan.seconds + plan.warmup) + plan.steady;
             let loads = if report == "deploys" { 70.0 + 25.0 } else { 30.0 + 12.0 };
             let first = loads
-                + plan.first_warmup_of(ServerKind::StockG1)
-                + plan.first_warmup_of(ServerKind::Evenkeel);
+                + plan.first_warmup_of(ServerVariant::StockG1)
+                + plan.first_warmup_of(ServerVariant::Evenkeel);
             assert!(each * 2.0 + starts * first < minutes * 60.0, "{report}: {plan:?}");
         }
         assert!(of("deploys --minutes=30").expect("reads").seconds > 4.0);

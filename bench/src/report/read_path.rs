@@ -22,9 +22,9 @@ const LARGE_ROWS_MIN: i64 = 64_000;
 pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), String> {
     results.add_header_line("Durability of the loading Puts: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
     hit_ratios(context, results);
-    for kind in context.plan.servers.clone() {
+    for variant in context.plan.servers.clone() {
         let own = fitting_buckets(results);
-        let session = context.start(kind, context.plan.cache_mib, &own)?;
+        let session = context.start(variant, context.plan.cache_mib, &own)?;
         cached(&session, results)?;
         saturation(results);
         let cache_mib = partial_cache_mib(context);
@@ -181,14 +181,14 @@ fn saturation(results: &mut Results) {
          compacted and cached (the row of that name above).\n\n\
          | | core % | server CPU µs/Get | load CPU µs/Get | load to server |\n|---|---|---|---|---|\n",
     );
-    for kind in results.order().to_vec() {
-        let Some(report) = results.report("get-saturated", kind) else { continue };
+    for variant in results.order().to_vec() {
+        let Some(report) = results.report("get-saturated", variant) else { continue };
         let (server, load) =
             (report.server_us_per_request().unwrap_or(f64::NAN), report.own_us_per_request());
         let busy = report.server.as_ref().map_or(f64::NAN, |s| 100.0 * s.cpu_s / report.seconds);
         text.push_str(&format!(
             "| {} beside the load | {busy:.0} | {server:.2} | {load:.2} | {:.2} |\n",
-            kind.title(),
+            variant.title(),
             load / server
         ));
     }
@@ -197,7 +197,7 @@ fn saturation(results: &mut Results) {
 
 /// Loads a table by 4 writers of batches, compacts it, and reads it once.
 pub(super) fn load(session: &Session<'_>, table: &str, options: &str) -> Result<(), String> {
-    eprintln!("{}: loading {table}", session.kind.title());
+    eprintln!("{}: loading {table}", session.variant.title());
     session.load(&format!("--autoFlush=true --multiPut=100 --oneCon {options} sequentialWrite 4"))?;
     session.settle(table)?;
     let rows = session.options(&format!("{options} scan 1"))?.total_rows * 4;

@@ -29,9 +29,9 @@ const IDLE_CORES: f64 = 0.15;
 /// The share of the heap for index and bloom blocks.
 const L1_SHARE: &str = "0.2";
 
-/// A server and, for a JVM, its collector.
+/// One of the compared servers: Evenkeel, or stock HBase with one of its garbage collectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ServerKind {
+pub enum ServerVariant {
     /// Evenkeel.
     Evenkeel,
     /// Stock HBase on G1.
@@ -40,11 +40,12 @@ pub enum ServerKind {
     StockZgc,
 }
 
-impl ServerKind {
+impl ServerVariant {
     /// The server by its name on the command line: `evenkeel`, `stock-g1` or `g1`, `stock-zgc` or
     /// `zgc`.
     pub fn of_name(name: &str) -> Option<Self> {
-        let known = |kind: &Self| kind.name() == name || kind.name().strip_prefix("stock-") == Some(name);
+        let known =
+            |variant: &Self| variant.name() == name || variant.name().strip_prefix("stock-") == Some(name);
         [Self::Evenkeel, Self::StockG1, Self::StockZgc].into_iter().find(known)
     }
 
@@ -118,7 +119,7 @@ impl ReportContext {
     /// A message about the missing part.
     pub fn new(plan: &Plan) -> Result<Self, String> {
         let binary = evenkeel_binary()?;
-        let stock = plan.servers.iter().any(|kind| *kind != ServerKind::Evenkeel);
+        let stock = plan.servers.iter().any(|variant| *variant != ServerVariant::Evenkeel);
         let jdk = if stock { Some(newest_jdk()?) } else { None };
         pin_this_process(plan.load_core)?;
         let end = plan.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0));
@@ -138,14 +139,19 @@ impl ReportContext {
     ///
     /// # Errors
     /// The error if it does not start.
-    pub fn start(&self, kind: ServerKind, cache_mib: u64, own: &Settings) -> Result<Session<'_>, String> {
+    pub fn start(
+        &self,
+        variant: ServerVariant,
+        cache_mib: u64,
+        own: &Settings,
+    ) -> Result<Session<'_>, String> {
         let mut all = settings(&[
             ("hbase.bucketcache.ioengine", "offheap"),
             ("hbase.bucketcache.size", &cache_mib.to_string()),
             ("hfile.block.cache.size", L1_SHARE),
         ]);
         all.extend(own.iter().cloned());
-        self.start_as_set(kind, cache_mib, &all)
+        self.start_as_set(variant, cache_mib, &all)
     }
 
     /// Starts a server with only these and the common settings. Evenkeel has the same bytes where
@@ -155,26 +161,31 @@ impl ReportContext {
     /// The error if it does not start.
     pub fn start_as_set(
         &self,
-        kind: ServerKind,
+        variant: ServerVariant,
         cache_mib: u64,
         own: &Settings,
     ) -> Result<Session<'_>, String> {
         let mut all = common_settings()?;
-        match kind {
-            ServerKind::Evenkeel => all.extend(in_one_budget(own, self.plan.heap_mib, cache_mib)),
+        match variant {
+            ServerVariant::Evenkeel => all.extend(in_one_budget(own, self.plan.heap_mib, cache_mib)),
             _ => all.extend(own.iter().cloned()),
         }
-        self.start_with(kind, cache_mib, &all)
+        self.start_with(variant, cache_mib, &all)
     }
 
-    fn start_with(&self, kind: ServerKind, direct_mib: u64, all: &Settings) -> Result<Session<'_>, String> {
+    fn start_with(
+        &self,
+        variant: ServerVariant,
+        direct_mib: u64,
+        all: &Settings,
+    ) -> Result<Session<'_>, String> {
         let under = ["taskset", "-c", &self.plan.server_core.to_string()].map(str::to_owned).to_vec();
-        let server = match kind {
-            ServerKind::Evenkeel => start_evenkeel_as(&self.binary, &under, all)?,
-            ServerKind::StockG1 => start_stock_as(&self.jvm("g1", direct_mib, under)?, all)?,
-            ServerKind::StockZgc => start_stock_as(&self.jvm("zgc", direct_mib, under)?, all)?,
+        let server = match variant {
+            ServerVariant::Evenkeel => start_evenkeel_as(&self.binary, &under, all)?,
+            ServerVariant::StockG1 => start_stock_as(&self.jvm("g1", direct_mib, under)?, all)?,
+            ServerVariant::StockZgc => start_stock_as(&self.jvm("zgc", direct_mib, under)?, all)?,
         };
-        Session::new(self, kind, server)
+        Session::new(self, variant, server)
     }
 
     fn jvm(&self, collector: &str, direct_mib: u64, under: Vec<String>) -> Result<StockJvm, String> {
@@ -215,8 +226,8 @@ fn common_settings() -> Result<Settings, String> {
 pub struct Session<'a> {
     /// The environment of the report.
     pub context: &'a ReportContext,
-    /// The kind of the server.
-    pub kind: ServerKind,
+    /// What the server is.
+    pub variant: ServerVariant,
     target: Target,
     process: ServerProcess,
     /// True if a row has been measured on it.
@@ -225,28 +236,28 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(context: &'a ReportContext, kind: ServerKind, server: Server) -> Result<Self, String> {
+    fn new(context: &'a ReportContext, variant: ServerVariant, server: Server) -> Result<Self, String> {
         let masters = server.setting("hbase.masters").ok_or("a server without a master")?;
         let mut client = ClientConfig::new([masters]);
         // A stock master answers some time before it assigns regions.
         client.retries = 30;
         let process = ServerProcess::of_pid(server.pid() as i32).ok_or("the server is gone")?;
-        let target = Target { name: kind.title().to_owned(), client };
-        Ok(Self { context, kind, target, process, warm: AtomicBool::new(false), server })
+        let target = Target { name: variant.title().to_owned(), client };
+        Ok(Self { context, variant, target, process, warm: AtomicBool::new(false), server })
     }
 
-    /// Restarts the same kind of server without data, with another cache and settings of the row;
-    /// in a short run keeps the running one.
+    /// Restarts the same variant without data, with another cache and settings of the row; in a
+    /// short run keeps the running one.
     ///
     /// # Errors
     /// The error if it does not start.
     pub fn restarted(self, cache_mib: u64, own: &Settings) -> Result<Self, String> {
-        let (context, kind) = (self.context, self.kind);
+        let (context, variant) = (self.context, self.variant);
         if context.plan.short {
             return Ok(self);
         }
         drop(self);
-        context.start(kind, cache_mib, own)
+        context.start(variant, cache_mib, own)
     }
 
     /// Runs `evenkeel pe` with a line of options until its rows are done, to load data.
@@ -290,9 +301,9 @@ impl<'a> Session<'a> {
     }
 
     fn outcome(&self, report: Result<Report, PeError>, options: &Options) -> Result<Report, String> {
-        let report = report.map_err(|failure| format!("{}: {failure}", self.kind.title()))?;
+        let report = report.map_err(|failure| format!("{}: {failure}", self.variant.title()))?;
         match report.failures.first() {
-            Some(failure) => Err(format!("{}, {}: {failure}", self.kind.title(), options.command)),
+            Some(failure) => Err(format!("{}, {}: {failure}", self.variant.title(), options.command)),
             None => Ok(report),
         }
     }
@@ -324,15 +335,15 @@ impl<'a> Session<'a> {
         line: &str,
         options: Options,
     ) -> Result<Report, String> {
-        eprintln!("{}: {title}: {line}", self.kind.title());
+        eprintln!("{}: {title}: {line}", self.variant.title());
         if self.context.is_late() {
             results.add_header_line(&format!(
                 "{}, row {row}: cut to {CUT_S} s, because the time was used up.",
-                self.kind.title()
+                self.variant.title()
             ));
         }
         let report = self.run(self.timed(options, self.context.plan.seconds))?;
-        results.add(row, title, line, self.kind, report.clone());
+        results.add(row, title, line, self.variant, report.clone());
         Ok(report)
     }
 
@@ -341,7 +352,7 @@ impl<'a> Session<'a> {
     pub fn timed(&self, options: Options, seconds: f64) -> Options {
         let plan = &self.context.plan;
         let first = !self.warm.swap(true, Ordering::Relaxed);
-        let warmup = if first { plan.first_warmup_of(self.kind) } else { plan.warmup };
+        let warmup = if first { plan.first_warmup_of(self.variant) } else { plan.warmup };
         let (warmup, duration) = match self.context.is_late() {
             true => (warmup.min(CUT_S), seconds.min(CUT_S)),
             false => (warmup, seconds),
@@ -377,7 +388,7 @@ impl<'a> Session<'a> {
         };
         let bounded = async { tokio::time::timeout(FLUSH_WAIT, flushing).await };
         let flushed = runtime.map_err(|e| e.to_string())?.block_on(bounded);
-        let late = |_| format!("{}: {table} is not flushed after {FLUSH_WAIT:?}", self.kind.title());
+        let late = |_| format!("{}: {table} is not flushed after {FLUSH_WAIT:?}", self.variant.title());
         flushed.map_err(late)?.map_err(|e: Error| e.to_string())
     }
 

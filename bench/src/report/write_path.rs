@@ -19,9 +19,9 @@ pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), Str
         "Durability: SYNC_WAL, which hands the log to the file system (hflush) on both sides, and FSYNC_WAL, which syncs the \
          disk (hsync) on both sides, where a row says so. Codec: KeyValueCodec, files SNAPPY.",
     );
-    for kind in context.plan.servers.clone() {
+    for variant in context.plan.servers.clone() {
         let own = fitting_buckets(results);
-        let session = context.start(kind, context.plan.cache_mib, &own)?;
+        let session = context.start(variant, context.plan.cache_mib, &own)?;
         puts(&session, results)?;
         memory::measure(&session, results)?;
         let cache_mib = partial_cache_mib(context);
@@ -52,23 +52,23 @@ fn puts(session: &Session<'_>, results: &mut Results) -> Result<(), String> {
     let plan = &session.context.plan;
     let rate = plan.steady_rate.unwrap_or_else(|| results.half_of_peak("put"));
     let line = format!("--rate={rate:.0} {put}");
-    eprintln!("{}: steady writes: {line}", session.kind.title());
+    eprintln!("{}: steady writes: {line}", session.variant.title());
     let interval = if plan.short { 0.25 } else { 1.0 };
     let options = session.timed(Options { interval, ..session.options(&line)? }, plan.steady);
     let report = session.run(options)?;
-    let of = match (plan.steady_rate, plan.servers.iter().any(|kind| kind.is_jvm())) {
+    let of = match (plan.steady_rate, plan.servers.iter().any(|variant| variant.is_jvm())) {
         (Some(rate), _) => format!("{rate:.0} a second"),
         (None, true) => "half of stock's peak".to_owned(),
         (None, false) => "half of its own peak".to_owned(),
     };
     let title = format!("4. {:.0} s of Puts at {of}, open loop", plan.steady);
-    results.add("steady", &title, &line, session.kind, report);
+    results.add("steady", &title, &line, session.variant, report);
     Ok(())
 }
 
 /// 60 readers of a table about twice the cache, beside 20 writers of batches to another table.
 fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) -> Result<(), String> {
-    let (context, kind) = (session.context, session.kind);
+    let (context, variant) = (session.context, session.variant);
     let rows = context.plan.rows;
     let (table, large) = load_large(session)?;
     let written = "--table=Written --valueSize=200 --compress=SNAPPY --blockEncoding=DIFF --presplit=8";
@@ -78,7 +78,7 @@ fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) 
     let reads = session.timed(session.options(&read)?, context.plan.seconds);
     let (warmup, duration) = (reads.warmup, reads.duration);
     let writes = Options { warmup, duration, ..session.options(&write)? };
-    eprintln!("{}: readers beside writers", kind.title());
+    eprintln!("{}: readers beside writers", variant.title());
     let reports = session.run_all(&[reads, writes])?;
     let title =
         format!("3. 60 readers, half in a cache of {cache_mib} MiB, beside 20 writers of batches (DIFF)");
@@ -87,7 +87,7 @@ fn beside_readers(session: &Session<'_>, cache_mib: u64, results: &mut Results) 
         ("mixed-writes", "3. those 20 writers of batches of 100", write),
     ];
     for ((row, title, line), report) in rows.into_iter().zip(reports) {
-        results.add(row, title, &line, kind, report);
+        results.add(row, title, &line, variant, report);
     }
     results.rows_each("mixed-writes", 100.0);
     let both = "Readers and writers are measured in the same seconds, by one process, on one server: CPU of the server and of the \

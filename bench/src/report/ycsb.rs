@@ -17,8 +17,8 @@ pub fn measure(context: &ReportContext, results: &mut Results) -> Result<(), Str
     results
         .add_header_line("Durability: SYNC_WAL (hflush) on both sides. Codec: KeyValueCodec, files SNAPPY.");
     let rows = context.plan.rows / 4;
-    for kind in context.plan.servers.clone() {
-        let session = context.start(kind, context.plan.cache_mib, &settings(&[]))?;
+    for variant in context.plan.servers.clone() {
+        let session = context.start(variant, context.plan.cache_mib, &settings(&[]))?;
         let table = "--table=usertable --columns=10 --valueSize=100 --compress=SNAPPY";
         load(&session, "usertable", &format!("--rows={} {table} --presplit=8", rows / 4))?;
         for mix in ["A", "B", "C", "D", "E", "F"] {

@@ -46,11 +46,11 @@ pub enum Operation {
         /// True if the register was written.
         done: bool,
     },
-    /// Adds to the counter; the second number is the answer.
+    /// Adds to the counter; the second number is the response.
     Increment(i64, i64),
-    /// Appends to the list; with the answer.
+    /// Appends to the list; with the response.
     Append(Vec<u8>, (usize, u64)),
-    /// Reads the row; the answer is the state.
+    /// Reads the row; the response is the state.
     Get(RowState),
 }
 
@@ -75,16 +75,16 @@ impl Operation {
                 }
                 holds == *done
             }
-            Self::Increment(amount, answer) => {
+            Self::Increment(amount, response) => {
                 let sum = before.counter.unwrap_or(0).wrapping_add(*amount);
                 after.counter = Some(sum);
-                sum == *answer
+                sum == *response
             }
-            Self::Append(bytes, answer) => {
+            Self::Append(bytes, response) => {
                 after.list = append(before.list, bytes);
-                after.list == *answer
+                after.list == *response
             }
-            Self::Get(answer) => before == answer,
+            Self::Get(response) => before == response,
         };
         (fits || !answered).then_some(after)
     }
@@ -104,7 +104,7 @@ pub struct Entry {
     pub sent_ns: u64,
     /// The time of its response; `None` for none.
     pub answered_ns: Option<u64>,
-    /// The operation. Its response is meaningless without an answer.
+    /// The operation. Its response is meaningless if none came.
     pub operation: Operation,
 }
 
@@ -141,14 +141,14 @@ pub fn check(entries: &[Entry]) -> Verdict {
     moments.sort_unstable();
     let mut slots: [Option<usize>; 64] = [None; 64];
     let mut possible = HashSet::from([Configuration { state: RowState::default(), applied: 0 }]);
-    for (_, is_answer, index) in moments {
-        if !is_answer {
+    for (_, is_response, index) in moments {
+        if !is_response {
             let Some(slot) = slots.iter_mut().find(|slot| slot.is_none()) else { return Verdict::Undecided };
             *slot = Some(index);
             continue;
         }
         let Some(slot) = slots.iter().position(|slot| *slot == Some(index)) else { continue };
-        let Some(next) = after_answer(entries, &slots, possible, slot) else { return Verdict::Undecided };
+        let Some(next) = after_response(entries, &slots, possible, slot) else { return Verdict::Undecided };
         possible = next;
         slots[slot] = None;
         if possible.is_empty() {
@@ -160,7 +160,7 @@ pub fn check(entries: &[Entry]) -> Verdict {
 
 /// All configurations in which the operation in `slot` has taken effect by this time. `None` if
 /// they are too many.
-fn after_answer(
+fn after_response(
     entries: &[Entry],
     slots: &[Option<usize>; 64],
     possible: HashSet<Configuration>,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_in_order_are_linearizable() {
+    fn responses_in_order_are_linearizable() {
         let history = [
             entry(1, 2, Operation::Put(7)),
             entry(3, 4, get(Some(7))),
@@ -220,7 +220,7 @@ mod tests {
         let history =
             [entry(1, 2, Operation::Put(7)), entry(3, 4, Operation::Put(8)), entry(5, 6, get(Some(7)))];
         assert_eq!(check(&history), Verdict::Violation(2));
-        // The same answers to overlapping operations are no violation.
+        // The same responses to overlapping operations are no violation.
         let history =
             [entry(1, 9, Operation::Put(7)), entry(3, 4, Operation::Put(8)), entry(5, 6, get(Some(7)))];
         assert_eq!(check(&history), Verdict::Linearizable);
@@ -235,7 +235,7 @@ mod tests {
             entry(6, 7, get(None)),
         ];
         assert_eq!(check(&history), Verdict::Violation(3));
-        assert_eq!(check(&history[..3]), Verdict::Linearizable, "without an answer it may come late");
+        assert_eq!(check(&history[..3]), Verdict::Linearizable, "without a response it may come late");
         assert_eq!(check(&history[..2]), Verdict::Linearizable, "or never");
     }
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_without_an_answer_are_tried_in_every_order() {
+    fn operations_without_a_response_are_tried_in_every_order() {
         let mut history: Vec<_> = (0..8).map(|i| entry(i + 1, 0, Operation::Put(i))).collect();
         history.push(entry(20, 21, get(Some(3))));
         history.push(entry(22, 23, get(Some(5))));

@@ -126,9 +126,10 @@ fn judge(row: &str, history: &[Entry]) -> Result<(), String> {
         Verdict::Violation(at) => {
             Err(format!("register {row}: entry {at} is not linearizable\n{}", tell(history.len() - 1)))
         }
-        Verdict::Undecided => {
-            Err(format!("register {row}: too many operations without an answer\n{}", tell(history.len() - 1)))
-        }
+        Verdict::Undecided => Err(format!(
+            "register {row}: too many operations without a response\n{}",
+            tell(history.len() - 1)
+        )),
     }
 }
 
@@ -231,14 +232,14 @@ impl Worker {
             }
             7 | 8 => self.check_and_put(&key, value).await,
             9 | 10 => {
-                let answer = table.increment(Increment::new(&key).column("a", "n", 1)).await;
-                let sum = answer.as_ref().ok().and_then(|r| r.counter("a", "n")).unwrap_or(i64::MIN);
-                outcome(Operation::Increment(1, sum), answer.map(drop))
+                let response = table.increment(Increment::new(&key).column("a", "n", 1)).await;
+                let sum = response.as_ref().ok().and_then(|r| r.counter("a", "n")).unwrap_or(i64::MIN);
+                outcome(Operation::Increment(1, sum), response.map(drop))
             }
             _ => {
-                let answer = table.append(Append::new(&key).column("b", "l", bytes)).await;
-                let list = answer.as_ref().ok().and_then(|r| r.value("b", "l")).unwrap_or_default();
-                outcome(Operation::Append(bytes.to_vec(), append((0, 0), list)), answer.map(drop))
+                let response = table.append(Append::new(&key).column("b", "l", bytes)).await;
+                let list = response.as_ref().ok().and_then(|r| r.value("b", "l")).unwrap_or_default();
+                outcome(Operation::Append(bytes.to_vec(), append((0, 0), list)), response.map(drop))
             }
         }
     }
@@ -256,9 +257,9 @@ impl Worker {
             None => CheckAndMutate::if_absent(key, "a", "v"),
             Some(value) => CheckAndMutate::new(key, "a", "v", CompareOp::Equal, value.to_be_bytes()),
         };
-        let answer = self.table.check_and_mutate(check.then(put)).await;
-        let done = answer.as_ref().is_ok_and(|answer| answer.success);
-        outcome(Operation::CheckAndPut { expected, value, done }, answer.map(drop))
+        let response = self.table.check_and_mutate(check.then(put)).await;
+        let done = response.as_ref().is_ok_and(|response| response.success);
+        outcome(Operation::CheckAndPut { expected, value, done }, response.map(drop))
     }
 }
 

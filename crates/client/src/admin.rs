@@ -122,8 +122,8 @@ impl Admin {
         let request = pb::GetProcedureResultRequest { proc_id };
         let mut poll = ProcedurePoll::new(&self.connection);
         loop {
-            let answer: pb::GetProcedureResultResponse = self.call("getProcedureResult", &request).await?;
-            match (&answer.exception, answer.state()) {
+            let response: pb::GetProcedureResultResponse = self.call("getProcedureResult", &request).await?;
+            match (&response.exception, response.state()) {
                 (Some(exception), _) => return Err(foreign(exception)),
                 (None, State::Running) => poll.pause(|| format!("procedure {proc_id}")).await?,
                 (None, State::Finished | State::NotFound) => return Ok(()),

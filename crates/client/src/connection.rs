@@ -30,7 +30,7 @@ use crate::table::Table;
 /// The priority of calls to system tables (`HConstants.SYSTEMTABLE_QOS`).
 const PRIORITY_SYSTEM: u32 = 200;
 
-/// A connection to a cluster: its sockets, its location cache and the registry's answers. Clones
+/// A connection to a cluster: its sockets, its location cache and the registry's replies. Clones
 /// share all of them.
 #[derive(Clone, Debug)]
 pub struct Connection {
@@ -175,11 +175,11 @@ impl Connection {
         };
         *self.inner.master.lock() = Some(address.clone());
         let call = Call { service: Service::Master, method, param, cells: &[], timeout, priority: 0 };
-        let answer = self.call(&address, call).await;
-        if answer.is_err() {
+        let response = self.call(&address, call).await;
+        if response.is_err() {
             *self.inner.master.lock() = None;
         }
-        answer.map(|response| response.message)
+        response.map(|response| response.message)
     }
 
     /// The location of a region, from the cache or from one lookup within the operation's remaining
@@ -332,9 +332,9 @@ impl Connection {
         let meta = self.meta_location().await?;
         let get = Get::new(table.to_string()).column("table", "state").message();
         let request = pb::GetRequest { region: meta.specifier(), get };
-        let (answer, mut cells): (pb::GetResponse, _) =
+        let (response, mut cells): (pb::GetResponse, _) =
             self.call_region(&meta, "Get", &request, &[], self.config().rpc_timeout).await?;
-        let row = cells.result(&answer.result.unwrap_or_default())?;
+        let row = cells.result(&response.result.unwrap_or_default())?;
         let Some(value) = row.value("table", "state") else { return Ok(None) };
         TableState::from_number(pb::TableState::decode(value)?.state).map(Some)
     }

@@ -6,8 +6,8 @@
 //! use evenkeel_protocol::pb;
 //! use prost::Message;
 //! let request = pb::MutateRowsRequest::default().encode_to_vec();
-//! let answer = table.exec_service("row", "MultiRowMutationService", "MutateRows", request).await?;
-//! let answer = pb::MutateRowsResponse::decode(answer)?;
+//! let reply = table.exec_service("row", "MultiRowMutationService", "MutateRows", request).await?;
+//! let reply = pb::MutateRowsResponse::decode(reply)?;
 //! # Ok(()) }
 //! ```
 
@@ -38,9 +38,9 @@ impl Table {
             call: call(row, service, method, request.into()),
         };
         let at = |request: &mut pb::CoprocessorServiceRequest, region| request.region = region;
-        let (answer, _): (pb::CoprocessorServiceResponse, _) =
+        let (response, _): (pb::CoprocessorServiceResponse, _) =
             self.call(row, "ExecService", &mut request, at, &[]).await?;
-        Ok(answer.value.value.unwrap_or_default())
+        Ok(response.value.value.unwrap_or_default())
     }
 
     /// Calls [`Table::exec_service`] on each region that has rows between `start` and `stop`, both
@@ -91,8 +91,9 @@ impl Admin {
             },
             call: call(b"", service, method, request.into()),
         };
-        let answer: pb::CoprocessorServiceResponse = self.call_master("ExecMasterService", &request).await?;
-        Ok(answer.value.value.unwrap_or_default())
+        let response: pb::CoprocessorServiceResponse =
+            self.call_master("ExecMasterService", &request).await?;
+        Ok(response.value.value.unwrap_or_default())
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Error {
     Remote(Box<RemoteException>),
     /// The socket could not be opened or was lost. A write may or may not have been applied.
     Connection(String),
-    /// No answer in time. A write may or may not have been applied.
+    /// No reply in time. A write may or may not have been applied.
     Timeout(String),
     /// The server sent malformed bytes.
     Protocol(String),
@@ -115,7 +115,7 @@ impl Error {
         }
     }
 
-    /// Returns true if no answer came. Such a failure does not depend on the row, and other calls
+    /// Returns true if no reply came. Such a failure does not depend on the row, and other calls
     /// to the same server would fail now too.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Connection(_) | Self::Timeout(_))

@@ -25,8 +25,8 @@ pub(crate) async fn cluster_id(pool: &Pool, config: &ClientConfig) -> Result<Str
         let node: pb::ClusterId = read(config, quorum, &format!("{parent}/hbaseid")).await?;
         return Ok(node.cluster_id);
     }
-    ask(pool, config, "GetClusterId", &pb::GetClusterIdRequest {}, |answer: pb::GetClusterIdResponse| {
-        answer.cluster_id.ok_or_else(|| Error::NoServer("the cluster has no id yet".to_owned()))
+    ask(pool, config, "GetClusterId", &pb::GetClusterIdRequest {}, |response: pb::GetClusterIdResponse| {
+        response.cluster_id.ok_or_else(|| Error::NoServer("the cluster has no id yet".to_owned()))
     })
     .await
 }
@@ -38,8 +38,8 @@ pub(crate) async fn active_master(pool: &Pool, config: &ClientConfig) -> Result<
         return Ok((&node.master).into());
     }
     let request = pb::GetActiveMasterRequest {};
-    ask(pool, config, "GetActiveMaster", &request, |answer: pb::GetActiveMasterResponse| {
-        let server = answer.server_name.ok_or_else(|| Error::NoServer("no active master".to_owned()))?;
+    ask(pool, config, "GetActiveMaster", &request, |response: pb::GetActiveMasterResponse| {
+        let server = response.server_name.ok_or_else(|| Error::NoServer("no active master".to_owned()))?;
         Ok((&server).into())
     })
     .await
@@ -56,15 +56,15 @@ pub(crate) async fn meta_server(pool: &Pool, config: &ClientConfig) -> Result<Se
         };
     }
     let request = pb::GetMetaRegionLocationsRequest {};
-    ask(pool, config, "GetMetaRegionLocations", &request, |answer: pb::GetMetaRegionLocationsResponse| {
-        let primary = answer.meta_locations.iter().find(|l| l.region_info.replica_id() == 0);
+    ask(pool, config, "GetMetaRegionLocations", &request, |response: pb::GetMetaRegionLocationsResponse| {
+        let primary = response.meta_locations.iter().find(|l| l.region_info.replica_id() == 0);
         primary.and_then(|l| l.server_name.as_ref()).map(Into::into).ok_or_else(offline)
     })
     .await
 }
 
 /// Queries the bootstrap servers in order, and returns what `take` extracts from the first usable
-/// answer. Skips a server that does not answer, sends malformed bytes or does not have the
+/// reply. Skips a server that does not answer, sends malformed bytes or does not have the
 /// information.
 async fn ask<R: Message + Default, T>(
     pool: &Pool,
@@ -77,8 +77,8 @@ async fn ask<R: Message + Default, T>(
     for address in &config.bootstrap {
         let timeout = config.rpc_timeout;
         let call = Call { service: Service::ClientMeta, method, param, cells: &[], timeout, priority: 0 };
-        let answer = pool.call(address, call).await;
-        match answer.and_then(|response| R::decode(response.message).map_err(Error::from)).and_then(&take) {
+        let response = pool.call(address, call).await;
+        match response.and_then(|response| R::decode(response.message).map_err(Error::from)).and_then(&take) {
             Ok(found) => return Ok(found),
             Err(error) => last = error,
         }

@@ -2,7 +2,7 @@
 //! ([`crate::Consistency::Timeline`]).
 //!
 //! The read goes to the primary replica. If that one has failed or not answered within a delay, the
-//! read goes to all others at once, and the first answer wins. If all fail, the read fails with the
+//! read goes to all others at once, and the first reply wins. If all fail, the read fails with the
 //! primary's error. Each replica's read has its own retries. A region with one replica is read as
 //! with strong consistency.
 //!
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::error::{Error, Result};
 
-/// What happens to reads whose answer is no longer needed.
+/// What happens to reads whose reply is no longer needed.
 #[derive(Clone)]
 pub(crate) enum LateReadPolicy<L> {
     /// They are aborted: a Get leaves nothing on the server.
@@ -40,7 +40,7 @@ impl Drop for PendingReads {
     }
 }
 
-/// The first answer of `first` or, after `wait` or its failure, of `others`.
+/// The first reply of `first` or, after `wait` or its failure, of `others`.
 pub(crate) async fn first_of<T, F, L>(
     first: F,
     wait: Duration,
@@ -52,14 +52,14 @@ where
     F: Future<Output = Result<T>> + Send + 'static,
     L: Fn(T) + Clone + Send + 'static,
 {
-    let (sender, mut answers) = mpsc::channel(1 + others.len());
+    let (sender, mut replies) = mpsc::channel(1 + others.len());
     let mut pending = PendingReads::default();
     let mut ask = |of_first: bool, future: F| {
         let (sender, unused) = (sender.clone(), late_reads.clone());
         let task = tokio::spawn(async move {
-            let answer = (of_first, future.await);
-            if let Err(mpsc::error::SendError((_, Ok(answer)))) = sender.send(answer).await {
-                clean_up(answer, &unused);
+            let reply = (of_first, future.await);
+            if let Err(mpsc::error::SendError((_, Ok(reply)))) = sender.send(reply).await {
+                clean_up(reply, &unused);
             }
         });
         if matches!(late_reads, LateReadPolicy::Cancel) {
@@ -68,17 +68,17 @@ where
     };
     ask(true, first);
     let mut failure = None;
-    match timeout(wait, answers.recv()).await {
-        Ok(Some((_, Ok(answer)))) => return Ok(answer),
+    match timeout(wait, replies.recv()).await {
+        Ok(Some((_, Ok(reply)))) => return Ok(reply),
         Ok(Some((_, Err(error)))) => failure = Some(error),
         Ok(None) | Err(_) => {}
     }
     others.into_iter().for_each(|other| ask(false, other));
     // Only the tasks hold senders now, so the channel closes when the last of them ends.
     drop(sender);
-    while let Some((of_first, answer)) = answers.recv().await {
-        match answer {
-            Ok(answer) => return Ok(take_answer(answer, &mut answers, &late_reads)),
+    while let Some((of_first, reply)) = replies.recv().await {
+        match reply {
+            Ok(reply) => return Ok(take_reply(reply, &mut replies, &late_reads)),
             Err(error) if of_first || failure.is_none() => failure = Some(error),
             Err(_) => {}
         }
@@ -86,23 +86,23 @@ where
     Err(failure.unwrap_or_else(|| Error::Protocol("no replica answered".to_owned())))
 }
 
-fn clean_up<T>(answer: T, late_reads: &LateReadPolicy<impl Fn(T)>) {
+fn clean_up<T>(reply: T, late_reads: &LateReadPolicy<impl Fn(T)>) {
     if let LateReadPolicy::Finish(late) = late_reads {
-        late(answer);
+        late(reply);
     }
 }
 
-/// Cleans up answers that arrived at the same time.
-fn take_answer<T>(
-    answer: T,
-    answers: &mut mpsc::Receiver<(bool, Result<T>)>,
+/// Cleans up replies that arrived at the same time.
+fn take_reply<T>(
+    reply: T,
+    replies: &mut mpsc::Receiver<(bool, Result<T>)>,
     late_reads: &LateReadPolicy<impl Fn(T)>,
 ) -> T {
-    answers.close();
-    while let Ok((_, other)) = answers.try_recv() {
+    replies.close();
+    while let Ok((_, other)) = replies.try_recv() {
         other.into_iter().for_each(|other| clean_up(other, late_reads));
     }
-    answer
+    reply
 }
 
 #[cfg(test)]
@@ -117,10 +117,10 @@ mod tests {
 
     type ReadFuture = std::pin::Pin<Box<dyn Future<Output = Result<u32>> + Send>>;
 
-    fn after(ms: u64, answer: Result<u32>) -> ReadFuture {
+    fn after(ms: u64, reply: Result<u32>) -> ReadFuture {
         Box::pin(async move {
             sleep(Duration::from_millis(ms)).await;
-            answer
+            reply
         })
     }
 
@@ -197,7 +197,7 @@ mod tests {
         );
         assert!(start.elapsed() >= WAIT && start.elapsed() < Duration::from_millis(600));
         while late.load(Ordering::Relaxed) < 5 {
-            assert!(start.elapsed() < Duration::from_secs(20), "late answers are let go");
+            assert!(start.elapsed() < Duration::from_secs(20), "late replies are let go");
             sleep(Duration::from_millis(5)).await;
         }
     }

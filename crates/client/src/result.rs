@@ -55,7 +55,7 @@ impl RowResult {
         Some(i64::from_be_bytes(self.value(family, qualifier)?.try_into().ok()?))
     }
 
-    /// The answer to a Get with [`crate::Get::existence_only`].
+    /// The outcome of a Get with [`crate::Get::existence_only`].
     pub fn exists(&self) -> Option<bool> {
         self.exists
     }

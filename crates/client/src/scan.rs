@@ -158,8 +158,8 @@ impl Scanner {
         };
         let connection = self.table.connection();
         let timeout = connection.config().rpc_timeout;
-        let answer = connection.call_region(&open.at, "Scan", &request, &[], timeout).await;
-        let (_, _): (pb::ScanResponse, _) = answer?;
+        let response = connection.call_region(&open.at, "Scan", &request, &[], timeout).await;
+        let (_, _): (pb::ScanResponse, _) = response?;
         open.next_call_seq += 1;
         Ok(())
     }
@@ -205,9 +205,9 @@ impl Scanner {
         let timeout = retry.call_timeout(connection.config().scanner_timeout);
         let (location, (response, cells)) = match (&self.open, self.scan.replicas()) {
             (None, Replicas::Any) if !location.replicas().is_empty() => {
-                let answer = Box::pin(self.open_on_any(&location, timeout)).await?;
-                *at = Some(answer.0.clone());
-                answer
+                let response = Box::pin(self.open_on_any(&location, timeout)).await?;
+                *at = Some(response.0.clone());
+                response
             }
             (None, Replicas::One(id)) if id > 0 => {
                 let known = location.replica(id);
@@ -235,8 +235,8 @@ impl Scanner {
         let open = |location: Arc<CachedLocation>| {
             let (connection, request) = (connection.clone(), self.request(&location));
             async move {
-                let answer = connection.call_region(&location, "Scan", &request, &[], timeout).await?;
-                Ok((location, answer))
+                let response = connection.call_region(&location, "Scan", &request, &[], timeout).await?;
+                Ok((location, response))
             }
         };
         let late = {

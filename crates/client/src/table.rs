@@ -64,9 +64,9 @@ impl Table {
         let row = get.row.clone();
         let mut request = pb::GetRequest { region: pb::RegionSpecifier::default(), get };
         let at = |request: &mut pb::GetRequest, region| request.region = region;
-        let (answer, mut cells): (pb::GetResponse, _) =
+        let (response, mut cells): (pb::GetResponse, _) =
             self.call_replica(ReadTarget { row: &row, replica }, "Get", &mut request, at, &[]).await?;
-        cells.result(&answer.result.unwrap_or_default())
+        cells.result(&response.result.unwrap_or_default())
     }
 
     /// Reads the primary replica, and the others if it is slow.
@@ -174,9 +174,9 @@ impl Table {
             ..Default::default()
         };
         let at = |request: &mut pb::BulkLoadHFileRequest, region| request.region = region;
-        let (answer, _): (pb::BulkLoadHFileResponse, _) =
+        let (response, _): (pb::BulkLoadHFileResponse, _) =
             self.call(row, "BulkLoadHFile", &mut request, at, &[]).await?;
-        Ok(answer.loaded)
+        Ok(response.loaded)
     }
 
     /// A mutator that gathers mutations of this table into batches.
@@ -220,10 +220,10 @@ impl Table {
             nonce_group: Some(self.connection.nonce_group()),
         };
         let at = |request: &mut pb::MutateRequest, region| request.region = region;
-        let (answer, mut cells): (pb::MutateResponse, _) =
+        let (response, mut cells): (pb::MutateResponse, _) =
             self.call(mutation.row(), "Mutate", &mut request, at, &block).await?;
-        let result = cells.result(&answer.result.unwrap_or_default())?;
-        Ok(CheckAndMutateResult { success: answer.processed.unwrap_or(true), result })
+        let result = cells.result(&response.result.unwrap_or_default())?;
+        Ok(CheckAndMutateResult { success: response.processed.unwrap_or(true), result })
     }
 
     pub(crate) fn check(&self, mutation: &Mutation) -> Result<()> {
@@ -252,8 +252,8 @@ impl Table {
         loop {
             let asked = ReadTarget { row: mutations.row(), replica: 0 };
             let outcome = self.try_call(asked, "Multi", &mut request, &at, &block, &retry).await;
-            let outcome =
-                outcome.and_then(|(at, (answer, cells))| atomic_outcome(&answer, cells).map_err(|e| (at, e)));
+            let outcome = outcome
+                .and_then(|(at, (response, cells))| atomic_outcome(&response, cells).map_err(|e| (at, e)));
             match outcome {
                 Ok(outcome) => return Ok(outcome),
                 Err((at, error)) => self.recover(at.as_ref(), error, &mut retry).await?,
@@ -291,7 +291,7 @@ impl Table {
         let mut retry = Retry::new(self.connection.config());
         loop {
             match self.try_call(asked, method, request, &at, cells, &retry).await {
-                Ok((_, answer)) => return Ok(answer),
+                Ok((_, response)) => return Ok(response),
                 Err((location, error)) => self.recover(location.as_ref(), error, &mut retry).await?,
             }
         }
@@ -317,7 +317,7 @@ impl Table {
         let timeout = retry.call_timeout(self.connection.config().rpc_timeout);
         at(request, location.specifier());
         match self.connection.call_region(&location, method, request, cells, timeout).await {
-            Ok(answer) => Ok((Some(location), answer)),
+            Ok(response) => Ok((Some(location), response)),
             Err(error) => Err((Some(location), error)),
         }
     }
@@ -372,8 +372,8 @@ type Located<T> = (Option<Arc<CachedLocation>>, T);
 
 /// The outcome of an atomic region action: one exception for all of it, or a flag and at most one
 /// result.
-fn atomic_outcome(answer: &pb::MultiResponse, mut cells: CellBlock) -> Result<CheckAndMutateResult> {
-    let region = answer.region_action_result.first();
+fn atomic_outcome(response: &pb::MultiResponse, mut cells: CellBlock) -> Result<CheckAndMutateResult> {
+    let region = response.region_action_result.first();
     let region = region.ok_or_else(|| Error::Protocol("a Multi without a region's result".to_owned()))?;
     let actions = &region.result_or_exception;
     let failure = region.exception.as_ref().or_else(|| actions.iter().find_map(|a| a.exception.as_ref()));
@@ -387,6 +387,6 @@ fn atomic_outcome(answer: &pb::MultiResponse, mut cells: CellBlock) -> Result<Ch
             result = each;
         }
     }
-    let success = region.processed.or(answer.processed).unwrap_or(true);
+    let success = region.processed.or(response.processed).unwrap_or(true);
     Ok(CheckAndMutateResult { success, result })
 }

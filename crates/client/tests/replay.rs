@@ -79,7 +79,7 @@ fn increments_apply_once_wherever_the_reply_breaks() {
 }
 
 #[test]
-fn answers_are_right_wherever_the_reply_is_cut() {
+fn results_are_right_wherever_the_reply_is_cut() {
     run(async |fake, table| {
         let mut want = 0;
         let add = async || {

@@ -158,7 +158,7 @@ pub struct HBaseError {
     moved_to: Option<Box<(String, u16)>>,
 }
 
-/// The longest message, in bytes. A message may quote input of a client, in each of many answers.
+/// The longest message, in bytes. A message may quote input of a client, in each of many replies.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
 impl HBaseError {

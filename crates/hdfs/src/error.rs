@@ -1,7 +1,7 @@
 //! Errors, and the meaning of a NameNode's exception classes.
 //!
-//! A [`RemoteException`] is an answer: the outcome is final. [`HdfsError::Transport`] means that no
-//! answer arrived within the retries. Both convert to [`std::io::Error`] with the kind that callers
+//! A [`RemoteException`] is a reply: the outcome is final. [`HdfsError::Transport`] means that no
+//! reply arrived within the retries. Both convert to [`std::io::Error`] with the kind that callers
 //! of a file system expect; a remote exception stays inside as the source.
 
 use std::fmt::{self, Display, Formatter};
@@ -149,7 +149,7 @@ impl Display for HdfsError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Remote(exception) => Display::fmt(exception, f),
-            Self::Transport(error) => write!(f, "no answer: {error}"),
+            Self::Transport(error) => write!(f, "no reply: {error}"),
             Self::Protocol(what) => write!(f, "unexpected bytes: {what}"),
         }
     }

@@ -81,7 +81,7 @@ impl NameNode {
         &self.client_name
     }
 
-    fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A> {
+    fn call<R: Message + Default>(&self, method: &str, request: &impl Message) -> Result<R> {
         self.rpc.call(method, request)
     }
 
@@ -91,9 +91,9 @@ impl NameNode {
     /// As every call of this type: an exception of the NameNode, or a transport error if no
     /// NameNode answered within the retries.
     pub fn server_defaults(&self) -> Result<FsServerDefaultsProto> {
-        let answer: GetServerDefaultsResponseProto =
+        let reply: GetServerDefaultsResponseProto =
             self.call("getServerDefaults", &GetServerDefaultsRequestProto {})?;
-        Ok(answer.server_defaults)
+        Ok(reply.server_defaults)
     }
 
     /// Creates a file and takes its lease. Returns its status, with its file id.
@@ -115,8 +115,8 @@ impl NameNode {
             unmasked: None,
             storage_policy: None,
         };
-        let answer: CreateResponseProto = self.call("create", &request)?;
-        answer.fs.ok_or_else(|| HdfsError::protocol("create without a status"))
+        let reply: CreateResponseProto = self.call("create", &request)?;
+        reply.fs.ok_or_else(|| HdfsError::protocol("create without a status"))
     }
 
     /// Allocates the next block of an open file. `previous` is its last block with its final
@@ -141,8 +141,8 @@ impl NameNode {
             favored_nodes: Vec::new(),
             flags: Vec::new(),
         };
-        let answer: AddBlockResponseProto = self.call("addBlock", &request)?;
-        Ok(answer.block)
+        let reply: AddBlockResponseProto = self.call("addBlock", &request)?;
+        Ok(reply.block)
     }
 
     /// Abandons the last block of an open file, which must be empty.
@@ -171,8 +171,8 @@ impl NameNode {
             last: last.cloned(),
             file_id: Some(file_id),
         };
-        let answer: CompleteResponseProto = self.call("complete", &request)?;
-        Ok(answer.result)
+        let reply: CompleteResponseProto = self.call("complete", &request)?;
+        Ok(reply.result)
     }
 
     /// Renews the leases of all files that this client has open.
@@ -193,8 +193,8 @@ impl NameNode {
     pub fn recover_lease(&self, path: &str) -> Result<bool> {
         let request =
             RecoverLeaseRequestProto { src: path.to_owned(), client_name: self.client_name.clone() };
-        let answer: RecoverLeaseResponseProto = self.call("recoverLease", &request)?;
-        Ok(answer.result)
+        let reply: RecoverLeaseResponseProto = self.call("recoverLease", &request)?;
+        Ok(reply.result)
     }
 
     /// Returns true if the file is not being written.
@@ -203,8 +203,8 @@ impl NameNode {
     /// `NotFound`.
     pub fn is_file_closed(&self, path: &str) -> Result<bool> {
         let request = IsFileClosedRequestProto { src: path.to_owned() };
-        let answer: IsFileClosedResponseProto = self.call("isFileClosed", &request)?;
-        Ok(answer.result)
+        let reply: IsFileClosedResponseProto = self.call("isFileClosed", &request)?;
+        Ok(reply.result)
     }
 
     /// Returns the blocks of a file that overlap a byte range.
@@ -213,8 +213,8 @@ impl NameNode {
     /// `NotFound`, also for a directory.
     pub fn block_locations(&self, path: &str, offset: u64, length: u64) -> Result<LocatedBlocksProto> {
         let request = GetBlockLocationsRequestProto { src: path.to_owned(), offset, length };
-        let answer: GetBlockLocationsResponseProto = self.call("getBlockLocations", &request)?;
-        answer.locations.ok_or_else(|| HdfsError::protocol("getBlockLocations without locations"))
+        let reply: GetBlockLocationsResponseProto = self.call("getBlockLocations", &request)?;
+        reply.locations.ok_or_else(|| HdfsError::protocol("getBlockLocations without locations"))
     }
 
     /// Returns the status of a file or directory; `None` if it does not exist, including paths
@@ -242,8 +242,8 @@ impl NameNode {
         loop {
             let start_after = found.last().map_or_else(Bytes::new, |s: &HdfsFileStatusProto| s.path.clone());
             let request = GetListingRequestProto { src: path.to_owned(), start_after, need_location: false };
-            let answer: GetListingResponseProto = self.call("getListing", &request)?;
-            let Some(page) = answer.dir_list else { return Ok(None) };
+            let reply: GetListingResponseProto = self.call("getListing", &request)?;
+            let Some(page) = reply.dir_list else { return Ok(None) };
             let is_last = page.remaining_entries == 0 || page.partial_listing.is_empty();
             found.extend(page.partial_listing);
             if is_last {
@@ -272,9 +272,9 @@ impl NameNode {
     /// # Errors
     /// `DirectoryNotEmpty` if it has entries and `recursive` is not set.
     pub fn delete(&self, path: &str, recursive: bool) -> Result<bool> {
-        let answer: DeleteResponseProto =
+        let reply: DeleteResponseProto =
             self.call("delete", &DeleteRequestProto { src: path.to_owned(), recursive })?;
-        Ok(answer.result)
+        Ok(reply.result)
     }
 
     /// Creates a directory and its missing parents.
@@ -288,8 +288,8 @@ impl NameNode {
             create_parent: true,
             unmasked: None,
         };
-        let answer: MkdirsResponseProto = self.call("mkdirs", &request)?;
-        if answer.result { Ok(()) } else { Err(HdfsError::protocol("mkdirs answered false")) }
+        let reply: MkdirsResponseProto = self.call("mkdirs", &request)?;
+        if reply.result { Ok(()) } else { Err(HdfsError::protocol("mkdirs answered false")) }
     }
 
     /// Sets the modification time of a file, in milliseconds since 1970.
@@ -317,7 +317,7 @@ impl NameNode {
     pub fn is_in_safe_mode(&self) -> Result<bool> {
         let action = SafeModeActionProto::SafemodeGet.into();
         let request = SetSafeModeRequestProto { action, checked: None };
-        let answer: SetSafeModeResponseProto = self.call("setSafeMode", &request)?;
-        Ok(answer.result)
+        let reply: SetSafeModeResponseProto = self.call("setSafeMode", &request)?;
+        Ok(reply.result)
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A connection carries one call at a time. Idle connections are kept for the next call, at most
 //! [`IDLE_CONNECTIONS_MAX`] of them for [`IDLE_MAX`]; threads that call concurrently use one each.
-//! So no thread has to dispatch answers to others, and a timed-out call closes its connection.
+//! So no thread has to dispatch replies to others, and a timed-out call closes its connection.
 //!
 //! | outcome | reaction |
 //! |---|---|
@@ -124,7 +124,7 @@ impl RpcClient {
     /// # Errors
     /// The exception that the server returned, or [`HdfsError::Transport`] if no server answered
     /// within the retries: the outcome of a change is then unknown.
-    pub fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A> {
+    pub fn call<R: Message + Default>(&self, method: &str, request: &impl Message) -> Result<R> {
         let call = self.next_call.fetch_add(1, Ordering::Relaxed) & 0x7fff_ffff;
         let mut pauses = Backoff::new(self.limits.pause, self.limits.pause_max);
         let mut retry = 0;
@@ -132,7 +132,7 @@ impl RpcClient {
             let at = self.active.load(Ordering::Relaxed);
             let id = CallId { client: self.client_id, call, retry };
             let failure = match self.call_once(at, id, method, request) {
-                Ok(answer) => return Ok(answer),
+                Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
             let reaction = retry_action(&failure);
@@ -156,13 +156,13 @@ impl RpcClient {
         let _ = self.active.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    fn call_once<A: Message + Default>(
+    fn call_once<R: Message + Default>(
         &self,
         at: usize,
         id: CallId,
         method: &str,
         request: &impl Message,
-    ) -> std::result::Result<A, FailedCall> {
+    ) -> std::result::Result<R, FailedCall> {
         let fresh = |error: HdfsError| FailedCall { error, was_idle: false };
         let server = self.servers.get(at).ok_or_else(|| fresh(no_server()))?;
         let kept = server.take_idle();
@@ -173,11 +173,11 @@ impl RpcClient {
         };
         let deadline = clock::monotonic() + self.limits.call;
         let call = connection.call(self.protocol, &self.user, id, method, request, deadline);
-        let answer = call.map_err(|error| FailedCall { error, was_idle });
-        if answer.is_ok() || connection.is_usable() {
+        let reply = call.map_err(|error| FailedCall { error, was_idle });
+        if reply.is_ok() || connection.is_usable() {
             server.keep(connection);
         }
-        answer
+        reply
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use prost::Message;
 
-/// The largest accepted delimited message of a DataNode, in bytes. Answers have tens of bytes;
+/// The largest accepted delimited message of a DataNode, in bytes. Replies have tens of bytes;
 /// error messages may be longer.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 

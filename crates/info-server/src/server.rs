@@ -360,12 +360,12 @@ impl Shared {
 
     fn http_response(&self, response: Response) -> hyper::Response<Full<Bytes>> {
         let Some(body) = self.counted(response.body) else {
-            return self.http_response(Response::error(503, "Too many replies are unread."));
+            return self.http_response(Response::error(503, "Too many responses are unread."));
         };
-        let mut answer = hyper::Response::new(Full::new(body));
-        *answer.status_mut() =
+        let mut http_response = hyper::Response::new(Full::new(body));
+        *http_response.status_mut() =
             StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let headers = answer.headers_mut();
+        let headers = http_response.headers_mut();
         for (name, value) in HEADERS {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
@@ -379,7 +379,7 @@ impl Shared {
                 headers.insert(name, value);
             }
         }
-        answer
+        http_response
     }
 
     /// Returns the body, counted as unsent while it exists; `None` if that exceeds the limit.

@@ -27,7 +27,8 @@ fn connect(server: &InfoServerHandle) -> TcpStream {
     stream
 }
 
-/// Returns everything that the server sends in reply to these bytes until it closes the connection.
+/// Returns everything that the server sends in response to these bytes until it closes the
+/// connection.
 fn exchange(server: &InfoServerHandle, request: &[u8]) -> String {
     let mut stream = connect(server);
     // The server may close before it has read everything.
@@ -53,10 +54,10 @@ fn get(server: &InfoServerHandle, path: &str) -> String {
     exchange(server, format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes())
 }
 
-fn status_of(answer: &str) -> &str {
-    answer.split(' ').nth(1).unwrap_or_else(|| panic!("no status: {answer:?}"))
+fn status_of(response: &str) -> &str {
+    response.split(' ').nth(1).unwrap_or_else(|| panic!("no status: {response:?}"))
 }
 
-fn body_of(answer: &str) -> &str {
-    answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no body: {answer:?}")).1
+fn body_of(response: &str) -> &str {
+    response.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no body: {response:?}")).1
 }

@@ -57,7 +57,7 @@ impl Client {
     /// too long.
     pub fn get(&self, path: &str) -> Result<Page, ErrorText> {
         let fetched = self.runtime.block_on(async { timeout(TIME_MAX, self.fetch(path)).await });
-        let late = |_| format!("no answer in {} s", TIME_MAX.as_secs());
+        let late = |_| format!("no response in {} s", TIME_MAX.as_secs());
         let page = fetched.map_err(late).and_then(|page| page);
         page.map_err(|error| format!("http://{}{path}: {error}", self.address))
     }
@@ -82,19 +82,19 @@ impl Client {
             .header(HOST, self.address.to_string())
             .body(Empty::<Bytes>::new())
             .map_err(|e| e.to_string())?;
-        let answer = async {
+        let exchange = async {
             let response = sender.send_request(request).await.map_err(|e| e.to_string())?;
             let status = response.status().as_u16();
             let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
             Ok(Page { status, body: body.map_err(|e| e.to_string())?.to_bytes() })
         };
-        tokio::pin!(answer);
+        tokio::pin!(exchange);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
-            page = &mut answer => page,
+            page = &mut exchange => page,
             // The connection may end when the response has arrived.
             ended = &mut connection => match ended {
-                Ok(()) => answer.await,
+                Ok(()) => exchange.await,
                 Err(error) => Err(error.to_string()),
             },
         }
@@ -133,7 +133,7 @@ mod tests {
     fn malformed_responses_are_errors_with_the_address() {
         for bytes in ["", "SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nno\n"] {
             let client = answers(bytes);
-            let error = client.get("/jmx").expect_err("no answer");
+            let error = client.get("/jmx").expect_err("no response");
             assert!(error.starts_with(&format!("http://{}/jmx: ", client.address())), "{error}");
         }
     }

@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-/// The time limit of a message, from the connect to the last byte of the answer.
+/// The time limit of a message, from the connect to the last byte of the response.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// The maximum length of an answer, which describes rejected spans.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// The maximum length of a response, which describes rejected spans.
+const RESPONSE_BYTES_MAX: usize = 64 << 10;
 
 /// See the module's documentation. The SDK calls it on its own thread, which may wait.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl Client {
 
     fn note(&self, sent: &Result<Response<Bytes>, HttpError>) {
         let failure = match sent {
-            Ok(answer) if answer.status().is_success() => None,
-            Ok(answer) => Some(format!("status {}", answer.status())),
+            Ok(response) if response.status().is_success() => None,
+            Ok(response) => Some(format!("status {}", response.status())),
             Err(error) => Some(error.to_string()),
         };
         let Ok(mut is_failing) = self.is_failing.lock() else { return };
@@ -56,7 +56,7 @@ impl Client {
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sent = self.runtime.block_on(async {
-            let late = |_| HttpError::from(format!("no answer in {} s", TIME_MAX.as_secs()));
+            let late = |_| HttpError::from(format!("no response in {} s", TIME_MAX.as_secs()));
             timeout(TIME_MAX, post(request)).await.map_err(late).and_then(|sent| sent)
         });
         self.note(&sent);
@@ -74,12 +74,12 @@ async fn post(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).parse()?;
     head.uri = path;
     let exchange = async move {
-        let answer = sender.send_request(Request::from_parts(head, Full::new(body))).await?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
+        let response = sender.send_request(Request::from_parts(head, Full::new(body))).await?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await?.to_bytes();
         Ok(Response::from_parts(head, body))
     };
     // The exchange drops its sender at its end, which ends the connection.
-    let (answer, _ended) = tokio::join!(exchange, connection);
-    answer
+    let (response, _ended) = tokio::join!(exchange, connection);
+    response
 }

@@ -89,9 +89,9 @@ impl Tally {
 pub struct PeriodStats {
     /// Sums.
     pub tally: Tally,
-    /// Latencies: from the time a request was due (open loop) or sent (closed loop) to its answer.
+    /// Latencies: from the time a request was due (open loop) or sent (closed loop) to its reply.
     pub latency: Histogram<u64>,
-    /// From the send to the response, in either loop.
+    /// From the send to the reply, in either loop.
     pub service: Histogram<u64>,
 }
 

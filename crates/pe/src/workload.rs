@@ -478,8 +478,8 @@ impl Worker {
         done
     }
 
-    fn count_written(&self, answer: &RowResult, cells: usize, bytes: usize) -> RowOutcome {
-        let mut done = self.count_read(answer);
+    fn count_written(&self, result: &RowResult, cells: usize, bytes: usize) -> RowOutcome {
+        let mut done = self.count_read(result);
         done.tally.rows_written = 1;
         done.tally.cells_written = cells as u64;
         done.tally.bytes_written = (cells * bytes) as u64;

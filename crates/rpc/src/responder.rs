@@ -83,7 +83,7 @@ pub trait Respond: Sized {
 
 /// The exception of a call that its service did not answer.
 fn unanswered() -> HBaseError {
-    HBaseError::io("the server ended the call without an answer")
+    HBaseError::io("the server ended the call without a reply")
 }
 
 /// Appends the frame of a result, or of an error that prevents it. Returns the kind of that error.

@@ -1,4 +1,4 @@
-//! Calls, their answers, their cell blocks and their refusals.
+//! Calls, their replies, their cell blocks and their refusals.
 
 mod support;
 
@@ -201,11 +201,11 @@ fn responses_to_pipelined_calls_are_written_together() {
         assert_eq!(client.response().call_id(), id);
     }
     let writes = server.handle.stats().writes - before;
-    assert!(writes <= 100, "{writes} writes for 1000 answers");
+    assert!(writes <= 100, "{writes} writes for 1000 replies");
 }
 
 #[test]
-fn large_frames_and_answers_pass() {
+fn large_frames_and_replies_pass() {
     let server = TestServer::start();
     let mut client = server.client();
     let param = message("large", &vec![3; 20 << 20]);
@@ -266,12 +266,12 @@ fn a_full_queue_is_reported_at_once() {
     for id in 0..20 {
         client.send(&request(id, "Sleep", &message("20", b"")));
     }
-    let answers: Vec<_> = (0..20).map(|_| client.response()).collect();
-    let refused: Vec<_> = answers.iter().filter(|answer| answer.header.exception.is_some()).collect();
+    let responses: Vec<_> = (0..20).map(|_| client.response()).collect();
+    let refused: Vec<_> = responses.iter().filter(|response| response.header.exception.is_some()).collect();
     assert!(refused.len() >= 13, "{} refused: 1 runs and 5 wait", refused.len());
-    for answer in refused {
-        assert_eq!(answer.exception_class(), "org.apache.hadoop.hbase.CallQueueTooBigException");
-        assert_eq!(answer.exception().server_overloaded, Some(true));
+    for response in refused {
+        assert_eq!(response.exception_class(), "org.apache.hadoop.hbase.CallQueueTooBigException");
+        assert_eq!(response.exception().server_overloaded, Some(true));
     }
 }
 

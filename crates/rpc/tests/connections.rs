@@ -30,7 +30,7 @@ fn pushes(client: &mut Client, bytes: &[u8]) -> bool {
     client.0.write_all(bytes).is_ok()
 }
 
-/// Returns true if the server closed the connection, possibly after the answer to a refused
+/// Returns true if the server closed the connection, possibly after the reply to a refused
 /// request.
 fn is_ended(client: &mut Client) -> bool {
     client.0.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -115,8 +115,8 @@ fn partial_requests_leave_room_for_whole_ones() {
     eventually("the rest is refused", || server.handle.stats().calls_refused >= 20);
     assert!(server.handle.stats().input_bytes > INPUT / 2);
     for id in 0..100 {
-        let answer = other.call(id, "Echo", "small");
-        assert_eq!(answer.message().name, "small", "{:?}", server.handle.stats());
+        let response = other.call(id, "Echo", "small");
+        assert_eq!(response.message().name, "small", "{:?}", server.handle.stats());
     }
     assert!(server.handle.stats().input_bytes <= INPUT);
     eventually("who does not go on is closed", || server.handle.stats().input_bytes == 0);
@@ -135,8 +135,8 @@ fn a_refused_request_leaves_its_connection_usable() {
     eventually("it is held", || server.handle.stats().input_bytes > 700_000);
     let mut client = server.client();
     client.send(&request(1, "Echo", &message("m", &[1; 200_000])));
-    let answer = client.response();
-    assert_eq!((answer.call_id(), answer.exception_class()), (1, TOO_BIG));
+    let response = client.response();
+    assert_eq!((response.call_id(), response.exception_class()), (1, TOO_BIG));
     assert_eq!(client.call(2, "Echo", "after").message().name, "after");
 }
 

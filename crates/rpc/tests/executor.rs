@@ -141,8 +141,8 @@ fn a_short_scan_waits_one_turn_of_each_long_one() {
     (0..4).for_each(|id| send(&mut client, id, "Scan", "work 900"));
     eventually("the last has begun", || executor.queued(CallClass::Scan) == 0);
     send(&mut client, 4, "Scan", "work 1");
-    let answers: Vec<_> = (0..5).map(|_| client.response().call_id()).collect();
-    assert_eq!(answers[0], 4, "{answers:?}");
+    let responses: Vec<_> = (0..5).map(|_| client.response().call_id()).collect();
+    assert_eq!(responses[0], 4, "{responses:?}");
     assert_eq!(at_work.1.load(Relaxed), 1, "at work at once");
 }
 
@@ -152,10 +152,10 @@ fn a_scan_that_waits_for_disk_releases_its_turn() {
     (0..3).for_each(|id| send(&mut client, id, "Scan", "released 1000"));
     (3..6).for_each(|id| send(&mut client, id, "Scan", "work 20"));
     let began_at = Instant::now();
-    let mut answers: Vec<_> = (0..6).map(|_| client.response().call_id()).collect();
+    let mut responses: Vec<_> = (0..6).map(|_| client.response().call_id()).collect();
     assert!(began_at.elapsed() < Duration::from_millis(2500), "they waited one after the other");
-    answers[..3].sort_unstable();
-    assert_eq!(answers[..3], [3, 4, 5], "{answers:?}");
+    responses[..3].sort_unstable();
+    assert_eq!(responses[..3], [3, 4, 5], "{responses:?}");
     assert_eq!(at_work.1.load(Relaxed), 1, "at work at once");
 }
 
@@ -165,8 +165,8 @@ fn turns_continue_with_busy_threads_and_after_panics() {
     for id in 0..8 {
         send(&mut client, id, "Scan", if id % 3 == 2 { "panic" } else { "work 30" });
     }
-    let answers: Vec<_> = (0..8).map(|_| client.response()).collect();
-    assert_eq!(answers.iter().filter(|answer| answer.header.exception.is_some()).count(), 2);
+    let responses: Vec<_> = (0..8).map(|_| client.response()).collect();
+    assert_eq!(responses.iter().filter(|response| response.header.exception.is_some()).count(), 2);
     assert_eq!(at_work.1.load(Relaxed), 1, "at work at once");
 }
 
@@ -178,10 +178,10 @@ fn stopping_ends_scans_that_wait_for_their_turn() {
     (3..6).for_each(|id| send(&mut client, id, "Scan", "work 1500"));
     eventually("the rest waits", || executor.queued(CallClass::Scan) == 3);
     executor.shutdown();
-    let answers: Vec<_> = (0..6).map(|_| client.response()).collect();
-    let refused = answers.iter().filter(|answer| answer.header.exception.is_some());
-    assert_eq!(refused.map(|answer| answer.call_id()).filter(|id| *id >= 3).count(), 3);
-    assert_eq!(answers.iter().filter(|answer| answer.header.exception.is_none()).count(), 3);
+    let responses: Vec<_> = (0..6).map(|_| client.response()).collect();
+    let refused = responses.iter().filter(|response| response.header.exception.is_some());
+    assert_eq!(refused.map(|response| response.call_id()).filter(|id| *id >= 3).count(), 3);
+    assert_eq!(responses.iter().filter(|response| response.header.exception.is_none()).count(), 3);
 }
 
 /// Writes that wait for one lock, each with work to do once it holds the lock: an executor that
@@ -296,10 +296,10 @@ fn stopping_ends_running_calls_and_answers_waiting_ones() {
     let start = Instant::now();
     executor.shutdown();
     assert!(start.elapsed() < Duration::from_secs(5));
-    let answers: Vec<_> = (0..10).map(|_| client.response()).collect();
+    let responses: Vec<_> = (0..10).map(|_| client.response()).collect();
     let stopped = "org.apache.hadoop.hbase.regionserver.RegionServerStoppedException";
-    let refused = answers.iter().filter(|answer| answer.header.exception.is_some());
-    assert_eq!(refused.filter(|answer| answer.exception_class() == stopped).count(), 9);
+    let refused = responses.iter().filter(|response| response.header.exception.is_some());
+    assert_eq!(refused.filter(|response| response.exception_class() == stopped).count(), 9);
     send(&mut client, 11, "General", "0");
     assert!(client.response().header.exception.is_some());
 }

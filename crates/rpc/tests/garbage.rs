@@ -68,8 +68,8 @@ fn throw(server: &TestServer, bytes: &[u8]) {
     // The server may close in the middle; the failed write is fine.
     let _ = std::io::Write::write_all(&mut client.0, bytes);
     let _ = client.0.shutdown(Shutdown::Write);
-    let mut answer = Vec::new();
-    if let Err(error) = client.0.read_to_end(&mut answer) {
+    let mut reply = Vec::new();
+    if let Err(error) = client.0.read_to_end(&mut reply) {
         assert_eq!(
             error.kind(),
             std::io::ErrorKind::ConnectionReset,

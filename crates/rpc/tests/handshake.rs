@@ -52,8 +52,8 @@ fn the_registry_preamble_answers_the_cluster_id_and_closes() {
     client.send(b"Regist");
     let response = client.response();
     assert_eq!(response.call_id(), PREAMBLE_CALL_ID);
-    let answer = pb::GetConnectionRegistryResponse::decode_length_delimited(response.body).unwrap();
-    assert_eq!(answer.cluster_id, "cluster-7");
+    let registry = pb::GetConnectionRegistryResponse::decode_length_delimited(response.body).unwrap();
+    assert_eq!(registry.cluster_id, "cluster-7");
     client.assert_closed();
 }
 
@@ -97,7 +97,7 @@ fn assert_header_closes(server: &TestServer, header: &pb::ConnectionHeader) {
 }
 
 #[test]
-fn headers_that_cannot_be_served_close_without_an_answer() {
+fn headers_that_cannot_be_served_close_without_a_reply() {
     let server = TestServer::start();
     let with = |change: fn(&mut pb::ConnectionHeader)| {
         let mut header = connection_header();

@@ -68,13 +68,13 @@ fn request_bytes_in_flight_are_limited_for_the_server() {
     for client in &mut clients {
         client.send(&request(1000, "Release", &message("", b"")));
     }
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for client in &mut clients {
-        answers.extend((0..6).map(|_| client.response()));
+        responses.extend((0..6).map(|_| client.response()));
     }
-    let too_big = answers.iter().filter(|answer| answer.header.exception.is_some());
+    let too_big = responses.iter().filter(|response| response.header.exception.is_some());
     assert_eq!(too_big.clone().count() as u64, 40 - held);
-    assert!(too_big.into_iter().all(|answer| answer.exception_class() == TOO_BIG));
+    assert!(too_big.into_iter().all(|response| response.exception_class() == TOO_BIG));
     eventually("the budget came back", || server.handle.stats().inflight_bytes <= 105_000 / 8);
     server.assert_alive();
 }
@@ -177,7 +177,7 @@ trait PeekReady {
 }
 
 impl PeekReady for std::net::TcpStream {
-    /// Returns true if an answer has arrived, after a short wait.
+    /// Returns true if a reply has arrived, after a short wait.
     fn peek_ready(&self) -> bool {
         self.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
         let ready = self.peek(&mut [0; 1]).is_ok_and(|count| count > 0);
@@ -192,7 +192,7 @@ fn requests_of_a_slow_reader_are_not_read() {
     let mut client = server.client();
     let calls: Vec<u8> = (0..300).flat_map(|id| request(id, "Big", &message("1000000", b""))).collect();
     client.send(&calls);
-    eventually("answers pile up", || server.handle.stats().unsent_bytes >= 4 << 20);
+    eventually("replies pile up", || server.handle.stats().unsent_bytes >= 4 << 20);
     std::thread::sleep(std::time::Duration::from_millis(200));
     let stats = server.handle.stats();
     assert!(stats.unsent_bytes <= 6 << 20, "{} bytes unsent", stats.unsent_bytes);
@@ -234,10 +234,10 @@ fn unread_responses_block_only_their_clients() {
     const BUDGET: u64 = 40 << 20;
     let server = TestServer::with(|config| config.unsent = Budget::new(BUDGET));
     let mut slow = ask_and_never_read(&server, 64);
-    eventually("answers pile up", || server.handle.stats().unsent_bytes > BUDGET / 2);
+    eventually("replies pile up", || server.handle.stats().unsent_bytes > BUDGET / 2);
     std::thread::sleep(Duration::from_millis(200));
     let stats = server.handle.stats();
-    // An answer of 64 KiB always fits, in particular a refusal.
+    // A reply of 64 KiB always fits, in particular a refusal.
     assert!(stats.unsent_bytes <= BUDGET + 64 * (64 << 10), "{stats:?}");
     let mut worst = Duration::ZERO;
     let mut other = server.client();
@@ -251,7 +251,7 @@ fn unread_responses_block_only_their_clients() {
         for id in 0..50 {
             let response = client.response();
             assert_eq!(response.call_id(), id);
-            // A call whose answer did not fit was refused, and the client could retry.
+            // A call whose reply did not fit was refused, and the client could retry.
             let refused = response.header.exception.is_some();
             assert!(!refused || response.exception_class() == TOO_BIG);
         }
@@ -293,7 +293,7 @@ fn clients_that_stall_are_closed_when_their_room_is_needed() {
 #[test]
 fn small_unread_responses_stay_within_the_budget() {
     const FATAL: u64 = 512 << 10;
-    // Uncounted answers of the connection threads.
+    // Uncounted replies of the connection threads.
     const COUNTED_LATE: u64 = 1 << 20;
     let server = TestServer::with(|config| {
         config.unsent = Budget::new(FATAL / 2);
@@ -304,7 +304,7 @@ fn small_unread_responses_stay_within_the_budget() {
     let mut clients: Vec<_> = (0..48).map(|_| server.client()).collect();
     clients.iter_mut().for_each(|client| client.send(&calls));
     let mut most = 0;
-    eventually("who does not take an answer is closed", || {
+    eventually("who does not take a reply is closed", || {
         let stats = server.handle.stats();
         most = most.max(stats.unsent_bytes);
         stats.connections_opened == 48 && stats.connections_open < 40
@@ -343,7 +343,7 @@ fn shared_values_are_released_when_the_connection_dies() {
     let mut client = server.client();
     let calls: Vec<u8> = (0..20).flat_map(|id| request(id, "Shared", &message("150", b""))).collect();
     client.send(&calls);
-    eventually("answers pile up", || pins(&server) > 100);
+    eventually("replies pile up", || pins(&server) > 100);
     assert!(pins(&server) <= 400, "{} pins by one client that does not read", pins(&server));
     drop(client);
     eventually("no pin is left", || pins(&server) == 0);

@@ -107,7 +107,7 @@ pub fn describe(error: &ClientError, subject: &str) -> String {
 fn unreachable(error: &ClientError) -> String {
     match error {
         ClientError::Connection(why) => format!("Cannot reach the cluster: {why}"),
-        ClientError::Timeout(what) => format!("No answer in time: {what}"),
+        ClientError::Timeout(what) => format!("No reply in time: {what}"),
         ClientError::NoServer(what) => format!("No server: {what}"),
         other => other.to_string(),
     }

@@ -70,7 +70,7 @@ async fn first_packet(server: &Server, wire: &mut Wire) -> io::Result<Option<Byt
     if let Some(word) =
         wire.input.first_chunk::<4>().copied().filter(|word| four_letter_words::is_word(*word))
     {
-        let text = four_letter_words::answer(word, &server.stats());
+        let text = four_letter_words::reply(word, &server.stats());
         wire.stream.write_all(text.as_bytes()).await?;
         wire.hang_up().await?;
         return Ok(None);

@@ -30,8 +30,8 @@ pub(super) fn is_word(word: [u8; 4]) -> bool {
     matches!(&word, b"ruok" | b"stat" | b"srvr" | b"mntr" | b"conf" | b"envi" | b"isro")
 }
 
-/// Returns the answer to a word.
-pub(super) fn answer(word: [u8; 4], stats: &ServerStats) -> String {
+/// Returns the reply to a word.
+pub(super) fn reply(word: [u8; 4], stats: &ServerStats) -> String {
     match &word {
         b"ruok" => "imok".to_owned(),
         b"isro" => "rw".to_owned(),

@@ -1,10 +1,10 @@
 //! The native client (`evenkeel-client`) against stock HBase and against Evenkeel, with the same
 //! code: its operations (`suite`), and that none is lost or applied twice while sockets break,
-//! regions move and the server is killed (`chaos`).
+//! regions move and the server is killed (`faults`).
 //!
 //! `EVENKEEL_INTEROP_TARGET` has no effect here: both servers are started.
 
-mod chaos;
+mod faults;
 mod suite;
 
 use std::net::TcpListener;
@@ -13,19 +13,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use evenkeel_client::{ClientConfig, Connection};
-use interop::{Server, start_evenkeel_with, start_stock_with, work};
+use interop::{Server, ServerKind, start_evenkeel_with, start_stock_with, work};
 
 /// Serializes tests that run a stock server, because it needs much memory.
 static ONE_STOCK_SERVER: Mutex<()> = Mutex::new(());
-
-/// The kind of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerKind {
-    /// HBase 2.6.4.
-    Stock,
-    /// Evenkeel.
-    Evenkeel,
-}
 
 /// The directory and ports of a server that may be killed and restarted.
 pub struct Site {
@@ -102,7 +93,7 @@ fn run(kind: ServerKind) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         suite::all(&site).await;
-        chaos::all(&site, server).await;
+        faults::all(&site, server).await;
     });
 }
 

@@ -12,12 +12,13 @@ use evenkeel_client::{
     Opened, Opener, Opening, Put, RowResult, Scan, SnapshotDescription, Table, TableDescriptor, TableName,
     TableState, Transport,
 };
-use evenkeel_common::ErrorKind;
+use evenkeel_common::{ErrorKind, KeyValue};
 use evenkeel_protocol::pb;
+use interop::ServerKind;
 use prost::Message;
 use tokio::net::TcpStream;
 
-use crate::{ServerKind, Site, connect};
+use crate::{Site, connect};
 
 pub async fn all(site: &Site) {
     let connection = connect(site.config()).await;
@@ -144,65 +145,91 @@ async fn filled(connection: &Connection) -> Table {
     table
 }
 
+/// Filters of scans and of Gets of the table that [`filled`] makes.
 async fn filters(table: &Table) {
-    use CompareOp as Op;
-    let numbered = |range: std::ops::Range<i32>| range.map(|i| format!("{i:02}")).collect::<Vec<_>>();
-    let of = |keep: fn(&i32) -> bool| (0..20).filter(keep).map(|i| format!("{i:02}")).collect::<Vec<_>>();
-    let some = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+    for (filter, want) in filters_by_row().into_iter().chain(filters_by_cell()) {
+        assert_eq!(rows(table, Scan::new().filter(filter.clone())).await, want, "{filter:?}");
+    }
+    for (filter, want) in filters_of_columns() {
+        assert_eq!(columns_of_01(table, filter.clone()).await, want, "{filter:?}");
+    }
+    let lengths = Get::new("01").filter(Filter::KeyOnly { length_as_value: true });
+    let result = table.get(lengths).await.expect("a row");
+    assert_eq!(result.value("f", "s"), Some(&4i32.to_be_bytes()[..]));
+    let custom = Filter::Custom { class: "com.example.NoFilter".into(), serialized: Bytes::new() };
+    let error = table.get(Get::new("01").filter(custom)).await.expect_err("no such class");
+    assert!(error.is_final(), "{error}");
+}
+
+/// The rows of [`filled`] in this range.
+fn rows_in(range: std::ops::Range<i32>) -> Vec<String> {
+    range.map(|i| format!("{i:02}")).collect()
+}
+
+/// The rows of [`filled`] with these numbers.
+fn rows_where(keep: fn(&i32) -> bool) -> Vec<String> {
+    (0..20).filter(keep).map(|i| format!("{i:02}")).collect()
+}
+
+fn named_rows(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Filters that look at the row only, and the rows that a scan returns.
+fn filters_by_row() -> Vec<(Filter, Vec<String>)> {
     let range = |a: &str, b: &str| RowRange::new(a, b);
-    let cases: Vec<(Filter, Vec<String>)> = vec![
-        (Filter::prefix("1"), numbered(10..20)),
-        (Filter::row(Op::Less, Comparator::binary("03")), numbered(0..3)),
-        (Filter::row(Op::Equal, Comparator::regex("^.5$")), some(&["05", "15"])),
-        (Filter::row(Op::Equal, Comparator::substring("9")), some(&["09", "19"])),
+    vec![
+        (Filter::prefix("1"), rows_in(10..20)),
+        (Filter::row(CompareOp::Less, Comparator::binary("03")), rows_in(0..3)),
+        (Filter::row(CompareOp::Equal, Comparator::regex("^.5$")), named_rows(&["05", "15"])),
+        (Filter::row(CompareOp::Equal, Comparator::substring("9")), named_rows(&["09", "19"])),
         (
-            Filter::row(Op::Equal, Comparator::BinaryComponent { value: "7".into(), offset: 1 }),
-            some(&["07", "17"]),
+            Filter::row(CompareOp::Equal, Comparator::BinaryComponent { value: "7".into(), offset: 1 }),
+            named_rows(&["07", "17"]),
         ),
-        (Filter::InclusiveStop("02".into()), numbered(0..3)),
-        (Filter::MultiRowRange(vec![range("03", "05"), range("04", "06")]), numbered(3..6)),
-        (Filter::FuzzyRow(vec![("?3".into(), Bytes::from_static(&[1, 0]))]), some(&["03", "13"])),
-        (Filter::RandomRow(1.5), numbered(0..20)),
+        (Filter::InclusiveStop("02".into()), rows_in(0..3)),
+        (Filter::MultiRowRange(vec![range("03", "05"), range("04", "06")]), rows_in(3..6)),
+        (Filter::FuzzyRow(vec![("?3".into(), Bytes::from_static(&[1, 0]))]), named_rows(&["03", "13"])),
+        (Filter::RandomRow(1.5), rows_in(0..20)),
         (Filter::FilterAll, vec![]),
-        (Filter::single_column_value("f", "n", Op::Less, Comparator::Long(4)), numbered(0..4)),
+    ]
+}
+
+/// Filters that look at cells or combine filters, and the rows that a scan returns.
+fn filters_by_cell() -> Vec<(Filter, Vec<String>)> {
+    vec![
+        (Filter::single_column_value("f", "n", CompareOp::Less, Comparator::Long(4)), rows_in(0..4)),
         (
             Filter::all_of([
-                Filter::value(Op::Equal, Comparator::prefix("pl")),
-                Filter::qualifier(Op::Equal, Comparator::binary("s")),
+                Filter::value(CompareOp::Equal, Comparator::prefix("pl")),
+                Filter::qualifier(CompareOp::Equal, Comparator::binary("s")),
             ]),
-            of(|i| i % 3 == 2),
+            rows_where(|i| i % 3 == 2),
         ),
-        (Filter::Family(Op::Equal, Comparator::binary("g")), of(|i| i % 2 == 1)),
-        (Filter::column_prefix("od"), of(|i| i % 2 == 1)),
-        (Filter::timestamps([1003, 1005]), some(&["03", "05"])),
-        (Filter::value(Op::NotEqual, Comparator::binary("yes")).skip(), of(|i| i % 2 == 0)),
+        (Filter::Family(CompareOp::Equal, Comparator::binary("g")), rows_where(|i| i % 2 == 1)),
+        (Filter::column_prefix("od"), rows_where(|i| i % 2 == 1)),
+        (Filter::timestamps([1003, 1005]), named_rows(&["03", "05"])),
+        (Filter::value(CompareOp::NotEqual, Comparator::binary("yes")).skip(), rows_where(|i| i % 2 == 0)),
         // It ends one region at a time, so the row is in the last one.
-        (Filter::row(Op::NotEqual, Comparator::binary("16")).while_match(), numbered(0..16)),
-        (Filter::one_of([Filter::prefix("00"), Filter::prefix("19")]), some(&["00", "19"])),
+        (Filter::row(CompareOp::NotEqual, Comparator::binary("16")).while_match(), rows_in(0..16)),
+        (Filter::one_of([Filter::prefix("00"), Filter::prefix("19")]), named_rows(&["00", "19"])),
         (
             Filter::value(
-                Op::Equal,
+                CompareOp::Equal,
                 Comparator::Bit { value: vec![0xff; 8].into(), op: filter::BitwiseOp::And },
             ),
-            numbered(1..20),
+            rows_in(1..20),
         ),
         (
             filter::parse("SingleColumnValueFilter('f','s',=,'binary:plum') AND PrefixFilter('1')")
                 .expect("parses"),
-            some(&["11", "14", "17"]),
+            named_rows(&["11", "14", "17"]),
         ),
-    ];
-    for (filter, want) in cases {
-        assert_eq!(rows(table, Scan::new().filter(filter.clone())).await, want, "{filter:?}");
-    }
-    let cells = async |filter: Filter| {
-        let result = table.get(Get::new("01").filter(filter)).await.expect("a row");
-        result
-            .cells()
-            .iter()
-            .map(|c| String::from_utf8_lossy(c.as_cell().qualifier()).into_owned())
-            .collect::<Vec<_>>()
-    };
+    ]
+}
+
+/// Filters that select columns, and the columns that a Get of row 01 returns.
+fn filters_of_columns() -> Vec<(Filter, Vec<&'static str>)> {
     let column_range = Filter::ColumnRange {
         min: Some("n".into()),
         min_included: false,
@@ -215,25 +242,24 @@ async fn filters(table: &Table) {
         drop_column: false,
         comparison: None,
     };
-    for (filter, want) in [
+    vec![
         (Filter::FirstKeyOnly, vec!["n"]),
         (Filter::ColumnCountGet(2), vec!["n", "s"]),
         (Filter::ColumnPagination { limit: 1, offset: 1 }, vec!["s"]),
         (Filter::ColumnPaginationFrom { limit: 1, offset: "o".into() }, vec!["s"]),
         (column_range, vec!["s", "odd"]),
         (Filter::MultipleColumnPrefix(vec!["s".into(), "o".into()]), vec!["s", "odd"]),
-        (Filter::column_value("f", "s", Op::Equal, Comparator::binary("pear")), vec!["s"]),
+        (Filter::column_value("f", "s", CompareOp::Equal, Comparator::binary("pear")), vec!["s"]),
         (depends, vec!["n"]),
         (Filter::FirstKeyValueMatchingQualifiers(vec!["s".into()]), vec!["n", "s"]),
-    ] {
-        assert_eq!(cells(filter.clone()).await, want, "{filter:?}");
-    }
-    let lengths = Get::new("01").filter(Filter::KeyOnly { length_as_value: true });
-    let result = table.get(lengths).await.expect("a row");
-    assert_eq!(result.value("f", "s"), Some(&4i32.to_be_bytes()[..]));
-    let custom = Filter::Custom { class: "com.example.NoFilter".into(), serialized: Bytes::new() };
-    let error = table.get(Get::new("01").filter(custom)).await.expect_err("no such class");
-    assert!(error.is_final(), "{error}");
+    ]
+}
+
+/// The qualifiers that a Get of row 01 returns.
+async fn columns_of_01(table: &Table, filter: Filter) -> Vec<String> {
+    let result = table.get(Get::new("01").filter(filter)).await.expect("a row");
+    let qualifier = |cell: &KeyValue| String::from_utf8_lossy(cell.as_cell().qualifier()).into_owned();
+    result.cells().iter().map(qualifier).collect()
 }
 
 async fn checks(table: &Table) {

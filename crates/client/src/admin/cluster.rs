@@ -263,8 +263,8 @@ impl Admin {
     async fn cluster_status_of(&self, parts: &[ClusterOption]) -> Result<pb::ClusterStatus> {
         let options = parts.iter().map(|part| *part as i32).collect();
         let request = pb::GetClusterStatusRequest { options };
-        let answer: pb::GetClusterStatusResponse = self.call("GetClusterStatus", &request).await?;
-        Ok(answer.cluster_status)
+        let response: pb::GetClusterStatusResponse = self.call("GetClusterStatus", &request).await?;
+        Ok(response.cluster_status)
     }
 }
 

@@ -54,8 +54,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let namespace_descriptor = namespace.message();
         let request = pb::CreateNamespaceRequest { namespace_descriptor, nonce_group, nonce };
-        let answer: pb::CreateNamespaceResponse = self.call("CreateNamespace", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::CreateNamespaceResponse = self.call("CreateNamespace", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Replaces a namespace's settings.
@@ -66,8 +66,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let namespace_descriptor = namespace.message();
         let request = pb::ModifyNamespaceRequest { namespace_descriptor, nonce_group, nonce };
-        let answer: pb::ModifyNamespaceResponse = self.call("ModifyNamespace", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::ModifyNamespaceResponse = self.call("ModifyNamespace", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Deletes a namespace that has no tables.
@@ -77,8 +77,8 @@ impl Admin {
     pub async fn delete_namespace(&self, name: &str) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let request = pb::DeleteNamespaceRequest { namespace_name: name.to_owned(), nonce_group, nonce };
-        let answer: pb::DeleteNamespaceResponse = self.call("DeleteNamespace", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::DeleteNamespaceResponse = self.call("DeleteNamespace", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// A namespace with its settings.
@@ -87,9 +87,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn describe_namespace(&self, name: &str) -> Result<NamespaceDescriptor> {
         let request = pb::GetNamespaceDescriptorRequest { namespace_name: name.to_owned() };
-        let answer: pb::GetNamespaceDescriptorResponse =
+        let response: pb::GetNamespaceDescriptorResponse =
             self.call("GetNamespaceDescriptor", &request).await?;
-        Ok(NamespaceDescriptor::of(answer.namespace_descriptor))
+        Ok(NamespaceDescriptor::of(response.namespace_descriptor))
     }
 
     /// All namespaces with their settings, HBase's own among them.
@@ -98,9 +98,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn list_namespaces(&self) -> Result<Vec<NamespaceDescriptor>> {
         let request = pb::ListNamespaceDescriptorsRequest {};
-        let answer: pb::ListNamespaceDescriptorsResponse =
+        let response: pb::ListNamespaceDescriptorsResponse =
             self.call("ListNamespaceDescriptors", &request).await?;
-        Ok(answer.namespace_descriptor.into_iter().map(NamespaceDescriptor::of).collect())
+        Ok(response.namespace_descriptor.into_iter().map(NamespaceDescriptor::of).collect())
     }
 
     /// The names of a namespace's tables.
@@ -109,8 +109,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn list_namespace_tables(&self, name: &str) -> Result<Vec<TableName>> {
         let request = pb::ListTableNamesByNamespaceRequest { namespace_name: name.to_owned() };
-        let answer: pb::ListTableNamesByNamespaceResponse =
+        let response: pb::ListTableNamesByNamespaceResponse =
             self.call("ListTableNamesByNamespace", &request).await?;
-        names(&answer.table_name)
+        names(&response.table_name)
     }
 }

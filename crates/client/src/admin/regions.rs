@@ -85,8 +85,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let request =
             pb::SplitTableRegionRequest { region_info: region.into(), split_row: row, nonce_group, nonce };
-        let answer: pb::SplitTableRegionResponse = self.call("SplitRegion", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::SplitTableRegionResponse = self.call("SplitRegion", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Splits the region that holds a row at that row, or without one each region of the table in
@@ -122,8 +122,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let region = regions.iter().map(encoded_specifier).collect();
         let request = pb::MergeTableRegionsRequest { region, forcible: Some(forcible), nonce_group, nonce };
-        let answer: pb::MergeTableRegionsResponse = self.call("MergeTableRegions", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::MergeTableRegionsResponse = self.call("MergeTableRegions", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Moves a region to a server, or to one that the master chooses; returns when it is open
@@ -165,8 +165,8 @@ impl Admin {
     pub async fn truncate_region(&self, region: &RegionInfo) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let request = pb::TruncateRegionRequest { region_info: region.into(), nonce_group, nonce };
-        let answer: pb::TruncateRegionResponse = self.call("TruncateRegion", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::TruncateRegionResponse = self.call("TruncateRegion", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Flushes a table.
@@ -185,8 +185,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let column_family = families.iter().map(|f| Bytes::copy_from_slice(f)).collect();
         let request = pb::FlushTableRequest { table_name: table.into(), column_family, nonce_group, nonce };
-        let answer: pb::FlushTableResponse = self.call("FlushTable", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::FlushTableResponse = self.call("FlushTable", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Flushes a region, or one family of it.
@@ -274,8 +274,8 @@ impl Admin {
             compaction_state: Some(true),
             best_split_row: None,
         };
-        let answer: pb::GetRegionInfoResponse = self.call_region(region, "GetRegionInfo", &request).await?;
-        Ok(CompactionState::from_number(answer.compaction_state.unwrap_or_default()))
+        let response: pb::GetRegionInfoResponse = self.call_region(region, "GetRegionInfo", &request).await?;
+        Ok(CompactionState::from_number(response.compaction_state.unwrap_or_default()))
     }
 
     /// The time of the oldest last major compaction among a table's regions: ms since 1970, 0 for
@@ -285,9 +285,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn last_major_compaction(&self, table: &TableName) -> Result<i64> {
         let request = pb::MajorCompactionTimestampRequest { table_name: table.into() };
-        let answer: pb::MajorCompactionTimestampResponse =
+        let response: pb::MajorCompactionTimestampResponse =
             self.call("getLastMajorCompactionTimestamp", &request).await?;
-        Ok(answer.compaction_timestamp)
+        Ok(response.compaction_timestamp)
     }
 
     /// Calls AdminService on a region's server, with retries.
@@ -318,7 +318,7 @@ impl Admin {
                         return self.ask_moved(region, method, param).await;
                     }
                     Ok(at) => match self.ask_server(&at.server, method, param).await {
-                        Ok(answer) => return Ok(answer),
+                        Ok(response) => return Ok(response),
                         Err(error) => {
                             self.connection.locations().on_error(&at, &error);
                             error

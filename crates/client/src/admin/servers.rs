@@ -40,9 +40,9 @@ impl Admin {
     /// # Errors
     /// As [`Admin::call_server`].
     pub async fn online_regions(&self, server: &ServerName) -> Result<Vec<RegionInfo>> {
-        let answer: pb::GetOnlineRegionResponse =
+        let response: pb::GetOnlineRegionResponse =
             self.call_server(server, "GetOnlineRegion", &pb::GetOnlineRegionRequest {}).await?;
-        answer.region_info.iter().map(|region| Ok(region.try_into()?)).collect()
+        response.region_info.iter().map(|region| Ok(region.try_into()?)).collect()
     }
 
     /// The load of a server's regions, or of those of one table.
@@ -55,8 +55,8 @@ impl Admin {
         table: Option<&TableName>,
     ) -> Result<Vec<RegionMetrics>> {
         let request = pb::GetRegionLoadRequest { table_name: table.map(Into::into) };
-        let answer: pb::GetRegionLoadResponse = self.call_server(server, "GetRegionLoad", &request).await?;
-        Ok(answer.region_loads.iter().map(RegionMetrics::of).collect())
+        let response: pb::GetRegionLoadResponse = self.call_server(server, "GetRegionLoad", &request).await?;
+        Ok(response.region_loads.iter().map(RegionMetrics::of).collect())
     }
 
     /// Flushes all regions of a server.
@@ -91,9 +91,9 @@ impl Admin {
     /// As [`Admin::call_server`].
     pub async fn set_compactions(&self, server: &ServerName, enabled: bool) -> Result<bool> {
         let request = pb::CompactionSwitchRequest { enabled };
-        let answer: pb::CompactionSwitchResponse =
+        let response: pb::CompactionSwitchResponse =
             self.call_server(server, "CompactionSwitch", &request).await?;
-        Ok(answer.prev_state)
+        Ok(response.prev_state)
     }
 
     /// Clears compaction queues of a server: `long`, `short`.
@@ -113,9 +113,9 @@ impl Admin {
     /// # Errors
     /// As [`Admin::call_server`].
     pub async fn roll_wal(&self, server: &ServerName) -> Result<Vec<Bytes>> {
-        let answer: pb::RollWalWriterResponse =
+        let response: pb::RollWalWriterResponse =
             self.call_server(server, "RollWALWriter", &pb::RollWalWriterRequest {}).await?;
-        Ok(answer.region_to_flush)
+        Ok(response.region_to_flush)
     }
 
     /// Makes a server reload its configuration files.
@@ -151,9 +151,9 @@ impl Admin {
         };
         let mut calls = Vec::new();
         for server in servers {
-            let answer: pb::LogEntry = self.call_server(server, "GetLogEntries", &request).await?;
-            let responses = pb::SlowLogResponses::decode(answer.log_message)
-                .map_err(|e| HBaseError::io(format!("{}: {e}", answer.log_class_name)))?;
+            let response: pb::LogEntry = self.call_server(server, "GetLogEntries", &request).await?;
+            let responses = pb::SlowLogResponses::decode(response.log_message)
+                .map_err(|e| HBaseError::io(format!("{}: {e}", response.log_class_name)))?;
             calls.extend(responses.slow_log_payloads);
         }
         Ok(calls)
@@ -168,9 +168,9 @@ impl Admin {
         let mut cleared = Vec::new();
         for server in servers {
             let request = pb::ClearSlowLogResponseRequest {};
-            let answer: pb::ClearSlowLogResponses =
+            let response: pb::ClearSlowLogResponses =
                 self.call_server(server, "ClearSlowLogsResponses", &request).await?;
-            cleared.push(answer.is_cleaned);
+            cleared.push(response.is_cleaned);
         }
         Ok(cleared)
     }
@@ -192,11 +192,11 @@ impl Admin {
         let mut total = CacheEviction::default();
         for (server, region) in servers {
             let request = pb::ClearRegionBlockCacheRequest { region };
-            let answer: pb::ClearRegionBlockCacheResponse =
+            let response: pb::ClearRegionBlockCacheResponse =
                 self.call_server(&server, "ClearRegionBlockCache", &request).await?;
-            total.evicted_blocks += answer.stats.evicted_blocks();
-            total.cache_bytes_max += answer.stats.max_cache_size();
-            total.failed_regions += answer.stats.exception.len();
+            total.evicted_blocks += response.stats.evicted_blocks();
+            total.cache_bytes_max += response.stats.max_cache_size();
+            total.failed_regions += response.stats.exception.len();
         }
         Ok(total)
     }
@@ -207,9 +207,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn decommissioned_servers(&self) -> Result<Vec<ServerName>> {
         let request = pb::ListDecommissionedRegionServersRequest {};
-        let answer: pb::ListDecommissionedRegionServersResponse =
+        let response: pb::ListDecommissionedRegionServersResponse =
             self.call("ListDecommissionedRegionServers", &request).await?;
-        Ok(answer.server_name.iter().map(Into::into).collect())
+        Ok(response.server_name.iter().map(Into::into).collect())
     }
 
     /// Decommissions servers: they take no new regions, and with `offload` their regions are moved

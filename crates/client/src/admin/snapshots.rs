@@ -111,8 +111,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let snapshot = snapshot.message();
         let request = pb::SnapshotRequest { snapshot: snapshot.clone(), nonce_group, nonce };
-        let answer: pb::SnapshotResponse = self.call("Snapshot", &request).await?;
-        match answer.proc_id {
+        let response: pb::SnapshotResponse = self.call("Snapshot", &request).await?;
+        match response.proc_id {
             Some(id) => self.wait_for_procedure(id as u64).await,
             None => self.wait_for_snapshot(snapshot).await,
         }
@@ -124,8 +124,8 @@ impl Admin {
         let name = snapshot.name.clone();
         let request = pb::IsSnapshotDoneRequest { snapshot: Some(snapshot) };
         loop {
-            let answer: pb::IsSnapshotDoneResponse = self.call("IsSnapshotDone", &request).await?;
-            if answer.done() {
+            let response: pb::IsSnapshotDoneResponse = self.call("IsSnapshotDone", &request).await?;
+            if response.done() {
                 return Ok(());
             }
             poll.pause(|| format!("snapshot {name}")).await?;
@@ -137,9 +137,9 @@ impl Admin {
     /// # Errors
     /// As [`Admin::create_table`].
     pub async fn list_snapshots(&self) -> Result<Vec<SnapshotDescription>> {
-        let answer: pb::GetCompletedSnapshotsResponse =
+        let response: pb::GetCompletedSnapshotsResponse =
             self.call("GetCompletedSnapshots", &pb::GetCompletedSnapshotsRequest {}).await?;
-        answer.snapshots.into_iter().map(SnapshotDescription::of).collect()
+        response.snapshots.into_iter().map(SnapshotDescription::of).collect()
     }
 
     /// Deletes a snapshot.
@@ -210,8 +210,8 @@ impl Admin {
             restore_acl: Some(false),
             custom_sft: None,
         };
-        let answer: pb::RestoreSnapshotResponse = self.call("RestoreSnapshot", &request).await?;
-        self.wait_for_procedure(answer.proc_id).await
+        let response: pb::RestoreSnapshotResponse = self.call("RestoreSnapshot", &request).await?;
+        self.wait_for_procedure(response.proc_id).await
     }
 }
 

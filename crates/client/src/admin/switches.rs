@@ -25,9 +25,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn balance(&self, dry_run: bool, ignore_transitions: bool) -> Result<Balance> {
         let request = pb::BalanceRequest { ignore_rit: Some(ignore_transitions), dry_run: Some(dry_run) };
-        let answer: pb::BalanceResponse = self.call("Balance", &request).await?;
-        let (moves_calculated, moves_executed) = (answer.moves_calculated(), answer.moves_executed());
-        Ok(Balance { ran: answer.balancer_ran, moves_calculated, moves_executed })
+        let response: pb::BalanceResponse = self.call("Balance", &request).await?;
+        let (moves_calculated, moves_executed) = (response.moves_calculated(), response.moves_executed());
+        Ok(Balance { ran: response.balancer_ran, moves_calculated, moves_executed })
     }
 
     /// Switches the balancer; returns the previous state. Waits for a run in progress.
@@ -36,8 +36,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn set_balancer(&self, on: bool) -> Result<bool> {
         let request = pb::SetBalancerRunningRequest { on, synchronous: Some(true) };
-        let answer: pb::SetBalancerRunningResponse = self.call("SetBalancerRunning", &request).await?;
-        Ok(answer.prev_balance_value())
+        let response: pb::SetBalancerRunningResponse = self.call("SetBalancerRunning", &request).await?;
+        Ok(response.prev_balance_value())
     }
 
     /// Returns true if the balancer is on.
@@ -46,8 +46,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn is_balancer_enabled(&self) -> Result<bool> {
         let request = pb::IsBalancerEnabledRequest {};
-        let answer: pb::IsBalancerEnabledResponse = self.call("IsBalancerEnabled", &request).await?;
-        Ok(answer.enabled)
+        let response: pb::IsBalancerEnabledResponse = self.call("IsBalancerEnabled", &request).await?;
+        Ok(response.enabled)
     }
 
     /// Runs the normalizer on some tables, or on all if none is named; returns whether it ran.
@@ -57,8 +57,8 @@ impl Admin {
     pub async fn normalize(&self, tables: &[TableName]) -> Result<bool> {
         let table_names = tables.iter().map(Into::into).collect();
         let request = pb::NormalizeRequest { table_names, regex: None, namespace: None };
-        let answer: pb::NormalizeResponse = self.call("Normalize", &request).await?;
-        Ok(answer.normalizer_ran)
+        let response: pb::NormalizeResponse = self.call("Normalize", &request).await?;
+        Ok(response.normalizer_ran)
     }
 
     /// Switches the normalizer; returns the previous state.
@@ -67,8 +67,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn set_normalizer(&self, on: bool) -> Result<bool> {
         let request = pb::SetNormalizerRunningRequest { on };
-        let answer: pb::SetNormalizerRunningResponse = self.call("SetNormalizerRunning", &request).await?;
-        Ok(answer.prev_normalizer_value())
+        let response: pb::SetNormalizerRunningResponse = self.call("SetNormalizerRunning", &request).await?;
+        Ok(response.prev_normalizer_value())
     }
 
     /// Returns true if the normalizer is on.
@@ -77,8 +77,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn is_normalizer_enabled(&self) -> Result<bool> {
         let request = pb::IsNormalizerEnabledRequest {};
-        let answer: pb::IsNormalizerEnabledResponse = self.call("IsNormalizerEnabled", &request).await?;
-        Ok(answer.enabled)
+        let response: pb::IsNormalizerEnabledResponse = self.call("IsNormalizerEnabled", &request).await?;
+        Ok(response.enabled)
     }
 
     /// Runs the catalog janitor; returns the number of entries it cleaned, -1 if it did not run.
@@ -86,9 +86,9 @@ impl Admin {
     /// # Errors
     /// As [`Admin::create_table`].
     pub async fn run_catalog_janitor(&self) -> Result<i32> {
-        let answer: pb::RunCatalogScanResponse =
+        let response: pb::RunCatalogScanResponse =
             self.call("RunCatalogScan", &pb::RunCatalogScanRequest {}).await?;
-        Ok(answer.scan_result())
+        Ok(response.scan_result())
     }
 
     /// Switches the catalog janitor; returns the previous state.
@@ -97,8 +97,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn set_catalog_janitor(&self, enable: bool) -> Result<bool> {
         let request = pb::EnableCatalogJanitorRequest { enable };
-        let answer: pb::EnableCatalogJanitorResponse = self.call("EnableCatalogJanitor", &request).await?;
-        Ok(answer.prev_value())
+        let response: pb::EnableCatalogJanitorResponse = self.call("EnableCatalogJanitor", &request).await?;
+        Ok(response.prev_value())
     }
 
     /// Returns true if the catalog janitor is on.
@@ -107,9 +107,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn is_catalog_janitor_enabled(&self) -> Result<bool> {
         let request = pb::IsCatalogJanitorEnabledRequest {};
-        let answer: pb::IsCatalogJanitorEnabledResponse =
+        let response: pb::IsCatalogJanitorEnabledResponse =
             self.call("IsCatalogJanitorEnabled", &request).await?;
-        Ok(answer.value)
+        Ok(response.value)
     }
 
     /// Runs the cleaner of old files; returns whether it ran.
@@ -117,9 +117,9 @@ impl Admin {
     /// # Errors
     /// As [`Admin::create_table`].
     pub async fn run_cleaner_chore(&self) -> Result<bool> {
-        let answer: pb::RunCleanerChoreResponse =
+        let response: pb::RunCleanerChoreResponse =
             self.call("RunCleanerChore", &pb::RunCleanerChoreRequest {}).await?;
-        Ok(answer.cleaner_chore_ran)
+        Ok(response.cleaner_chore_ran)
     }
 
     /// Switches the cleaner of old files; returns the previous state.
@@ -128,9 +128,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn set_cleaner_chore(&self, on: bool) -> Result<bool> {
         let request = pb::SetCleanerChoreRunningRequest { on };
-        let answer: pb::SetCleanerChoreRunningResponse =
+        let response: pb::SetCleanerChoreRunningResponse =
             self.call("SetCleanerChoreRunning", &request).await?;
-        Ok(answer.prev_value())
+        Ok(response.prev_value())
     }
 
     /// Returns true if the cleaner of old files is on.
@@ -139,8 +139,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn is_cleaner_chore_enabled(&self) -> Result<bool> {
         let request = pb::IsCleanerChoreEnabledRequest {};
-        let answer: pb::IsCleanerChoreEnabledResponse = self.call("IsCleanerChoreEnabled", &request).await?;
-        Ok(answer.value)
+        let response: pb::IsCleanerChoreEnabledResponse =
+            self.call("IsCleanerChoreEnabled", &request).await?;
+        Ok(response.value)
     }
 
     /// Switches splits of regions; returns the previous state.
@@ -178,15 +179,16 @@ impl Admin {
     async fn set_split_or_merge(&self, enabled: bool, which: pb::MasterSwitchType) -> Result<bool> {
         let switch_types = vec![which as i32];
         let request = pb::SetSplitOrMergeEnabledRequest { enabled, synchronous: Some(true), switch_types };
-        let answer: pb::SetSplitOrMergeEnabledResponse =
+        let response: pb::SetSplitOrMergeEnabledResponse =
             self.call("SetSplitOrMergeEnabled", &request).await?;
-        Ok(answer.prev_value.first().copied().unwrap_or_default())
+        Ok(response.prev_value.first().copied().unwrap_or_default())
     }
 
     async fn is_split_or_merge_enabled(&self, which: pb::MasterSwitchType) -> Result<bool> {
         let request = pb::IsSplitOrMergeEnabledRequest { switch_type: which as i32 };
-        let answer: pb::IsSplitOrMergeEnabledResponse = self.call("IsSplitOrMergeEnabled", &request).await?;
-        Ok(answer.enabled)
+        let response: pb::IsSplitOrMergeEnabledResponse =
+            self.call("IsSplitOrMergeEnabled", &request).await?;
+        Ok(response.enabled)
     }
 
     /// Switches the deletion of snapshots past their time to live; returns the previous state.
@@ -195,8 +197,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn set_snapshot_cleanup(&self, enabled: bool) -> Result<bool> {
         let request = pb::SetSnapshotCleanupRequest { enabled, synchronous: Some(true) };
-        let answer: pb::SetSnapshotCleanupResponse = self.call("SwitchSnapshotCleanup", &request).await?;
-        Ok(answer.prev_snapshot_cleanup)
+        let response: pb::SetSnapshotCleanupResponse = self.call("SwitchSnapshotCleanup", &request).await?;
+        Ok(response.prev_snapshot_cleanup)
     }
 
     /// Returns true if snapshots past their time to live are deleted.
@@ -205,9 +207,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn is_snapshot_cleanup_enabled(&self) -> Result<bool> {
         let request = pb::IsSnapshotCleanupEnabledRequest {};
-        let answer: pb::IsSnapshotCleanupEnabledResponse =
+        let response: pb::IsSnapshotCleanupEnabledResponse =
             self.call("IsSnapshotCleanupEnabled", &request).await?;
-        Ok(answer.enabled)
+        Ok(response.enabled)
     }
 
     /// Returns true if the master is in maintenance mode.
@@ -216,8 +218,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn is_master_in_maintenance_mode(&self) -> Result<bool> {
         let request = pb::IsInMaintenanceModeRequest {};
-        let answer: pb::IsInMaintenanceModeResponse =
+        let response: pb::IsInMaintenanceModeResponse =
             self.call("IsMasterInMaintenanceMode", &request).await?;
-        Ok(answer.in_maintenance_mode)
+        Ok(response.in_maintenance_mode)
     }
 }

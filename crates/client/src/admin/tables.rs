@@ -18,8 +18,8 @@ impl Admin {
         let table_schema = table.into();
         let request =
             pb::CreateTableRequest { table_schema, split_keys: split_keys.to_vec(), nonce_group, nonce };
-        let answer: pb::CreateTableResponse = self.call("CreateTable", &request).await?;
-        self.finish(answer.proc_id).await?;
+        let response: pb::CreateTableResponse = self.call("CreateTable", &request).await?;
+        self.finish(response.proc_id).await?;
         self.wait_open(table.name()).await
     }
 
@@ -30,8 +30,8 @@ impl Admin {
     pub async fn enable_table(&self, table: &TableName) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let request = pb::EnableTableRequest { table_name: table.into(), nonce_group, nonce };
-        let answer: pb::EnableTableResponse = self.call("EnableTable", &request).await?;
-        self.finish(answer.proc_id).await?;
+        let response: pb::EnableTableResponse = self.call("EnableTable", &request).await?;
+        self.finish(response.proc_id).await?;
         self.wait_open(table).await
     }
 
@@ -42,9 +42,9 @@ impl Admin {
     pub async fn disable_table(&self, table: &TableName) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let request = pb::DisableTableRequest { table_name: table.into(), nonce_group, nonce };
-        let answer: pb::DisableTableResponse = self.call("DisableTable", &request).await?;
+        let response: pb::DisableTableResponse = self.call("DisableTable", &request).await?;
         self.connection.locations().remove_table(table);
-        self.finish(answer.proc_id).await
+        self.finish(response.proc_id).await
     }
 
     /// Deletes a disabled table.
@@ -54,9 +54,9 @@ impl Admin {
     pub async fn delete_table(&self, table: &TableName) -> Result<()> {
         let (nonce_group, nonce) = self.nonce();
         let request = pb::DeleteTableRequest { table_name: table.into(), nonce_group, nonce };
-        let answer: pb::DeleteTableResponse = self.call("DeleteTable", &request).await?;
+        let response: pb::DeleteTableResponse = self.call("DeleteTable", &request).await?;
         self.connection.locations().remove_table(table);
-        self.finish(answer.proc_id).await
+        self.finish(response.proc_id).await
     }
 
     /// Empties a disabled table and enables it.
@@ -68,9 +68,9 @@ impl Admin {
         let preserve_splits = Some(preserve_splits);
         let request =
             pb::TruncateTableRequest { table_name: table.into(), preserve_splits, nonce_group, nonce };
-        let answer: pb::TruncateTableResponse = self.call("truncateTable", &request).await?;
+        let response: pb::TruncateTableResponse = self.call("truncateTable", &request).await?;
         self.connection.locations().remove_table(table);
-        self.finish(answer.proc_id).await?;
+        self.finish(response.proc_id).await?;
         self.wait_open(table).await
     }
 
@@ -88,8 +88,8 @@ impl Admin {
             nonce,
             reopen_regions: Some(true),
         };
-        let answer: pb::ModifyTableResponse = self.call("ModifyTable", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::ModifyTableResponse = self.call("ModifyTable", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Adds a family to a table.
@@ -100,8 +100,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let (table_name, column_families) = (table.into(), family.into());
         let request = pb::AddColumnRequest { table_name, column_families, nonce_group, nonce };
-        let answer: pb::AddColumnResponse = self.call("AddColumn", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::AddColumnResponse = self.call("AddColumn", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Replaces the descriptor of a table's family.
@@ -112,8 +112,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let (table_name, column_families) = (table.into(), family.into());
         let request = pb::ModifyColumnRequest { table_name, column_families, nonce_group, nonce };
-        let answer: pb::ModifyColumnResponse = self.call("ModifyColumn", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::ModifyColumnResponse = self.call("ModifyColumn", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// Deletes a family of a table with its data.
@@ -124,8 +124,8 @@ impl Admin {
         let (nonce_group, nonce) = self.nonce();
         let column_name = Bytes::copy_from_slice(family);
         let request = pb::DeleteColumnRequest { table_name: table.into(), column_name, nonce_group, nonce };
-        let answer: pb::DeleteColumnResponse = self.call("DeleteColumn", &request).await?;
-        self.finish(answer.proc_id).await
+        let response: pb::DeleteColumnResponse = self.call("DeleteColumn", &request).await?;
+        self.finish(response.proc_id).await
     }
 
     /// The number of regions without the table's newest descriptor, and of all its regions (the
@@ -135,8 +135,8 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn alter_status(&self, table: &TableName) -> Result<(u32, u32)> {
         let request = pb::GetSchemaAlterStatusRequest { table_name: table.into() };
-        let answer: pb::GetSchemaAlterStatusResponse = self.call("GetSchemaAlterStatus", &request).await?;
-        Ok((answer.yet_to_update_regions(), answer.total_regions()))
+        let response: pb::GetSchemaAlterStatusResponse = self.call("GetSchemaAlterStatus", &request).await?;
+        Ok((response.yet_to_update_regions(), response.total_regions()))
     }
 
     /// The names of all user tables.
@@ -158,8 +158,8 @@ impl Admin {
             include_sys_tables: Some(system),
             namespace: None,
         };
-        let answer: pb::GetTableNamesResponse = self.call("GetTableNames", &request).await?;
-        names(&answer.table_names)
+        let response: pb::GetTableNamesResponse = self.call("GetTableNames", &request).await?;
+        names(&response.table_names)
     }
 
     /// The names of all tables that are enabled, or of all that are disabled.
@@ -168,8 +168,9 @@ impl Admin {
     /// As [`Admin::create_table`].
     pub async fn list_tables_by_state(&self, enabled: bool) -> Result<Vec<TableName>> {
         let request = pb::ListTableNamesByStateRequest { is_enabled: enabled };
-        let answer: pb::ListTableNamesByStateResponse = self.call("ListTableNamesByState", &request).await?;
-        names(&answer.table_names)
+        let response: pb::ListTableNamesByStateResponse =
+            self.call("ListTableNamesByState", &request).await?;
+        names(&response.table_names)
     }
 
     /// A table's descriptor.
@@ -179,8 +180,8 @@ impl Admin {
     pub async fn describe(&self, table: &TableName) -> Result<TableDescriptor> {
         let request =
             pb::GetTableDescriptorsRequest { table_names: vec![table.into()], ..Default::default() };
-        let answer: pb::GetTableDescriptorsResponse = self.call("GetTableDescriptors", &request).await?;
-        let schema = answer.table_schema.first().ok_or_else(|| Error::TableNotFound(table.clone()))?;
+        let response: pb::GetTableDescriptorsResponse = self.call("GetTableDescriptors", &request).await?;
+        let schema = response.table_schema.first().ok_or_else(|| Error::TableNotFound(table.clone()))?;
         Ok(schema.try_into()?)
     }
 
@@ -195,8 +196,8 @@ impl Admin {
             include_sys_tables: Some(system),
             namespace: None,
         };
-        let answer: pb::GetTableDescriptorsResponse = self.call("GetTableDescriptors", &request).await?;
-        answer.table_schema.iter().map(|schema| Ok(schema.try_into()?)).collect()
+        let response: pb::GetTableDescriptorsResponse = self.call("GetTableDescriptors", &request).await?;
+        response.table_schema.iter().map(|schema| Ok(schema.try_into()?)).collect()
     }
 
     /// A table's state in hbase:meta; `None` if there is no such table.

@@ -49,7 +49,7 @@ pub(super) async fn read(quorum: &str, path: &str, limit: Duration) -> Result<Ve
             Ok(Ok(Some(data))) => return Ok(data),
             Ok(Ok(None)) => return Err(Error::NoServer(format!("ZooKeeper has no {path}"))),
             Ok(Err(error)) => last = lost(error.to_string()),
-            Err(_) => last = lost("no answer in time".to_owned()),
+            Err(_) => last = lost("no reply in time".to_owned()),
         }
     }
     Err(last)

@@ -146,7 +146,7 @@ async fn read_all<R: AsyncRead + Unpin>(
     let mut frames = Frames { reader, buffer: BytesMut::new(), bytes_max };
     let mut sweep = interval(SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     loop {
         let read = tokio::select! {
             biased;
@@ -159,10 +159,10 @@ async fn read_all<R: AsyncRead + Unpin>(
         let error = match read {
             // Malformed bytes close the socket as a reset does: the waiting calls fail and are
             // retried on another one.
-            Ok(()) => frames.take(&mut answers).err().map(|e| Error::Connection(format!("{address}: {e}"))),
+            Ok(()) => frames.take(&mut responses).err().map(|e| Error::Connection(format!("{address}: {e}"))),
             Err(error) => Some(Error::Connection(format!("{address}: {error}"))),
         };
-        calls.answer(&mut answers);
+        calls.answer(&mut responses);
         if let Some(error) = error {
             return calls.close(error);
         }
@@ -204,8 +204,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     /// Takes the complete frames.
     ///
     /// # Errors
-    /// [`Error::Protocol`] if a frame is malformed; `answers` has those before it.
-    fn take(&mut self, answers: &mut Vec<(u32, Result<frame::Response>)>) -> Result<()> {
+    /// [`Error::Protocol`] if a frame is malformed; `responses` has those before it.
+    fn take(&mut self, responses: &mut Vec<(u32, Result<frame::Response>)>) -> Result<()> {
         while let Some(len) = self.frame_len() {
             if len > self.bytes_max {
                 let max = self.bytes_max;
@@ -215,7 +215,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
                 break;
             }
             let frame = self.take_frame(len);
-            answers.push(frame::response(frame)?);
+            responses.push(frame::response(frame)?);
         }
         Ok(())
     }
@@ -257,13 +257,13 @@ mod tests {
             let _ = there.write_all(&bytes).await;
         });
         let mut frames = Frames { reader: here, buffer: BytesMut::new(), bytes_max: 1 << 20 };
-        let (mut answers, mut broken) = (Vec::new(), false);
+        let (mut responses, mut broken) = (Vec::new(), false);
         while !broken && frames.fill().await.is_ok() {
-            broken = frames.take(&mut answers).is_err();
+            broken = frames.take(&mut responses).is_err();
         }
         drop(frames);
         sender.await.expect("sent");
-        let sizes = answers.iter().map(|(id, r)| (*id, r.as_ref().map_or(0, |r| r.cells.len())));
+        let sizes = responses.iter().map(|(id, r)| (*id, r.as_ref().map_or(0, |r| r.cells.len())));
         (sizes.collect(), broken)
     }
 
@@ -280,9 +280,9 @@ mod tests {
     async fn a_stream_that_is_cut_gives_the_whole_frames_and_garbage_ends_it() {
         let whole = stream(&[3, 70, 9]);
         for cut in 0..whole.len() {
-            let (answers, broken) = read(&whole[..cut], 64).await;
-            assert!(!broken && answers.len() < 3, "cut at {cut}");
-            assert!(answers.iter().zip([3, 70, 9]).all(|((_, len), want)| *len == want), "cut at {cut}");
+            let (responses, broken) = read(&whole[..cut], 64).await;
+            assert!(!broken && responses.len() < 3, "cut at {cut}");
+            assert!(responses.iter().zip([3, 70, 9]).all(|((_, len), want)| *len == want), "cut at {cut}");
         }
         assert!(read(&[0xff; 64], 64).await.1);
         assert!(read(&[0, 0, 0, 3, 0xff, 0xff, 0xff], 64).await.1);

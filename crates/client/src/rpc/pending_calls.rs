@@ -100,8 +100,8 @@ impl PendingCalls {
     ) -> Result<ResponseFuture<'_>> {
         loop {
             let room = self.capacity_freed.notified();
-            if let Some(answer) = self.try_enter(call, compressor)? {
-                return Ok(answer);
+            if let Some(response) = self.try_enter(call, compressor)? {
+                return Ok(response);
             }
             let timed_out = |_| timed_out(call.method, &self.address, call.timeout);
             timeout(call.timeout, room).await.map_err(timed_out)?;
@@ -142,13 +142,13 @@ impl PendingCalls {
     }
 
     /// Completes calls with their responses.
-    pub(super) fn answer(&self, answers: &mut Vec<(u32, Result<Response>)>) {
-        let mut wakers = Vec::with_capacity(answers.len());
+    pub(super) fn answer(&self, responses: &mut Vec<(u32, Result<Response>)>) {
+        let mut wakers = Vec::with_capacity(responses.len());
         let mut state = self.state.lock();
-        for (id, answer) in answers.drain(..) {
+        for (id, response) in responses.drain(..) {
             // A response to a call that timed out or was dropped is ignored.
             let Some(entry) = state.entries.get_mut(&id) else { continue };
-            if let CallState::Waiting { waker, .. } = std::mem::replace(entry, CallState::Done(answer)) {
+            if let CallState::Waiting { waker, .. } = std::mem::replace(entry, CallState::Done(response)) {
                 wakers.extend(waker);
             }
         }
@@ -217,7 +217,7 @@ impl Future for ResponseFuture<'_> {
             Some(CallState::Done(_)) | None => {}
         }
         match state.entries.remove(&self.id) {
-            Some(CallState::Done(answer)) => Poll::Ready(answer),
+            Some(CallState::Done(response)) => Poll::Ready(response),
             _ => Poll::Ready(Err(Error::Connection(format!("{}: asked again", self.calls.address)))),
         }
     }

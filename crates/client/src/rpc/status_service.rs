@@ -25,7 +25,7 @@ impl StatusCaller {
     ///
     /// # Errors
     /// The master's exception; `Error::Connection` if the connection fails or is lost;
-    /// `Error::Timeout` without an answer within `timeout`; `Error::Protocol` if the answer does
+    /// `Error::Timeout` without a reply within `timeout`; `Error::Protocol` if the reply does
     /// not decode as `R`.
     pub async fn call<R: Message + Default>(
         &self,

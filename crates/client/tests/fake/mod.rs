@@ -158,7 +158,7 @@ impl Fake {
             "Mutate" => self.mutate(&pb::MutateRequest::decode(param).expect("a Mutate"), frame),
             "Multi" => self.multi(&pb::MultiRequest::decode(param).expect("a Multi"), frame),
             "Scan" => match self.scan(&pb::ScanRequest::decode(param).expect("a Scan")) {
-                Some(answer) => answer,
+                Some(response) => response,
                 None => return reject_call(out, header.call_id()),
             },
             other => panic!("{other}"),

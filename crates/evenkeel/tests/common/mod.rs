@@ -89,15 +89,16 @@ impl Server {
         self.log()
     }
 
-    /// The status and the body of a page of the RegionServer's info port; `None` without an answer.
+    /// The status and the body of a page of the RegionServer's info port; `None` if it does not
+    /// respond.
     pub fn page(&self, path: &str) -> Option<(u16, String)> {
         let address = ("127.0.0.1", self.port("hbase.regionserver.info.port"));
         let mut stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).ok()?;
+        let (head, body) = response.split_once("\r\n\r\n")?;
         Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
     }
 

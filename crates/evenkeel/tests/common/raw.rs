@@ -49,6 +49,13 @@ pub fn connect_with(port: u16, codec: &str) -> TcpStream {
     stream
 }
 
+/// As [`connect`], for another service.
+pub fn connect_to(port: u16, service: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    stream.write_all(&opening(&connection_header(service))).expect("sent");
+    stream
+}
+
 /// A request whose parameter is arbitrary bytes.
 pub fn call_of_bytes(id: u32, method: &str, param: &[u8]) -> Vec<u8> {
     let header = pb::RequestHeader {

@@ -9,20 +9,18 @@
 //! - all of its rows are there (or none, after a truncation), and it can be written and dropped;
 //! - a family that was deleted, and perhaps added again, has none of its old cells.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Server, TIMEOUT, runtime, seed};
 use evenkeel_client::{Admin, Connection, Error, Put, Scan, SnapshotDescription, TableState};
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{Server, TIMEOUT, runtime, seed};
 
 const ROUNDS: u32 = 28;
 const TIME_MAX: Duration = Duration::from_secs(150);
@@ -352,8 +350,8 @@ fn round(
     server.kill();
     let killed_after = begun.elapsed();
     task.abort();
-    let answer = runtime.block_on(task);
-    if let Ok(Err(error)) = &answer {
+    let reply = runtime.block_on(task);
+    if let Ok(Err(error)) = &reply {
         refused(error).map_err(|what| format!("{change:?}: {what}"))?;
     }
     server.start();
@@ -362,7 +360,7 @@ fn round(
     let found = runtime
         .block_on(settle(&connection, &name, &before, &expected))
         .map_err(|e| format!("{whole}: {e}"))?;
-    if answered && matches!(answer, Ok(Ok(()))) && found != expected {
+    if answered && matches!(reply, Ok(Ok(()))) && found != expected {
         return Err(format!("{whole}: it was answered and is undone: {found:?}"));
     }
     runtime

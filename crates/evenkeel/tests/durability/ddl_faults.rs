@@ -9,9 +9,6 @@
 //! also hit concurrent work of the server, and clients use sockets. `EVENKEEL_DDL_FAULT_ROUNDS` is
 //! the number of rounds.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::ErrorKind as IoKind;
 use std::sync::Arc;
@@ -19,7 +16,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{PORT_KEYS, config, free_ports, runtime, seed};
 use evenkeel_client::{Admin, ClientConfig, Connection, Error, Put, Scan, SnapshotDescription, TableState};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, MemoryFileSystem, SurvivingData};
@@ -27,6 +23,8 @@ use evenkeel_standalone::Standalone;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;
+
+use crate::common::{PORT_KEYS, config, free_ports, runtime, seed};
 
 const ROUNDS: usize = 36;
 /// The number of rounds between two deaths of the server.
@@ -339,7 +337,7 @@ async fn round(server: &Server, change: Change, at: usize, random: &mut StdRng) 
     server.fs.clear();
     let _already_over = end.send(());
     let mut written = writer.await.map_err(|e| format!("the writer: {e}"))?;
-    let outcome = outcome.map_err(|_| format!("{said}: no answer"))?;
+    let outcome = outcome.map_err(|_| format!("{said}: no reply"))?;
     let (outcome_is_ok, said) = (outcome.is_ok(), format!("{said}: {outcome:?}"));
     let deadline = Instant::now() + TIMEOUT;
     let mut found = loop {

@@ -1,14 +1,12 @@
 //! A server with each deployment of the block cache, killed and restarted: the rows are the same.
 //! They come from the cache alone if it is in files, and otherwise from the store files.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{Server, TIMEOUT, runtime};
 use evenkeel_client::{Get, Put, Scan, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+
+use crate::common::{Server, TIMEOUT, runtime};
 
 const ROWS: u32 = 400;
 /// Blocks of the table, at least.

@@ -4,20 +4,18 @@
 //!
 //! The server runs in this process, on a file system with scripted faults; its clients use sockets.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use common::{PORT_KEYS, config, free_ports, runtime};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
 use evenkeel_standalone::Standalone;
+
+use crate::common::{PORT_KEYS, config, free_ports, runtime};
 
 /// In the paths of logs only.
 const LOGS: &str = "/WALs/";

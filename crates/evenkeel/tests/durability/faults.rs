@@ -1,16 +1,14 @@
 //! Damaged files and a disk that accepts no more data: clear errors for the affected data, and
 //! everything else keeps working.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Server, block_on, config};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put, Scan, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
+
+use crate::common::{Server, block_on, config};
 
 const ROWS: usize = 400;
 const VALUE_BYTES: usize = 2000;
@@ -133,7 +131,7 @@ fn a_truncated_file_is_logged_and_other_regions_serve() {
             table.get(Get::new(row(ROWS - 1))).await.expect("the other region").value("f", "q").is_some()
         );
         let error = table.get(Get::new(row(0))).await.expect_err("half a file");
-        assert!(!matches!(error, Error::Timeout(_)), "an answer, not silence: {error}");
+        assert!(!matches!(error, Error::Timeout(_)), "a reply, not silence: {error}");
     });
     let named = file.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(server.log().contains(&named), "the log names the file");
@@ -196,7 +194,7 @@ fn a_write_that_cannot_be_logged_is_not_acknowledged() {
         table.put(Put::new("before").column("f", "q", "v")).await.expect("written");
         let large = table.put(Put::new("large").column("f", "q", vec![1; 400 * 1024])).await;
         let error = large.expect_err("no file has room for it");
-        assert!(!matches!(error, Error::Timeout(_)), "an answer, not silence: {error}");
+        assert!(!matches!(error, Error::Timeout(_)), "a reply, not silence: {error}");
         table.put(Put::new("after").column("f", "q", "v")).await.is_ok()
     });
     server.kill();

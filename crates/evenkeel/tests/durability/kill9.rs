@@ -18,9 +18,6 @@
 //! hit these too. `EVENKEEL_TEST_SEED` repeats the random choices of a run (the moments of the
 //! kills also depend on the machine), `EVENKEEL_TEST_KILLS` sets their number.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +26,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Server, config, runtime, seed};
 use evenkeel_client::{
     ClientConfig, Connection, Delete, Get, Increment, Mutation, Put, RowResult, Scan, Table,
 };
@@ -37,6 +33,8 @@ use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableN
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
+
+use crate::common::{Server, config, runtime, seed};
 
 const KILLS: u32 = 50;
 /// The time limit of the whole test, after which it ends its kills early; it fails if there were

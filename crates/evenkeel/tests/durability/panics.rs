@@ -5,16 +5,12 @@
 //! The server runs in this process, on a file system whose calls panic on threads with a given
 //! name.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{PORT_KEYS, config, free_ports, raw, runtime};
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
@@ -22,6 +18,8 @@ use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{ColumnValue, MutationType};
 use evenkeel_standalone::{Standalone, StopProgress};
+
+use crate::common::{PORT_KEYS, config, free_ports, raw, runtime};
 
 const LOGS: &str = "/WALs/";
 const UNFINISHED: &str = "/.tmp/";

@@ -1,9 +1,6 @@
 //! Faults that must never leave a half-dead server: a log that cannot be written, a thread that
 //! dies, a thread that hangs during a stop. The server continues, or it reports the fault and ends.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::fs::File;
 use std::io::Write;
 use std::process::Stdio;
@@ -11,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::{Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+
+use crate::common::{Server, TIMEOUT, block_on};
 
 /// The exit status of an interrupted stop.
 const EXIT_INTERRUPTED: Option<i32> = Some(3);
@@ -237,7 +235,7 @@ mod frozen {
             // Until the process has ended: this reaps the thread.
             while wait() == tid {}
         });
-        assert!(told.recv().expect("an answer"), "{name} is not frozen: {}", std::io::Error::last_os_error());
+        assert!(told.recv().expect("a reply"), "{name} is not frozen: {}", std::io::Error::last_os_error());
     }
 
     /// Waits until the thread sleeps at five looks in a row.
@@ -324,7 +322,7 @@ fn a_second_signal_ends_at_once() {
         server.signal(signal);
         std::thread::sleep(Duration::from_secs(1));
         assert!(server.runs(), "one signal waits for the flush");
-        let ready = server.page("/ready").expect("an answer until the end");
+        let ready = server.page("/ready").expect("a response until the end");
         assert_eq!(ready, (503, "stopping: flushes and compactions\n".to_owned()));
         let started = Instant::now();
         server.signal(signal);

@@ -5,10 +5,6 @@
 //! system answers. So a call that waits for the file system on a priority handler is detected,
 //! regardless of the reason.
 
-#[path = "../common/mod.rs"]
-mod common;
-mod requests;
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -16,31 +12,26 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{PORT_KEYS, block_on, config, free_ports, raw};
 use evenkeel_client::{Connection, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem};
 use evenkeel_protocol::pb;
 use evenkeel_standalone::Standalone;
-use requests::{ADMIN_SERVICES, TableTarget, methods};
+
+use crate::common::{PORT_KEYS, block_on, config, free_ports, raw};
+use crate::requests::{ADMIN_SERVICES, TableTarget, methods};
 
 /// In-flight calls of each kind: three times the priority handlers.
 const CALLS: u32 = 60;
 /// The time until all of them have a handler, or wait for one.
 const BEGUN: Duration = Duration::from_millis(40);
-/// The time limit for an answer of hbase:meta, on a busy machine. A call that waits for a handler
+/// The time limit for a reply of hbase:meta, on a busy machine. A call that waits for a handler
 /// is never answered.
 const SOON: Duration = Duration::from_secs(4);
 
 const META: &[u8] = b"hbase:meta,,1";
 
-fn connect(port: u16, service: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
-    stream.write_all(&raw::opening(&raw::connection_header(service))).expect("sent");
-    stream
-}
-
-/// A Get and a scan of hbase:meta; false if there was no answer.
+/// A Get and a scan of hbase:meta; false if there was no reply.
 fn look_up(stream: &mut TcpStream) -> bool {
     let region = pb::RegionSpecifier { r#type: 1, value: Bytes::from_static(META) };
     let get =
@@ -107,8 +98,8 @@ impl StalledDisk {
     /// the file system answers no call.
     fn meta_answers_beside(&self, service: &str, method: &str, request: &[u8]) -> bool {
         let port = if service == "MasterService" { self.ports[1] } else { self.ports[2] };
-        let mut calls = connect(port, service);
-        let mut meta = connect(self.ports[2], "ClientService");
+        let mut calls = raw::connect_to(port, service);
+        let mut meta = raw::connect_to(self.ports[2], "ClientService");
         assert!(look_up(&mut meta), "before {method}");
         let latch = Latch::new();
         self.fs.inject(Fault::on_any("").always().waits_for(&latch));
@@ -118,7 +109,7 @@ impl StalledDisk {
         let answers = look_up(&mut meta);
         latch.open();
         self.fs.clear();
-        calls.set_read_timeout(Some(common::TIMEOUT)).expect("set");
+        calls.set_read_timeout(Some(crate::common::TIMEOUT)).expect("set");
         (0..CALLS).for_each(|_| drop(raw::reply(&mut calls).expect("answered in the end")));
         answers
     }

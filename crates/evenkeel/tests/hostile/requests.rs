@@ -47,10 +47,21 @@ impl TableTarget {
 
     /// A method's request; empty for methods that need no parameter.
     pub fn request(&self, method: &str) -> Vec<u8> {
-        let (table_name, region) = (self.name(), self.region());
-        let family = pb::ColumnFamilySchema::from(&ColumnFamilyDescriptor::new(b"g").expect("legal"));
-        let table_schema = pb::TableSchema::from(&self.table);
-        match method {
+        let of_topic = [
+            self.region_request(method),
+            self.region_change(method),
+            self.table_request(method),
+            self.snapshot_request(method),
+            self.procedure_request(method),
+            namespace_request(method),
+        ];
+        of_topic.into_iter().flatten().next().unwrap_or_default()
+    }
+
+    /// Requests to a RegionServer about one of its regions.
+    fn region_request(&self, method: &str) -> Option<Vec<u8>> {
+        let region = self.region();
+        Some(match method {
             "FlushRegion" => pb::FlushRegionRequest { region, ..Default::default() }.encode_to_vec(),
             "CompactRegion" => {
                 pb::CompactRegionRequest { region, major: Some(true), ..Default::default() }.encode_to_vec()
@@ -63,6 +74,39 @@ impl TableTarget {
             "ClearRegionBlockCache" => {
                 pb::ClearRegionBlockCacheRequest { region: vec![region] }.encode_to_vec()
             }
+            _ => return None,
+        })
+    }
+
+    /// Requests to the master that change or move regions.
+    fn region_change(&self, method: &str) -> Option<Vec<u8>> {
+        let region = self.region();
+        let region_info = (&self.region).into();
+        Some(match method {
+            "SplitRegion" => {
+                let split_row = Some(Bytes::from_static(b"m"));
+                pb::SplitTableRegionRequest { region_info, split_row, nonce_group: None, nonce: None }
+                    .encode_to_vec()
+            }
+            "TruncateRegion" => {
+                pb::TruncateRegionRequest { region_info, nonce_group: None, nonce: None }.encode_to_vec()
+            }
+            "MergeTableRegions" => {
+                let region = vec![region.clone(), region];
+                pb::MergeTableRegionsRequest { region, ..Default::default() }.encode_to_vec()
+            }
+            "MoveRegion" => pb::MoveRegionRequest { region, dest_server_name: None }.encode_to_vec(),
+            "AssignRegion" => pb::AssignRegionRequest { region, ..Default::default() }.encode_to_vec(),
+            "UnassignRegion" => pb::UnassignRegionRequest { region, ..Default::default() }.encode_to_vec(),
+            _ => return None,
+        })
+    }
+
+    /// Requests about the table and its families.
+    fn table_request(&self, method: &str) -> Option<Vec<u8>> {
+        let (table_name, table_schema) = (self.name(), pb::TableSchema::from(&self.table));
+        let family = pb::ColumnFamilySchema::from(&ColumnFamilyDescriptor::new(b"g").expect("legal"));
+        Some(match method {
             "FlushTable" => pb::FlushTableRequest { table_name, ..Default::default() }.encode_to_vec(),
             "CreateTable" => pb::CreateTableRequest { table_schema, ..Default::default() }.encode_to_vec(),
             "ModifyTable" => {
@@ -78,32 +122,37 @@ impl TableTarget {
                 let column_name = Bytes::from_static(b"g");
                 pb::DeleteColumnRequest { table_name, column_name, ..Default::default() }.encode_to_vec()
             }
-            "SplitRegion" => pb::SplitTableRegionRequest {
-                region_info: (&self.region).into(),
-                split_row: Some(Bytes::from_static(b"m")),
-                nonce_group: None,
-                nonce: None,
+            "EnableTable"
+            | "DisableTable"
+            | "DeleteTable"
+            | "truncateTable"
+            | "GetTableState"
+            | "GetSchemaAlterStatus"
+            | "getLastMajorCompactionTimestamp" => {
+                // In all of these, the table's name has the same field number.
+                pb::GetTableStateRequest { table_name }.encode_to_vec()
             }
-            .encode_to_vec(),
-            "TruncateRegion" => {
-                let region_info = (&self.region).into();
-                pb::TruncateRegionRequest { region_info, nonce_group: None, nonce: None }.encode_to_vec()
-            }
-            "MergeTableRegions" => {
-                let region = vec![region.clone(), region];
-                pb::MergeTableRegionsRequest { region, ..Default::default() }.encode_to_vec()
-            }
-            "MoveRegion" => pb::MoveRegionRequest { region, dest_server_name: None }.encode_to_vec(),
-            "AssignRegion" => pb::AssignRegionRequest { region, ..Default::default() }.encode_to_vec(),
-            "UnassignRegion" => pb::UnassignRegionRequest { region, ..Default::default() }.encode_to_vec(),
-            "Snapshot" => {
-                pb::SnapshotRequest { snapshot: self.snapshot(), ..Default::default() }.encode_to_vec()
-            }
-            "IsSnapshotDone" => pb::IsSnapshotDoneRequest { snapshot: Some(self.snapshot()) }.encode_to_vec(),
-            "DeleteSnapshot" => pb::DeleteSnapshotRequest { snapshot: self.snapshot() }.encode_to_vec(),
+            _ => return None,
+        })
+    }
+
+    /// Requests about snapshots.
+    fn snapshot_request(&self, method: &str) -> Option<Vec<u8>> {
+        let snapshot = self.snapshot();
+        Some(match method {
+            "Snapshot" => pb::SnapshotRequest { snapshot, ..Default::default() }.encode_to_vec(),
+            "IsSnapshotDone" => pb::IsSnapshotDoneRequest { snapshot: Some(snapshot) }.encode_to_vec(),
+            "DeleteSnapshot" => pb::DeleteSnapshotRequest { snapshot }.encode_to_vec(),
             "RestoreSnapshot" => {
-                pb::RestoreSnapshotRequest { snapshot: self.snapshot(), ..Default::default() }.encode_to_vec()
+                pb::RestoreSnapshotRequest { snapshot, ..Default::default() }.encode_to_vec()
             }
+            _ => return None,
+        })
+    }
+
+    /// Requests about procedures that a client starts.
+    fn procedure_request(&self, method: &str) -> Option<Vec<u8>> {
+        Some(match method {
             "ExecProcedure" | "ExecProcedureWithRet" => {
                 let procedure = self.procedure("flush-table-proc", &self.table.name().to_string());
                 pb::ExecProcedureRequest { procedure }.encode_to_vec()
@@ -112,28 +161,28 @@ impl TableTarget {
                 let procedure = Some(self.procedure("online-snapshot", "s"));
                 pb::IsProcedureDoneRequest { procedure }.encode_to_vec()
             }
-            "EnableTable" | "DisableTable" | "DeleteTable" | "truncateTable" | "GetTableState" => {
-                // All of these have one field, with the same number.
-                pb::GetTableStateRequest { table_name }.encode_to_vec()
-            }
-            "GetSchemaAlterStatus" | "getLastMajorCompactionTimestamp" => {
-                pb::GetTableStateRequest { table_name }.encode_to_vec()
-            }
-            "GetNamespaceDescriptor" | "ListTableNamesByNamespace" | "ListTableDescriptorsByNamespace" => {
-                pb::GetNamespaceDescriptorRequest { namespace_name: "default".to_owned() }.encode_to_vec()
-            }
-            "DeleteNamespace" => {
-                pb::DeleteNamespaceRequest { namespace_name: "n".to_owned(), ..Default::default() }
-                    .encode_to_vec()
-            }
-            "CreateNamespace" | "ModifyNamespace" => {
-                let namespace_descriptor =
-                    pb::NamespaceDescriptor { name: Bytes::from_static(b"n"), ..Default::default() };
-                pb::CreateNamespaceRequest { namespace_descriptor, ..Default::default() }.encode_to_vec()
-            }
-            _ => Vec::new(),
-        }
+            _ => return None,
+        })
     }
+}
+
+/// Requests about namespaces.
+fn namespace_request(method: &str) -> Option<Vec<u8>> {
+    Some(match method {
+        "GetNamespaceDescriptor" | "ListTableNamesByNamespace" | "ListTableDescriptorsByNamespace" => {
+            pb::GetNamespaceDescriptorRequest { namespace_name: "default".to_owned() }.encode_to_vec()
+        }
+        "DeleteNamespace" => {
+            pb::DeleteNamespaceRequest { namespace_name: "n".to_owned(), ..Default::default() }
+                .encode_to_vec()
+        }
+        "CreateNamespace" | "ModifyNamespace" => {
+            let namespace_descriptor =
+                pb::NamespaceDescriptor { name: Bytes::from_static(b"n"), ..Default::default() };
+            pb::CreateNamespaceRequest { namespace_descriptor, ..Default::default() }.encode_to_vec()
+        }
+        _ => return None,
+    })
 }
 
 /// Calls by which an administrator ends the server.

@@ -1,16 +1,14 @@
 //! Clients that request many bytes and never read a reply: only their connections stall.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{Server, raw, runtime};
 use evenkeel_client::{Get, Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
+
+use crate::common::{Server, raw, runtime};
 
 /// A row of eight cells, in the MemStore (copied into replies) or in files (shared with the cache).
 const ROWS: usize = 4;
@@ -100,7 +98,7 @@ fn clients_that_never_read_block_only_themselves() {
         }
     });
     let grown = peak.saturating_sub(before);
-    println!("{} MiB more, slowest answer to others {worst:?}", grown >> 20);
+    println!("{} MiB more, slowest reply to others {worst:?}", grown >> 20);
     assert!(server.runs());
     assert!(grown <= REPLIES_BYTES + REST_BYTES, "{} MiB for {HOGS} clients that do not read", grown >> 20);
     assert!(worst < LATENCY_MAX, "{worst:?}");

@@ -1,18 +1,16 @@
 //! `/health` and `/ready`: the parts that are not ready, and the reasons.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::Put;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 
+use crate::common::{Server, TIMEOUT, block_on};
+
 fn ready(server: &Server) -> (u16, String) {
-    server.page("/ready").expect("an answer")
+    server.page("/ready").expect("a response")
 }
 
 /// Waits until `/ready` answers so.

@@ -1,9 +1,6 @@
 //! The sinks of `hadoop-metrics2.properties` in a configuration directory: a server started
 //! with it sends its metrics to Carbon and to gmond, and writes files.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
@@ -11,9 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{PORT_KEYS, free_ports};
 use evenkeel_common::Configuration;
 use evenkeel_standalone::Standalone;
+
+use crate::common::{PORT_KEYS, free_ports};
 
 /// The time limit of a sink's write: its period is a second.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,16 +1,14 @@
 //! The status pages of a whole server, over HTTP: each answers, escapes text from clients, and
 //! shows no secret.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::Put;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+
+use crate::common::{Server, TIMEOUT, block_on};
 
 /// A row key that is HTML and a script.
 const HOSTILE_ROW: &[u8] = b"\"><script>alert(1)</script><img src=x onerror=alert(2)>";
@@ -45,7 +43,7 @@ fn get(server: &Server, key: &str, path: &str) -> HttpResponse {
     stream.set_read_timeout(Some(TIMEOUT)).expect("set");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sent");
     let mut text = Vec::new();
-    stream.read_to_end(&mut text).expect("an answer");
+    stream.read_to_end(&mut text).expect("a response");
     let text = String::from_utf8(text).expect("UTF-8");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
@@ -84,12 +82,12 @@ fn every_page_answers_and_is_safe() {
     block_on(fill(&server));
     for (path, text) in PAGES {
         for key in ["hbase.regionserver.info.port", "hbase.master.info.port"] {
-            let answer = get(&server, key, path);
-            assert_eq!(answer.status, 200, "{path}");
-            assert!(answer.body.contains(text), "{path} does not show {text:?}: {}", answer.body);
-            assert!(answer.head.contains("content-security-policy: default-src 'none'"), "{path}");
+            let response = get(&server, key, path);
+            assert_eq!(response.status, 200, "{path}");
+            assert!(response.body.contains(text), "{path} does not show {text:?}: {}", response.body);
+            assert!(response.head.contains("content-security-policy: default-src 'none'"), "{path}");
             for unsafe_text in ["<script>alert", "<img src=x", "hunter2", " style=", " onerror=\""] {
-                assert!(!answer.body.contains(unsafe_text), "{path} shows {unsafe_text:?}");
+                assert!(!response.body.contains(unsafe_text), "{path} shows {unsafe_text:?}");
             }
         }
     }

@@ -1,9 +1,6 @@
 //! The ledger of slow requests names the right cause: each test makes requests slow in one way,
 //! over a disk with scripted faults, and reads `/slow.json`.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -11,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use common::{PORT_KEYS, config, free_ports, raw, runtime};
 use evenkeel_client::{Connection, Get, Increment, Put, Scan, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
@@ -19,6 +15,8 @@ use evenkeel_protocol::pb;
 use evenkeel_standalone::Standalone;
 use serde_json::Value;
 use tokio::task::JoinSet;
+
+use crate::common::{PORT_KEYS, config, free_ports, raw, runtime};
 
 /// In the paths of logs only.
 const LOGS: &str = "/WALs/";
@@ -126,9 +124,9 @@ impl Server {
     fn ledger(&self) -> Value {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports[4])).expect("the info port answers");
         stream.write_all(b"GET /slow.json HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        let (_, body) = response.split_once("\r\n\r\n").expect("a head and a body");
         serde_json::from_str(body).unwrap_or_else(|why| panic!("{why}: {body}"))
     }
 

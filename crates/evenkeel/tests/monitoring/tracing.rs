@@ -1,8 +1,5 @@
 //! Traces: a collector that `OTEL_*` names gets the spans of calls, below the spans of clients.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -10,7 +7,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Server, TIMEOUT, block_on, raw};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_protocol::pb;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -18,6 +14,8 @@ use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
+
+use crate::common::{Server, TIMEOUT, block_on, raw};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";

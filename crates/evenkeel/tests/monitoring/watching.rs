@@ -1,13 +1,11 @@
 //! `evenkeel status`, `slow` and `top` beside a server.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::process::{Command, Output};
 
-use common::{Server, block_on};
 use evenkeel_client::{Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+
+use crate::common::{Server, block_on};
 
 fn evenkeel(server: &Server, args: &[&str]) -> Output {
     let address = format!("127.0.0.1:{}", server.port("hbase.regionserver.info.port"));

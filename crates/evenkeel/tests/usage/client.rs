@@ -3,19 +3,17 @@
 //! With `EVENKEEL_TEST_BOOTSTRAP=host:port` it runs against that cluster instead, such as stock
 //! HBase, to verify that the suite expects HBase's behaviour.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use common::{Server, block_on, config};
 use evenkeel_client::{
     Action, Admin, Append, CheckAndMutate, CompareOp, Connection, Delete, Error, Get, Increment, Put,
     RowMutations, RowResult, Scan, Table, TableState,
 };
 use evenkeel_common::{ColumnFamilyDescriptor, ErrorKind, TableDescriptor, TableName};
 use tokio::task::JoinSet;
+
+use crate::common::{Server, block_on, config};
 
 /// A connection, and the server if the test started one.
 async fn cluster() -> (Option<Server>, Connection) {
@@ -77,7 +75,7 @@ fn rows_are_written_read_and_deleted() {
         let (_server, connection) = cluster().await;
         let table = connection.table(fresh(&connection.admin(), "rows", &["m"]).await);
         assert!(table.get(Get::new("a")).await.expect("a result").is_empty());
-        assert!(!table.exists(Get::new("a")).await.expect("an answer"));
+        assert!(!table.exists(Get::new("a")).await.expect("a reply"));
         for row in ["a", "z"] {
             let put = Put::new(row).column("f", "q", "1").column("g", "q", "2").column_at("f", "old", 5, "3");
             table.put(put).await.expect("written");
@@ -85,7 +83,7 @@ fn rows_are_written_read_and_deleted() {
         let result = table.get(Get::new("z")).await.expect("a result");
         assert_eq!((result.value("f", "q"), result.value("g", "q")), (Some(&b"1"[..]), Some(&b"2"[..])));
         assert_eq!(result.cells().len(), 3);
-        assert!(table.exists(Get::new("z").column("g", "q")).await.expect("an answer"));
+        assert!(table.exists(Get::new("z").column("g", "q")).await.expect("a reply"));
         let old = table.get(Get::new("a").time_range(0, 6)).await.expect("a result");
         assert_eq!(old.cells().len(), 1);
         table.delete(Delete::new("a").family("f")).await.expect("deleted");

@@ -1,9 +1,6 @@
 //! The client's examples (`crates/client/examples`), run against a whole server that clients find
 //! through ZooKeeper.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 #[allow(dead_code, reason = "an example's main is not called here")]
 #[path = "../../../client/examples/admin.rs"]
 mod admin;
@@ -17,8 +14,9 @@ mod put_get;
 #[path = "../../../client/examples/scan_stream.rs"]
 mod scan_stream;
 
-use common::{Server, block_on};
 use evenkeel_client::{Get, RowResult, Scan};
+
+use crate::common::{Server, block_on};
 
 /// The rows of a table after an example has run.
 async fn rows(server: &Server, table: &str) -> Vec<RowResult> {
@@ -53,8 +51,8 @@ fn every_example_does_what_it_says() {
         admin::run(&zookeeper).await.expect("admin");
         let connection = server.connect().await;
         let orders = "orders".parse().expect("legal");
-        assert!(!connection.admin().table_exists(&orders).await.expect("an answer"), "dropped");
+        assert!(!connection.admin().table_exists(&orders).await.expect("a reply"), "dropped");
         let trails = connection.table("trails".parse().expect("legal"));
-        assert!(trails.exists(Get::new("kungsleden")).await.expect("an answer"), "other tables stay");
+        assert!(trails.exists(Get::new("kungsleden")).await.expect("a reply"), "other tables stay");
     });
 }

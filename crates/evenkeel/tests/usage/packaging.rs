@@ -2,19 +2,17 @@
 //! `/prometheus`, the unit's options are the binary's, and systemd is notified when the server
 //! answers.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::{Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use regex::Regex;
 use serde_json::Value;
+
+use crate::common::{Server, TIMEOUT, block_on};
 
 fn packaged(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path);
@@ -75,7 +73,7 @@ fn used() -> Server {
 #[test]
 fn every_metric_of_dashboard_and_alerts_exists() {
     let server = used();
-    let (status, text) = server.page("/prometheus").expect("an answer");
+    let (status, text) = server.page("/prometheus").expect("a response");
     assert_eq!(status, 200);
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let names: BTreeSet<&str> = samples.filter_map(|line| line.split(['{', ' ']).next()).collect();

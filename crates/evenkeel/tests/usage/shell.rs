@@ -4,15 +4,12 @@
 //! The terminal is that of `script` (util-linux); the test answers the query for the cursor
 //! position.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use common::Server;
+use crate::common::Server;
 
 /// The time limit of one answer.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,13 +1,11 @@
 //! Starting and stopping: the output that a person sees.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::process::{Output, Stdio};
 
-use common::{Server, TIMEOUT, block_on, exit_of};
 use evenkeel_client::{Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+
+use crate::common::{Server, TIMEOUT, block_on, exit_of};
 
 /// Runs a server that is expected to exit without a signal.
 fn ends(server: &Server, more: &[(&str, &str)]) -> Output {
@@ -126,7 +124,7 @@ fn a_directory_has_one_server() {
 #[test]
 fn a_start_waits_for_the_server_that_is_dying() {
     let mut server = Server::started(&[]);
-    let keys = common::PORT_KEYS.map(|key| (key, server.port(key).to_string()));
+    let keys = crate::common::PORT_KEYS.map(|key| (key, server.port(key).to_string()));
     let root = format!("file://{}", server.root().display());
     let same: Vec<_> = keys.iter().map(|(key, port)| (*key, port.as_str())).collect();
     let mut next = Server::new(&[&same[..], &[("hbase.rootdir", root.as_str())]].concat());

@@ -1,14 +1,12 @@
 //! Settings that are changed while the server runs, by the shell's `update_all_config`.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{Server, TIMEOUT, block_on};
 use evenkeel_client::{Put, Table};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+
+use crate::common::{Server, TIMEOUT, block_on};
 
 const FLUSH: &str = "hbase.hregion.memstore.flush.size";
 
@@ -45,14 +43,14 @@ async fn put(table: &Table) {
 
 /// The store files of table t.
 fn files(server: &Server) -> u64 {
-    let (_, text) = server.page("/prometheus").expect("an answer");
+    let (_, text) = server.page("/prometheus").expect("a response");
     let name = "tables_namespace_default_table_t_metric_store_file_count";
     let sample = text.lines().find(|line| line.starts_with(name)).expect("the table's metric");
     sample.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
 }
 
 fn level(server: &Server) -> String {
-    let (_, page) = server.page("/logLevel?log=root").expect("an answer");
+    let (_, page) = server.page("/logLevel?log=root").expect("a response");
     page.lines().find(|line| line.contains("Effective level")).expect("the level").to_owned()
 }
 

@@ -72,11 +72,11 @@ impl DataNodeConnection {
         let address = transfer_address(&first.id, settings.use_datanode_hostname);
         let mut socket = connect(&address, settings.connect_timeout).map_err(at)?;
         let request = write_request(block, location, chain, client_name);
-        let answer = request_block(&mut socket, &request, settings).map_err(at)?;
-        if answer.status() != Status::Success {
-            let bad = answer.first_bad_link().to_owned();
+        let reply = request_block(&mut socket, &request, settings).map_err(at)?;
+        if reply.status() != Status::Success {
+            let bad = reply.first_bad_link().to_owned();
             let location = location_of(block, &bad).unwrap_or(location);
-            let what = format!("{}: {}", answer.status().as_str_name(), answer.message());
+            let what = format!("{}: {}", reply.status().as_str_name(), reply.message());
             return Err(DataNodeError { location, error: io::Error::other(what) });
         }
         socket.set_nonblocking(true).map_err(at)?;

@@ -10,7 +10,7 @@
 //!
 //! **Hedged reads** (`dfs.client.hedged.read.threadpool.size`): if a DataNode has not begun to
 //! answer after the threshold, the reader sends the request to the next one too, and reads the
-//! first answer. This needs no further thread: the reader polls both sockets.
+//! first reply. This needs no further thread: the reader polls both sockets.
 //!
 //! Connections whose read succeeded are reused within [`REUSE`]; a DataNode closes idle connections
 //! after 4 s.
@@ -337,8 +337,8 @@ fn ask_length(shared: &Shared, node: &DatanodeInfoProto, block: &ExtendedBlockPr
     let address = rpc_address(&node.id, settings.use_datanode_hostname);
     let client = RpcClient::of_datanode(address, block_name(block), settings);
     let request = GetReplicaVisibleLengthRequestProto { block: block.clone() };
-    let answer: GetReplicaVisibleLengthResponseProto = client.call("getReplicaVisibleLength", &request)?;
-    Ok(answer.length)
+    let reply: GetReplicaVisibleLengthResponseProto = client.call("getReplicaVisibleLength", &request)?;
+    Ok(reply.length)
 }
 
 /// A read of a range of one block.
@@ -426,7 +426,7 @@ impl Request<'_> {
         self.receive_from(winner, socket, buf)
     }
 
-    /// Reads the answer into `buf`, and returns the connection to the pool if it may be reused.
+    /// Reads the reply into `buf`, and returns the connection to the pool if it may be reused.
     fn receive_from(&self, address: &str, mut socket: TcpStream, buf: &mut [u8]) -> io::Result<()> {
         let checksum = receive(&mut socket, self.offset, buf)?;
         let verified = self.verify && checksum != Checksum::Null;
@@ -483,16 +483,15 @@ fn invalid(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Reads the answer to a read of `buf.len()` bytes at `offset`: the status, and packets up to the
+/// Reads the reply to a read of `buf.len()` bytes at `offset`: the status, and packets up to the
 /// empty last one.
 fn receive(from: &mut impl Read, offset: u64, buf: &mut [u8]) -> io::Result<Checksum> {
-    let answer: BlockOpResponseProto = read_delimited(from)?;
-    if answer.status() != Status::Success {
-        let status = answer.status().as_str_name();
-        return Err(io::Error::other(format!("{status}: {}", answer.message())));
+    let reply: BlockOpResponseProto = read_delimited(from)?;
+    if reply.status() != Status::Success {
+        let status = reply.status().as_str_name();
+        return Err(io::Error::other(format!("{status}: {}", reply.message())));
     }
-    let info =
-        answer.read_op_checksum_info.ok_or_else(|| invalid("an answer without checksum information"))?;
+    let info = reply.read_op_checksum_info.ok_or_else(|| invalid("a reply without checksum information"))?;
     let checksum = Checksum::of(&info.checksum)?;
     let mut range = Range { start: offset, buf, next: info.chunk_offset, scratch: Vec::new() };
     while range.receive_packet(from, checksum)? {}

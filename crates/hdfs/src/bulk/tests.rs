@@ -45,7 +45,7 @@ fn a_datanode_blamed_by_the_first_is_avoided() {
     let bad = cluster.datanodes[2].port;
     let blame =
         BlockOpResponseProto { first_bad_link: Some(format!("127.0.0.1:{bad}")), ..status(Status::Error) };
-    cluster.datanodes[0].behave(Behavior { answer: Some(blame), ..Behavior::default() });
+    cluster.datanodes[0].behave(Behavior { reply: Some(blame), ..Behavior::default() });
     let client = cluster.client();
     let mut file = create(&client);
     std::thread::scope(|scope| {

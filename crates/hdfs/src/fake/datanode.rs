@@ -49,8 +49,8 @@ pub(crate) enum Ack {
 
 /// How the server behaves.
 pub(crate) struct Behavior {
-    /// The answer to a block request; `None` closes the connection.
-    pub(crate) answer: Option<BlockOpResponseProto>,
+    /// The reply to a block request; `None` closes the connection.
+    pub(crate) reply: Option<BlockOpResponseProto>,
     /// For each packet.
     pub(crate) ack: Box<dyn Fn(&Packet) -> Ack + Send + Sync>,
     /// How long it waits before it answers a read.
@@ -62,7 +62,7 @@ pub(crate) struct Behavior {
 impl Default for Behavior {
     fn default() -> Self {
         Self {
-            answer: Some(status(Status::Success)),
+            reply: Some(status(Status::Success)),
             ack: Box::new(|_| Ack::Success),
             read_delay: Duration::ZERO,
             is_corrupt: false,
@@ -191,9 +191,9 @@ fn write_block(socket: &mut TcpStream, state: &State, behavior: &Behavior) -> io
     let block_id = request.header.base_header.block.block_id;
     let nodes = 1 + request.targets.len();
     state.requests.lock().push(request);
-    let Some(answer) = &behavior.answer else { return Ok(()) };
-    send(socket, answer)?;
-    if answer.status() != Status::Success {
+    let Some(reply) = &behavior.reply else { return Ok(()) };
+    send(socket, reply)?;
+    if reply.status() != Status::Success {
         return Ok(());
     }
     loop {

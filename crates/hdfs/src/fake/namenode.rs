@@ -1,4 +1,4 @@
-//! A NameNode whose answers come from a closure.
+//! A NameNode whose replies come from a closure.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -42,9 +42,9 @@ pub(crate) enum ScriptedReply {
     Exception(&'static str, &'static str),
     /// Answers with an exception and closes the connection.
     Fatal(&'static str),
-    /// Closes the connection without an answer.
+    /// Closes the connection without a reply.
     Close,
-    /// Sends half of the answer and closes the connection.
+    /// Sends half of the reply and closes the connection.
     Half(Vec<u8>),
     /// Sends these bytes as they are and closes the connection.
     Raw(Vec<u8>),

@@ -147,8 +147,8 @@ fn acknowledgements_before_a_connection_ends_count() {
 
 #[test]
 fn a_datanode_that_refuses_is_avoided() {
-    let refusing = || Behavior { answer: Some(status(Status::Error)), ..Behavior::default() };
-    let silent = || Behavior { answer: None, ..Behavior::default() };
+    let refusing = || Behavior { reply: Some(status(Status::Error)), ..Behavior::default() };
+    let silent = || Behavior { reply: None, ..Behavior::default() };
     for bad in [refusing(), silent()] {
         let cluster = FakeCluster::start(vec![Behavior::default(), bad, Behavior::default()]);
         let mut written = written(&cluster);
@@ -177,7 +177,7 @@ fn the_next_log_avoids_the_datanode_that_broke_the_last() {
 fn exclusions_are_lifted_without_another_datanode() {
     let attempts = AtomicUsize::new(0);
     let cluster = FakeCluster::healthy(1);
-    cluster.datanodes[0].behave(Behavior { answer: Some(status(Status::Error)), ..Behavior::default() });
+    cluster.datanodes[0].behave(Behavior { reply: Some(status(Status::Error)), ..Behavior::default() });
     std::thread::scope(|scope| {
         scope.spawn(|| {
             eventually("it was tried", || cluster.datanodes[0].connections() > 0);

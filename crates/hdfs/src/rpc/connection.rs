@@ -24,8 +24,8 @@ use crate::hadoop::common::{
 };
 use crate::wire::{put_delimited, take_delimited};
 
-/// The largest accepted answer, in bytes: the default of `ipc.maximum.response.length`.
-const ANSWER_BYTES_MAX: usize = 128 << 20;
+/// The largest accepted reply, in bytes: the default of `ipc.maximum.response.length`.
+const REPLY_BYTES_MAX: usize = 128 << 20;
 
 /// The magic bytes, version 9, service class 0, no SASL.
 const PREAMBLE: [u8; 7] = *b"hrpc\x09\x00\x00";
@@ -50,7 +50,7 @@ pub(super) struct Connection {
     socket: TcpStream,
     /// True if the connection context was sent.
     is_context_sent: bool,
-    /// True if no answer is outstanding and the server has not closed the connection.
+    /// True if no reply is outstanding and the server has not closed the connection.
     is_usable: bool,
 }
 
@@ -65,8 +65,8 @@ impl Connection {
         self.is_usable
     }
 
-    /// Sends one call and waits for its answer.
-    pub(super) fn call<A: Message + Default>(
+    /// Sends one call and waits for its reply.
+    pub(super) fn call<R: Message + Default>(
         &mut self,
         protocol: &str,
         user: &str,
@@ -74,7 +74,7 @@ impl Connection {
         method: &str,
         request: &impl Message,
         deadline: Instant,
-    ) -> Result<A> {
+    ) -> Result<R> {
         self.is_usable = false;
         let mut out = Vec::with_capacity(256);
         if !self.is_context_sent {
@@ -85,10 +85,10 @@ impl Connection {
         self.socket.set_write_timeout(Some(remaining(deadline)?))?;
         self.socket.write_all(&out)?;
         self.is_context_sent = true;
-        self.answer(id, deadline)
+        self.read_reply(id, deadline)
     }
 
-    fn answer<A: Message + Default>(&mut self, id: CallId, deadline: Instant) -> Result<A> {
+    fn read_reply<R: Message + Default>(&mut self, id: CallId, deadline: Instant) -> Result<R> {
         let frame = self.read_frame(deadline)?;
         let mut rest = &frame[..];
         let header: RpcResponseHeaderProto = take_delimited(&mut rest)?;
@@ -100,17 +100,17 @@ impl Connection {
         if header.call_id != id.call {
             return Err(HdfsError::protocol(format!("call {} answered, {} asked", header.call_id, id.call)));
         }
-        let answer = take_delimited(&mut rest)?;
+        let reply = take_delimited(&mut rest)?;
         self.is_usable = rest.is_empty();
-        Ok(answer)
+        Ok(reply)
     }
 
     fn read_frame(&mut self, deadline: Instant) -> Result<Vec<u8>> {
         let mut length = [0; 4];
         read_full(&mut self.socket, &mut length, deadline)?;
         let length = usize::try_from(i32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > ANSWER_BYTES_MAX {
-            return Err(HdfsError::protocol(format!("an answer of {length} bytes")));
+        if length > REPLY_BYTES_MAX {
+            return Err(HdfsError::protocol(format!("a reply of {length} bytes")));
         }
         let mut frame = vec![0; length];
         read_full(&mut self.socket, &mut frame, deadline)?;

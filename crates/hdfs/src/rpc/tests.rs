@@ -14,11 +14,11 @@ fn deleted() -> ScriptedReply {
     ScriptedReply::of(&DeleteResponseProto { result: true })
 }
 
-/// A server that gives each of these answers once, and then answers that the file was deleted.
-fn scripted(answers: Vec<fn() -> ScriptedReply>) -> FakeNameNode {
+/// A server that gives each of these replies once, and then answers that the file was deleted.
+fn scripted(replies: Vec<fn() -> ScriptedReply>) -> FakeNameNode {
     let next = AtomicUsize::new(0);
     FakeNameNode::start(move |_| {
-        answers.get(next.fetch_add(1, Ordering::SeqCst)).map_or_else(deleted, |answer| answer())
+        replies.get(next.fetch_add(1, Ordering::SeqCst)).map_or_else(deleted, |reply| reply())
     })
 }
 
@@ -105,7 +105,7 @@ fn retriable_exceptions_are_retried_on_the_same_namenode() {
 #[test]
 fn retries_are_bounded() {
     let server = FakeNameNode::start(|_| ScriptedReply::Close);
-    let error = NameNode::new(&server.settings()).delete("/f", false).expect_err("no answer");
+    let error = NameNode::new(&server.settings()).delete("/f", false).expect_err("no reply");
     assert!(matches!(error, HdfsError::Transport(_)), "{error}");
     assert_eq!(server.calls().len(), 6);
 }
@@ -124,11 +124,11 @@ fn exceptions_keep_their_class_and_first_line() {
     let error = io::Error::from(error);
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     assert!(crate::error::is_fenced(&error));
-    assert_eq!(server.calls().len(), 1, "it is an answer");
+    assert_eq!(server.calls().len(), 1, "it is a reply");
 }
 
 #[test]
-fn a_fatal_answer_ends_its_connection_and_no_other_call() {
+fn a_fatal_reply_ends_its_connection_and_no_other_call() {
     let server = scripted(vec![|| ScriptedReply::Fatal("org.apache.hadoop.ipc.RpcServerException")]);
     let namenode = NameNode::new(&server.settings());
     assert!(namenode.delete("/f", false).expect_err("fatal").remote().is_some());

@@ -1,4 +1,5 @@
-//! Random cells, settings, and a model to compare files with.
+//! Random cells, settings, and a model to compare files with. `measure` of `bench` and `hfile_tool`
+//! of `interop` include this file, too.
 
 #![allow(dead_code)]
 

@@ -57,9 +57,9 @@ fn assert_serves(server: &InfoServerHandle) {
 }
 
 #[test]
-fn answers_have_the_headers_of_hbase() {
-    let answer = get(&server(), "/ok");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+fn responses_have_the_headers_of_hbase() {
+    let response = get(&server(), "/ok");
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     for header in [
         "x-content-type-options: nosniff",
         "x-xss-protection: 1; mode=block",
@@ -68,7 +68,7 @@ fn answers_have_the_headers_of_hbase() {
         "content-type: text/plain;charset=utf-8",
         "content-length: 3",
     ] {
-        assert!(answer.contains(&format!("{header}\r\n")), "{header} in {answer}");
+        assert!(response.contains(&format!("{header}\r\n")), "{header} in {response}");
     }
 }
 
@@ -77,8 +77,8 @@ fn paths_and_methods_have_their_status() {
     let server = server();
     let status = |request: &str| {
         let request = format!("{request} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-        let answer = exchange(&server, request.as_bytes());
-        (status_of(&answer).to_owned(), body_of(&answer).to_owned())
+        let response = exchange(&server, request.as_bytes());
+        (status_of(&response).to_owned(), body_of(&response).to_owned())
     };
     assert_eq!(status("GET /static/a%20b"), ("200".to_owned(), "/static/a b".to_owned()));
     assert_eq!(status("HEAD /ok"), ("200".to_owned(), String::new()));
@@ -102,9 +102,9 @@ fn a_page_that_panics_is_an_error_and_the_next_request_is_served() {
     stream
         .write_all(b"GET /panic HTTP/1.1\r\nHost: h\r\n\r\nGET /ok HTTP/1.1\r\nHost: h\r\n\r\n")
         .expect("sent");
-    let answers = read_all(&mut stream);
-    assert_eq!(status_of(&answers), "500");
-    assert!(answers.ends_with("OK\n"), "{answers}");
+    let responses = read_all(&mut stream);
+    assert_eq!(status_of(&responses), "500");
+    assert!(responses.ends_with("OK\n"), "{responses}");
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn garbage_is_refused() {
             bytes.splice(0..0, *b"GET /ok HTTP/1.1\r\n\0");
         }
         bytes.extend(b"\r\n\r\n");
-        let answer = exchange(&server, &bytes);
-        assert!(answer.is_empty() || status_of(&answer).starts_with('4'), "{answer}");
+        let response = exchange(&server, &bytes);
+        assert!(response.is_empty() || status_of(&response).starts_with('4'), "{response}");
     }
     let tls = exchange(&server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
     assert!(tls.is_empty() || status_of(&tls) == "400", "{tls}");
@@ -232,7 +232,7 @@ fn drip_header(mut stream: TcpStream) -> Duration {
 }
 
 #[test]
-fn an_idle_connection_is_closed_after_its_last_answer() {
+fn an_idle_connection_is_closed_after_its_last_response() {
     let server = server();
     let begun = Instant::now();
     let mut stream = connect(&server);
@@ -246,9 +246,9 @@ fn an_idle_connection_is_closed_after_its_last_answer() {
 fn a_busy_connection_closes_at_its_maximum_age() {
     let server = server();
     let (mut stream, begun) = (connect(&server), Instant::now());
-    let mut answer = [0; 4096];
+    let mut response = [0; 4096];
     while stream.write_all(b"GET /ok HTTP/1.1\r\nHost: h\r\n\r\n").is_ok() {
-        match stream.read(&mut answer) {
+        match stream.read(&mut response) {
             Ok(length) if length > 0 => {}
             _ => break,
         }
@@ -267,7 +267,7 @@ fn unread_responses_are_bounded() {
     for reader in &mut readers {
         reader.write_all(request).expect("sent");
         // The first byte of the response: it is counted from here on.
-        reader.read_exact(&mut [0]).expect("an answer");
+        reader.read_exact(&mut [0]).expect("a response");
     }
     assert_eq!(status_of(&get(&server, "/large")), "503");
     assert_serves(&server);

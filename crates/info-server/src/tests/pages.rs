@@ -73,9 +73,9 @@ fn server() -> InfoServerHandle {
 #[test]
 fn jmx_is_the_document_of_the_servlet() {
     let server = server();
-    let answer = get(&server, "/jmx?qry=Hadoop%3Aservice%3DHBase%2C*");
-    assert!(answer.contains("content-type: application/json;charset=utf-8\r\n"), "{answer}");
-    let document: Value = serde_json::from_str(body_of(&answer)).expect("JSON");
+    let response = get(&server, "/jmx?qry=Hadoop%3Aservice%3DHBase%2C*");
+    assert!(response.contains("content-type: application/json;charset=utf-8\r\n"), "{response}");
+    let document: Value = serde_json::from_str(body_of(&response)).expect("JSON");
     assert_eq!(document["beans"][0]["regionCount"], 3);
     let jsonp = get(&server, "/jmx?callback=f_1&qry=no:such=bean");
     assert!(jsonp.contains("content-type: application/javascript;charset=utf-8\r\n"), "{jsonp}");
@@ -90,11 +90,11 @@ fn jmx_is_the_document_of_the_servlet() {
 
 #[test]
 fn prometheus_is_text() {
-    let answer = get(&server(), "/prometheus?description=true&qry=region");
-    assert!(answer.contains("content-type: text/plain;charset=utf-8\r\n"), "{answer}");
+    let response = get(&server(), "/prometheus?description=true&qry=region");
+    assert!(response.contains("content-type: text/plain;charset=utf-8\r\n"), "{response}");
     let expected = "# HELP server_region_count Regions\n# TYPE server_region_count gauge\n\
                     server_region_count{context=\"regionserver\",hostname=\"h\"} 3\n";
-    assert_eq!(body_of(&answer), expected);
+    assert_eq!(body_of(&response), expected);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn the_root_redirects_to_the_home_page() {
 fn threads_are_dumped_by_name() {
     let server = server();
     for path in ["/dump", "/stacks"] {
-        let answer = get(&server, path);
-        assert!(body_of(&answer).contains(" (info):\n  State: RUNNING\n  CPU time: "), "{answer}");
+        let response = get(&server, path);
+        assert!(body_of(&response).contains(" (info):\n  State: RUNNING\n  CPU time: "), "{response}");
     }
 }

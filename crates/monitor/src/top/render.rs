@@ -56,7 +56,7 @@ fn render_server(view: &View, area: Rect, buffer: &mut Buffer) {
 fn state_line(view: &View) -> Line<'static> {
     let bad = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
     if let Some(error) = &view.error {
-        return Line::styled(format!("{}: NO ANSWER: {error}", view.address), bad);
+        return Line::styled(format!("{}: NO RESPONSE: {error}", view.address), bad);
     }
     if let Some(reason) = view.now.not_ready.first() {
         let more = view.now.not_ready.len() - 1;
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(first, "rs1:16030: NOT READY: writes are refused: x (and 1 more: evenkeel status)");
         view.error = Some("connection refused".into());
         let shown = lines(&view, 100, 24);
-        assert_eq!(shown[0], "rs1:16030: NO ANSWER: connection refused");
+        assert_eq!(shown[0], "rs1:16030: NO RESPONSE: connection refused");
         assert!(shown[1].starts_with("requests "), "the last numbers stay");
     }
 

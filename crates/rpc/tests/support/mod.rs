@@ -350,7 +350,7 @@ impl Client {
         }
     }
 
-    /// One call and its answer.
+    /// One call and its reply.
     pub fn call(&mut self, call_id: u32, method: &str, name: &str) -> Response {
         self.send(&request(call_id, method, &message(name, b"")));
         let response = self.response();

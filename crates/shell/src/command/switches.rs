@@ -103,7 +103,7 @@ fn print_flag(shell: &mut Shell, flag: bool) -> CommandResult {
     Ok(Value::Bool(flag))
 }
 
-/// A command that queries the master and prints the answer.
+/// A command that queries the master and prints the reply.
 macro_rules! query_command {
     ($($command:ident = $method:ident;)*) => { $(
         fn $command(shell: &mut Shell, _: Args) -> CommandResult {

@@ -325,8 +325,9 @@ fn clear_deadservers(shell: &mut Shell, args: Args) -> CommandResult {
     };
     let request =
         pb::ClearDeadServersRequest { server_name: servers.iter().map(pb::ServerName::from).collect() };
-    let answer: pb::ClearDeadServersResponse = shell.wait(admin.call_master("ClearDeadServers", &request))?;
-    let left: Vec<String> = answer.server_name.iter().map(|s| ServerName::from(s).to_string()).collect();
+    let response: pb::ClearDeadServersResponse =
+        shell.wait(admin.call_master("ClearDeadServers", &request))?;
+    let left: Vec<String> = response.server_name.iter().map(|s| ServerName::from(s).to_string()).collect();
     if left.is_empty() {
         shell.out.row(&["true"])?;
         return Ok(Value::Array(Vec::new()));

@@ -61,9 +61,9 @@ impl Clients {
             Call::Mutate | Call::Check => {
                 let condition = (call == Call::Check).then(|| nothing_there(row));
                 let request = pb::MutateRequest { region, mutation, condition, nonce_group: None };
-                let answer = self.connection(form.codec()).call("Mutate", &request, &block);
-                let (answer, _) = answer.message::<pb::MutateResponse>()?;
-                assert!(answer.processed != Some(false), "the condition holds");
+                let reply = self.connection(form.codec()).call("Mutate", &request, &block);
+                let (reply, _) = reply.message::<pb::MutateResponse>()?;
+                assert!(reply.processed != Some(false), "the condition holds");
                 Ok(())
             }
             Call::Endpoint => {
@@ -76,8 +76,8 @@ impl Clients {
                     request: request.encode_to_vec().into(),
                 };
                 let request = pb::CoprocessorServiceRequest { region, call };
-                let answer = self.connection(form.codec()).call("ExecService", &request, &[]);
-                answer.message::<pb::CoprocessorServiceResponse>().map(drop)
+                let reply = self.connection(form.codec()).call("ExecService", &request, &[]);
+                reply.message::<pb::CoprocessorServiceResponse>().map(drop)
             }
             Call::Atomic | Call::Conditional => {
                 let condition = (call == Call::Conditional).then(|| nothing_there(row));
@@ -316,8 +316,8 @@ fn multi(
     let action = (0..).zip(mutations).map(action).collect();
     let of_region = pb::RegionAction { region, atomic: Some(atomic), action, condition };
     let request = pb::MultiRequest { region_action: vec![of_region], ..Default::default() };
-    let (answer, _) = connection.call("Multi", &request, block).message::<pb::MultiResponse>()?;
-    Ok(answer.region_action_result.into_iter().next().expect("a result"))
+    let (reply, _) = connection.call("Multi", &request, block).message::<pb::MultiResponse>()?;
+    Ok(reply.region_action_result.into_iter().next().expect("a result"))
 }
 
 /// The condition that an unused column is absent.

@@ -182,8 +182,8 @@ impl Tables {
             assign_seq_num: Some(true),
             ..Default::default()
         };
-        let answer = self.raw.call("BulkLoadHFile", &request, &[]).any_message::<pb::BulkLoadHFileResponse>();
-        answer.is_ok_and(|(answer, _)| answer.loaded)
+        let reply = self.raw.call("BulkLoadHFile", &request, &[]).any_message::<pb::BulkLoadHFileResponse>();
+        reply.is_ok_and(|(reply, _)| reply.loaded)
     }
 
     /// Changes the rows of the files in every way. Each change may be refused.

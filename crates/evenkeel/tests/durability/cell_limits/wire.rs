@@ -1,4 +1,4 @@
-//! Raw requests in every cell codec, and the cells of their answers.
+//! Raw requests in every cell codec, and the cells of their replies.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub enum Codec {
     None,
 }
 
-/// A cell of an answer: qualifier, value and tags.
+/// A cell of a reply: qualifier, value and tags.
 pub type Found = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 impl Codec {
@@ -41,7 +41,7 @@ impl Codec {
         Some(format!("org.apache.hadoop.hbase.codec.{name}"))
     }
 
-    /// Returns true if an answer has the tags of its cells.
+    /// Returns true if a reply has the tags of its cells.
     pub fn has_tags(self) -> bool {
         matches!(self, Self::KeyValueWithTags | Self::CellWithTags)
     }
@@ -110,9 +110,9 @@ impl Raw {
     pub fn get(&mut self, region: &pb::RegionSpecifier, row: &[u8]) -> Result<Vec<Found>, String> {
         let get = pb::Get { row: row.to_vec().into(), ..Default::default() };
         let request = pb::GetRequest { region: region.clone(), get };
-        let answer = self.call("Get", &request, &[]).any_message::<pb::GetResponse>();
-        let (answer, mut block) = answer?;
-        let mut cells: Vec<_> = answer.result.unwrap_or_default().cell.into_iter().map(of_message).collect();
+        let reply = self.call("Get", &request, &[]).any_message::<pb::GetResponse>();
+        let (reply, mut block) = reply?;
+        let mut cells: Vec<_> = reply.result.unwrap_or_default().cell.into_iter().map(of_message).collect();
         while !block.is_empty() {
             cells.push(self.codec.take(&mut block));
         }
@@ -124,9 +124,9 @@ impl Raw {
         let bytes = raw::call_with_cells(self.last_id, method, request, block);
         self.stream.write_all(&bytes).expect("sent");
         let mut len = [0; 4];
-        self.stream.read_exact(&mut len).expect("an answer");
+        self.stream.read_exact(&mut len).expect("a reply");
         let mut frame = vec![0; u32::from_be_bytes(len) as usize];
-        self.stream.read_exact(&mut frame).expect("an answer");
+        self.stream.read_exact(&mut frame).expect("a reply");
         let mut rest = Bytes::from(frame);
         let header = pb::ResponseHeader::decode_length_delimited(&mut rest).expect("a header");
         assert_eq!(header.call_id, Some(self.last_id));

@@ -59,7 +59,7 @@ const TOLD_MAX: usize = 12;
 /// An executed scenario.
 struct RecordedScenario {
     recording: Recording,
-    /// The state before the first step and after each, and the number of disk steps at its answer.
+    /// The state before the first step and after each, and the number of disk steps at its reply.
     states: Vec<(usize, ClusterState)>,
     /// Each of these states once all its tables are enabled; `None` if they are.
     enabled: Vec<Option<ClusterState>>,

@@ -142,7 +142,7 @@ impl RunningServer {
         Ok(())
     }
 
-    /// Executes a step, and waits for its answer.
+    /// Executes a step, and waits for its reply.
     pub fn take(&self, step: &Step) -> Result<(), String> {
         match step {
             Step::BulkLoad(table, row) => self.bulk_load(table, row),
@@ -265,7 +265,7 @@ impl RunningServer {
             region: Some(region.clone()),
         };
         let prepared: pb::PrepareBulkLoadResponse =
-            answer(&mut stream, &raw::call(1, "PrepareBulkLoad", &request))?;
+            reply(&mut stream, &raw::call(1, "PrepareBulkLoad", &request))?;
         let dir = PathBuf::from(prepared.bulk_token.trim_start_matches("file:"));
         let path = dir.join("f").join(row);
         let parents = CreateOptions { parents: true, ..CreateOptions::default() };
@@ -281,8 +281,7 @@ impl RunningServer {
             bulk_token: Some(prepared.bulk_token),
             ..Default::default()
         };
-        let loaded: pb::BulkLoadHFileResponse =
-            answer(&mut stream, &raw::call(2, "BulkLoadHFile", &request))?;
+        let loaded: pb::BulkLoadHFileResponse = reply(&mut stream, &raw::call(2, "BulkLoadHFile", &request))?;
         if loaded.loaded { Ok(()) } else { Err("it is not loaded".to_owned()) }
     }
 }
@@ -301,8 +300,8 @@ fn hfile(row: &str) -> Vec<u8> {
     fs.read_all(path, 1 << 20).expect("read")
 }
 
-/// Sends a call and reads its answer.
-fn answer<M: Message + Default>(stream: &mut std::net::TcpStream, call: &[u8]) -> Result<M, String> {
+/// Sends a call and reads its reply.
+fn reply<M: Message + Default>(stream: &mut std::net::TcpStream, call: &[u8]) -> Result<M, String> {
     let failed = |e: std::io::Error| e.to_string();
     stream.write_all(call).map_err(failed)?;
     let mut len = [0; 4];

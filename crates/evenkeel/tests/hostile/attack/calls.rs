@@ -299,7 +299,7 @@ fn registry_calls(context: &AttackContext) -> HeldResources {
             let Some(mut stream) = context.service(*port, service) else { continue };
             push(&mut stream, calls);
             turn += 1;
-            // Half of the answers are read.
+            // Half of the replies are read.
             if turn % 2 == 0 {
                 std::thread::sleep(Duration::from_millis(5));
                 drain(&mut stream);

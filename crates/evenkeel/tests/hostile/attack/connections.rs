@@ -389,7 +389,7 @@ fn info_slow(context: &AttackContext) -> HeldResources {
     })
 }
 
-/// Requests for pages, many on each connection, whose answers are not read.
+/// Requests for pages, many on each connection, whose responses are not read.
 fn info_pages(context: &AttackContext) -> HeldResources {
     let page = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
     let pages =

@@ -313,7 +313,10 @@ fn once(port: u16, service: &str, request: &[u8], until: Instant) -> std::io::Re
     stream.write_all(&raw::opening(&raw::connection_header(service)))?;
     stream.write_all(request)?;
     let (header, _) = raw::reply(&mut stream)?;
-    Ok(header.exception.map(|exception| exception.exception_class_name.unwrap_or_default()))
+    Ok(header.exception.map(|exception| {
+        let trace = exception.stack_trace.unwrap_or_default();
+        trace.lines().next().map_or(exception.exception_class_name.unwrap_or_default(), str::to_owned)
+    }))
 }
 
 /// A Put of these cells of the family f.

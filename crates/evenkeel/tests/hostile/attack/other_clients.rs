@@ -1,10 +1,10 @@
 //! Other clients: small Gets and Puts to a separate table while an attack runs.
 //!
-//! Each sends its next request shortly after the last answer, so a stall shows as one long answer.
+//! Each sends its next request shortly after the last reply, so a stall shows as one long wait.
 //! The percentiles are weighted by time: every request that would have been sent during a stall
 //! counts as waiting for the rest of it (correction of coordinated omission). So one stall of 300
 //! ms in 1.5 s is a fifth of all waits, and shows in the 99th percentile, regardless of the number
-//! of quick answers.
+//! of quick replies.
 //!
 //! An echo over loopback with a millisecond of work is timed in the same way. On a busy machine it
 //! waits for processors as the server's threads do, and the limit for the other clients grows with
@@ -31,12 +31,12 @@ use crate::common::raw;
 
 /// The limit of the 99th percentile if the echo takes no time.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// The pause between an answer and the next request.
+/// The pause between a reply and the next request.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The work of the echo.
 const WORK: Duration = Duration::from_millis(1);
-/// The timeout of an answer; it is a failure.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// The timeout of a reply; it is a failure.
+const REPLY_MAX: Duration = Duration::from_secs(20);
 
 type Waits = JoinHandle<Result<Vec<Duration>, String>>;
 
@@ -66,7 +66,7 @@ impl OtherClients {
         let client = |request: fn(&AttackContext, u32) -> Vec<u8>| {
             let (context, stop) = (context.clone(), Arc::clone(&stop));
             let mut stream = raw::connect(context.regionserver);
-            stream.set_read_timeout(Some(ANSWER_MAX)).expect("set");
+            stream.set_read_timeout(Some(REPLY_MAX)).expect("set");
             stream.set_nodelay(true).expect("set");
             std::thread::spawn(move || {
                 waits(&stop, |n| {
@@ -205,10 +205,10 @@ fn rounds_of(time: Duration) -> u64 {
 }
 
 /// The 99th percentile, corrected for the requests that stalls put off, and the maximum.
-fn longest(answers: Vec<Duration>) -> (Duration, Duration) {
+fn longest(replies: Vec<Duration>) -> (Duration, Duration) {
     let mut waits = Vec::new();
-    for answer in answers {
-        let mut rest = Some(answer);
+    for reply in replies {
+        let mut rest = Some(reply);
         while let Some(wait) = rest {
             waits.push(wait);
             rest = wait.checked_sub(PAUSE).filter(|wait| *wait > PAUSE);
@@ -221,8 +221,8 @@ fn longest(answers: Vec<Duration>) -> (Duration, Duration) {
 
 #[test]
 fn one_stall_shows_among_many_fast_responses() {
-    let mut answers = vec![Duration::from_micros(100); 500];
-    assert!(longest(answers.clone()).0 < Duration::from_millis(1));
-    answers.push(Duration::from_millis(300));
-    assert!(longest(answers).0 > Duration::from_millis(250));
+    let mut replies = vec![Duration::from_micros(100); 500];
+    assert!(longest(replies.clone()).0 < Duration::from_millis(1));
+    replies.push(Duration::from_millis(300));
+    assert!(longest(replies).0 > Duration::from_millis(250));
 }

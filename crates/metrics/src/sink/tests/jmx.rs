@@ -119,7 +119,7 @@ fn records_of_one_bean_are_shown_together() {
 }
 
 proptest! {
-    /// Parameters come from a socket: whatever they are, the answer must be JSON.
+    /// Parameters come from a socket: whatever they are, the response must be JSON.
     #[test]
     fn any_parameters_are_answered_with_json(
         qry in prop::option::of("([a-zA-Z]{0,4}|[*?:=,\"\\\\]){0,6}|\\PC{0,12}"),

@@ -25,13 +25,13 @@ use evenkeel_client::{
     Admin, Append, ClientConfig, Get, Increment, Opened, Opener, Opening, Put, Scan, Table, TableDescriptor,
     TableName,
 };
-use interop::Server;
+use interop::{Server, ServerKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::suite::family;
-use crate::{ServerKind, Site, connect};
+use crate::{Site, connect};
 
 /// The number of concurrent writers.
 const WRITERS: usize = 4;
@@ -167,7 +167,7 @@ pub async fn all(site: &Site, server: Server) {
     let opener: Arc<dyn Opener> = breaker.clone();
     let fragile = connect(ClientConfig { opener: Some(opener), ..site.config() }).await;
     let admin = connect(site.config()).await.admin();
-    let name: TableName = "chaos".parse().expect("legal");
+    let name: TableName = "faults".parse().expect("legal");
     let descriptor = TableDescriptor::new(name.clone()).with_family(family("f"));
     admin.create_table(&descriptor, &["3".into(), "6".into()]).await.expect("created");
     let table = fragile.table(name);

@@ -1,4 +1,4 @@
-//! Writes and prints WAL files, for comparison with HBase's own tools.
+//! Writes and prints WAL files, for comparison with HBase's own tools. The test `exchange` runs it.
 //!
 //! ```text
 //! wal_tool write <directory> <entries> <mode>   writes <directory>/WALs/..., prints the path

@@ -1,10 +1,11 @@
-//! The Rust side of the comparison with the stock store file reader and writer.
+//! The Rust side of the comparison with the stock store file reader and writer. The test `exchange`
+//! runs it.
 //!
 //! ```text
-//! interop cells <dir>                        makes files of cells as text
-//! interop write <settings> <cells> <out>     writes one store file for each setting
-//! interop read <settings> <cells> <files>    reads store files and compares them with the cells
-//! interop compare <a> <b>                    reports which files of two directories are identical
+//! hfile_tool cells <dir>                      makes files of cells as text
+//! hfile_tool write <settings> <cells> <out>   writes one store file for each setting
+//! hfile_tool read <settings> <cells> <files>  reads store files, compares them with the cells
+//! hfile_tool compare <a> <b>                  reports which files of two directories are equal
 //! ```
 //!
 //! A setting is a line `name key=value ...`. A cell is a line `row family qualifier timestamp type
@@ -13,7 +14,8 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../tests/support/mod.rs"]
+/// The test support of the crate `hfile`.
+#[path = "../../../crates/hfile/tests/support/mod.rs"]
 mod support;
 
 use std::collections::HashMap;
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
             each(settings, |setting| setting.read(Path::new(cells), Path::new(files)))
         }
         ["compare", a, b] => compare(Path::new(a), Path::new(b)),
-        _ => Err("interop cells | write | read | compare".into()),
+        _ => Err("hfile_tool cells | write | read | compare".into()),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

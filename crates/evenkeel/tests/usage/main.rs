@@ -1,0 +1,11 @@
+//! What a user or an operator does: clients, the shell, tools, a start, a change of settings.
+
+mod client;
+mod client_examples;
+#[path = "../common/mod.rs"]
+mod common;
+mod packaging;
+mod shell;
+mod start;
+mod tools;
+mod update_config;
