@@ -1,15 +1,14 @@
 //! Lengths in fields narrower than `usize`.
 //!
 //! A length is never truncated: with `as u16` a field could announce fewer bytes than follow, and a
-//! reader would misread the rest. There are three conversions instead; a lint denies all others
+//! reader would misread the rest. There are two conversions instead; a lint denies all others
 //! (`clippy::cast_possible_truncation`):
 //!
 //! * [`u16_of`], [`u32_of`], [`i32_of`] return an error if the length does not fit: for lengths
 //!   that derive from input.
 //! * [`must_u8`], [`must_u16`], [`must_u32`], [`must_i32`] panic: for lengths that the caller
-//!   bounds by its own constants. A panic ends one task; a truncated length would corrupt a file.
-//! * [`bounded_u8`], [`bounded_u16`], [`bounded_u32`] check in debug builds only: for lengths
-//!   bounded by a type's invariant, on paths where a comparison counts.
+//!   bounds by its own constants, or a type's invariant does. A panic ends one task; a truncated
+//!   length would corrupt a file.
 //!
 //! Code that wants the low bits, for example of a hash, uses [`low_u32`] or a mask before the cast.
 //! [`index`] converts `u64` to `usize`, which is lossless: machines of 32 bits are not supported.
@@ -22,7 +21,7 @@ fn too_long(len: usize, what: &str, max: usize) -> HBaseError {
 }
 
 macro_rules! lengths {
-    ($int:ident, $checked:ident, $must:ident, $bounded:ident) => {
+    ($int:ident, $checked:ident, $must:ident) => {
         #[doc = concat!("The length of `what` as `", stringify!($int), "`.\n\n# Errors\n`IOException` if it does not fit.")]
         #[inline]
         pub fn $checked(len: usize, what: &str) -> Result<$int> {
@@ -35,21 +34,13 @@ macro_rules! lengths {
         pub fn $must(len: usize) -> $int {
             $int::try_from(len).unwrap_or_else(|_| panic!("a length of {len} does not fit"))
         }
-
-        #[doc = concat!("A length that a type's invariant bounds as `", stringify!($int), "`; checked in debug builds.")]
-        #[inline]
-        #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
-        pub fn $bounded(len: usize) -> $int {
-            debug_assert!($int::try_from(len).is_ok(), "a length of {len} does not fit");
-            len as $int
-        }
     };
 }
 
-lengths!(u8, u8_of, must_u8, bounded_u8);
-lengths!(u16, u16_of, must_u16, bounded_u16);
-lengths!(u32, u32_of, must_u32, bounded_u32);
-lengths!(i32, i32_of, must_i32, bounded_i32);
+lengths!(u8, u8_of, must_u8);
+lengths!(u16, u16_of, must_u16);
+lengths!(u32, u32_of, must_u32);
+lengths!(i32, i32_of, must_i32);
 
 /// The low 32 bits.
 #[inline]
@@ -102,7 +93,7 @@ mod tests {
     #[test]
     fn lengths_that_do_not_fit_are_errors() {
         assert_eq!((u8_of(255, "x").ok(), u16_of(65_535, "x").ok()), (Some(255), Some(65_535)));
-        assert_eq!((must_u32(70_000), bounded_u16(7), must_i32(5)), (70_000, 7, 5));
+        assert_eq!((must_u32(70_000), must_u16(7), must_i32(5)), (70_000, 7, 5));
         let error = u16_of(65_536, "a name").expect_err("does not fit");
         assert_eq!(error.message(), "a name of 65536 bytes is longer than 65535");
         assert!(i32_of(1 << 31, "x").is_err() && u32_of(1 << 32, "x").is_err() && u8_of(256, "x").is_err());

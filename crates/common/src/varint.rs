@@ -44,7 +44,7 @@ pub fn write_vlong(out: &mut Vec<u8>, value: i64) {
     }
     let (magnitude, base) = if value < 0 { (!value as u64, -120i8) } else { (value as u64, -112i8) };
     let count = 8 - magnitude.leading_zeros() as usize / 8;
-    out.push((base - length::bounded_u8(count).cast_signed()) as u8);
+    out.push((base - length::must_u8(count).cast_signed()) as u8);
     out.extend_from_slice(&magnitude.to_be_bytes()[8 - count..]);
 }
 

@@ -390,10 +390,7 @@ impl HFileWriter {
         }
         if self.context.includes_tags {
             let compressed = self.context.encoding != DataBlockEncoding::None && self.context.compress_tags;
-            info.set(
-                keys::MAX_TAGS_LEN,
-                length::bounded_i32(self.totals.tags_bytes_max).to_be_bytes().to_vec(),
-            );
+            info.set(keys::MAX_TAGS_LEN, length::must_i32(self.totals.tags_bytes_max).to_be_bytes().to_vec());
             info.set_bool(keys::TAGS_COMPRESSED, compressed);
         }
         if self.context.includes_mvcc {

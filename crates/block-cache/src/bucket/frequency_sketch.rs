@@ -109,7 +109,7 @@ fn counters(hash: u64) -> impl Iterator<Item = (usize, u32)> {
     let spread = hash.wrapping_mul(0xc2b2_ae3d_27d4_eb4f) >> 44;
     (0..ROWS).map(move |row| {
         let at = row * ROW_COUNTERS + (spread >> (5 * row)) as usize % ROW_COUNTERS;
-        (at / WORD_COUNTERS, length::bounded_u32(at % WORD_COUNTERS * 4))
+        (at / WORD_COUNTERS, length::must_u32(at % WORD_COUNTERS * 4))
     })
 }
 

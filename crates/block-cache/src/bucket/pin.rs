@@ -45,7 +45,7 @@ shared!(
 
 thread_local! {
     /// This thread's stripe, and the entry to try first.
-    static MINE: Cell<(u16, u16)> = Cell::new((length::bounded_u16(THREADS.fetch_add(1, SeqCst) % STRIPES), 0));
+    static MINE: Cell<(u16, u16)> = Cell::new((length::must_u16(THREADS.fetch_add(1, SeqCst) % STRIPES), 0));
 }
 
 /// The pin is counted in the slot.
@@ -99,8 +99,7 @@ impl Drop for Pin {
             self.slot().pins.fetch_sub(1, SeqCst);
             return;
         }
-        let (stripe, entry) =
-            (self.at / length::bounded_u16(ENTRIES), self.at % length::bounded_u16(ENTRIES));
+        let (stripe, entry) = (self.at / length::must_u16(ENTRIES), self.at % length::must_u16(ENTRIES));
         PINS[stripe as usize].entries[entry as usize].store(0, Release);
         // While the thread ends there is no hint to update.
         let _ = MINE.try_with(|mine| {
@@ -123,7 +122,7 @@ fn take_entry(address: usize) -> u16 {
                 own.used.fetch_max(entry + 1, SeqCst);
             }
             if own.entries[entry].compare_exchange(0, address, SeqCst, Relaxed).is_ok() {
-                return stripe * length::bounded_u16(ENTRIES) + length::bounded_u16(entry);
+                return stripe * length::must_u16(ENTRIES) + length::must_u16(entry);
             }
         }
     }

@@ -19,9 +19,9 @@ pub fn write_key(
 ) {
     assert!(row.len() <= super::ROW_BYTES_MAX && family.len() <= super::FAMILY_BYTES_MAX);
     out.reserve(KEY_FIXED_BYTES + row.len() + family.len() + qualifier.len());
-    out.extend_from_slice(&length::bounded_u16(row.len()).to_be_bytes());
+    out.extend_from_slice(&length::must_u16(row.len()).to_be_bytes());
     out.extend_from_slice(row);
-    out.push(length::bounded_u8(family.len()));
+    out.push(length::must_u8(family.len()));
     out.extend_from_slice(family);
     out.extend_from_slice(qualifier);
     out.extend_from_slice(&timestamp.to_be_bytes());

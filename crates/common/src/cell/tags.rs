@@ -90,7 +90,7 @@ pub fn tags_with_ttl(tags: &[u8], ttl_ms: i64) -> Result<Vec<u8>> {
         }
         rest = after;
     }
-    out.extend_from_slice(&[0, length::bounded_u8(1 + TTL_BYTES), tag_type::TTL]);
+    out.extend_from_slice(&[0, length::must_u8(1 + TTL_BYTES), tag_type::TTL]);
     out.extend_from_slice(&ttl_ms.to_be_bytes());
     check_tags(&out)?;
     Ok(out)

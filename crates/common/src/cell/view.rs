@@ -264,15 +264,15 @@ impl<'a> CellRef<'a> {
     /// The bytes before the key of a KeyValue: the lengths of key and value.
     #[inline]
     pub fn prefix(&self) -> [u8; KEY_VALUE_PREFIX_BYTES] {
-        let [a, b, c, d] = length::bounded_u32(self.key.len()).to_be_bytes();
-        let [e, f, g, h] = length::bounded_u32(self.value.len()).to_be_bytes();
+        let [a, b, c, d] = length::must_u32(self.key.len()).to_be_bytes();
+        let [e, f, g, h] = length::must_u32(self.value.len()).to_be_bytes();
         [a, b, c, d, e, f, g, h]
     }
 
     /// The length of the tags in bytes.
     #[inline]
     pub fn tags_len(&self) -> u16 {
-        length::bounded_u16(self.tags.len())
+        length::must_u16(self.tags.len())
     }
 
     /// Returns true if both cells have the same row.

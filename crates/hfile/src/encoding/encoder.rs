@@ -132,7 +132,7 @@ impl DataBlockEncoder {
         let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
         let timestamp = self.shortest_timestamp(last, cell.timestamp());
         let bytes = timestamp.bytes();
-        out.push(flags | timestamp.flags | (length::bounded_u8(bytes) - 1) << TIMESTAMP_BYTES_SHIFT);
+        out.push(flags | timestamp.flags | (length::must_u8(bytes) - 1) << TIMESTAMP_BYTES_SHIFT);
         self.append_lengths_and_body(cell, &same, out);
         out.extend_from_slice(&timestamp.magnitude.to_le_bytes()[..bytes]);
         if !same.kind {
@@ -154,7 +154,7 @@ impl DataBlockEncoder {
             (same_value, SAME_VALUE),
         ];
         let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
-        out.push(flags | length::bounded_u8(timestamp_common));
+        out.push(flags | length::must_u8(timestamp_common));
         self.append_lengths_and_body(cell, &same, out);
         out.extend_from_slice(&timestamp[timestamp_common..]);
         if !same.kind {

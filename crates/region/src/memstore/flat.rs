@@ -45,7 +45,7 @@ impl EntryLayout {
 
     fn entry(self, chunk: usize, offset: usize) -> u32 {
         debug_assert!(chunk < self.chunks_max() && offset < 1 << self.0);
-        length::bounded_u32(chunk) << self.0 | length::bounded_u32(offset)
+        length::must_u32(chunk) << self.0 | length::must_u32(offset)
     }
 
     #[inline]

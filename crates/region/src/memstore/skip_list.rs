@@ -551,7 +551,7 @@ impl SkipList {
         let header = Node {
             seq_id: cell.seq_id(),
             key_value_len: length::must_u32(cell.key_value_len()),
-            height: length::bounded_u16(height),
+            height: length::must_u16(height),
             hidden: AtomicBool::new(false),
             published: PublicationCheck::publish(),
         };

@@ -78,7 +78,7 @@ fn pad_member(member: &mut Vec<u8>) {
         return;
     }
     let mut extra = vec![0; 2 + UNFETCHED_BYTES_MAX];
-    extra[..2].copy_from_slice(&length::bounded_u16(UNFETCHED_BYTES_MAX).to_le_bytes());
+    extra[..2].copy_from_slice(&length::must_u16(UNFETCHED_BYTES_MAX).to_le_bytes());
     member[FLAGS_AT] |= EXTRA;
     member.splice(HEADER_BYTES..HEADER_BYTES, extra);
 }
