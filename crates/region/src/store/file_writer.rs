@@ -174,7 +174,12 @@ impl Store {
     }
 
     /// Reads a newly written file back.
-    fn read_back(&self, path: &Path, written: WrittenFile, schedule: WriteSchedule<'_>) -> Result<()> {
+    pub(super) fn read_back(
+        &self,
+        path: &Path,
+        written: WrittenFile,
+        schedule: WriteSchedule<'_>,
+    ) -> Result<()> {
         let mut file = ReadBack::open(&*self.env.fs, path, written)?;
         let mut slice = || -> Result<bool> {
             let mut bytes = 0;

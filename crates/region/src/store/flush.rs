@@ -183,11 +183,17 @@ impl Store {
     ///
     /// # Errors
     /// `IOException` from the file system. The file may then exist; it changes no read.
+    /// `CorruptHFileException` if it cannot be read back; it is deleted then.
     pub fn write_empty_file(&self, max_seq_id: u64) -> Result<()> {
         let (fs, name) = (&*self.env.fs, uuid::Uuid::new_v4().simple().to_string());
         let path = self.dirs.tmp.join(&name);
         let writer = HFileWriter::create(fs, &path, self.hfile_context(false, false)?)?;
-        writer.finish(StoreFileMeta { max_seq_id: Some(max_seq_id), ..StoreFileMeta::default() })?;
+        let written =
+            writer.finish(StoreFileMeta { max_seq_id: Some(max_seq_id), ..StoreFileMeta::default() })?;
+        if self.config.verify_writes {
+            let verified = self.read_back(&path, written, WriteSchedule::Unlimited);
+            verified.inspect_err(|_| drop(fs.delete(&path)))?;
+        }
         Ok(fs.rename(&path, &self.dirs.family.join(name))?)
     }
 

@@ -104,6 +104,27 @@ fn a_compaction_that_does_not_read_back_leaves_its_inputs() {
 }
 
 #[test]
+fn a_file_without_cells_that_does_not_read_back_is_not_kept() {
+    for damage in DAMAGES {
+        let mut found = 0;
+        for nth in 0.. {
+            let cluster = with_files();
+            let before = cluster.files("/f/");
+            cluster.fs.inject(Fault::on(Op::Append, "/.tmp/f/").after(nth).damages(damage));
+            let written = cluster.region().write_empty_files();
+            cluster.fs.clear();
+            if written.is_ok() {
+                assert_eq!(cluster.files("/f/").len(), before.len() + 1, "{damage:?} of append {nth}");
+                break;
+            }
+            assert_eq!(cluster.files("/f/"), before, "{damage:?} of append {nth}");
+            found += 1;
+        }
+        assert!(found > 0, "{damage:?} was not found");
+    }
+}
+
+#[test]
 fn one_corrupt_file_per_store_is_kept() {
     let cluster = with_edits();
     cluster.fs.inject(Fault::on(Op::Append, "/.tmp/f/").always().damages(Damage::Zero));
