@@ -13,6 +13,7 @@ use evenkeel_metrics::slow_log::WarnLimit;
 use evenkeel_metrics::{LedgerConfig, SlowLogConfig};
 use evenkeel_region::memstore::ChunkPoolConfig;
 use evenkeel_region::region::RegionConfig;
+use evenkeel_region::region::split_policy::SplitConfig;
 use evenkeel_rpc::RpcServerConfig;
 use evenkeel_wal::{Compression, WalCompression, WalConfig};
 
@@ -281,6 +282,7 @@ fn region_config(conf: &Configuration) -> Result<RegionConfig> {
         block_multiplier: positive(times, conf.get_i64_or(times, 4).map_err(io_error)?)?,
         row_lock_wait: Duration::from_millis(lock_ms.max(0) as u64),
         cell_bytes_max: length::index(cell_bytes_max.max(0).unsigned_abs()),
+        split: SplitConfig::from_configuration(conf).map_err(io_error)?,
         changed: Arc::default(),
     })
 }

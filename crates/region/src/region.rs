@@ -47,6 +47,7 @@ mod row_cache;
 pub mod row_lock;
 #[cfg(test)]
 mod rule_tests;
+pub mod split_policy;
 #[cfg(test)]
 mod testing;
 mod wait_budget;
@@ -77,6 +78,7 @@ pub use self::open::write_region_info;
 pub use self::read::{RegionScanner, RowReader};
 use self::row_cache::RowCache;
 use self::row_lock::RowLocks;
+use self::split_policy::SplitConfig;
 pub use self::write::{
     BatchCompletion, LongWaitExecutor, RowLockWaiter, TryWriteResult, prefetch_write_positions,
 };
@@ -97,6 +99,8 @@ pub struct RegionConfig {
     /// `hbase.server.keyvalue.maxsize`: the maximum bytes of a cell that an Increment or Append
     /// makes; 0 for no limit.
     pub cell_bytes_max: usize,
+    /// When regions are split without a request.
+    pub split: SplitConfig,
     /// Limits changed while the server runs. Clones share it.
     pub changed: Arc<DynamicConfig>,
 }
@@ -152,6 +156,7 @@ impl Default for RegionConfig {
             block_multiplier: 4,
             row_lock_wait: Duration::from_secs(30),
             cell_bytes_max: 10 << 20,
+            split: SplitConfig::default(),
             changed: Arc::default(),
         }
     }
@@ -269,6 +274,8 @@ pub struct Region {
     /// updates lock.
     oldest_edit_ms: AtomicI64,
     counts: Arc<RegionCounters>,
+    /// The rejected writes over time.
+    blocked_writes: split_policy::BlockedWrites,
     /// The number of mutations that are in no log, and their bytes, when the last flush began.
     unlogged_flushed: [AtomicU64; 2],
     /// Counts of the table's flushes and compactions.

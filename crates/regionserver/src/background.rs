@@ -42,6 +42,10 @@
 //! preempt all background threads. The thread that keeps chunks ready for MemStores has the
 //! priority that compactions have when files pile up.
 //!
+//! A flush or a compaction may find that a region is due to be split. The thread that requests the
+//! split ([`split_requests`](crate::split_requests)) may wait for the network, so it does nothing
+//! else.
+//!
 //! | module | contents |
 //! |---|---|
 //! | [`config`] | numbers of threads, and retries |
@@ -60,7 +64,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -77,9 +81,11 @@ use parking_lot::Mutex;
 pub use self::config::BackgroundConfig;
 use self::job_queue::JobQueue;
 pub use self::job_queue::WAITING_LISTED_MAX;
+use crate::RegionServer;
 use crate::background::notifier::Notifier;
 use crate::limits::memstore::MemStoreAccounting;
 use crate::limits::write_throttle::WriteThrottle;
+use crate::split_requests::REQUEST_PAUSE;
 
 /// From this compaction pressure on, compactions are urgent: by default at seven files in a store,
 /// where three files make a compaction due and sixteen block flushes.
@@ -154,6 +160,12 @@ struct Shared {
     compaction_changes: AtomicU64,
     /// Regions that a thread is compacting, with their other compactions that wait, each key once.
     deferred: Mutex<HashMap<String, Vec<Compaction>>>,
+    /// Regions whose split is requested next.
+    splits: JobQueue<Arc<Region>>,
+    /// When a split of a region was last requested, by encoded name.
+    split_requests: Mutex<HashMap<String, Instant>>,
+    /// The server of the regions, if there is one.
+    server: OnceLock<Weak<RegionServer>>,
     flush_failures: AtomicU64,
     flush_tries: AtomicU32,
     flush_pause: Mutex<Duration>,
@@ -214,6 +226,9 @@ impl Background {
             compacting: Mutex::default(),
             compaction_changes: AtomicU64::new(0),
             deferred: Mutex::default(),
+            splits: JobQueue::new(),
+            split_requests: Mutex::default(),
+            server: OnceLock::new(),
             flush_failures: AtomicU64::new(0),
             flush_tries: AtomicU32::new(config.flush_tries),
             flush_pause: Mutex::new(config.flush_pause),
@@ -243,6 +258,9 @@ impl Background {
         }
         for i in 0..config.large_compactors {
             background.spawn(format!("compact-large-{i}"), Shared::large_compactions)?;
+        }
+        for i in 0..config.split_requesters {
+            background.spawn(format!("split-{i}"), Shared::request_splits)?;
         }
         Ok(background)
     }
@@ -283,6 +301,12 @@ impl Background {
     /// Sets the gauge that shows whether memory is short. Only the first call has an effect.
     pub fn watch(&self, memory: &Arc<MemStoreAccounting>) {
         let _ = self.shared.memory.set(Arc::clone(memory));
+    }
+
+    /// Sets the server whose regions are split when they are large. Only the first call has an
+    /// effect.
+    pub fn split_regions_of(&self, server: &Arc<RegionServer>) {
+        let _ = self.shared.server.set(Arc::downgrade(server));
     }
 
     /// Sets whether writers to some region are held because of its unflushed bytes.
@@ -329,7 +353,9 @@ impl Background {
     /// Errors of [`Region::flush`].
     pub fn flush(&self, region: &Arc<Region>) -> Result<FlushOutcome> {
         let outcome = region.flush();
-        self.shared.compact_after(region, &outcome);
+        if outcome.is_ok() {
+            self.shared.compact_if_due(region);
+        }
         self.shared.notifier.notify();
         outcome
     }
@@ -414,9 +440,20 @@ impl Background {
 
     /// Returns the numbers of waiting flushes and compactions.
     pub fn queued(&self) -> (usize, usize) {
+        let (small, large) = self.queued_compactions();
+        (self.shared.flushes.len(), small + large)
+    }
+
+    /// Returns the numbers of waiting compactions that are small, or whose size is not known yet,
+    /// and of those that are large.
+    pub fn queued_compactions(&self) -> (usize, usize) {
         let deferred: usize = self.shared.deferred.lock().values().map(Vec::len).sum();
-        let compactions = self.shared.compactions.len() + self.shared.large_compactions.len();
-        (self.shared.flushes.len(), compactions + deferred)
+        (self.shared.compactions.len() + deferred, self.shared.large_compactions.len())
+    }
+
+    /// Returns the number of regions whose split is requested next.
+    pub fn queued_splits(&self) -> usize {
+        self.shared.splits.len()
     }
 
     /// Returns how often a compaction was requested or ended. While the number is unchanged, no
@@ -453,6 +490,7 @@ impl Background {
         self.shared.in_memory_flushes.stop();
         self.shared.compactions.stop();
         self.shared.large_compactions.stop();
+        self.shared.splits.stop();
         self.chunks.get().into_iter().for_each(|chunks| chunks.stop_keeping_ready());
         let threads = std::mem::take(&mut *self.threads.lock());
         threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -484,7 +522,9 @@ impl Shared {
         priority::allow_preemption();
         while let Some(region) = self.flushes.next() {
             let outcome = region.flush_in_background(self);
-            self.compact_after(&region, &outcome);
+            if outcome.is_ok() && !self.split_if_due(&region) {
+                self.compact_if_due(&region);
+            }
             self.flushes_open.fetch_sub(1, Ordering::Relaxed);
             match outcome {
                 Ok(_) => {
@@ -548,10 +588,48 @@ impl Shared {
         }
     }
 
-    fn compact_after(&self, region: &Arc<Region>, flush: &Result<FlushOutcome>) {
-        if flush.is_ok() && region.needs_compaction() {
+    fn compact_if_due(&self, region: &Arc<Region>) {
+        if region.needs_compaction() {
             self.request_due_compaction(region, clock::monotonic());
         }
+    }
+
+    /// Queues a region whose split is due. Returns false if it is not, or was requested recently.
+    fn split_if_due(&self, region: &Arc<Region>) -> bool {
+        let Some(server) = self.server.get().and_then(Weak::upgrade) else { return false };
+        let requested_at = self.split_requests.lock().get(region.info().encoded_name()).copied();
+        if requested_at.is_some_and(|at| clock::since(at) < REQUEST_PAUSE)
+            || server.due_split(region).is_none()
+        {
+            return false;
+        }
+        self.splits.push(region.info().encoded_name().to_owned(), Arc::clone(region));
+        true
+    }
+
+    fn request_splits(&self) {
+        priority::allow_preemption();
+        while let Some(region) = self.splits.next() {
+            let what = format!("the request to split {}", region.info().encoded_name());
+            if let Err(error) = catch(what, || self.request_split(&region)) {
+                tracing::warn!(region = %region.info().name_text(), %error, "the region is not split");
+                self.compact_if_due(&region);
+            }
+        }
+    }
+
+    fn request_split(&self, region: &Arc<Region>) -> Result<()> {
+        let Some(server) = self.server.get().and_then(Weak::upgrade) else { return Ok(()) };
+        let Some(row) = server.due_split(region) else { return Ok(()) };
+        let mut requests = self.split_requests.lock();
+        requests.retain(|_, at| clock::since(*at) < REQUEST_PAUSE);
+        requests.insert(region.info().encoded_name().to_owned(), clock::monotonic());
+        drop(requests);
+        tracing::info!(
+            region = %region.info().name_text(), row = %row.escape_ascii(),
+            "a split is requested: the region is due by its split policy"
+        );
+        server.request_split(region, &row)
     }
 
     fn request_due_compaction(&self, region: &Arc<Region>, now: Instant) -> bool {
@@ -669,6 +747,7 @@ impl Shared {
                     "compaction failed; its files are unchanged, and only a user's request is tried before the pause ends"
                 );
             }
+            Ok(_) if self.split_if_due(region) => {}
             Ok(true) if region.needs_compaction() => {
                 self.request_compaction(Compaction { region: region.clone(), family: None, major: false });
             }

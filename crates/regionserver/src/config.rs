@@ -87,6 +87,9 @@ pub struct RegionServerConfig {
     /// `hbase.compaction.after.bulkload.enable`: whether a bulk load requests a compaction that is
     /// due.
     pub compaction_after_bulk_load: bool,
+    /// `hbase.regionserver.regionSplitLimit`: with this number of regions, none is split without a
+    /// request.
+    pub regions_split_max: usize,
 }
 
 impl Default for RegionServerConfig {
@@ -116,6 +119,7 @@ impl Default for RegionServerConfig {
             cache_statistics_ms: 300_000,
             coprocessors: Coprocessors::default(),
             compaction_after_bulk_load: true,
+            regions_split_max: 1000,
         }
     }
 }
@@ -193,6 +197,7 @@ impl RegionServerConfig {
             cache_statistics_ms: ms(CACHE_STATISTICS, default.cache_statistics_ms)?,
             compaction_after_bulk_load: conf.get_bool_or("hbase.compaction.after.bulkload.enable", true)?,
             coprocessors: Coprocessors::from(conf)?,
+            regions_split_max: length::index(conf.get_u64_or("hbase.regionserver.regionSplitLimit", 1000)?),
         })
     }
 }

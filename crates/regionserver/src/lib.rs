@@ -19,6 +19,7 @@
 //! | [`master_connection`] | the interface between this server and its master |
 //! | [`limits`] | unflushed bytes; slows writers down before memory or files run out |
 //! | [`background`] | flush and compaction threads, their throughput, the chore |
+//! | `split_requests` | regions whose split policy says that they must be split |
 //! | [`config`] | [`RegionServerConfig`] |
 //! | [`load`] | sizes for reports |
 //! | [`request_counters`] | requests so far, by method |
@@ -64,6 +65,7 @@ pub mod request_counters;
 pub mod requests;
 pub mod services;
 pub mod slow_log_table;
+mod split_requests;
 pub mod statistics;
 mod version;
 
@@ -210,7 +212,7 @@ impl RegionServer {
         parts.background.watch(&memory);
         let cache = Arc::clone(&parts.cache);
         parts.rpc_metrics.ledger.conditions().count_evictions(move || cache.stats().evictions);
-        Arc::new(Self {
+        let server = Arc::new(Self {
             memory,
             regions: OnlineRegions::new(parts.name.clone(), parts.clock.clone()),
             scanners: Scanners::new(
@@ -235,7 +237,9 @@ impl RegionServer {
             stopping: AtomicBool::new(false),
             throttling: AtomicBool::new(false),
             schedule: background::chore::Schedule::default(),
-        })
+        });
+        server.background.split_regions_of(&server);
+        server
     }
 
     /// Returns ClientService, AdminService, ClientMetaService and BootstrapNodeService of this

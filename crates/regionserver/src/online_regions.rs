@@ -81,6 +81,11 @@ impl OnlineRegions {
         regions
     }
 
+    /// Returns the number of a table's regions.
+    pub fn count_of(&self, table: &TableName) -> usize {
+        self.map.load().values().filter(|region| region.info().table() == table).count()
+    }
+
     /// Returns the number of regions.
     pub fn len(&self) -> usize {
         self.map.load().len()

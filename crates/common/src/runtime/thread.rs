@@ -26,6 +26,7 @@
 //! | `flush-N` | `regionserver/background.rs` | that flush, tried again | the server |
 //! | `flush-in-memory-N` | same | that in-memory flush | the server |
 //! | `compact-small-N`, `compact-large-N` | same | that compaction; inputs stay | the server |
+//! | `split-N` | same | that request to split a region | the server |
 //! | `chunks` | same | restarted | restarted |
 //! | `memory-trim` | `process/memory_trim.rs` | restarted | restarted |
 //! | `write-throttle` | `regionserver/limits/write_throttle.rs` | that reply | the server |

@@ -6,6 +6,7 @@ mod client_examples;
 mod common;
 mod packaging;
 mod shell;
+mod splits;
 mod start;
 mod tools;
 mod update_config;

@@ -50,13 +50,15 @@ impl Master {
                 "Split region {name} failed as region split is disabled for the table"
             )));
         }
+        if !region.policy_permits_split() {
+            return Err(HBaseError::do_not_retry(format!("{encoded} NOT splittable")));
+        }
         // The copy does not share the bytes of the request, which the infos of the daughters would
         // keep.
         let row = Bytes::copy_from_slice(&split_row(&region, row)?);
         let master = Arc::clone(self);
         let encoded = encoded.to_owned();
         let table = region.info().table().clone();
-        region.store_metrics().split_requested(&table);
         self.procedures.submit_holding(
             row.len(),
             "SplitTableRegionProcedure",

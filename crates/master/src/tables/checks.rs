@@ -147,6 +147,7 @@ pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> 
             table.text("MEMSTORE_FLUSHSIZE").unwrap_or_default()
         ));
     }
+    evenkeel_region::region::split_policy::check_policy(table)?;
     if table.families().len() == 0 {
         return reject("Table should have at least one column family.".into());
     }

@@ -30,7 +30,6 @@ const PREFETCH: &str =
     "one thread prefetches files into the cache, in the order of opening, after hbase.hfile.prefetch.delay";
 const KERNELS_PAGES: &str = "only the kernel manages the page cache";
 const BY_POSITION: &str = "all reads of store files are positional";
-const ON_REQUEST: &str = "regions are split when a user requests it, never by size";
 const DISCHARGE: &str =
     "compacted files that readers still used are archived every two minutes, by one thread";
 const SPLIT_HERE: &str =
@@ -369,18 +368,6 @@ pub(super) const IGNORED: &[Ignored] = &[
     ),
     Ignored::new(&["hbase.hfile.compaction.discharger.interval"], &["120000"], DISCHARGE),
     Ignored::new(&["hbase.hfile.compaction.discharger.thread.count"], &["1"], DISCHARGE),
-    Ignored::new(&["hbase.regionserver.region.split.policy"], &["DisabledRegionSplitPolicy"], ON_REQUEST),
-    Ignored::new(
-        &[
-            "hbase.hregion.max.filesize",
-            "hbase.hregion.max.filesize.jitter",
-            "hbase.hregion.split.overallfiles",
-            "hbase.regionserver.regionSplitLimit",
-            "hbase.regionserver.thread.split",
-        ],
-        &[],
-        ON_REQUEST,
-    ),
     // Standalone master, snapshots.
     Ignored::new(&["hbase.snapshot.working.dir"], &[], "snapshots are created below hbase.rootdir"),
     Ignored::new(

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use evenkeel_common::thread::catch;
 use evenkeel_common::{Result, clock};
 
@@ -132,15 +131,6 @@ impl Region {
     pub fn last_major_compaction_ms(&self) -> i64 {
         let files = self.stores.iter().flat_map(|store| store.files());
         files.filter(|file| file.is_major).map(|file| file.modified_ms).min().unwrap_or(0)
-    }
-
-    /// Returns the row at which a split cuts: the middle row of the largest store. `None` if the
-    /// store cannot be split, or if that row is outside of the region: a bulk loaded file may have
-    /// such rows.
-    pub fn best_split_row(&self) -> Option<Bytes> {
-        let largest = self.stores.iter().max_by_key(|s| s.file_bytes())?;
-        let row = largest.split_row()?;
-        (self.info.contains_row(&row) && row != *self.info.start_key()).then_some(row)
     }
 }
 

@@ -40,6 +40,7 @@ use super::mvcc::Mvcc;
 use super::nonce::NonceKey;
 use super::row_cache::RowCache;
 use super::row_lock::RowLocks;
+use super::split_policy::BlockedWrites;
 use super::{Phase, Region, RegionEnv};
 use crate::layout;
 use crate::store::{Store, StoreEnv};
@@ -98,6 +99,7 @@ impl Region {
             env.stores.config.in_memory.threshold_bytes(chunk_bytes, flush_bytes, stores.len());
         let metrics = env.stores.metrics.of_table(info.table());
         let appends = env.wal.table_appends(info.table());
+        let blocked_writes = BlockedWrites::new(env.stores.clock.now_ms());
         Self {
             operation_times: env.operation_times.of_table(info.table()),
             row_locks: RowLocks::new(env.config.row_lock_wait),
@@ -122,6 +124,7 @@ impl Region {
             first_flush_jitter_bytes: AtomicU64::new(first_flush_jitter_bytes),
             oldest_edit_ms: AtomicI64::new(i64::MAX),
             counts: Arc::default(),
+            blocked_writes,
             unlogged_flushed: Default::default(),
             metrics,
             appends,

@@ -5,8 +5,8 @@
 //! each bulk load and each requested flush, and only compactions remove files. If all descriptors
 //! are in use, neither a log nor a compaction can create its file, so the number cannot fall again.
 //! Therefore bulk loads and requested flushes are rejected at the limit. Other flushes, compactions
-//! and the opening of regions are not: they use the descriptors above the limit. A change of a table
-//! opens the files of its regions a second time before it closes the first ones.
+//! and the opening of regions are not: they use the descriptors above the limit. A change of a
+//! table opens the files of its regions a second time before it closes the first ones.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

@@ -26,6 +26,8 @@ pub struct BackgroundConfig {
     /// `hbase.regionserver.inmemory.compaction.pool.size`: threads for in-memory flushes, at most
     /// the number of cores.
     pub in_memory_flushers: usize,
+    /// `hbase.regionserver.thread.split`: threads that request splits from the master.
+    pub split_requesters: usize,
     /// `hbase.regionserver.compaction.enabled`.
     pub compactions_enabled: bool,
     /// Notified when a thread dies.
@@ -42,6 +44,7 @@ impl Default for BackgroundConfig {
             large_compactors: 1,
             large_compaction_bytes: 2 * 10 * (128 << 20),
             in_memory_flushers: cores().min(10),
+            split_requesters: 1,
             compactions_enabled: true,
             supervisor: Supervisor::log_only(),
         }
@@ -77,6 +80,7 @@ impl BackgroundConfig {
             large_compactors: threads("hbase.regionserver.thread.compaction.large", 1)?,
             large_compaction_bytes: large.max(0) as u64,
             in_memory_flushers: threads("hbase.regionserver.inmemory.compaction.pool.size", 10)?.min(cores()),
+            split_requesters: threads("hbase.regionserver.thread.split", 1)?,
             compactions_enabled: conf.get_bool_or("hbase.regionserver.compaction.enabled", true)?,
             supervisor: Supervisor::log_only(),
         })

@@ -54,13 +54,12 @@ const ZERO: [&str; 18] = [
 ];
 
 /// Gauges of such features. Bytes read are HDFS's, and are 0 on a local file system in HBase, too.
-const ZERO_GAUGES: [&str; 10] = [
+const ZERO_GAUGES: [&str; 9] = [
     "mobFileCacheCount",
     "ByteBuffAllocatorHeapAllocationBytes",
     "ByteBuffAllocatorPoolAllocationBytes",
     "ByteBuffAllocatorTotalBufferCount",
     "ByteBuffAllocatorUsedBufferCount",
-    "splitQueueLength",
     "totalBytesRead",
     "localBytesRead",
     "shortCircuitBytesRead",
@@ -134,7 +133,7 @@ fn append_counts(record: &mut Record, server: &RegionServer) {
 }
 
 fn append_queues(record: &mut Record, server: &RegionServer) {
-    let (small, large) = server.background().queued();
+    let (small, large) = server.background().queued_compactions();
     let (_, waiting) = server.background().flushers();
     let held_ms = u64::try_from(server.background().write_throttle().total().as_millis());
     record
@@ -154,7 +153,12 @@ fn append_queues(record: &mut Record, server: &RegionServer) {
             "Length of the queue for compactions with input size larger than throttle threshold",
             large as u64,
         )
-        .gauge("flushQueueLength", "Length of the queue for region flushes", waiting as u64);
+        .gauge("flushQueueLength", "Length of the queue for region flushes", waiting as u64)
+        .gauge(
+            "splitQueueLength",
+            "Length of the queue for splits",
+            server.background().queued_splits() as u64,
+        );
 }
 
 fn append_times(record: &mut Record, times: &TableOperationTimes) {

@@ -27,20 +27,20 @@ fn region_info(
 ) -> Result<pb::GetRegionInfoResponse> {
     let region = server.region(&request.region)?;
     let state = server.background.compaction_state(region.info().encoded_name());
-    let splittable = is_splittable(&region);
+    let splittable = region.is_splittable();
     let split_row = request.best_split_row().then(|| region.best_split_row()).flatten();
     Ok(pb::GetRegionInfoResponse {
         region_info: region.info().into(),
         compaction_state: request.compaction_state().then_some(state as i32),
         splittable: Some(splittable),
-        mergeable: Some(splittable),
+        mergeable: Some(is_mergeable(&region)),
         best_split_row: split_row.filter(|_| splittable),
     })
 }
 
-/// Returns true if the region may be split or merged: it must have compacted all references to
-/// files of its parent regions.
-fn is_splittable(region: &Region) -> bool {
+/// Returns true if the region may be merged: it must have compacted all references to files of its
+/// parent regions.
+fn is_mergeable(region: &Region) -> bool {
     !region.info().is_meta() && !region.stores().iter().any(|store| store.has_references())
 }
 

@@ -51,6 +51,9 @@ final class RegionAdminChecks {
     suite.check("split-at-key", this::splitAtKey);
     suite.check("split-by-size", this::splitByMiddle);
     suite.check("split-errors", this::splitErrors);
+    suite.check("split-policies", this::splitPolicies);
+    suite.check("split-policy-unknown", this::splitPolicyUnknown);
+    suite.check("split-restriction", this::splitRestriction);
     suite.check("merge", this::merge);
     suite.check("split-and-merge-of-table-off", this::splitAndMergeOff);
     suite.check("truncate-region", this::truncateRegion);
@@ -233,6 +236,83 @@ final class RegionAdminChecks {
           () -> suite.admin.splitRegionAsync(second.getRegionName(), b("r0001")).get(30, TimeUnit.SECONDS));
       Expect.fails(IOException.class,
           () -> suite.admin.splitRegionAsync(second.getRegionName(), b("r0005")).get(30, TimeUnit.SECONDS));
+    }
+  }
+
+  private static TableDescriptorBuilder policy(TableName name, String policy) {
+    return TableDescriptorBuilder.newBuilder(name).setColumnFamily(ColumnFamilyDescriptorBuilder.of("f"))
+        .setRegionSplitPolicyClassName("org.apache.hadoop.hbase.regionserver." + policy)
+        .setMemStoreFlushSize(1 << 20).setMaxFileSize(2 << 20)
+        .setValue("hbase.hregion.max.filesize.jitter", "0")
+        .setValue("hbase.increasing.policy.initial.size", Integer.toString(2 << 20));
+  }
+
+  /** Writes 6 MB, which are flushed at each MB; the rows are user00_00 to user59_09. */
+  private void fill(TableName name) throws Exception {
+    try (Table table = suite.connection.getTable(name)) {
+      for (int i = 0; i < 600; i++) {
+        String row = String.format("user%02d_%02d", i % 60, i / 60);
+        table.put(new Put(b(row)).addColumn(b("f"), b("q"), 1, new byte[10_000]));
+      }
+    }
+  }
+
+  /** After a flush of a full MemStore, a region is split if its table's policy says so. */
+  private void splitPolicies() throws Exception {
+    for (String policy : List.of("ConstantSizeRegionSplitPolicy", "SteppingSplitPolicy",
+        "IncreasingToUpperBoundRegionSplitPolicy", "KeyPrefixRegionSplitPolicy")) {
+      TableName name = suite.name();
+      suite.admin.createTable(
+          policy(name, policy).setValue("KeyPrefixRegionSplitPolicy.prefix_length", "6").build());
+      fill(name);
+      until(policy + " splits", () -> suite.admin.getRegions(name).size() > 1);
+      try (Table table = suite.connection.getTable(name)) {
+        Expect.same(600, Rows.keys(table, new Scan()).size());
+        int bytesMax = policy.startsWith("KeyPrefix") ? 6 : 9;
+        for (RegionInfo region : suite.admin.getRegions(name)) {
+          Expect.that(region.getStartKey().length <= bytesMax, policy + ": " + region.getRegionNameAsString());
+        }
+      }
+    }
+    TableName disabled = suite.name();
+    suite.admin.createTable(policy(disabled, "DisabledRegionSplitPolicy").build());
+    TableName off = suite.name();
+    suite.admin.createTable(policy(off, "ConstantSizeRegionSplitPolicy").setSplitEnabled(false).build());
+    fill(disabled);
+    fill(off);
+    Thread.sleep(2000);
+    Expect.same(1, suite.admin.getRegions(disabled).size());
+    Expect.same(1, suite.admin.getRegions(off).size());
+    byte[] region = suite.admin.getRegions(disabled).get(0).getRegionName();
+    Throwable error = Expect.fails(DoNotRetryIOException.class,
+        () -> suite.admin.splitRegionAsync(region, b("user30")).get(30, TimeUnit.SECONDS));
+    Expect.that(error.getMessage().contains("NOT splittable"), error.getMessage());
+  }
+
+  private void splitPolicyUnknown() throws Exception {
+    TableName name = suite.name();
+    TableDescriptorBuilder unknown = policy(name, "Unknown");
+    Throwable error = Expect.fails(DoNotRetryIOException.class, () -> suite.admin.createTable(unknown.build()));
+    String expected = "Unable to load configured region split policy 'org.apache.hadoop.hbase.regionserver.Unknown'"
+        + " for table '" + name + "'";
+    Expect.that(error.getMessage().contains(expected), error.getMessage());
+    Expect.that(!suite.admin.tableExists(name), "no table");
+  }
+
+  /** The middle of a table is a row; a restriction cuts it off. */
+  private void splitRestriction() throws Exception {
+    TableName name = suite.name();
+    suite.admin.createTable(policy(name, "ConstantSizeRegionSplitPolicy").setMaxFileSize(1 << 30)
+        .setValue("hbase.regionserver.region.split_restriction.type", "DelimitedKeyPrefix")
+        .setValue("hbase.regionserver.region.split_restriction.delimiter", "_").build());
+    fill(name);
+    suite.admin.flush(name);
+    suite.admin.majorCompact(name);
+    until("one file", () -> storeFiles(suite.connection.getTable(name)) == 1);
+    suite.admin.split(name);
+    until("two regions", () -> suite.admin.getRegions(name).size() == 2);
+    for (RegionInfo region : suite.admin.getRegions(name)) {
+      Expect.that(region.getStartKey().length <= 6, region.getRegionNameAsString());
     }
   }
 
