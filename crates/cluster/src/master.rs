@@ -12,6 +12,7 @@ use evenkeel_client::StatusCaller;
 use evenkeel_client::{ClientConfig, Error};
 use evenkeel_common::{ErrorKind, HBaseError, Result, ServerName};
 use evenkeel_protocol::pb;
+use evenkeel_protocol::pb::region_state_transition::TransitionCode;
 use evenkeel_regionserver::{ClusterView, MasterConnection};
 use parking_lot::Mutex;
 use prost::Message;
@@ -24,6 +25,8 @@ use crate::settings::ClusterSettings;
 
 /// The timeout of the report of a fatal error: the server ends with or without it.
 const FATAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The timeout of a request to split a region. It is made again after the region's next flush.
+const SPLIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The exception of a master that has declared this server dead.
 const YOU_ARE_DEAD: &str = "YouAreDeadException";
 
@@ -155,7 +158,16 @@ impl MasterConnection for ClusterConnection {
         &self,
         request: pb::ReportRegionStateTransitionRequest,
     ) -> Result<pb::ReportRegionStateTransitionResponse> {
-        self.call_wait("ReportRegionStateTransition", &request)
+        let is_split = |transition: &pb::RegionStateTransition| {
+            transition.transition_code() == TransitionCode::ReadyToSplit
+        };
+        // A stop waits for the thread that requests splits.
+        let limit = match request.transition.iter().any(is_split) {
+            true => self.rpc_timeout.min(SPLIT_TIMEOUT),
+            false => self.rpc_timeout,
+        };
+        let call = self.call_within("ReportRegionStateTransition", &request, limit);
+        self.runtime.block_on(call).map_err(|error| hbase_error("ReportRegionStateTransition", &error))
     }
 
     fn report_procedure_done(&self, request: pb::ReportProcedureDoneRequest) -> Result<()> {

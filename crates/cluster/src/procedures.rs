@@ -139,7 +139,10 @@ impl Procedures {
         };
         let procedure = Procedure { id: open.open_proc_id(), master_active_ms };
         let transitions = Arc::clone(&self.transitions);
-        self.queue(pool, procedure.id, move || transitions.open(&info, procedure))
+        self.queue(pool, procedure.id, move || {
+            transitions.open(&info, procedure);
+            Repetition::Ignored
+        })
     }
 
     fn queue_close(&self, close: pb::CloseRegionRequest) -> Result<()> {
@@ -149,7 +152,10 @@ impl Procedures {
         let destination = close.destination_server.as_ref().map(ServerName::from);
         let pool = if name == RegionInfo::meta().encoded_name() { &self.meta } else { &self.closers };
         let transitions = Arc::clone(&self.transitions);
-        self.queue(pool, procedure.id, move || transitions.close(&name, destination, procedure))
+        self.queue(pool, procedure.id, move || {
+            transitions.close(&name, destination, procedure);
+            Repetition::Ignored
+        })
     }
 
     fn queue_procedure(&self, request: pb::RemoteProcedureRequest) -> Result<()> {
@@ -163,6 +169,7 @@ impl Procedures {
             if let Err(error) = &outcome {
                 tracing::warn!(procedure = request.proc_id, class = request.proc_class, %error, "a procedure failed");
             }
+            let repetition = if outcome.is_ok() { Repetition::Ignored } else { Repetition::Runs };
             let result = pb::RemoteProcedureResult {
                 proc_id: request.proc_id,
                 status: if outcome.is_ok() { Status::Success } else { Status::Error }.into(),
@@ -170,23 +177,32 @@ impl Procedures {
                 initiating_master_active_time: request.initiating_master_active_time,
             };
             drop(results.send(result));
+            repetition
         })
     }
 
     /// Queues a procedure unless it is already known.
-    fn queue(&self, pool: &Pool, id: i64, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    fn queue(&self, pool: &Pool, id: i64, work: impl FnOnce() -> Repetition + Send + 'static) -> Result<()> {
         let transitions = Arc::clone(&self.transitions);
         if !self.submitted.begin(id, transitions.now_ms()) {
             tracing::info!(procedure = id, "duplicate procedure; ignored");
             return Ok(());
         }
         let submitted = Arc::clone(&self.submitted);
-        let queued = pool.submit(move || {
-            work();
-            submitted.end(id, transitions.now_ms());
+        let queued = pool.submit(move || match work() {
+            Repetition::Ignored => submitted.end(id, transitions.now_ms()),
+            Repetition::Runs => submitted.forget(id),
         });
         queued.inspect_err(|_| self.submitted.forget(id))
     }
+}
+
+/// What happens to a procedure that the master sends again after it has ended here.
+enum Repetition {
+    /// It is a duplicate: its outcome was reported.
+    Ignored,
+    /// It runs again: it failed, and the master repeats a failed procedure with the same id.
+    Runs,
 }
 
 fn run(transitions: &Transitions, class: &str, data: &[u8]) -> Result<()> {
@@ -211,7 +227,7 @@ fn flush(transitions: &Transitions, request: &pb::FlushRegionParameter) -> Resul
     let info = RegionInfo::try_from(&request.region)?;
     let server = transitions.server();
     let region = server.regions().get(info.encoded_name(), info.name())?;
-    server.background().flush_for_client(&region).map(drop)
+    server.background().flush(&region).map(drop)
 }
 
 /// Encodes an error as the master reads it.

@@ -36,7 +36,7 @@ mod error;
 mod getters;
 mod site;
 mod substitute;
-mod values;
+pub mod values;
 
 #[cfg(test)]
 mod tests;

@@ -105,6 +105,11 @@ fn accept(master: &Arc<Master>, transition: &pb::RegionStateTransition) -> Resul
     match (transition.transition_code(), &*transition.region_info) {
         (TransitionCode::ReadyToSplit, [parent, _, upper]) => {
             let (parent, upper) = (RegionInfo::try_from(parent)?, RegionInfo::try_from(upper)?);
+            if master.procedures.is_table_busy(parent.table()) {
+                // Splits of many regions would fill the table's queue, and users' changes of the
+                // table wait behind them.
+                return Err(HBaseError::io(format!("a procedure of table {} is running", parent.table())));
+            }
             let row = bytes::Bytes::copy_from_slice(upper.start_key());
             master.split_region(parent.encoded_name(), Some(row), NO_NONCE).map(drop)
         }

@@ -228,6 +228,11 @@ impl ProcedureExecutor {
         self.shared.inner.lock().nonces.get(&nonce).copied().filter(|_| nonce.1 != 0)
     }
 
+    /// Returns true if a procedure of a table is running.
+    pub fn is_table_busy(&self, table: &TableName) -> bool {
+        self.shared.inner.lock().tables.contains_key(table)
+    }
+
     /// Returns a procedure's state; `None` if it is unknown or already dropped.
     pub fn state(&self, id: u64) -> Option<ProcedureState> {
         self.shared.inner.lock().states.get(&id).cloned()

@@ -346,7 +346,7 @@ impl Store {
     }
 
     /// Returns the row at which a split cuts: the middle row of the largest file, or a row between
-    /// stripes. `None` without files, with references, or if the file has a single row.
+    /// stripes. `None` without files, with references, or if the middle is the first or the last row.
     pub fn split_row(&self) -> Option<Bytes> {
         let state = self.state.load_full();
         if state.files.iter().any(|file| file.is_reference()) {
@@ -361,8 +361,8 @@ impl Store {
         let row = middle.as_cell().row();
         let first = largest.reader().first_key()?;
         let last = largest.reader().last_key()?;
-        let cuts = row != first.as_cell().row() || row != last.as_cell().row();
-        (cuts && row != first.as_cell().row()).then(|| Bytes::copy_from_slice(row))
+        let cuts = row != first.as_cell().row() && row != last.as_cell().row();
+        cuts.then(|| Bytes::copy_from_slice(row))
     }
 
     /// Archives replaced files that no reader holds. Returns how many are left.

@@ -621,15 +621,18 @@ impl Shared {
     fn request_split(&self, region: &Arc<Region>) -> Result<()> {
         let Some(server) = self.server.get().and_then(Weak::upgrade) else { return Ok(()) };
         let Some(row) = server.due_split(region) else { return Ok(()) };
+        let name = region.info().encoded_name();
         let mut requests = self.split_requests.lock();
         requests.retain(|_, at| clock::since(*at) < REQUEST_PAUSE);
-        requests.insert(region.info().encoded_name().to_owned(), clock::monotonic());
+        requests.insert(name.to_owned(), clock::monotonic());
         drop(requests);
         tracing::info!(
             region = %region.info().name_text(), row = %row.escape_ascii(),
             "a split is requested: the region is due by its split policy"
         );
-        server.request_split(region, &row)
+        server.request_split(region, &row).inspect_err(|_| {
+            self.split_requests.lock().remove(name);
+        })
     }
 
     fn request_due_compaction(&self, region: &Arc<Region>, now: Instant) -> bool {

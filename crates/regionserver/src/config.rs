@@ -197,7 +197,9 @@ impl RegionServerConfig {
             cache_statistics_ms: ms(CACHE_STATISTICS, default.cache_statistics_ms)?,
             compaction_after_bulk_load: conf.get_bool_or("hbase.compaction.after.bulkload.enable", true)?,
             coprocessors: Coprocessors::from(conf)?,
-            regions_split_max: length::index(conf.get_u64_or("hbase.regionserver.regionSplitLimit", 1000)?),
+            regions_split_max: length::index(
+                conf.get_i64_or("hbase.regionserver.regionSplitLimit", 1000)?.max(0).unsigned_abs(),
+            ),
         })
     }
 }

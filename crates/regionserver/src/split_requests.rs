@@ -6,9 +6,9 @@
 //!                            Background queues the region     a region is queued once
 //! thread "split"             RegionServer::request_split      READY_TO_SPLIT to the master
 //! ```
-//! The master splits the region, or rejects the request. Either way the same region is not
-//! requested again for [`REQUEST_PAUSE`]: a split takes a while, and a rejection has a lasting
-//! reason (a switch, a region that is in transition). HBase requests it after each flush.
+//! If the master accepts, the same region is not requested again for [`REQUEST_PAUSE`], since a
+//! split takes a while. If it rejects the request, or cannot be reached, the region's next flush or
+//! compaction requests it again, as in HBase.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +26,12 @@ pub(crate) const REQUEST_PAUSE: Duration = Duration::from_secs(60);
 
 impl RegionServer {
     /// Returns the row at which a region should be split now; `None` if it should not. A region
-    /// whose files block flushes must be compacted first, and a server with
-    /// `hbase.regionserver.regionSplitLimit` regions splits none.
+    /// whose files block flushes must be compacted first, unless
+    /// `hbase.hregion.split.ignore.blocking.enabled` is set. A server that stops splits none, nor
+    /// does one with `hbase.regionserver.regionSplitLimit` regions.
     pub(crate) fn due_split(&self, region: &Region) -> Option<Bytes> {
-        if self.regions.len() >= self.config.regions_split_max || region.compaction_pressure() >= 1.0 {
+        let is_blocked = region.compaction_pressure() >= 1.0 && !region.is_split_before_compaction();
+        if is_blocked || self.regions.len() >= self.config.regions_split_max || self.check_open().is_err() {
             return None;
         }
         region.check_split(self.regions.count_of(region.info().table()))

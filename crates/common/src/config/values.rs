@@ -56,7 +56,7 @@ impl TimeUnit {
 }
 
 /// Hadoop's `getBoolean`: `true` or `false` in any case, no other text.
-pub(super) fn boolean(text: &str) -> Option<bool> {
+pub fn boolean(text: &str) -> Option<bool> {
     if text.eq_ignore_ascii_case("true") {
         return Some(true);
     }
@@ -64,7 +64,7 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
 }
 
 /// A decimal integer, or a hexadecimal one with the prefix `0x`.
-pub(super) fn integer<T: FromStr + TryFrom<i128>>(text: &str) -> Option<T> {
+pub fn integer<T: FromStr + TryFrom<i128>>(text: &str) -> Option<T> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -80,7 +80,7 @@ pub(super) fn integer<T: FromStr + TryFrom<i128>>(text: &str) -> Option<T> {
 }
 
 /// A floating point number. As in Java it may end with `f` or `d`.
-pub(super) fn float<T: FromStr>(text: &str) -> Option<T> {
+pub fn float<T: FromStr>(text: &str) -> Option<T> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if matches!(unsigned, "NaN" | "Infinity") {
         return text.parse().ok();

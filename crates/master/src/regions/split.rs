@@ -38,21 +38,7 @@ impl Master {
                 region.info().name_text()
             )));
         }
-        if !self.switches.split.load(Ordering::Relaxed) {
-            let name = region.info().name_text();
-            return Err(HBaseError::do_not_retry(format!(
-                "Split region {name} failed due to split switch off"
-            )));
-        }
-        if !checks::is_on(&self.table(region.info().table())?.descriptor, "SPLIT_ENABLED") {
-            let name = region.info().name_text();
-            return Err(HBaseError::do_not_retry(format!(
-                "Split region {name} failed as region split is disabled for the table"
-            )));
-        }
-        if !region.policy_permits_split() {
-            return Err(HBaseError::do_not_retry(format!("{encoded} NOT splittable")));
-        }
+        self.check_splittable(&region)?;
         // The copy does not share the bytes of the request, which the infos of the daughters would
         // keep.
         let row = Bytes::copy_from_slice(&split_row(&region, row)?);
@@ -67,6 +53,7 @@ impl Master {
             move || {
                 let _lock = master.lock_table(region.info().table())?;
                 let region = master.online(&encoded)?;
+                master.check_splittable(&region)?;
                 let started = clock::monotonic();
                 let _activity = activity::begin(ActivityKind::Split, region.info().name_text());
                 let daughters = master.split_now(&region, row)?;
@@ -74,6 +61,26 @@ impl Master {
                 Ok(daughters)
             },
         )
+    }
+
+    /// Checks the switches and the policy, which may change while a split is queued.
+    fn check_splittable(&self, region: &Region) -> Result<()> {
+        let name = region.info().name_text();
+        if !self.switches.split.load(Ordering::Relaxed) {
+            return Err(HBaseError::do_not_retry(format!(
+                "Split region {name} failed due to split switch off"
+            )));
+        }
+        if !checks::is_on(&self.table(region.info().table())?.descriptor, "SPLIT_ENABLED") {
+            return Err(HBaseError::do_not_retry(format!(
+                "Split region {name} failed as region split is disabled for the table"
+            )));
+        }
+        if !region.policy_permits_split() {
+            let encoded = region.info().encoded_name();
+            return Err(HBaseError::do_not_retry(format!("{encoded} NOT splittable")));
+        }
+        Ok(())
     }
 
     fn online(&self, encoded: &str) -> Result<Arc<Region>> {
@@ -398,6 +405,7 @@ fn split_row(region: &Arc<Region>, row: Option<Bytes>) -> Result<Bytes> {
             Ok,
         );
     };
+    let row = region.restricted_split_row(row);
     if row == *region.info().start_key() {
         return reject(format!("Split row is equal to startkey: {}", row.escape_ascii()));
     }

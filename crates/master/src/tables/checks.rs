@@ -133,11 +133,13 @@ pub fn check_table(table: &TableDescriptor, conf: &Configuration) -> Result<()> 
     if is_off(table, conf) {
         return Ok(());
     }
-    if number(table.text("MAX_FILESIZE"), "MAX_FILESIZE")?.is_some_and(|n| n < MAX_FILE_BYTES_MIN) {
+    let of_table = number(table.text("MAX_FILESIZE"), "MAX_FILESIZE")?.filter(|bytes| *bytes >= 0);
+    let of_server = || conf.get_i64_or("hbase.hregion.max.filesize", MAX_FILE_BYTES_MIN);
+    let file_bytes = of_table.map_or_else(of_server, Ok).unwrap_or(MAX_FILE_BYTES_MIN);
+    if file_bytes < MAX_FILE_BYTES_MIN {
         return reject(format!(
-            "MAX_FILESIZE for table descriptor or \"hbase.hregion.max.filesize\" ({}) is too small, which might cause \
-             over splitting into unmanageable number of regions.",
-            table.text("MAX_FILESIZE").unwrap_or_default()
+            "MAX_FILESIZE for table descriptor or \"hbase.hregion.max.filesize\" ({file_bytes}) is too small, which \
+             might cause over splitting into unmanageable number of regions."
         ));
     }
     if number(table.text("MEMSTORE_FLUSHSIZE"), "MEMSTORE_FLUSHSIZE")?.is_some_and(|n| n < FLUSH_BYTES_MIN) {

@@ -21,7 +21,7 @@
 //! The maximum is `MAX_FILESIZE` or `hbase.hregion.max.filesize`, changed by a part of it that
 //! depends on the region's name (`hbase.hregion.max.filesize.jitter`), so that regions that grow
 //! equally do not split at the same time; HBase uses a random number. The initial size is
-//! `hbase.increasing.policy.initial.size`, or twice the flush size.
+//! `hbase.increasing.policy.initial.size`, or twice the flush size with which the server started.
 //!
 //! A region with references is not split: HBase cannot read a reference to a reference.
 //!
@@ -33,10 +33,9 @@
 //! table with such a policy is rejected, as in HBase.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use bytes::Bytes;
-use evenkeel_common::config::ConfigError;
+use evenkeel_common::config::{ConfigError, values};
 use evenkeel_common::length;
 use evenkeel_common::{Configuration, HBaseError, RegionInfo, Result, TableDescriptor};
 use parking_lot::Mutex;
@@ -48,6 +47,7 @@ const PACKAGE: &str = "org.apache.hadoop.hbase.regionserver.";
 const MAX_BYTES: &str = "hbase.hregion.max.filesize";
 const JITTER: &str = "hbase.hregion.max.filesize.jitter";
 const OVERALL: &str = "hbase.hregion.split.overallfiles";
+const IGNORES_BLOCKING: &str = "hbase.hregion.split.ignore.blocking.enabled";
 const INITIAL_BYTES: &str = "hbase.increasing.policy.initial.size";
 const RESTRICTION: &str = "hbase.regionserver.region.split_restriction.type";
 const RESTRICTION_LENGTH: &str = "hbase.regionserver.region.split_restriction.prefix_length";
@@ -139,11 +139,12 @@ pub struct SplitConfig {
 
 impl SplitConfig {
     /// The settings.
-    const KEYS: [&str; 11] = [
+    const KEYS: [&str; 12] = [
         POLICY,
         MAX_BYTES,
         JITTER,
         OVERALL,
+        IGNORES_BLOCKING,
         INITIAL_BYTES,
         RESTRICTION,
         RESTRICTION_LENGTH,
@@ -164,7 +165,9 @@ impl SplitConfig {
         for key in [JITTER, BUSY_PART] {
             conf.get_f64_or(key, 0.0)?;
         }
-        conf.get_bool_or(OVERALL, false)?;
+        for key in [OVERALL, IGNORES_BLOCKING] {
+            conf.get_bool_or(key, false)?;
+        }
         if conf.get_trimmed(POLICY)?.is_some_and(|class| SplitPolicy::of_class(&class).is_none()) {
             return Err(conf.unusable(POLICY, "a split policy of HBase"));
         }
@@ -177,12 +180,20 @@ impl SplitConfig {
 
     /// Returns the value for a table, if it is set.
     fn text<'a>(&'a self, table: &'a TableDescriptor, key: &str) -> Option<&'a str> {
-        table.text(key).or_else(|| self.values.get(key).map(String::as_str))
+        table.text(key).filter(|text| !text.is_empty()).or_else(|| self.values.get(key).map(String::as_str))
     }
 
     /// As [`SplitConfig::text`], or the default if a value cannot be read.
-    fn value<T: FromStr>(&self, table: &TableDescriptor, key: &str, default: T) -> T {
-        self.text(table, key).and_then(|text| text.trim().parse().ok()).unwrap_or(default)
+    fn integer(&self, table: &TableDescriptor, key: &str, default: i64) -> i64 {
+        self.text(table, key).and_then(|text| values::integer(text.trim())).unwrap_or(default)
+    }
+
+    fn float(&self, table: &TableDescriptor, key: &str, default: f64) -> f64 {
+        self.text(table, key).and_then(|text| values::float(text.trim())).unwrap_or(default)
+    }
+
+    fn is_on(&self, table: &TableDescriptor, key: &str) -> bool {
+        self.text(table, key).and_then(|text| values::boolean(text.trim())).unwrap_or(false)
     }
 
     fn policy(&self, table: &TableDescriptor) -> Option<SplitPolicy> {
@@ -193,15 +204,16 @@ impl SplitConfig {
     /// Returns the maximum size of a region, with its jitter.
     fn bytes_max(&self, table: &TableDescriptor, region: &RegionInfo) -> u64 {
         let positive = |bytes: &i64| *bytes > 0;
-        let of_table = table.text("MAX_FILESIZE").and_then(|text| text.trim().parse().ok()).filter(positive);
-        let bytes = of_table.unwrap_or_else(|| self.value(table, MAX_BYTES, MAX_BYTES_DEFAULT));
-        let part = (position_of(region) - 0.5) * self.value(table, JITTER, JITTER_DEFAULT);
+        let of_table =
+            table.text("MAX_FILESIZE").and_then(|text| values::integer(text.trim())).filter(positive);
+        let bytes = of_table.unwrap_or_else(|| self.integer(table, MAX_BYTES, MAX_BYTES_DEFAULT));
+        let part = (position_of(region) - 0.5) * self.float(table, JITTER, JITTER_DEFAULT);
         let bytes = bytes.max(0).unsigned_abs();
         bytes.saturating_add_signed(length::integer_part(bytes as f64 * part))
     }
 
     fn initial_bytes(&self, table: &TableDescriptor, flush_bytes: u64) -> u64 {
-        match self.value(table, INITIAL_BYTES, -1_i64) {
+        match self.integer(table, INITIAL_BYTES, -1) {
             bytes @ 1.. => bytes.unsigned_abs(),
             _ => flush_bytes.saturating_mul(2),
         }
@@ -217,6 +229,11 @@ impl SplitConfig {
             Some(SplitPolicy::DelimitedKeyPrefix) => before(row, table.text(DELIMITER)),
             _ => row,
         };
+        self.restrict(table, row)
+    }
+
+    /// Shortens a split row to what the restriction allows.
+    fn restrict(&self, table: &TableDescriptor, row: Bytes) -> Bytes {
         match self.text(table, RESTRICTION) {
             Some("KeyPrefix") => first_bytes(row, self.text(table, RESTRICTION_LENGTH)),
             Some("DelimitedKeyPrefix") => before(row, self.text(table, RESTRICTION_DELIMITER)),
@@ -311,9 +328,12 @@ impl Region {
     }
 
     /// Returns true if the region may be split: it has compacted all references to files of its
-    /// parent, and its policy is not `DisabledRegionSplitPolicy`.
+    /// parent, its policy is not `DisabledRegionSplitPolicy`, and it is not of hbase:meta or
+    /// hbase:namespace.
     pub fn is_splittable(&self) -> bool {
+        let is_namespaces = self.info.table().is_system() && self.info.table().qualifier() == "namespace";
         !self.info.is_meta()
+            && !is_namespaces
             && !self.is_closed()
             && self.policy_permits_split()
             && !self.stores.iter().any(|store| store.has_references())
@@ -324,13 +344,25 @@ impl Region {
         self.env.config.split.policy(&self.table) != Some(SplitPolicy::Disabled)
     }
 
+    /// Returns true if the region is split even if its files block flushes
+    /// (`hbase.hregion.split.ignore.blocking.enabled`).
+    pub fn is_split_before_compaction(&self) -> bool {
+        self.env.config.split.is_on(&self.table, IGNORES_BLOCKING)
+    }
+
+    /// Shortens a split row that a user gives to what the table's restriction allows.
+    pub fn restricted_split_row(&self, row: Bytes) -> Bytes {
+        self.env.config.split.restrict(&self.table, row)
+    }
+
     fn is_due_to_split(&self, table_regions: u64) -> bool {
         let (config, table) = (&self.env.config.split, &*self.table);
         let Some(policy) = config.policy(table) else { return false };
         let max = config.bytes_max(table, &self.info);
-        let initial = config.initial_bytes(table, self.flush_bytes());
+        let flush_bytes = table.memstore_flush_bytes().unwrap_or(self.env.config.flush_bytes);
+        let initial = config.initial_bytes(table, flush_bytes);
         let bytes = self.stores.iter().map(|store| store.file_bytes());
-        let size = match config.value(table, OVERALL, false) {
+        let size = match config.is_on(table, OVERALL) {
             true => bytes.sum(),
             false => bytes.max().unwrap_or(0),
         };
@@ -341,13 +373,13 @@ impl Region {
     /// Returns true if enough writes are rejected to split the region.
     fn is_busy(&self) -> bool {
         let (config, table, now_ms) = (&self.env.config.split, &*self.table, self.env.stores.clock.now_ms());
-        let part_min = Some(config.value(table, BUSY_PART, BUSY_PART_DEFAULT));
+        let part_min = Some(config.float(table, BUSY_PART, BUSY_PART_DEFAULT));
         let part_min = part_min.filter(|part| BUSY_PARTS.contains(part)).unwrap_or(BUSY_PART_DEFAULT);
-        let window_ms = Some(config.value(table, BUSY_WINDOW, BUSY_WINDOW_DEFAULT_MS));
+        let window_ms = Some(config.integer(table, BUSY_WINDOW, BUSY_WINDOW_DEFAULT_MS));
         let window_ms = window_ms.filter(|ms| *ms > 0).unwrap_or(BUSY_WINDOW_DEFAULT_MS);
         let counts = (self.counts.get(RegionCount::Writes), self.counts.get(RegionCount::Blocked));
         let part = self.blocked_writes.part(now_ms, window_ms, counts);
-        let age_min_ms = config.value(table, BUSY_AGE, BUSY_AGE_DEFAULT_MS);
+        let age_min_ms = config.integer(table, BUSY_AGE, BUSY_AGE_DEFAULT_MS);
         part >= part_min && self.blocked_writes.age_ms(now_ms) >= age_min_ms
     }
 
@@ -421,7 +453,8 @@ mod tests {
         assert_eq!(server.policy(&table(&[("SPLIT_POLICY", "org.example.Mine")])), None);
         assert_eq!(server.bytes_max(&table(&[]), &region), 1000);
         assert_eq!(server.bytes_max(&own, &region), 5000);
-        assert_eq!(server.bytes_max(&table(&[(MAX_BYTES, "70")]), &region), 70);
+        assert_eq!(server.bytes_max(&table(&[(MAX_BYTES, "0x70")]), &region), 0x70);
+        assert!(server.is_on(&table(&[(OVERALL, "TRUE")]), OVERALL) && !server.is_on(&own, OVERALL));
         assert_eq!(server.initial_bytes(&own, 9), 18);
         assert_eq!(server.initial_bytes(&table(&[(INITIAL_BYTES, "7")]), 9), 7);
         assert_eq!(SplitConfig::default().policy(&table(&[])), Some(SplitPolicy::Stepping));

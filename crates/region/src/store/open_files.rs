@@ -44,8 +44,11 @@ impl OpenFiles {
         if files == 0 || open <= self.limit {
             return Ok(counted);
         }
-        let message =
-            format!("{open} store files would be open, {} allowed: compactions must reduce them", self.limit);
+        let message = format!(
+            "{open} store files would be open, {} allowed by the limit of open files (ulimit -n): compactions must \
+             reduce them, or the limit must be raised",
+            self.limit
+        );
         Err(HBaseError::new(ErrorKind::RegionTooBusy, message))
     }
 

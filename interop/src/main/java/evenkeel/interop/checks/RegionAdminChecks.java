@@ -259,6 +259,12 @@ final class RegionAdminChecks {
 
   /** After a flush of a full MemStore, a region is split if its table's policy says so. */
   private void splitPolicies() throws Exception {
+    TableName disabled = suite.name();
+    suite.admin.createTable(policy(disabled, "DisabledRegionSplitPolicy").build());
+    TableName off = suite.name();
+    suite.admin.createTable(policy(off, "ConstantSizeRegionSplitPolicy").setSplitEnabled(false).build());
+    fill(disabled);
+    fill(off);
     for (String policy : List.of("ConstantSizeRegionSplitPolicy", "SteppingSplitPolicy",
         "IncreasingToUpperBoundRegionSplitPolicy", "KeyPrefixRegionSplitPolicy")) {
       TableName name = suite.name();
@@ -274,13 +280,6 @@ final class RegionAdminChecks {
         }
       }
     }
-    TableName disabled = suite.name();
-    suite.admin.createTable(policy(disabled, "DisabledRegionSplitPolicy").build());
-    TableName off = suite.name();
-    suite.admin.createTable(policy(off, "ConstantSizeRegionSplitPolicy").setSplitEnabled(false).build());
-    fill(disabled);
-    fill(off);
-    Thread.sleep(2000);
     Expect.same(1, suite.admin.getRegions(disabled).size());
     Expect.same(1, suite.admin.getRegions(off).size());
     byte[] region = suite.admin.getRegions(disabled).get(0).getRegionName();
