@@ -99,6 +99,8 @@ kinds! {
     TableNotEnabled = "org.apache.hadoop.hbase.TableNotEnabledException", fatal;
     /// The table is not disabled.
     TableNotDisabled = "org.apache.hadoop.hbase.TableNotDisabledException", fatal;
+    /// No such replication peer.
+    ReplicationPeerNotFound = "org.apache.hadoop.hbase.ReplicationPeerNotFoundException", fatal;
     /// No such namespace.
     NamespaceNotFound = "org.apache.hadoop.hbase.NamespaceNotFoundException", fatal;
     /// The namespace exists already.

@@ -110,6 +110,8 @@ pub struct Switches {
     pub cleaner: AtomicBool,
     /// `snapshot_cleanup_switch`.
     pub snapshot_cleanup: AtomicBool,
+    /// `peer_modification_switch`.
+    pub peer_modification: AtomicBool,
 }
 
 impl Default for Switches {
@@ -123,6 +125,7 @@ impl Default for Switches {
             catalog_janitor: on(),
             cleaner: on(),
             snapshot_cleanup: on(),
+            peer_modification: on(),
         }
     }
 }

@@ -9,8 +9,11 @@
 //! | `cluster` | the cluster and its servers: status, dead servers, peers, stop |
 //! | `maintenance` | switches of background work, the catalog janitor, the cleaners |
 //! | `namespaces` | namespaces |
+//! | `hbck` | HbckService: repairs by an operator |
 //! | `procedures` | procedures and their results |
+//! | `quotas` | quotas, which are off |
 //! | `regions` | split, merge, truncate, assign; last major compactions |
+//! | `replication` | replication peers, of which there are none |
 //! | `schema` | create, alter and delete tables |
 //! | `snapshots` | snapshots |
 //! | `tables` | lists of tables, their descriptors and states |
@@ -22,10 +25,13 @@
 //! `DoNotRetryIOException`, so that a shell prints one line and does not retry for minutes.
 
 mod cluster;
+mod hbck;
 mod maintenance;
 mod namespaces;
 mod procedures;
+mod quotas;
 mod regions;
+mod replication;
 mod schema;
 mod snapshots;
 pub(crate) mod tables;
@@ -47,37 +53,49 @@ static METHODS: LazyLock<MethodTable<Master>> = LazyLock::new(|| {
         maintenance::METHODS,
         namespaces::METHODS,
         procedures::METHODS,
+        quotas::METHODS,
         regions::METHODS,
+        replication::METHODS,
         schema::METHODS,
         snapshots::METHODS,
         tables::METHODS,
     ])
 });
 
-/// Implements MasterService over a [`Master`].
+/// Every RPC of HbckService.
+static HBCK_METHODS: LazyLock<MethodTable<Master>> = LazyLock::new(|| MethodTable::new(&[hbck::METHODS]));
+
+/// Implements MasterService, or HbckService, over a [`Master`].
 pub struct MasterService {
+    name: &'static str,
+    methods: &'static MethodTable<Master>,
     master: Arc<Master>,
     executor: Arc<Executor>,
 }
 
 impl MasterService {
-    /// Creates a service that runs on the priority and admin handlers of `executor`.
-    pub fn new(master: Arc<Master>, executor: Arc<Executor>) -> Self {
-        Self { master, executor }
+    /// Creates MasterService and HbckService, which run on the priority and admin handlers of
+    /// `executor`.
+    pub fn all(master: &Arc<Master>, executor: &Arc<Executor>) -> [Arc<dyn Service>; 2] {
+        let tables = [("MasterService", &*METHODS), ("HbckService", &*HBCK_METHODS)];
+        tables.map(|(name, methods)| {
+            let (master, executor) = (Arc::clone(master), Arc::clone(executor));
+            Arc::new(Self { name, methods, master, executor }) as Arc<dyn Service>
+        })
     }
 }
 
 impl Service for MasterService {
     fn name(&self) -> &'static str {
-        "MasterService"
+        self.name
     }
 
     fn methods(&self) -> &'static [&'static str] {
-        METHODS.names()
+        self.methods.names()
     }
 
     fn call(&self, call: Call, reply: Responder) {
-        let Some(method) = METHODS.find(call.method) else {
+        let Some(method) = self.methods.find(call.method) else {
             return reply.send_error(&HBaseError::do_not_retry(format!("{} is not supported", call.method)));
         };
         let (master, answer) = (Arc::clone(&self.master), method.answer);

@@ -34,10 +34,8 @@ impl Master {
             status.balancer_on = Some(self.switches.balancer.load(std::sync::atomic::Ordering::Relaxed));
         }
         if wants(pb::Option::MasterInfoPort) {
-            status.master_info_port = Some(match self.parts.info_port {
-                0 => -1,
-                port => port.into(),
-            });
+            // Without an info port, a client of HBase sees 0.
+            status.master_info_port = Some(self.parts.info_port.into());
         }
         if wants(pb::Option::ServersName) {
             status.servers_name = vec![server()];

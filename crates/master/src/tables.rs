@@ -324,6 +324,19 @@ impl Master {
         self.flushed_by_procedure.lock().contains(name)
     }
 
+    /// Sets a table's state in hbase:meta, and nothing else, to repair a wrong one. Returns the
+    /// previous state.
+    ///
+    /// # Errors
+    /// `TableNotFoundException`, and `IOException` from the log.
+    pub fn set_table_state(&self, name: &TableName, state: TableState) -> Result<TableState> {
+        let _lock = self.lock_table(name)?;
+        let table = self.table(name)?;
+        self.parts.meta.commit(vec![MetaChange::State(name.clone(), state)])?;
+        self.store_table(Arc::clone(&table.descriptor), state);
+        Ok(table.state)
+    }
+
     fn flush_regions(&self, name: &TableName) -> Result<()> {
         for region in self.parts.regionserver.regions().of_table(name) {
             match region.admit_flush().and_then(|_admitted| region.flush()) {

@@ -346,7 +346,8 @@ impl Store {
     }
 
     /// Returns the row at which a split cuts: the middle row of the largest file, or a row between
-    /// stripes. `None` without files, with references, or if the middle is the first or the last row.
+    /// stripes. `None` without files, with references, or if the middle is the first or the last
+    /// row.
     pub fn split_row(&self) -> Option<Bytes> {
         let state = self.state.load_full();
         if state.files.iter().any(|file| file.is_reference()) {

@@ -462,7 +462,7 @@ fn serve_rpc(
     executor: &Arc<Executor>,
 ) -> Result<[RpcServerHandle; 2]> {
     let mut master_services = regionserver.services(executor);
-    master_services.push(Arc::new(MasterService::new(Arc::clone(master), Arc::clone(executor))));
+    master_services.extend(MasterService::all(master, executor));
     let services = regionserver.services(executor);
     Ok([master_port.serve(master_services)?, regionserver_port.serve(services)?])
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::Result;
+use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
 
 use super::{Method, methods};
@@ -10,20 +10,23 @@ use crate::Master;
 
 pub(super) const METHODS: &[Method<Master>] = methods![
     "ClearDeadServers" => clear_dead_servers,
+    "DecommissionRegionServers" => decommission,
+    "FlushMasterStore" => |_: &Arc<Master>, _: pb::FlushMasterStoreRequest| {
+        // This master has no store of its own.
+        Ok(pb::FlushMasterStoreResponse {})
+    },
     "GetClusterStatus" => status,
     "IsMasterInMaintenanceMode" => is_in_maintenance_mode,
     "IsMasterRunning" => is_running,
     "ListDecommissionedRegionServers" => |_: &Arc<Master>, _: pb::ListDecommissionedRegionServersRequest| {
         Ok(pb::ListDecommissionedRegionServersResponse::default())
     },
-    "ListReplicationPeers" => |_: &Arc<Master>, _: pb::ListReplicationPeersRequest| {
-        Ok(pb::ListReplicationPeersResponse::default())
+    "RecommissionRegionServer" => |_: &Arc<Master>, _: pb::RecommissionRegionServerRequest| {
+        Ok(pb::RecommissionRegionServerResponse {})
     },
     "Shutdown" => shut_down,
     "StopMaster" => stop_master,
-    "getSecurityCapabilities" => |_: &Arc<Master>, _: pb::SecurityCapabilitiesRequest| {
-        Ok(pb::SecurityCapabilitiesResponse::default())
-    },
+    "getSecurityCapabilities" => security_capabilities,
 ];
 
 fn status(master: &Arc<Master>, q: pb::GetClusterStatusRequest) -> Result<pb::GetClusterStatusResponse> {
@@ -46,6 +49,25 @@ fn clear_dead_servers(
     q: pb::ClearDeadServersRequest,
 ) -> Result<pb::ClearDeadServersResponse> {
     Ok(pb::ClearDeadServersResponse { server_name: q.server_name })
+}
+
+/// There is no other server that could take the regions.
+fn decommission(
+    _: &Arc<Master>,
+    q: pb::DecommissionRegionServersRequest,
+) -> Result<pb::DecommissionRegionServersResponse> {
+    if q.server_name.is_empty() {
+        return Ok(pb::DecommissionRegionServersResponse {});
+    }
+    Err(HBaseError::do_not_retry("the only server of a standalone master cannot be decommissioned"))
+}
+
+fn security_capabilities(
+    _: &Arc<Master>,
+    _: pb::SecurityCapabilitiesRequest,
+) -> Result<pb::SecurityCapabilitiesResponse> {
+    let capabilities = vec![pb::security_capabilities_response::Capability::SimpleAuthentication.into()];
+    Ok(pb::SecurityCapabilitiesResponse { capabilities })
 }
 
 fn stop_master(master: &Arc<Master>, _: pb::StopMasterRequest) -> Result<pb::StopMasterResponse> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_common::{RegionInfo, Result};
+use evenkeel_common::{ErrorKind, HBaseError, RegionInfo, Result};
 use evenkeel_protocol::pb;
 use evenkeel_region::region::Region;
 use evenkeel_rpc::{DetachedResponder, Respond};
@@ -46,7 +46,13 @@ fn move_region(master: &Arc<Master>, q: pb::MoveRegionRequest, reply: DetachedRe
     transit(master, &q.region, reply, pb::MoveRegionResponse {}, Master::reopen_region);
 }
 
+/// A region that is served cannot be assigned, as in HBase.
 fn assign(master: &Arc<Master>, q: pb::AssignRegionRequest, reply: DetachedResponder) {
+    let served = encoded(&q.region).ok().and_then(|name| master.parts.regionserver.regions().find(&name));
+    if let Some(region) = served {
+        let message = format!("Unexpected state for {}: state=OPEN", region.info().encoded_name());
+        return reply.send_error(&HBaseError::new(ErrorKind::DoNotRetryRegion, message));
+    }
     transit(master, &q.region, reply, pb::AssignRegionResponse {}, Master::assign_region);
 }
 
