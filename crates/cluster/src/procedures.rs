@@ -163,13 +163,15 @@ impl Procedures {
         let kind = request.proc_class.rsplit('.').next().unwrap_or_default();
         let pool = if kind == "SplitWALCallable" { &self.splitters } else { &self.others };
         let (transitions, results) = (Arc::clone(&self.transitions), self.results.clone());
+        let submitted = Arc::clone(&self.submitted);
         self.queue(pool, id, move || {
             let data = request.proc_data.unwrap_or_default();
             let outcome = catch(&request.proc_class, || run(&transitions, &request.proc_class, &data));
             if let Err(error) = &outcome {
                 tracing::warn!(procedure = request.proc_id, class = request.proc_class, %error, "a procedure failed");
             }
-            let repetition = if outcome.is_ok() { Repetition::Ignored } else { Repetition::Runs };
+            // Before the report: the master may repeat a procedure that failed at once.
+            submitted.forget(id);
             let result = pb::RemoteProcedureResult {
                 proc_id: request.proc_id,
                 status: if outcome.is_ok() { Status::Success } else { Status::Error }.into(),
@@ -177,7 +179,7 @@ impl Procedures {
                 initiating_master_active_time: request.initiating_master_active_time,
             };
             drop(results.send(result));
-            repetition
+            Repetition::Runs
         })
     }
 
@@ -191,7 +193,7 @@ impl Procedures {
         let submitted = Arc::clone(&self.submitted);
         let queued = pool.submit(move || match work() {
             Repetition::Ignored => submitted.end(id, transitions.now_ms()),
-            Repetition::Runs => submitted.forget(id),
+            Repetition::Runs => {}
         });
         queued.inspect_err(|_| self.submitted.forget(id))
     }
@@ -199,9 +201,10 @@ impl Procedures {
 
 /// What happens to a procedure that the master sends again after it has ended here.
 enum Repetition {
-    /// It is a duplicate: its outcome was reported.
+    /// It is a duplicate, as in HBase for opens and closes, which are reported until a master
+    /// replies.
     Ignored,
-    /// It runs again: it failed, and the master repeats a failed procedure with the same id.
+    /// It runs again: it failed, or its report was lost. The work has forgotten its id already.
     Runs,
 }
 

@@ -20,6 +20,8 @@ use crate::Master;
 const NO_SEQNUM: u64 = u64::MAX;
 /// Splits that a RegionServer asks for have no nonce.
 const NO_NONCE: (u64, u64) = (0, 0);
+/// With this number of waiting procedures of a table, no further split of it is accepted.
+const WAITING_SPLITS_MAX: usize = 8;
 
 /// See the module's documentation.
 pub struct EmbeddedConnection {
@@ -105,10 +107,14 @@ fn accept(master: &Arc<Master>, transition: &pb::RegionStateTransition) -> Resul
     match (transition.transition_code(), &*transition.region_info) {
         (TransitionCode::ReadyToSplit, [parent, _, upper]) => {
             let (parent, upper) = (RegionInfo::try_from(parent)?, RegionInfo::try_from(upper)?);
-            if master.procedures.is_table_busy(parent.table()) {
-                // Splits of many regions would fill the table's queue, and users' changes of the
-                // table wait behind them.
-                return Err(HBaseError::io(format!("a procedure of table {} is running", parent.table())));
+            // Splits of many regions would fill the table's queue, and users' changes of the table
+            // would wait behind them.
+            let waiting = master.procedures.waiting_of(parent.table());
+            if waiting >= WAITING_SPLITS_MAX {
+                return Err(HBaseError::io(format!(
+                    "{waiting} procedures of table {} are waiting",
+                    parent.table()
+                )));
             }
             let row = bytes::Bytes::copy_from_slice(upper.start_key());
             master.split_region(parent.encoded_name(), Some(row), NO_NONCE).map(drop)

@@ -228,9 +228,9 @@ impl ProcedureExecutor {
         self.shared.inner.lock().nonces.get(&nonce).copied().filter(|_| nonce.1 != 0)
     }
 
-    /// Returns true if a procedure of a table is running.
-    pub fn is_table_busy(&self, table: &TableName) -> bool {
-        self.shared.inner.lock().tables.contains_key(table)
+    /// Returns the number of procedures of a table that wait for another one of it.
+    pub fn waiting_of(&self, table: &TableName) -> usize {
+        self.shared.inner.lock().tables.get(table).map_or(0, VecDeque::len)
     }
 
     /// Returns a procedure's state; `None` if it is unknown or already dropped.

@@ -324,17 +324,40 @@ impl Master {
         self.flushed_by_procedure.lock().contains(name)
     }
 
-    /// Sets a table's state in hbase:meta, and nothing else, to repair a wrong one. Returns the
-    /// previous state.
+    /// Sets a table's state in hbase:meta, and nothing else, to repair a wrong one. The outcome of
+    /// the procedure is the number of the previous state.
+    ///
+    /// A disabled table has no served region: changes of disabled tables rely on that, since they
+    /// move files. So a table with served regions cannot be set to `DISABLED`, and the states in
+    /// between cannot be set. HBase sets any state.
     ///
     /// # Errors
-    /// `TableNotFoundException`, and `IOException` from the log.
-    pub fn set_table_state(&self, name: &TableName, state: TableState) -> Result<TableState> {
+    /// `TableNotFoundException`, and `DoNotRetryIOException` for a state that cannot be set.
+    pub fn set_table_state(self: &Arc<Self>, name: &TableName, state: TableState) -> Result<u64> {
+        self.table(name)?;
+        if crate::is_built_in(name) || !matches!(state, TableState::Enabled | TableState::Disabled) {
+            return Err(HBaseError::do_not_retry(format!(
+                "the state of {name} cannot be set to {}",
+                state_name(state)
+            )));
+        }
+        let (master, table) = (Arc::clone(self), name.clone());
+        let work = move || master.set_table_state_now(&table, state);
+        self.procedures.submit("SetTableState", (0, 0), Some(name), work)
+    }
+
+    fn set_table_state_now(&self, name: &TableName, state: TableState) -> Result<Vec<u8>> {
         let _lock = self.lock_table(name)?;
         let table = self.table(name)?;
+        if state == TableState::Disabled && self.served_region_count(name) > 0 {
+            return Err(HBaseError::do_not_retry(format!("regions of {name} are served: disable the table")));
+        }
         self.parts.meta.commit(vec![MetaChange::State(name.clone(), state)])?;
         self.store_table(Arc::clone(&table.descriptor), state);
-        Ok(table.state)
+        if state == TableState::Enabled {
+            self.wake_assignment();
+        }
+        Ok(vec![table.state as u8])
     }
 
     fn flush_regions(&self, name: &TableName) -> Result<()> {

@@ -739,3 +739,47 @@ fn a_region_name_longer_than_a_row_is_refused() {
     cluster.put("a").expect("the parent is served");
     cluster.run(|master| master.create_table(table.clone(), vec![long(32_000)], NO_NONCE)).expect("made");
 }
+
+#[test]
+fn the_state_of_a_table_can_be_repaired_but_not_that_of_a_served_one() {
+    use pb::table_state::State::{Disabled, Disabling, Enabled};
+
+    let cluster = Cluster::with_table();
+    let name = table_name();
+    let set = |state| cluster.run(|master| master.set_table_state(&name, state));
+    let error = set(Disabled).expect_err("its regions are served");
+    assert!(error.message().contains("are served"), "{error}");
+    assert_eq!(
+        cluster.run(|master| master.set_table_state(&name, Disabling)).expect_err("in between").kind(),
+        ErrorKind::DoNotRetry
+    );
+    let of_namespaces = TableName::namespace_table();
+    cluster.run(|master| master.set_table_state(&of_namespaces, Enabled)).expect_err("a system table");
+
+    cluster.run(|master| master.disable_table(name.clone(), NO_NONCE)).expect("disabled");
+    assert_eq!(set(Enabled), Ok(vec![Disabled as u8]), "the previous state");
+    assert_eq!(set(Disabled), Ok(vec![Enabled as u8]), "no region is served");
+}
+
+#[test]
+fn regions_are_assigned_and_unassigned_by_name() {
+    let cluster = Cluster::with_table();
+    let names: Vec<String> = cluster
+        .regions_of(&table_name())
+        .iter()
+        .map(|region| region.info().encoded_name().to_owned())
+        .collect();
+    let mut requested = names.clone();
+    requested.push("unknown".to_owned());
+    for (change, served) in [
+        (Master::unassign_region as fn(&Master, &str) -> Result<()>, 0),
+        (Master::assign_region, names.len()),
+    ] {
+        let ids = cluster.master().submit_transits(&requested, change).expect("hbase:meta is read");
+        assert_eq!(ids.len(), names.len(), "an unknown region is left out");
+        for id in ids {
+            cluster.run(|_| Ok(id.expect("submitted"))).expect("done");
+        }
+        assert_eq!(cluster.regions_of(&table_name()).len(), served);
+    }
+}

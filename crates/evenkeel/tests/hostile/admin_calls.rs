@@ -19,7 +19,7 @@ use evenkeel_protocol::pb;
 use evenkeel_standalone::Standalone;
 
 use crate::common::{PORT_KEYS, block_on, config, free_ports, raw};
-use crate::requests::{ADMIN_SERVICES, TableTarget, methods};
+use crate::requests::{ADMIN_SERVICES, HBCK_SERVICE, TableTarget, methods};
 
 /// In-flight calls of each kind: three times the priority handlers.
 const CALLS: u32 = 60;
@@ -97,7 +97,7 @@ impl StalledDisk {
     /// Returns true if hbase:meta answers while this number of calls of a method is in flight and
     /// the file system answers no call.
     fn meta_answers_beside(&self, service: &str, method: &str, request: &[u8]) -> bool {
-        let port = if service == "MasterService" { self.ports[1] } else { self.ports[2] };
+        let port = if service == "AdminService" { self.ports[2] } else { self.ports[1] };
         let mut calls = raw::connect_to(port, service);
         let mut meta = raw::connect_to(self.ports[2], "ClientService");
         assert!(look_up(&mut meta), "before {method}");
@@ -121,8 +121,8 @@ fn hbase_meta_responds_while_admin_calls_wait_for_disk() {
     let target = stalled.target();
     let (mut tried, mut failed) = (0, Vec::new());
     let began = Instant::now();
-    for (service, proto) in ADMIN_SERVICES {
-        for method in methods(proto) {
+    for (service, proto) in ADMIN_SERVICES.into_iter().chain([HBCK_SERVICE]) {
+        for method in methods(service, proto) {
             let request = target.request(method);
             if !stalled.meta_answers_beside(service, method, &request) {
                 failed.push(method);

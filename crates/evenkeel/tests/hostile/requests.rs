@@ -1,15 +1,18 @@
-//! Requests for every method of AdminService and MasterService.
+//! Requests for every method of AdminService, MasterService and HbckService.
 
 use bytes::Bytes;
 use evenkeel_common::{ColumnFamilyDescriptor, RegionInfo, TableDescriptor};
 use evenkeel_protocol::pb;
 use prost::Message;
 
+const MASTER_PROTO: &str = include_str!("../../../protocol/proto/Master.proto");
+
+/// The service of repairs, on the master's port.
+pub const HBCK_SERVICE: (&str, &str) = ("HbckService", MASTER_PROTO);
+
 /// The services of administrators, and the .proto files that list their methods.
-pub const ADMIN_SERVICES: [(&str, &str); 2] = [
-    ("AdminService", include_str!("../../../protocol/proto/Admin.proto")),
-    ("MasterService", include_str!("../../../protocol/proto/Master.proto")),
-];
+pub const ADMIN_SERVICES: [(&str, &str); 2] =
+    [("AdminService", include_str!("../../../protocol/proto/Admin.proto")), ("MasterService", MASTER_PROTO)];
 
 /// The table and the region that calls name.
 #[derive(Clone)]
@@ -83,6 +86,10 @@ impl TableTarget {
         let region = self.region();
         let region_info = (&self.region).into();
         Some(match method {
+            "Assigns" | "Unassigns" => {
+                // Both have the same fields.
+                pb::AssignsRequest { region: vec![self.region()], ..Default::default() }.encode_to_vec()
+            }
             "SplitRegion" => {
                 let split_row = Some(Bytes::from_static(b"m"));
                 pb::SplitTableRegionRequest { region_info, split_row, nonce_group: None, nonce: None }
@@ -107,6 +114,10 @@ impl TableTarget {
         let (table_name, table_schema) = (self.name(), pb::TableSchema::from(&self.table));
         let family = pb::ColumnFamilySchema::from(&ColumnFamilyDescriptor::new(b"g").expect("legal"));
         Some(match method {
+            "SetTableStateInMeta" => {
+                let table_state = pb::TableState { state: pb::table_state::State::Enabled.into() };
+                pb::SetTableStateInMetaRequest { table_name, table_state }.encode_to_vec()
+            }
             "FlushTable" => pb::FlushTableRequest { table_name, ..Default::default() }.encode_to_vec(),
             "CreateTable" => pb::CreateTableRequest { table_schema, ..Default::default() }.encode_to_vec(),
             "ModifyTable" => {
@@ -189,7 +200,9 @@ fn namespace_request(method: &str) -> Option<Vec<u8>> {
 const ENDS_THE_SERVER: [&str; 4] = ["Shutdown", "StopMaster", "StopServer", "offline"];
 
 /// Names of a service's methods, from its .proto file, without those that end the server.
-pub fn methods(proto: &'static str) -> impl Iterator<Item = &'static str> {
-    let names = proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
+pub fn methods(service: &str, proto: &'static str) -> impl Iterator<Item = &'static str> {
+    let of_service = proto.split("\nservice ").find(|part| part.starts_with(&format!("{service} {{")));
+    let lines = of_service.unwrap_or_else(|| panic!("no {service}")).lines();
+    let names = lines.filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
     names.map(str::trim).filter(|name| !ENDS_THE_SERVER.contains(name))
 }

@@ -6,6 +6,7 @@
 //! describes the error handling). Compactions later rewrite the references into files of the new
 //! regions; when no reference is left, [`Master::run_catalog_janitor`] archives the parents.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -351,14 +352,41 @@ impl Master {
         encoded: &str,
         change: fn(&Self, &str) -> Result<()>,
     ) -> Result<u64> {
-        const NO_NONCE: (u64, u64) = (0, 0);
         let table = match self.online(encoded) {
             Ok(region) => region.info().table().clone(),
             Err(_) => self.region_in_meta(encoded)?.table().clone(),
         };
+        self.submit_transit_of(&table, encoded, change)
+    }
+
+    /// As [`Master::submit_transit`], for several regions. Returns the procedure's id of each
+    /// region that hbase:meta has; `None` if the procedure could not be submitted.
+    ///
+    /// # Errors
+    /// Errors of hbase:meta.
+    pub(crate) fn submit_transits(
+        self: &Arc<Self>,
+        encoded: &[String],
+        change: fn(&Self, &str) -> Result<()>,
+    ) -> Result<Vec<Option<u64>>> {
+        let regions = self.parts.meta.regions(None)?.into_iter().map(|region| region.info);
+        let regions = regions.filter(|info| !info.is_split_parent());
+        let tables: HashMap<_, _> =
+            regions.map(|info| (info.encoded_name().to_owned(), info.table().clone())).collect();
+        let known = encoded.iter().filter_map(|name| Some((name, tables.get(name)?)));
+        Ok(known.map(|(name, table)| self.submit_transit_of(table, name, change).ok()).collect())
+    }
+
+    fn submit_transit_of(
+        self: &Arc<Self>,
+        table: &TableName,
+        encoded: &str,
+        change: fn(&Self, &str) -> Result<()>,
+    ) -> Result<u64> {
+        const NO_NONCE: (u64, u64) = (0, 0);
         let (this, encoded) = (Arc::clone(self), encoded.to_owned());
         let work = move || change(&this, &encoded).map(|()| Vec::new());
-        self.procedures.submit("TransitRegionStateProcedure", NO_NONCE, Some(&table), work)
+        self.procedures.submit("TransitRegionStateProcedure", NO_NONCE, Some(table), work)
     }
 
     fn region_in_meta(&self, encoded: &str) -> Result<RegionInfo> {

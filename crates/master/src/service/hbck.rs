@@ -2,18 +2,20 @@
 //!
 //! Regions are assigned and unassigned as by MasterService. There is one server, so no server has
 //! crashed beside this master, and a procedure cannot be stuck in another process. The state of a
-//! region is whether it is served, so it cannot be set.
+//! region is whether it is served, so it cannot be set. `override` has no effect, since no other
+//! procedure can hold a region.
 
 use std::sync::Arc;
 
-use evenkeel_common::{ErrorKind, HBaseError, Result};
+use evenkeel_common::{HBaseError, Result};
 use evenkeel_protocol::pb;
+use evenkeel_rpc::{DetachedResponder, Respond};
 
 use super::{Method, encoded, methods, name_of};
 use crate::Master;
 
 pub(super) const METHODS: &[Method<Master>] = methods![
-    "Assigns" => assigns,
+    waits "Assigns" => assigns,
     "BypassProcedure" => bypass,
     waits "FixMeta" => fix_meta,
     "RunHbckChore" => |_: &Arc<Master>, _: pb::RunHbckChoreRequest| {
@@ -24,27 +26,27 @@ pub(super) const METHODS: &[Method<Master>] = methods![
     },
     "ScheduleServerCrashProcedure" => schedule_crash_procedures,
     "SetRegionStateInMeta" => set_region_states,
-    waits "SetTableStateInMeta" => set_table_state,
-    "Unassigns" => unassigns,
+    replies "SetTableStateInMeta" => set_table_state,
+    waits "Unassigns" => unassigns,
 ];
 
 /// The id of a procedure that was not submitted (`Procedure.NO_PROC_ID`).
 const NO_PROCEDURE: u64 = -1_i64 as u64;
+/// The maximum number of regions in a request.
+const REGIONS_MAX: usize = 10_000;
 
-/// Submits a change of each region. A region that is unknown has no procedure, as in HBase.
+/// Submits a change of each region. HBase, too, leaves unknown regions out.
 fn submit(
     master: &Arc<Master>,
     regions: &[pb::RegionSpecifier],
     change: fn(&Master, &str) -> Result<()>,
 ) -> Result<Vec<u64>> {
-    let submit = |region: &pb::RegionSpecifier| {
-        let submitted = encoded(region).and_then(|encoded| master.submit_transit(&encoded, change));
-        match submitted {
-            Err(error) if error.kind() == ErrorKind::UnknownRegion => Ok(NO_PROCEDURE),
-            other => other,
-        }
-    };
-    regions.iter().map(submit).collect()
+    if regions.len() > REGIONS_MAX {
+        return Err(HBaseError::do_not_retry(format!("{} regions, {REGIONS_MAX} allowed", regions.len())));
+    }
+    let names: Vec<_> = regions.iter().filter_map(|region| encoded(region).ok()).collect();
+    let ids = master.submit_transits(&names, change)?;
+    Ok(ids.into_iter().map(|id| id.unwrap_or(NO_PROCEDURE)).collect())
 }
 
 fn assigns(master: &Arc<Master>, q: pb::AssignsRequest) -> Result<pb::AssignsResponse> {
@@ -80,10 +82,14 @@ fn fix_meta(_: &Arc<Master>, _: pb::FixMetaRequest) -> Result<pb::FixMetaRespons
     Ok(pb::FixMetaResponse {})
 }
 
-fn set_table_state(
-    master: &Arc<Master>,
-    q: pb::SetTableStateInMetaRequest,
-) -> Result<pb::GetTableStateResponse> {
-    let previous = master.set_table_state(&name_of(&q.table_name)?, q.table_state.state())?;
-    Ok(pb::GetTableStateResponse { table_state: pb::TableState { state: previous.into() } })
+fn set_table_state(master: &Arc<Master>, q: pb::SetTableStateInMetaRequest, reply: DetachedResponder) {
+    let submitted =
+        name_of(&q.table_name).and_then(|name| master.set_table_state(&name, q.table_state.state()));
+    let response = |previous: Vec<u8>| pb::GetTableStateResponse {
+        table_state: pb::TableState { state: previous.first().copied().unwrap_or_default().into() },
+    };
+    match submitted {
+        Ok(id) => master.procedures().on_outcome(id, move |outcome| reply.send_result(outcome.map(response))),
+        Err(error) => reply.send_error(&error),
+    }
 }

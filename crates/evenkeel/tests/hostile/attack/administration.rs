@@ -75,9 +75,12 @@ const ENDS_THE_REGION: [&str; 3] = ["DeleteTable", "truncateTable", "SplitRegion
 /// to refuse. One attack after the other begins with another method.
 fn legal_calls(context: &AttackContext) -> HeldResources {
     static TURN: AtomicU32 = AtomicU32::new(0);
-    let calls = ADMIN_SERVICES.map(|(_, proto)| {
+    let calls = ADMIN_SERVICES.map(|(service, proto)| {
         let call = |method| raw::call_of_bytes(1, method, &context.administered.request(method));
-        methods(proto).filter(|method| !ENDS_THE_REGION.contains(method)).map(call).collect::<Vec<_>>()
+        methods(service, proto)
+            .filter(|method| !ENDS_THE_REGION.contains(method))
+            .map(call)
+            .collect::<Vec<_>>()
     });
     let ports = [context.regionserver, context.master];
     let mut opened = 0;

@@ -12,7 +12,7 @@ use prost::Message;
 
 use super::{Attack, AttackContext, BIG_ROWS, HeldResources, SMALL_ROWS, drain, push};
 use crate::common::raw;
-use crate::requests::{ADMIN_SERVICES, methods};
+use crate::requests::{ADMIN_SERVICES, HBCK_SERVICE, methods};
 
 const MIB: usize = 1 << 20;
 const FILTERS: &str = "org.apache.hadoop.hbase.filter.";
@@ -557,6 +557,7 @@ fn every_method(context: &AttackContext) -> HeldResources {
         (context.regionserver, "ClientService", include_str!("../../../../protocol/proto/Client.proto")),
         (context.regionserver, admin.0, admin.1),
         (context.master, master.0, master.1),
+        (context.master, HBCK_SERVICE.0, HBCK_SERVICE.1),
     ];
     let mut seed = 99_u64;
     let mut body = |n: usize| -> Vec<u8> {
@@ -584,7 +585,7 @@ fn every_method(context: &AttackContext) -> HeldResources {
     while context.runs() {
         for (port, service, proto) in &services {
             let Some(mut stream) = context.service(*port, service) else { continue };
-            for method in methods(proto) {
+            for method in methods(service, proto) {
                 turn += 1;
                 let _ = stream.write(&raw::call_of_bytes(turn, method, &body(turn as usize)));
             }

@@ -16,6 +16,7 @@ import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.stream.Collectors;
 import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.AsyncAdmin;
@@ -39,7 +40,7 @@ public final class MethodWalk {
   /** Methods that would end the server or the connection, or leave a region that cannot be closed. */
   private static final Set<String> NOT_CALLED =
       Set.of("abort", "close", "offline", "shutdown", "stopMaster", "stopRegionServer");
-  private static final int SECONDS_MAX = 40;
+  private static final int SECONDS_MAX = 120;
 
   private MethodWalk() {
   }
@@ -100,6 +101,8 @@ public final class MethodWalk {
       return shape(method.invoke(receiver, arguments), method);
     } catch (InvocationTargetException | ExecutionException failed) {
       return "fails with " + root(failed).getClass().getName();
+    } catch (TimeoutException late) {
+      return "no outcome in " + SECONDS_MAX + " s";
     } finally {
       if (method.getName().matches("(?i).*(switch|enabled|running|janitor).*")) {
         fixture.resetSwitches();
