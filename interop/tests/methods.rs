@@ -51,7 +51,7 @@ fn differences() -> BTreeMap<String, Difference> {
 fn walk(server: &Server) -> String {
     let args: Vec<String> =
         server.client_settings().into_iter().map(|(key, value)| format!("-D{key}={value}")).collect();
-    let run = java("evenkeel.interop.methods.MethodWalk", &args).label("methods").deadline_secs(900).run();
+    let run = java("evenkeel.interop.methods.MethodWalk", &args).label("methods").deadline_secs(1800).run();
     let output = run.unwrap_or_else(|why| panic!("{why}"));
     assert!(output.success && output.stdout.ends_with("done\n"), "{}", output.stdout);
     let lines = output.stdout.lines().filter_map(|line| line.strip_prefix("method "));
