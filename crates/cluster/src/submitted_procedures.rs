@@ -1,7 +1,10 @@
-//! [`Submitted`]: the master's procedures that are running here, or that ended recently.
+//! [`Submitted`]: the master's procedures that are running here, and opens and closes of regions
+//! that ended recently.
 //!
 //! The master sends a procedure again if it got no response to the RPC that carried it. The
-//! duplicate must not run concurrently with the first, or after it.
+//! duplicate must not run concurrently with the first. A duplicate of an open or a close must not
+//! run after it either. Other procedures run again, as in HBase: the master repeats one that
+//! failed, or whose report was lost, with the same id.
 
 use std::collections::HashMap;
 

@@ -6,7 +6,7 @@
 //!
 //! | module | RPCs |
 //! |---|---|
-//! | `cluster` | the cluster and its servers: status, dead servers, peers, stop |
+//! | `cluster` | the cluster and its servers: status, dead servers, stop |
 //! | `maintenance` | switches of background work, the catalog janitor, the cleaners |
 //! | `namespaces` | namespaces |
 //! | `hbck` | HbckService: repairs by an operator |

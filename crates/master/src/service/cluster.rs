@@ -1,4 +1,4 @@
-//! The cluster and its servers: status, dead and decommissioned servers, peers, stop.
+//! The cluster and its servers: status, dead and decommissioned servers, stop.
 
 use std::sync::Arc;
 

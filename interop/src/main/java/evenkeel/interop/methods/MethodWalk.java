@@ -30,7 +30,7 @@ import org.apache.hadoop.ipc.RemoteException;
  * Calls every method of Table, AsyncTable, Admin, AsyncAdmin and Hbck once, and prints a line for each: the method, and
  * its outcome.
  *
- * <pre>java evenkeel.interop.methods.MethodWalk [--registry zk|rpc|master] [--only TEXT] [-Dkey=value ...]</pre>
+ * <pre>java evenkeel.interop.methods.MethodWalk -Dkey=value ...</pre>
  *
  * An outcome is a coarse form of the result ({@code void}, {@code true}, {@code 0}, {@code some}, a class), or the class
  * of the exception's cause. The test {@code methods} compares the lines of two servers. Calls of coprocessors have checks
@@ -47,26 +47,16 @@ public final class MethodWalk {
 
   public static void main(String[] args) throws Exception {
     Properties settings = new Properties();
-    String registry = "zk";
-    String only = "";
-    for (int i = 0; i < args.length; i++) {
-      if (args[i].equals("--registry")) {
-        registry = args[++i];
-      } else if (args[i].equals("--only")) {
-        only = args[++i];
-      } else {
-        int eq = args[i].indexOf('=');
-        settings.setProperty(args[i].substring(2, eq), args[i].substring(eq + 1));
-      }
+    for (String setting : args) {
+      int eq = setting.indexOf('=');
+      settings.setProperty(setting.substring(2, eq), setting.substring(eq + 1));
     }
-    try (Fixture fixture = new Fixture(Clients.configuration(registry, settings))) {
+    try (Fixture fixture = new Fixture(Clients.configuration("zk", settings))) {
       fixture.resetSwitches();
       for (Class<?> type : List.of(Table.class, AsyncTable.class, Admin.class, AsyncAdmin.class, Hbck.class)) {
         for (Method method : methods(type)) {
           String name = type.getSimpleName() + "." + signature(method);
-          if (name.contains(only)) {
-            System.out.println("method " + name + ": " + outcome(fixture, type, method));
-          }
+          System.out.println("method " + name + ": " + outcome(fixture, type, method));
         }
       }
       fixture.resetSwitches();
