@@ -24,15 +24,17 @@ pub fn prefetch_write_positions<'a>(rows: impl IntoIterator<Item = (&'a Region, 
         .filter_map(|(store, row)| Some((store.begin_descent(row)?, row)));
     let mut descents: Vec<(SegmentDescent, &[u8])> = walks.by_ref().take(INTERLEAVED).collect();
     while !descents.is_empty() {
-        descents.retain_mut(|walk| {
-            if walk.0.step(walk.1) {
-                return true;
+        let mut at = 0;
+        while let Some(walk) = descents.get_mut(at) {
+            let (descent, row) = walk;
+            if descent.step(row) {
+                at += 1;
+            } else if let Some(next) = walks.next() {
+                *walk = next;
+                at += 1;
+            } else {
+                descents.swap_remove(at);
             }
-            match walks.next() {
-                Some(next) => *walk = next,
-                None => return false,
-            }
-            true
-        });
+        }
     }
 }
