@@ -47,7 +47,7 @@ pub use self::counter::{Counter, Counters};
 pub use self::histogram::{Histogram, HistogramSnapshot, Histograms, Interval};
 pub use self::ledger::{Ledger, LedgerConfig, RequestDetail, SlowRequest};
 pub use self::meter::{Meter, MeterRates};
-pub use self::record::{Metric, Origin, Ranges, Record, Value};
+pub use self::record::{Aggregate, Metric, NamedValue, Origin, Ranges, Record, Value};
 pub use self::registry::{Registry, Source};
 pub use self::slow_log::{SlowLog, SlowLogConfig};
 pub use self::sparse::SparseHistogram;

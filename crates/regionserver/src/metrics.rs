@@ -57,16 +57,15 @@ pub struct RegionReport {
 }
 
 /// Reads the state of regions, sorted by encoded name.
-pub fn reports(regions: Vec<Arc<Region>>, background: &Background) -> Vec<RegionReport> {
+pub fn reports(mut regions: Vec<Arc<Region>>, background: &Background) -> Vec<RegionReport> {
+    regions.sort_unstable_by(|a, b| a.info().encoded_name().cmp(b.info().encoded_name()));
     let report = |region: Arc<Region>| RegionReport {
         load: region.load(),
         compactions: background.compactions_of(region.info().encoded_name()) as u64,
         flushes: u64::from(region.is_flushing()),
         region,
     };
-    let mut reports: Vec<_> = regions.into_iter().map(report).collect();
-    reports.sort_by(|a, b| a.region.info().encoded_name().cmp(b.region.info().encoded_name()));
-    reports
+    regions.into_iter().map(report).collect()
 }
 
 /// Returns the prefix of the names of a table's metrics.

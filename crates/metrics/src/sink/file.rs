@@ -91,7 +91,8 @@ fn lines_of(round: &Round<'_>) -> String {
 fn items_of(record: &Record, hostname: &str) -> Vec<String> {
     let tags = record.tags.iter().map(|(name, value)| format!("{name}={}", one_line(value)));
     let common = [format!("Context={}", record.context), format!("Hostname={hostname}")];
-    let metrics = record.metrics.iter().map(|metric| format!("{}={}", metric.name, value_text(metric.value)));
+    let metrics =
+        record.all_metrics().map(|metric| format!("{}={}", metric.name(), value_text(metric.value)));
     tags.chain(common).chain(metrics).collect()
 }
 

@@ -16,7 +16,7 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
-use crate::record::{Metric, Record, Value};
+use crate::record::{Record, Value};
 use crate::sink::number::value_text;
 use crate::sink::periodic::{Round, Sink};
 
@@ -65,16 +65,16 @@ impl Sink for GangliaSink {
 
 fn send_record(socket: &UdpSocket, to: SocketAddr, record: &Record, hostname: &str) -> io::Result<()> {
     let group = format!("{}.{}", record.context, record.name);
-    for metric in &record.metrics {
-        let name = format!("{group}.{}", metric.name);
-        socket.send_to(&metadata(hostname, &name, &group, metric), to)?;
-        socket.send_to(&value(hostname, &name, metric), to)?;
+    for metric in record.all_metrics() {
+        let name = format!("{group}.{}", metric.name());
+        socket.send_to(&metadata(hostname, &name, &group, metric.value), to)?;
+        socket.send_to(&value(hostname, &name, metric.value), to)?;
     }
     Ok(())
 }
 
-fn metadata(hostname: &str, name: &str, group: &str, metric: &Metric) -> Vec<u8> {
-    let (type_name, slope) = match metric.value {
+fn metadata(hostname: &str, name: &str, group: &str, value: Value) -> Vec<u8> {
+    let (type_name, slope) = match value {
         Value::Counter(_) => ("float", SLOPE_POSITIVE),
         Value::Gauge(_) => ("float", SLOPE_BOTH),
         Value::Real(_) => ("double", SLOPE_BOTH),
@@ -87,10 +87,10 @@ fn metadata(hostname: &str, name: &str, group: &str, metric: &Metric) -> Vec<u8>
     packet.0
 }
 
-fn value(hostname: &str, name: &str, metric: &Metric) -> Vec<u8> {
+fn value(hostname: &str, name: &str, value: Value) -> Vec<u8> {
     let mut packet = Xdr::default();
     packet.int(STRING_VALUE).string(hostname).string(name).int(0);
-    packet.string("%s").string(&value_text(metric.value));
+    packet.string("%s").string(&value_text(value));
     packet.0
 }
 

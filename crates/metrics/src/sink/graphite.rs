@@ -68,8 +68,8 @@ fn lines_of(round: &Round<'_>, prefix: &str) -> String {
     let mut lines = String::new();
     for record in round.records {
         let path = path_of(record, prefix, round.hostname);
-        for metric in &record.metrics {
-            let name = path_part(&metric.name.replace(' ', "."));
+        for metric in record.all_metrics() {
+            let name = path_part(&metric.name().replace(' ', "."));
             lines.push_str(&format!("{path}.{name} {} {seconds}\n", value_text(metric.value)));
         }
     }

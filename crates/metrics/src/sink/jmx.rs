@@ -26,7 +26,7 @@ use std::collections::HashSet;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::record::{Origin, Record, Value};
+use crate::record::{NamedValue, Origin, Record, Value};
 use crate::sink::json::JsonWriter;
 use crate::sink::number::value_text;
 use crate::sink::object_name::ObjectPattern;
@@ -58,7 +58,10 @@ enum Attributes<'a> {
 
 /// One attribute of a bean.
 struct Attribute<'a> {
-    name: Cow<'a, str>,
+    /// The beginning of its name; often empty.
+    prefix: &'a str,
+    /// The rest of it.
+    rest: &'a str,
     description: &'a str,
     value: Shown<'a>,
 }
@@ -68,6 +71,19 @@ enum Shown<'a> {
     Text(&'a str),
     Number(Value),
     Members(Vec<(&'a str, Value)>),
+}
+
+impl<'a> Attribute<'a> {
+    fn new(rest: &'a str, description: &'a str, value: Shown<'a>) -> Self {
+        Self { prefix: "", rest, description, value }
+    }
+
+    fn name(&self) -> Cow<'a, str> {
+        match self.prefix {
+            "" => Cow::Borrowed(self.rest),
+            prefix => Cow::Owned([prefix, self.rest].concat()),
+        }
+    }
 }
 
 /// The records of one bean, at least one.
@@ -141,7 +157,7 @@ impl JmxQuery<'_> {
         json.member("name", name);
         json.member("modelerType", records.first().map_or("", |record| record.modeler_type()));
         let attributes = attributes_of(name, records, hostname);
-        let mut shown = attributes.iter().filter(|attribute| wanted.has(&attribute.name)).peekable();
+        let mut shown = attributes.iter().filter(|attribute| wanted.has(attribute)).peekable();
         if let Attributes::Named(name) = wanted
             && shown.peek().is_none()
         {
@@ -154,9 +170,9 @@ impl JmxQuery<'_> {
     }
 
     fn write_attribute(&self, attribute: &Attribute<'_>, json: &mut JsonWriter) {
-        json.name(&attribute.name);
+        json.name_of([attribute.prefix, attribute.rest]);
         let description = attribute.description;
-        if !self.description || description.is_empty() || description == attribute.name {
+        if !self.description || description.is_empty() || description == attribute.name() {
             attribute.value.write(json);
             return;
         }
@@ -182,11 +198,12 @@ impl<'a> Attributes<'a> {
         expressions.map_or(Self::Named(text), Self::Matching)
     }
 
-    fn has(&self, name: &str) -> bool {
+    fn has(&self, attribute: &Attribute<'_>) -> bool {
         match self {
             Self::All => true,
-            Self::Named(wanted) => *wanted == name,
+            Self::Named(wanted) => *wanted == attribute.name(),
             Self::Matching(expressions) => {
+                let name = attribute.name();
                 expressions.iter().any(|expression| expression.is_match(name.as_bytes()))
             }
         }
@@ -244,7 +261,7 @@ fn beans_of(records: &[Record], is_wanted: impl Fn(&str) -> bool) -> Vec<Bean<'_
 }
 
 fn attributes_of<'a>(bean: &'a str, records: &[&'a Record], hostname: &'a str) -> Vec<Attribute<'a>> {
-    let sum = records.iter().map(|record| record.tags.len() + record.metrics.len() + 2).sum();
+    let sum = records.iter().map(|record| record.tags.len() + record.metric_count() + 2).sum();
     let mut attributes = Vec::with_capacity(sum);
     for record in records {
         match record.origin {
@@ -254,48 +271,48 @@ fn attributes_of<'a>(bean: &'a str, records: &[&'a Record], hostname: &'a str) -
     }
     if records.len() > 1 {
         let mut seen = HashSet::new();
-        attributes.retain(|attribute| seen.insert(attribute.name.clone()));
+        attributes.retain(|attribute| seen.insert(attribute.name()));
     }
     // The servlet omits these.
-    attributes.retain(|attribute| !attribute.name.bytes().any(|byte| byte == b'=' || byte == b' '));
+    attributes.retain(|attribute| !is_omitted(attribute.prefix) && !is_omitted(attribute.rest));
     attributes
 }
 
+fn is_omitted(name: &str) -> bool {
+    // Without an early return, so that the compiler compares many bytes at once.
+    name.bytes().fold(false, |found, byte| found | (byte == b'=') | (byte == b' '))
+}
+
 fn metrics2_attributes<'a>(record: &'a Record, hostname: &'a str, to: &mut Vec<Attribute<'a>>) {
-    let mut tag = |name: &str, description: &'a str, value: &'a str| {
-        to.push(Attribute { name: format!("tag.{name}").into(), description, value: Shown::Text(value) });
+    let mut tag = |rest: &'a str, description: &'a str, value: &'a str| {
+        to.push(Attribute { prefix: "tag.", rest, description, value: Shown::Text(value) });
     };
     record.tags.iter().for_each(|(name, value)| tag(name, "", value));
     tag("Context", "Metrics context", record.context);
     tag("Hostname", "Local hostname", hostname);
-    to.extend(record.metrics.iter().map(|metric| Attribute {
-        name: Cow::Borrowed(&metric.name),
-        description: &metric.description,
-        value: Shown::Number(metric.value),
+    to.extend(record.all_metrics().map(|NamedValue { prefix, rest, description, value }| Attribute {
+        prefix,
+        rest,
+        description,
+        value: Shown::Number(value),
     }));
 }
 
 fn platform_attributes<'a>(bean: &'a str, record: &'a Record, to: &mut Vec<Attribute<'a>>) {
     for metric in &record.metrics {
         let Some((name, member)) = metric.name.split_once('.') else {
-            let value = Shown::Number(metric.value);
-            to.push(Attribute { name: Cow::Borrowed(&metric.name), description: &metric.description, value });
+            to.push(Attribute::new(&metric.name, &metric.description, Shown::Number(metric.value)));
             continue;
         };
         match to.last_mut() {
-            Some(Attribute { name: last, value: Shown::Members(members), .. }) if *last == name => {
+            Some(Attribute { rest: last, value: Shown::Members(members), .. }) if *last == name => {
                 members.push((member, metric.value));
             }
             _ => {
-                let value = Shown::Members(vec![(member, metric.value)]);
-                to.push(Attribute { name: Cow::Borrowed(name), description: "", value });
+                to.push(Attribute::new(name, "", Shown::Members(vec![(member, metric.value)])));
             }
         }
     }
     let texts = record.tags.iter().map(|(name, value)| (&**name, &**value)).chain([("ObjectName", bean)]);
-    to.extend(texts.map(|(name, value)| Attribute {
-        name: Cow::Borrowed(name),
-        description: "",
-        value: Shown::Text(value),
-    }));
+    to.extend(texts.map(|(name, value)| Attribute::new(name, "", Shown::Text(value))));
 }

@@ -38,8 +38,15 @@ impl JsonWriter {
 
     /// Writes the name of the next member.
     pub fn name(&mut self, name: &str) {
+        self.name_of([name]);
+    }
+
+    /// Writes the name of the next member, which consists of these parts.
+    pub fn name_of<const N: usize>(&mut self, parts: [&str; N]) {
         self.separate();
-        quote(name, &mut self.text);
+        self.text.push('"');
+        parts.into_iter().for_each(|part| push_quoted(part, &mut self.text));
+        self.text.push('"');
         self.text.push_str(": ");
         self.is_after_name = true;
     }
@@ -108,11 +115,16 @@ impl JsonWriter {
 /// Appends a JSON string, escaped as Gson does without its HTML escapes.
 pub fn quote(value: &str, to: &mut String) {
     to.push('"');
-    match value.bytes().any(may_need_escape) {
+    push_quoted(value, to);
+    to.push('"');
+}
+
+fn push_quoted(value: &str, to: &mut String) {
+    // Without an early return, so that the compiler compares many bytes at once.
+    match value.bytes().fold(false, |found, byte| found | may_need_escape(byte)) {
         false => to.push_str(value),
         true => push_escaped(value, to),
     }
-    to.push('"');
 }
 
 /// The first byte of the line separators that are escaped is that of others, too.

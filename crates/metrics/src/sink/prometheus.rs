@@ -13,11 +13,8 @@
 //! order are HBase's.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
-use foldhash::fast::RandomState;
-
-use crate::record::{Metric, Record, Value};
+use crate::record::{Aggregate, NamedValue, Record, Value};
 use crate::sink::number::push_value;
 
 /// Bytes that a sample takes beside its names and labels, about.
@@ -32,30 +29,39 @@ pub struct PrometheusQuery<'a> {
     pub description: bool,
 }
 
-/// One metric of a record that is shown.
-struct Named<'a> {
-    /// Its name, in the text of all names.
-    name: Range<usize>,
-    metric: &'a Metric,
-    /// The number of its record's labels.
-    labels: usize,
+/// The samples of one name.
+struct Family<'a> {
+    name: String,
+    /// The metric that defines the type and the description.
+    first: NamedValue<'a>,
+    /// The number of the labels, and the value, of each sample.
+    samples: Vec<(usize, Value)>,
 }
 
-/// The samples of one name: the first, which defines the type of the name, and those of other
-/// records.
-struct Family<'a> {
-    first: Named<'a>,
-    others: Vec<(usize, Value)>,
+/// The metrics of many parts, whose names no other metric has.
+struct Table<'a> {
+    aggregate: &'a Aggregate,
+    labels: usize,
+    /// Selects names that contain this text.
+    wanted: Option<&'a str>,
+    /// The beginning of the names of each part.
+    prefixes: Vec<String>,
+    /// The rest of the name of each metric.
+    suffixes: Vec<String>,
+}
+
+/// What is written, in its order.
+enum Item<'a> {
+    Family(Family<'a>),
+    Table(Table<'a>),
 }
 
 /// All metrics, with the labels of each record.
-///
-/// A server with 10,000 regions has 300,000 of them. So names are parts of one text, and each is
-/// made of the name before it.
 #[derive(Default)]
 struct Samples<'a> {
-    named: Vec<Named<'a>>,
-    names: String,
+    items: Vec<Item<'a>>,
+    /// The item of each name.
+    families: HashMap<String, usize>,
     labels: Vec<String>,
     label_numbers: HashMap<String, usize>,
 }
@@ -63,10 +69,15 @@ struct Samples<'a> {
 impl PrometheusQuery<'_> {
     /// Returns the text for these records. `hostname` is a label of every sample.
     pub fn answer(&self, records: &[Record], hostname: &str) -> String {
+        let records: Vec<&Record> = records.iter().filter(|record| record.is_metrics2()).collect();
+        let mut tables = tables(&records);
         let mut samples = Samples::default();
-        for record in records.iter().filter(|record| record.is_metrics2()) {
+        for (record, table) in records.into_iter().zip(&mut tables) {
             let labels = samples.number_of_labels(labels_of(record, hostname));
-            samples.add(record, labels, self.qry);
+            match table.take() {
+                None => samples.add(record, labels, self.qry),
+                Some(table) => samples.items.push(Item::Table(Table { labels, wanted: self.qry, ..table })),
+            }
         }
         samples.text(self.description)
     }
@@ -83,77 +94,159 @@ impl<'a> Samples<'a> {
     }
 
     fn add(&mut self, record: &'a Record, labels: usize, wanted: Option<&str>) {
-        let mut words = Words::of(&record.name);
-        self.named.reserve(record.metrics.len());
-        for metric in &record.metrics {
-            let start = self.names.len();
-            words.append_name(&metric.name, &mut self.names);
-            let name = start..self.names.len();
-            let is_wanted = |wanted: &str| self.names.get(name.clone()).is_some_and(|n| n.contains(wanted));
-            if wanted.is_none_or(is_wanted) {
-                self.named.push(Named { name, metric, labels });
+        for metric in record.all_metrics() {
+            let name = prometheus_name(&record.name, &metric.name());
+            if wanted.is_some_and(|wanted| !name.contains(wanted)) {
+                continue;
+            }
+            let next = self.items.len();
+            let at = *self.families.entry(name.clone()).or_insert(next);
+            match self.items.get_mut(at) {
+                Some(Item::Family(family)) => family.add(labels, metric.value),
+                _ => {
+                    let samples = vec![(labels, metric.value)];
+                    self.items.push(Item::Family(Family { name, first: metric, samples }));
+                }
             }
         }
     }
 
     fn text(self, has_help: bool) -> String {
-        let Self { named, names, labels, .. } = self;
-        let text_of = |name: &Range<usize>| names.get(name.clone()).unwrap_or("");
-        let families = families(named, text_of);
-        let longest = labels.iter().map(String::len).max().unwrap_or(0);
-        let mut text = String::with_capacity(2 * names.len() + families.len() * (longest + SAMPLE_BYTES));
-        for Family { first, others } in &families {
-            let name = text_of(&first.name);
-            write_header(name, first.metric, has_help, &mut text);
-            let all = [(first.labels, first.metric.value)];
-            for (number, value) in all.iter().chain(others) {
-                let labels = labels.get(*number).map_or("", String::as_str);
-                for part in [name, "{", labels, "} "] {
-                    text.push_str(part);
-                }
-                push_sample(*value, &mut text);
-                text.push('\n');
+        let longest = self.labels.iter().map(String::len).max().unwrap_or(0);
+        let bytes = self.items.iter().map(|item| item.bytes(longest + SAMPLE_BYTES)).sum();
+        let mut text = String::with_capacity(bytes);
+        let labels = |number: usize| self.labels.get(number).map_or("", String::as_str);
+        for item in &self.items {
+            match item {
+                Item::Family(family) => family.write(labels, has_help, &mut text),
+                Item::Table(table) => table.write(labels(table.labels), has_help, &mut text),
             }
         }
         text
     }
 }
 
-/// Metrics by name, in the order of the first of each.
-fn families<'a, 'n>(named: Vec<Named<'a>>, text_of: impl Fn(&Range<usize>) -> &'n str) -> Vec<Family<'a>> {
-    let mut families: Vec<Family<'a>> = Vec::with_capacity(named.len());
-    let mut numbers = HashMap::with_capacity_and_hasher(named.len(), RandomState::default());
-    for one in named {
-        let next = families.len();
-        let number = *numbers.entry(text_of(&one.name)).or_insert(next);
-        // A name has as many samples as records have it: one, mostly.
-        match families.get_mut(number) {
-            None => families.push(Family { first: one, others: Vec::new() }),
-            Some(family) if family.has(one.labels) => {}
-            Some(family) => family.others.push((one.labels, one.metric.value)),
+impl Item<'_> {
+    /// Returns about how many bytes it takes, where a sample takes `of_sample` beside its name.
+    fn bytes(&self, of_sample: usize) -> usize {
+        match self {
+            Self::Family(family) => (1 + family.samples.len()) * (family.name.len() + of_sample),
+            Self::Table(table) => {
+                let bytes = |names: &[String]| names.iter().map(String::len).sum::<usize>();
+                let (prefixes, suffixes) = (&table.prefixes, &table.suffixes);
+                let names = bytes(prefixes) * suffixes.len() + bytes(suffixes) * prefixes.len();
+                2 * names + prefixes.len() * suffixes.len() * of_sample
+            }
         }
     }
-    families
 }
 
 impl Family<'_> {
-    fn has(&self, labels: usize) -> bool {
-        self.first.labels == labels || self.others.iter().any(|(known, _)| *known == labels)
+    /// Adds a sample, unless one has the same labels.
+    fn add(&mut self, labels: usize, value: Value) {
+        if self.samples.iter().all(|(known, _)| *known != labels) {
+            self.samples.push((labels, value));
+        }
+    }
+
+    fn write<'l>(&self, labels: impl Fn(usize) -> &'l str, has_help: bool, text: &mut String) {
+        let name = [&*self.name];
+        write_header(name, self.first.description, self.first.value, has_help, text);
+        for (number, value) in &self.samples {
+            write_sample(name, labels(*number), *value, text);
+        }
     }
 }
 
-fn write_header(name: &str, metric: &Metric, has_help: bool, text: &mut String) {
-    let description = metric.description.trim();
+impl Table<'_> {
+    fn write(&self, labels: &str, has_help: bool, text: &mut String) {
+        for (prefix, (_, values)) in self.prefixes.iter().zip(self.aggregate.parts()) {
+            for ((suffix, (_, description)), value) in
+                self.suffixes.iter().zip(self.aggregate.metrics()).zip(values)
+            {
+                let name = [&**prefix, suffix];
+                if self.wanted.is_none_or(|wanted| name.concat().contains(wanted)) {
+                    write_header(name, description, *value, has_help, text);
+                    write_sample(name, labels, *value, text);
+                }
+            }
+        }
+    }
+}
+
+/// Returns a table for each record that consists of an aggregate, if no other name begins like the
+/// names of a part of it. A server with 10,000 regions has 300,000 of these names, so they are
+/// neither created nor compared one by one.
+fn tables<'a>(records: &[&'a Record]) -> Vec<Option<Table<'a>>> {
+    let mut tables: Vec<_> = records.iter().map(|record| Table::of(record)).collect();
+    let of_tables = tables.iter().flatten().flat_map(|table| &table.prefixes);
+    let mut prefixes: Vec<&str> = of_tables.map(String::as_str).collect();
+    prefixes.sort_unstable();
+    // In sorted order a text comes directly after one of its prefixes, if the list has any.
+    let is_free = prefixes.iter().zip(prefixes.iter().skip(1)).all(|(one, next)| !next.starts_with(one));
+    let begins_like_a_part = |name: &str| {
+        let before = prefixes.partition_point(|prefix| *prefix <= name).checked_sub(1);
+        before.and_then(|at| prefixes.get(at)).is_some_and(|prefix| name.starts_with(prefix))
+    };
+    let names = records.iter().zip(&tables).filter(|(_, table)| table.is_none());
+    let mut names = names.flat_map(|(record, _)| {
+        record.all_metrics().map(|metric| prometheus_name(&record.name, &metric.name()))
+    });
+    if !is_free || names.any(|name| begins_like_a_part(&name)) {
+        tables.iter_mut().for_each(|table| *table = None);
+    }
+    tables
+}
+
+impl<'a> Table<'a> {
+    /// Creates the table of a record that has only an aggregate, if each name is the prefix of its
+    /// part in words, and then the rest in words.
+    fn of(record: &'a Record) -> Option<Self> {
+        let aggregate = record.aggregate.as_ref().filter(|_| record.metrics.is_empty())?;
+        let name_of = |(prefix, _): (&str, _)| {
+            let divided = prefix.strip_suffix('_')?;
+            let ends_a_word = divided.ends_with(|c: char| c.is_ascii_alphanumeric());
+            ends_a_word.then(|| prometheus_name(&record.name, divided) + "_")
+        };
+        let prefixes: Vec<String> = aggregate.parts().map(name_of).collect::<Option<_>>()?;
+        let suffix_of = |(name, _): &(&str, _)| {
+            let is_word = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+            is_word.then(|| prometheus_name("", &["_", name].concat()).split_off(1))
+        };
+        let suffixes: Vec<String> = aggregate.metrics().iter().map(suffix_of).collect::<Option<_>>()?;
+        let mut seen = HashSet::new();
+        let are_unique = suffixes.iter().all(|suffix| !suffix.is_empty() && seen.insert(suffix));
+        are_unique.then_some(Self { aggregate, labels: 0, wanted: None, prefixes, suffixes })
+    }
+}
+
+fn write_header<const N: usize>(
+    name: [&str; N],
+    description: &str,
+    value: Value,
+    has_help: bool,
+    text: &mut String,
+) {
+    let description = description.trim();
     if has_help && !description.is_empty() {
-        let help = description.replace('\\', "\\\\").replace('\n', "\\n");
-        for part in ["# HELP ", name, " ", &help, "\n"] {
+        text.push_str("# HELP ");
+        name.iter().for_each(|part| text.push_str(part));
+        for part in [" ", &description.replace('\\', "\\\\").replace('\n', "\\n"), "\n"] {
             text.push_str(part);
         }
     }
-    let kind = if matches!(metric.value, Value::Counter(_)) { "counter" } else { "gauge" };
-    for part in ["# TYPE ", name, " ", kind, "\n"] {
+    text.push_str("# TYPE ");
+    name.iter().for_each(|part| text.push_str(part));
+    text.push_str(if matches!(value, Value::Counter(_)) { " counter\n" } else { " gauge\n" });
+}
+
+fn write_sample<const N: usize>(name: [&str; N], labels: &str, value: Value, text: &mut String) {
+    name.iter().for_each(|part| text.push_str(part));
+    for part in ["{", labels, "} "] {
         text.push_str(part);
     }
+    push_sample(value, text);
+    text.push('\n');
 }
 
 fn push_sample(value: Value, text: &mut String) {
@@ -196,93 +289,23 @@ fn legal_name(name: String) -> String {
 /// Returns the name of a metric in Prometheus; see the module's documentation. Letters are ASCII,
 /// as in HBase's pattern; other letters separate words.
 pub fn prometheus_name(record: &str, metric: &str) -> String {
-    let mut name = String::new();
-    Words::of(record).append_name(metric, &mut name);
-    name
+    let (name, mut words) = (with_upper_first(record, metric), String::new());
+    // The first byte of a letter that is not ASCII stands for all of it.
+    let continues = |byte: &u8| byte & 0xc0 == 0x80;
+    let mut before = b' ';
+    for (at, byte) in name.bytes().enumerate().filter(|(_, byte)| !continues(byte)) {
+        push_byte(byte, before, name.as_bytes().get(at + 1).copied(), &mut words);
+        before = byte;
+    }
+    words.truncate(words.trim_end_matches('_').len());
+    legal_name(words)
 }
 
-/// Creates the names of a record's metrics. Neighbours share a prefix, the name of a region, so
-/// only the rest is split into words again.
-struct Words {
-    /// The bytes of the record's name.
-    record_bytes: usize,
-    /// The name before, as HBase writes it: the record's and the metric's.
-    bytes: Vec<u8>,
-    /// The same in words.
-    words: String,
-    /// For each of these bytes: the length of the words before it.
-    lengths: Vec<usize>,
-}
-
-impl Words {
-    fn of(record: &str) -> Self {
-        let bytes = record.as_bytes().to_vec();
-        Self { record_bytes: bytes.len(), bytes, words: String::new(), lengths: Vec::new() }
-    }
-
-    fn append_name(&mut self, metric: &str, names: &mut String) {
-        self.set(metric);
-        let name = self.words.trim_end_matches('_');
-        if !name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_') {
-            names.push('_');
-        }
-        names.push_str(name);
-    }
-
-    fn set(&mut self, metric: &str) {
-        let old = self.bytes.get(self.record_bytes..).unwrap_or_default();
-        let Some((first, rest)) = metric.as_bytes().split_first() else { return self.clear_metric() };
-        let first = first.to_ascii_uppercase();
-        let alike = match old.split_first() {
-            Some((old_first, old_rest)) if *old_first == first => 1 + common_prefix(old_rest, rest),
-            _ => 0,
-        };
-        let alike = self.record_bytes + alike;
-        self.bytes.truncate(alike);
-        if alike == self.record_bytes {
-            self.bytes.push(first);
-        }
-        self.bytes
-            .extend_from_slice(rest.get(self.bytes.len() - self.record_bytes - 1..).unwrap_or_default());
-        // The encoding of a byte depends on the next one, too.
-        self.divide(alike.saturating_sub(1).min(self.lengths.len()));
-    }
-
-    /// Sets the name to that of the record.
-    fn clear_metric(&mut self) {
-        self.bytes.truncate(self.record_bytes);
-        self.divide(self.record_bytes.saturating_sub(1).min(self.lengths.len()));
-    }
-
-    /// Divides the bytes from a place on into words.
-    fn divide(&mut self, from: usize) {
-        let length = self.lengths.get(from).copied().unwrap_or(self.words.len());
-        self.words.truncate(length);
-        self.lengths.truncate(from);
-        let (done, rest) = self.bytes.split_at(from.min(self.bytes.len()));
-        let mut before = done.iter().rfind(|byte| !continues(**byte)).copied().unwrap_or(b' ');
-        for (at, &byte) in rest.iter().enumerate() {
-            self.lengths.push(self.words.len());
-            // The first byte of a letter that is not ASCII stands for all of it.
-            if continues(byte) {
-                continue;
-            }
-            push_byte(byte, before, rest.get(at + 1).copied(), &mut self.words);
-            before = byte;
-        }
-    }
-}
-
-/// Returns the number of equal bytes at the beginning of both, comparing eight at a time.
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let ((a_words, _), (b_words, _)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    let whole = 8 * a_words.iter().zip(b_words).take_while(|(a, b)| a == b).count();
-    let (a_rest, b_rest) = (a.get(whole..).unwrap_or_default(), b.get(whole..).unwrap_or_default());
-    whole + a_rest.iter().zip(b_rest).take_while(|(a, b)| a == b).count()
-}
-
-fn continues(byte: u8) -> bool {
-    byte & 0xc0 == 0x80
+/// Joins a record's name and that of a metric, whose first letter is made upper case.
+fn with_upper_first(record: &str, metric: &str) -> String {
+    let mut chars = metric.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    record.chars().chain(first).chain(chars).collect()
 }
 
 /// Appends a byte of a name, with `_` before it if it begins a word.

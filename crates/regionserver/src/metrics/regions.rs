@@ -3,127 +3,100 @@
 //! HBase's metrics of each store, `memstoreOnlyRowReadsCount` and `mixedRowReadsCount`, are not
 //! counted, because counting them would make every read of a row slower.
 
-use evenkeel_metrics::Record;
+use evenkeel_metrics::{Aggregate, Record, Value};
 use evenkeel_region::region::RegionCount;
 
 use super::{RegionReport, table_prefix, unsigned};
 
-/// Metrics of each region.
-const METRICS: usize = 30;
-
-/// Creates the record.
-pub fn record(reports: &[RegionReport], now_ms: i64) -> Record {
-    let mut record = Record::new("Regions", "regionserver", "name=RegionServer,sub=Regions");
-    record.metrics.reserve(reports.len() * METRICS);
-    for report in reports {
-        let info = report.region.info();
-        let prefix = format!("{}_region_{}_metric_", table_prefix(info.table()), info.encoded_name());
-        append_gauges(&mut record, &prefix, report);
-        append_work(&mut record, &prefix, report, now_ms);
-        append_requests(&mut record, &prefix, report);
-    }
-    record
-}
-
-fn append_gauges(record: &mut Record, prefix: &str, report: &RegionReport) {
-    let (load, ages) = (&report.load, &report.load.ages);
-    let name = |rest: &str| [prefix, rest].concat();
-    record
-        .gauge(name("storeCount"), "Number of Stores", load.stores as u64)
-        .gauge(name("storeFileCount"), "Number of Store Files", load.store_files as u64)
-        .gauge(name("storeRefCount"), "storeRefCount", load.readers as u64)
-        .gauge(
-            name("maxCompactedStoreFileRefCount"),
-            "maxCompactedStoreFileRefCount",
-            load.replaced_readers_max as u64,
-        )
-        .gauge(name("memStoreSize"), "Size of the memstore", load.memstore_bytes)
-        .gauge(
-            name("maxStoreFileAge"),
-            "Max age of store files hosted on this RegionServer",
-            unsigned(ages.max_ms),
-        )
-        .gauge(
-            name("minStoreFileAge"),
-            "Min age of store files hosted on this RegionServer",
-            unsigned(ages.min_ms),
-        )
-        .gauge(
-            name("avgStoreFileAge"),
-            "Average age of store files hosted on this RegionServer",
-            unsigned(ages.mean_ms()),
-        )
-        .gauge(
-            name("numReferenceFiles"),
-            "Number of reference file on this RegionServer",
-            load.reference_files as u64,
-        )
-        .gauge(name("storeFileSize"), "Size of storefiles being served.", load.store_file_bytes)
-        .real(name("currentRegionCacheRatio"), "The percentage of caching completed for this region.", 0.0);
-}
-
-/// Appends the metrics of flushes and compactions.
-fn append_work(record: &mut Record, prefix: &str, report: &RegionReport, now_ms: i64) {
-    let counts = report.region.counts();
-    let mut add = |name: &str, description: &'static str, value: u64| {
-        record.counter([prefix, name].concat(), description, value);
-    };
-    let major_age_ms = unsigned(now_ms.saturating_sub(report.load.major_compaction_ms));
-    let compactions = "Number of compactions that are queued/running for this region";
-    add(
-        "compactionsCompletedCount",
-        "Number of compactions that have completed.",
-        counts.get(RegionCount::Compactions),
-    );
-    add(
-        "compactionsFailedCount",
-        "Number of compactions that have failed.",
-        counts.get(RegionCount::FailedCompactions),
-    );
-    add("lastMajorCompactionAge", "Age of the last major compaction in milliseconds.", major_age_ms);
-    add(
+/// The metrics of each region; [`values`] has their values in the same order.
+const METRICS: [(&str, &str); 30] = [
+    ("storeCount", "Number of Stores"),
+    ("storeFileCount", "Number of Store Files"),
+    ("storeRefCount", "storeRefCount"),
+    ("maxCompactedStoreFileRefCount", "maxCompactedStoreFileRefCount"),
+    ("memStoreSize", "Size of the memstore"),
+    ("maxStoreFileAge", "Max age of store files hosted on this RegionServer"),
+    ("minStoreFileAge", "Min age of store files hosted on this RegionServer"),
+    ("avgStoreFileAge", "Average age of store files hosted on this RegionServer"),
+    ("numReferenceFiles", "Number of reference file on this RegionServer"),
+    ("storeFileSize", "Size of storefiles being served."),
+    ("currentRegionCacheRatio", "The percentage of caching completed for this region."),
+    ("compactionsCompletedCount", "Number of compactions that have completed."),
+    ("compactionsFailedCount", "Number of compactions that have failed."),
+    ("lastMajorCompactionAge", "Age of the last major compaction in milliseconds."),
+    (
         "numBytesCompactedCount",
         "Sum of filesize on all files entering a finished, successful or aborted, compaction",
-        counts.get(RegionCount::CompactedBytes),
-    );
-    add(
+    ),
+    (
         "numFilesCompactedCount",
         "Number of files that were input for finished, successful or aborted, compactions",
-        counts.get(RegionCount::CompactedFiles),
-    );
-    add("compactionsQueuedCount", compactions, report.compactions);
-    add("flushesQueuedCount", "Number flushes requested/queued for this region", report.flushes);
-    add("maxCompactionQueueSize", "Max number of compactions queued for this region", report.compactions);
-    add("maxFlushQueueSize", "Max number of flushes queued for this region", report.flushes);
-}
-
-/// The request counters of a region.
-const REQUESTS: [(&str, &str, RegionCount); 9] = [
+    ),
+    ("compactionsQueuedCount", "Number of compactions that are queued/running for this region"),
+    ("flushesQueuedCount", "Number flushes requested/queued for this region"),
+    ("maxCompactionQueueSize", "Max number of compactions queued for this region"),
+    ("maxFlushQueueSize", "Max number of flushes queued for this region"),
     (
         "readRequestCount",
         "Number of read requests with non-empty Results that this RegionServer has answered.",
-        RegionCount::Reads,
     ),
-    (
-        "filteredReadRequestCount",
-        "Number of read requests this region server has answered.",
-        RegionCount::FilteredReads,
-    ),
-    ("writeRequestCount", "Number of mutation requests this RegionServer has answered.", RegionCount::Writes),
-    ("putCount", "", RegionCount::Puts),
-    ("deleteCount", "", RegionCount::Deletes),
-    ("incrementCount", "", RegionCount::Increments),
-    ("appendCount", "", RegionCount::Appends),
-    ("getCount", "", RegionCount::Gets),
-    ("scanCount", "", RegionCount::Scans),
+    ("filteredReadRequestCount", "Number of read requests this region server has answered."),
+    ("writeRequestCount", "Number of mutation requests this RegionServer has answered."),
+    ("putCount", ""),
+    ("deleteCount", ""),
+    ("incrementCount", ""),
+    ("appendCount", ""),
+    ("getCount", ""),
+    ("scanCount", ""),
+    ("replicaid", "The replica ID of a region. 0 is primary, otherwise is secondary"),
 ];
 
-fn append_requests(record: &mut Record, prefix: &str, report: &RegionReport) {
-    let region = &report.region;
-    for (name, description, count) in REQUESTS {
-        record.counter([prefix, name].concat(), description, region.counts().get(count));
+/// Creates the record.
+pub fn record(reports: &[RegionReport], now_ms: i64) -> Record {
+    let mut regions = Aggregate::new(&METRICS);
+    regions.reserve(reports.len());
+    for report in reports {
+        let info = report.region.info();
+        let prefix = format!("{}_region_{}_metric_", table_prefix(info.table()), info.encoded_name());
+        regions.add(prefix, &values(report, now_ms));
     }
-    let replica = unsigned(i64::from(region.info().replica_id()));
-    let description = "The replica ID of a region. 0 is primary, otherwise is secondary";
-    record.counter(format!("{prefix}replicaid"), description, replica);
+    let record = Record::new("Regions", "regionserver", "name=RegionServer,sub=Regions");
+    Record { aggregate: Some(regions), ..record }
+}
+
+fn values(report: &RegionReport, now_ms: i64) -> [Value; METRICS.len()] {
+    let (load, ages) = (&report.load, &report.load.ages);
+    let count = |count| Value::Counter(report.region.counts().get(count));
+    [
+        Value::gauge(load.stores as u64),
+        Value::gauge(load.store_files as u64),
+        Value::gauge(load.readers as u64),
+        Value::gauge(load.replaced_readers_max as u64),
+        Value::gauge(load.memstore_bytes),
+        Value::gauge(unsigned(ages.max_ms)),
+        Value::gauge(unsigned(ages.min_ms)),
+        Value::gauge(unsigned(ages.mean_ms())),
+        Value::gauge(load.reference_files as u64),
+        Value::gauge(load.store_file_bytes),
+        Value::Real(0.0),
+        count(RegionCount::Compactions),
+        count(RegionCount::FailedCompactions),
+        Value::Counter(unsigned(now_ms.saturating_sub(load.major_compaction_ms))),
+        count(RegionCount::CompactedBytes),
+        count(RegionCount::CompactedFiles),
+        Value::Counter(report.compactions),
+        Value::Counter(report.flushes),
+        Value::Counter(report.compactions),
+        Value::Counter(report.flushes),
+        count(RegionCount::Reads),
+        count(RegionCount::FilteredReads),
+        count(RegionCount::Writes),
+        count(RegionCount::Puts),
+        count(RegionCount::Deletes),
+        count(RegionCount::Increments),
+        count(RegionCount::Appends),
+        count(RegionCount::Gets),
+        count(RegionCount::Scans),
+        Value::Counter(unsigned(i64::from(report.region.info().replica_id()))),
+    ]
 }

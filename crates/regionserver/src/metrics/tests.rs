@@ -16,10 +16,10 @@ use crate::load::region_load;
 use crate::testing::{TestServer, cell, put};
 
 /// Returns the names of metrics, without the suffixes of histograms.
-fn names(record: &Record) -> BTreeSet<&str> {
-    let all: BTreeSet<&str> = record.metrics.iter().map(|metric| &*metric.name).collect();
-    assert_eq!(all.len(), record.metrics.len(), "no name is there twice");
-    let is_of_histogram = |name: &&str| {
+fn names(record: &Record) -> BTreeSet<String> {
+    let all: BTreeSet<String> = record.all_metrics().map(|metric| metric.name().into_owned()).collect();
+    assert_eq!(all.len(), record.all_metrics().count(), "no name is there twice");
+    let is_of_histogram = |name: &String| {
         let ends = ["_min", "_max", "_mean", "_median", "_percentile"];
         ends.iter().any(|end| name.ends_with(end)) || name.contains("RangeCount_")
     };
@@ -30,7 +30,7 @@ fn names(record: &Record) -> BTreeSet<&str> {
 fn assert_names(record: &Record, prefix: &str, expected: &str) {
     let expected: BTreeSet<String> =
         expected.split_whitespace().map(|name| as_shown(&format!("{prefix}{name}"))).collect();
-    let found: BTreeSet<String> = names(record).into_iter().map(str::to_owned).collect();
+    let found = names(record);
     let different: Vec<_> = found.symmetric_difference(&expected).collect();
     assert!(different.is_empty(), "{different:?}");
 }
@@ -42,7 +42,7 @@ fn as_shown(name: &str) -> String {
 }
 
 fn value(record: &Record, name: &str) -> f64 {
-    match record.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value) {
+    match record.all_metrics().find(|metric| metric.name() == name).map(|metric| metric.value) {
         Some(Value::Counter(count)) => count as f64,
         Some(Value::Gauge(size)) => size as f64,
         Some(Value::Real(real)) => real,
@@ -215,7 +215,7 @@ fn all_records_of_a_server_have_each_name_once_and_the_names_of_dashboards() {
         slowGetCount slowIncrementCount slowAppendCount Get_num_ops Put_num_ops ScanTime_num_ops \
         PutBatch_num_ops Delete_num_ops Append_num_ops Increment_num_ops PauseTimeWithGc_num_ops";
     let found = names(&of_server);
-    let missing: Vec<_> = wanted.split_whitespace().filter(|name| !found.contains(name)).collect();
+    let missing: Vec<_> = wanted.split_whitespace().filter(|name| !found.contains(*name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

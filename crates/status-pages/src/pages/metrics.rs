@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use evenkeel_info_server::Request;
-use evenkeel_metrics::{Record, Value};
+use evenkeel_metrics::{NamedValue, Record, Value};
 use maud::{Markup, html};
 
 use super::{Description, StatusPages};
@@ -36,7 +36,7 @@ struct Row {
 fn content(pages: &StatusPages, request: &Request) -> Markup {
     let view = TableView::of(request, PAGE.path, &COLUMNS);
     let records = pages.sources.registry.collect();
-    let mut rows: Vec<Row> = records.into_iter().flat_map(rows_of).collect();
+    let mut rows: Vec<Row> = records.iter().flat_map(rows_of).collect();
     rows.retain(|row| view.matches(&[&row.record, &row.name]));
     let all = match view.sort.as_str() {
         "name" => view.sort_and_paginate(&mut rows, |row| row.name.clone()),
@@ -66,16 +66,16 @@ fn content(pages: &StatusPages, request: &Request) -> Markup {
     }
 }
 
-fn rows_of(record: Record) -> Vec<Row> {
+fn rows_of(record: &Record) -> Vec<Row> {
     let bean = record.object_name();
     let short: Arc<str> = bean.rsplit("sub=").next().unwrap_or(&bean).into();
-    let row = |metric: evenkeel_metrics::Metric| Row {
+    let row = |metric: NamedValue<'_>| Row {
         record: Arc::clone(&short),
-        name: metric.name.into_owned(),
+        name: metric.name().into_owned(),
         value: metric.value,
-        about: metric.description.into_owned(),
+        about: metric.description.to_owned(),
     };
-    record.metrics.into_iter().map(row).collect()
+    record.all_metrics().map(row).collect()
 }
 
 fn number(value: Value) -> f64 {

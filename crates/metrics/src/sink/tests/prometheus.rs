@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::grammar::samples;
 use super::records;
-use crate::record::Record;
+use crate::record::{Aggregate, Metric, NamedValue, Record, Value};
 use crate::sink::prometheus::{PrometheusQuery, prometheus_name};
 
 fn text(records: &[Record]) -> String {
@@ -82,18 +82,71 @@ fn no_name_has_two_types_and_no_sample_is_there_twice() {
     );
 }
 
+fn record_with_aggregate() -> impl Strategy<Value = Record> {
+    let prefix = prop_oneof![3 => "[aB_]{0,3}[ab9]_", 1 => "[aB_é-]{0,3}_?"];
+    let prefixes = prop::collection::btree_set(prefix, 0..4);
+    let metrics = prop::sample::select(&AGGREGATES[..]);
+    ("[aB_]{0,2}", prefixes, metrics).prop_map(|(name, prefixes, metrics)| {
+        let mut aggregate = Aggregate::new(metrics);
+        for prefix in prefixes {
+            let values: Vec<_> = metrics.iter().map(|(name, _)| Value::gauge(name.len() as u64)).collect();
+            aggregate.add(prefix, &values);
+        }
+        Record { aggregate: Some(aggregate), ..Record::new(name, "c", "name=x") }
+    })
+}
+
+const AGGREGATES: [&[(&str, &str)]; 6] = [
+    &[("aB", "of two words"), ("b", ""), ("x9", "")],
+    &[("x", "first"), ("aB", "")],
+    &[("B", "one"), ("b", "the same in words")],
+    &[("_x", "begins with a separator")],
+    &[("x_", "ends with one"), ("x", "")],
+    &[("9-", ""), ("é", "no word")],
+];
+
+/// Returns the record with its aggregate's metrics as its own.
+fn flat(record: &Record) -> Record {
+    let metric = |metric: NamedValue<'_>| Metric {
+        name: metric.name().into_owned().into(),
+        description: metric.description.to_owned().into(),
+        value: metric.value,
+    };
+    let metrics = record.all_metrics().map(metric).collect();
+    Record { metrics, aggregate: None, ..record.clone() }
+}
+
+#[test]
+fn metrics_of_regions_are_in_order() {
+    let mut record = Record::new("Regions", "regionserver", "name=RegionServer,sub=Regions");
+    let mut aggregate = Aggregate::new(&[("storeCount", "Number of Stores"), ("putCount", "")]);
+    aggregate
+        .add("Namespace_default_table_t_region_1f_metric_".to_owned(), &[Value::Gauge(1), Value::Counter(2)]);
+    aggregate
+        .add("Namespace_default_table_t_region_2f_metric_".to_owned(), &[Value::Gauge(3), Value::Counter(4)]);
+    record.aggregate = Some(aggregate);
+    let text = text(&[record]);
+    let name = "regions_namespace_default_table_t_region_1f_metric_store_count";
+    let expected = format!("# HELP {name} Number of Stores\n# TYPE {name} gauge\n{name}{{");
+    assert!(text.starts_with(&expected), "{text}");
+    let values: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let values: Vec<_> = values.iter().filter_map(|line| line.rsplit(' ').next()).collect();
+    assert_eq!(values, ["1", "2", "3", "4"]);
+}
+
 proptest! {
     #[test]
-    fn a_name_does_not_depend_on_the_one_before(names in prop::collection::vec("[aB_é-]{0,6}", 2..6)) {
-        let mut record = Record::new("aB", "c", "name=x");
-        for name in &names {
-            record.counter(name.clone(), "", 1);
-        }
-        let together = text(std::slice::from_ref(&record));
-        for name in &names {
-            let alone = prometheus_name("aB", name);
-            prop_assert!(together.contains(&format!("# TYPE {alone} counter\n")), "{together} {alone}");
-        }
+    fn an_aggregate_is_shown_like_metrics_of_a_record(
+        records in prop::collection::vec(record_with_aggregate(), 1..3),
+        other in ("[aB_]{0,2}", "[aB_x]{0,5}"),
+        qry in prop::option::of("[ab_]{1,2}"),
+    ) {
+        let mut other_record = Record::new(other.0, "d", "name=y");
+        other_record.counter(other.1, "", 1);
+        let with_aggregate: Vec<Record> = records.into_iter().chain([other_record]).collect();
+        let without: Vec<Record> = with_aggregate.iter().map(flat).collect();
+        let query = PrometheusQuery { qry: qry.as_deref(), description: true };
+        prop_assert_eq!(query.answer(&with_aggregate, "h"), query.answer(&without, "h"));
     }
 
     #[test]
