@@ -74,8 +74,8 @@ impl Procedures {
         drop(spawn_essential("procedure-results", supervisor, report)?);
         let pool = |name, threads| Pool::start(name, threads, supervisor);
         Ok(Arc::new(Self {
+            submitted: Submitted::new(Arc::clone(transitions.clock())),
             transitions,
-            submitted: Arc::default(),
             openers: pool("open-region", settings.opener_threads)?,
             priority_openers: pool("open-priority-region", settings.priority_opener_threads)?,
             meta: pool("open-meta", 1)?,
@@ -139,10 +139,7 @@ impl Procedures {
         };
         let procedure = Procedure { id: open.open_proc_id(), master_active_ms };
         let transitions = Arc::clone(&self.transitions);
-        self.queue(pool, procedure.id, move || {
-            transitions.open(&info, procedure);
-            Repetition::Ignored
-        })
+        self.submitted.transition(pool, procedure.id, move || transitions.open(&info, procedure))
     }
 
     fn queue_close(&self, close: pb::CloseRegionRequest) -> Result<()> {
@@ -152,60 +149,35 @@ impl Procedures {
         let destination = close.destination_server.as_ref().map(ServerName::from);
         let pool = if name == RegionInfo::meta().encoded_name() { &self.meta } else { &self.closers };
         let transitions = Arc::clone(&self.transitions);
-        self.queue(pool, procedure.id, move || {
-            transitions.close(&name, destination, procedure);
-            Repetition::Ignored
-        })
+        self.submitted
+            .transition(pool, procedure.id, move || transitions.close(&name, destination, procedure))
     }
 
     fn queue_procedure(&self, request: pb::RemoteProcedureRequest) -> Result<()> {
         let id = i64::try_from(request.proc_id).unwrap_or(NO_PROCEDURE);
         let kind = request.proc_class.rsplit('.').next().unwrap_or_default();
         let pool = if kind == "SplitWALCallable" { &self.splitters } else { &self.others };
-        let (transitions, results) = (Arc::clone(&self.transitions), self.results.clone());
-        let submitted = Arc::clone(&self.submitted);
-        self.queue(pool, id, move || {
+        let class = request.proc_class;
+        let work = {
+            let (transitions, class) = (Arc::clone(&self.transitions), class.clone());
             let data = request.proc_data.unwrap_or_default();
-            let outcome = catch(&request.proc_class, || run(&transitions, &request.proc_class, &data));
+            move || catch(&class, || run(&transitions, &class, &data))
+        };
+        let (name, results) = (self.transitions.server().name().clone(), self.results.clone());
+        let report = move |outcome: Result<()>| {
             if let Err(error) = &outcome {
-                tracing::warn!(procedure = request.proc_id, class = request.proc_class, %error, "a procedure failed");
+                tracing::warn!(procedure = request.proc_id, class, %error, "a procedure failed");
             }
-            // Before the report: the master may repeat a procedure that failed at once.
-            submitted.forget(id);
             let result = pb::RemoteProcedureResult {
                 proc_id: request.proc_id,
                 status: if outcome.is_ok() { Status::Success } else { Status::Error }.into(),
-                error: outcome.err().map(|error| foreign(transitions.server().name(), &error)),
+                error: outcome.err().map(|error| foreign(&name, &error)),
                 initiating_master_active_time: request.initiating_master_active_time,
             };
             drop(results.send(result));
-            Repetition::Runs
-        })
+        };
+        self.submitted.remote_procedure(pool, id, work, report)
     }
-
-    /// Queues a procedure unless it is already known.
-    fn queue(&self, pool: &Pool, id: i64, work: impl FnOnce() -> Repetition + Send + 'static) -> Result<()> {
-        let transitions = Arc::clone(&self.transitions);
-        if !self.submitted.begin(id, transitions.now_ms()) {
-            tracing::info!(procedure = id, "duplicate procedure; ignored");
-            return Ok(());
-        }
-        let submitted = Arc::clone(&self.submitted);
-        let queued = pool.submit(move || match work() {
-            Repetition::Ignored => submitted.end(id, transitions.now_ms()),
-            Repetition::Runs => {}
-        });
-        queued.inspect_err(|_| self.submitted.forget(id))
-    }
-}
-
-/// What happens to a procedure that the master sends again after it has ended here.
-enum Repetition {
-    /// It is a duplicate, as in HBase for opens and closes, which are reported until a master
-    /// replies.
-    Ignored,
-    /// It runs again: it failed, or its report was lost. The work has forgotten its id already.
-    Runs,
 }
 
 fn run(transitions: &Transitions, class: &str, data: &[u8]) -> Result<()> {

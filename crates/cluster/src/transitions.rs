@@ -8,7 +8,9 @@
 //! The master locates a region by the last report. So a region is online here only between its
 //! OPENED and its CLOSED, and a report is retried until the master accepts it. A report that the
 //! master rejects aborts the server, and so does a close that fails: then no other process has a
-//! record of which edits of the region are where.
+//! record of which edits of the region are where. A panic while a region opens or closes counts as
+//! an error; any other panic here aborts the server, because the master may wait for a report.
+//! (HBase aborts in both cases.)
 //!
 //! A region has one transition at a time here: an open waits for a close in progress to end, and a
 //! close for an open.
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use evenkeel_common::clock::{self, Clock};
+use evenkeel_common::thread::catch;
 use evenkeel_common::{HBaseError, RegionInfo, Result, ServerName};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::region_state_transition::TransitionCode;
@@ -102,15 +105,31 @@ impl Transitions {
     /// Opens a region and reports the outcome to the master.
     pub fn open(&self, info: &RegionInfo, procedure: Procedure) {
         let name = info.encoded_name();
-        if !self.begin(name, Direction::Opening) {
-            return;
+        if self.begin(name, Direction::Opening) {
+            self.run(name, || self.open_and_report(info, procedure));
         }
+    }
+
+    /// Runs a transition that has begun, and ends it.
+    fn run(&self, name: &str, transition: impl FnOnce()) {
+        let outcome = catch(format_args!("the transition of {name}"), || {
+            transition();
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            self.abort.now(&format!("a transition of region {name} has no outcome: {error}"));
+        }
+        self.end(name);
+    }
+
+    fn open_and_report(&self, info: &RegionInfo, procedure: Procedure) {
+        let name = info.encoded_name();
         if self.server.regions().find(name).is_some() {
             tracing::warn!(region = %info.name_text(), "the region is open already; the request is ignored");
-            return self.end(name);
+            return;
         }
         self.server.regions().set_opening(name, true);
-        match self.open_now(info) {
+        match catch(format_args!("the open of {name}"), || self.open_now(info)) {
             Ok(region) => self.opened(&region, procedure),
             Err(error) => {
                 tracing::error!(region = %info.name_text(), %error, "the region cannot be opened");
@@ -118,7 +137,6 @@ impl Transitions {
                 self.report(TransitionCode::FailedOpen, info, None, procedure);
             }
         }
-        self.end(name);
     }
 
     fn open_now(&self, info: &RegionInfo) -> Result<Arc<Region>> {
@@ -155,19 +173,19 @@ impl Transitions {
     /// Closes a region and reports it to the master. Ignores a region that is not here: the
     /// master's records, or the end of this server, account for it.
     pub fn close(&self, name: &str, destination: Option<ServerName>, procedure: Procedure) {
-        if !self.begin(name, Direction::Closing) {
-            return;
+        if self.begin(name, Direction::Closing) {
+            self.run(name, || match self.server.regions().find(name) {
+                None => tracing::warn!(region = name, "the region is not open; the request is ignored"),
+                Some(region) => self.close_and_report(&region, destination, procedure),
+            });
         }
-        match self.server.regions().find(name) {
-            None => tracing::warn!(region = name, "the region is not open; the request is ignored"),
-            Some(region) => self.close_now(&region, destination, procedure),
-        }
-        self.end(name);
     }
 
-    fn close_now(&self, region: &Arc<Region>, destination: Option<ServerName>, procedure: Procedure) {
+    fn close_and_report(&self, region: &Arc<Region>, destination: Option<ServerName>, procedure: Procedure) {
         let info = region.info();
-        if let Err(error) = region.close(false) {
+        if let Err(error) =
+            catch(format_args!("the close of {}", info.encoded_name()), || region.close(false))
+        {
             return self.abort.now(&format!("region {} cannot be closed: {error}", info.name_text()));
         }
         let seq_num = i64::try_from(region.open_seq_num()).unwrap_or(i64::MAX);
@@ -247,9 +265,9 @@ impl Transitions {
         false
     }
 
-    /// Milliseconds since 1970.
-    pub fn now_ms(&self) -> i64 {
-        self.clock.now_ms()
+    /// Wall-clock time.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     /// The server whose regions these are.

@@ -51,8 +51,9 @@
 //! | `open-region-N` of a master | `master/regions.rs` | that region is not served | the start |
 //! | `split-wal-N` of a master | `master/recovery.rs` | that WAL is not split | the start |
 //! | `cluster` | `cluster/start.rs` | that task | the server |
-//! | `open-region-N`, `open-meta-N` | `cluster/pools.rs` | that job | the server |
-//! | `open-priority-region-N`, `close-region-N` | same | that job | the server |
+//! | `open-region-N`, `open-meta-N` | `cluster/pools.rs` | that region is not served | the server |
+//! | `open-priority-region-N` | same | that region is not served | the server |
+//! | `close-region-N` | same | the server | the server |
 //! | `split-wal-N`, `remote-procedure-N` of a cluster | same | that job | the server |
 //! | `procedure-results` | `cluster/procedures.rs` | | the server |
 //! | `start`, `stop`, `signals` | `evenkeel/lifecycle.rs` | | the process |
