@@ -484,6 +484,12 @@ impl Background {
         self.shared.flush_failures.load(Ordering::Relaxed)
     }
 
+    /// Returns true if a split of the region was requested recently, and not rejected.
+    #[cfg(test)]
+    pub(crate) fn has_requested_split(&self, region: &Region) -> bool {
+        self.shared.split_requests.lock().contains_key(region.info().encoded_name())
+    }
+
     /// Drops all waiting jobs and ends each thread after its current job.
     pub fn stop(&self) {
         self.shared.flushes.stop();

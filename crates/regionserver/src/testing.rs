@@ -59,6 +59,11 @@ pub struct TestMaster {
     pub calls: Mutex<Vec<(&'static str, String)>>,
     /// The heartbeats.
     pub reports: Mutex<Vec<pb::ServerLoad>>,
+    /// The transitions of regions that the server reported or requested.
+    pub transitions: Mutex<Vec<pb::RegionStateTransition>>,
+    /// The outcome of the next transitions: accepted, rejected with a reason, or an error of the
+    /// connection.
+    pub transition_outcome: Mutex<Option<Result<String>>>,
 }
 
 impl TestMaster {
@@ -94,9 +99,11 @@ impl MasterConnection for TestMaster {
 
     fn report_region_state_transition(
         &self,
-        _request: pb::ReportRegionStateTransitionRequest,
+        request: pb::ReportRegionStateTransitionRequest,
     ) -> Result<pb::ReportRegionStateTransitionResponse> {
-        Ok(pb::ReportRegionStateTransitionResponse::default())
+        self.transitions.lock().extend(request.transition);
+        let error_message = self.transition_outcome.lock().clone().transpose()?;
+        Ok(pb::ReportRegionStateTransitionResponse { error_message })
     }
 
     fn report_procedure_done(&self, _request: pb::ReportProcedureDoneRequest) -> Result<()> {

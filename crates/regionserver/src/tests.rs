@@ -16,3 +16,4 @@ mod reads_and_writes;
 mod replies;
 mod scan;
 mod scanners;
+mod split_requests;

@@ -9,7 +9,7 @@
 //!   written
 //!
 //! The test runs over memory in place of a disk, without sockets. A whole server with all its parts
-//! is in `tests/memory_budget.rs` of the crate `evenkeel`.
+//! is in `tests/memory/memory_budget.rs` of the crate `evenkeel`.
 //!
 //! `EVENKEEL_BUDGET_SECONDS=300 cargo test -p evenkeel-regionserver --lib --release budget --
 //! --nocapture` runs the long form, and prints its figures.
