@@ -39,6 +39,8 @@ const START_MAX: Duration = Duration::from_secs(90);
 const STOP_MAX: Duration = Duration::from_secs(90);
 /// The exit status of a server that stopped on an error, as when its log fails.
 const STOPPED_ITSELF: u8 = 3;
+/// Begins the line of a server that requests its own stop; the reason follows.
+const STOP_REQUESTED: &str = "stop requested:";
 
 /// A disk fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +109,7 @@ pub fn serve(words: &[String]) -> ExitCode {
     let fs = FaultyFileSystem::new(LocalFileSystem::new());
     let (sender, told) = mpsc::channel::<String>();
     let stops = sender.clone();
-    let stop = Arc::new(move |reason: &str| drop(stops.send(format!("stop requested: {reason}"))));
+    let stop = Arc::new(move |reason: &str| drop(stops.send(format!("{STOP_REQUESTED} {reason}"))));
     let server = match Standalone::start_on(Arc::new(fs.clone()), conf, stop) {
         Ok(server) => server,
         Err(error) => {
@@ -126,7 +128,7 @@ pub fn serve(words: &[String]) -> ExitCode {
             Some(("fault", name)) => {
                 DiskFault::of_name(name).into_iter().flat_map(DiskFault::faults).for_each(|f| fs.inject(f));
             }
-            Some(("asked", _)) => {
+            _ if line.starts_with(STOP_REQUESTED) => {
                 println!("{line}");
                 let stopped = server.stop();
                 eprintln!("{line}; then {stopped:?}");

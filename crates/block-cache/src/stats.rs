@@ -73,7 +73,7 @@ impl CacheStats {
         self.capacity_bytes.saturating_sub(self.bytes)
     }
 
-    /// Percentage of lookups that hit (`blockCacheHitPercent`). 0 before the first lookup.
+    /// Percentage of lookups that hit (`blockCacheCountHitPercent`). 0 before the first lookup.
     pub fn hit_percent(&self) -> f64 {
         match self.hit_count() + self.miss_count() {
             0 => 0.0,

@@ -110,7 +110,11 @@ pub struct TableFigures {
 }
 
 /// The operations whose times are shown: the name of their histogram, and their heading.
-pub const OPERATIONS: [(&str, &str); 3] = [("getTime", "get"), ("putTime", "put"), ("scanTime", "scan")];
+pub const OPERATIONS: [(&str, &str); 3] = [("GetTime", "get"), ("PutTime", "put"), ("ScanTime", "scan")];
+
+/// The lengths of the queues of calls.
+const QUEUES: [&str; 4] =
+    ["numCallsInGeneralQueue", "numCallsInPriorityQueue", "numCallsInScanQueue", "numCallsInWriteQueue"];
 
 /// Numbers of one kind of operation on a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -206,14 +210,11 @@ impl ServerFigures {
             requests: server.number("totalRequestCount"),
             reads: server.number("readRequestCount"),
             writes: server.number("writeRequestCount"),
-            p99_call_ms: ipc.number("totalCallTime_99th_percentile"),
-            p99_queue_ms: ipc.number("queueCallTime_99th_percentile"),
+            p99_call_ms: ipc.number("TotalCallTime_99th_percentile"),
+            p99_queue_ms: ipc.number("QueueCallTime_99th_percentile"),
             connections: ipc.number("numOpenConnections"),
             active_handlers: ipc.number("numActiveHandler"),
-            queued_calls: ["numCallsInGeneralQueue", "numCallsInPriorityQueue", "numCallsInScanQueue"]
-                .iter()
-                .map(|name| ipc.number(name))
-                .sum(),
+            queued_calls: QUEUES.iter().map(|name| ipc.number(name)).sum(),
             memstore_bytes: server.number("memStoreSize"),
             resident_bytes: mib("MemHeapCommittedM"),
             memory_bytes_max: mib("MemHeapMaxM"),
@@ -231,7 +232,7 @@ impl ServerFigures {
             blocked_ms: server.number("updatesBlockedTime"),
             log_files: server.number("hlogFileCount"),
             log_bytes: server.number("hlogFileSize"),
-            p99_sync_ms: wal.number("syncTime_99th_percentile"),
+            p99_sync_ms: wal.number("SyncTime_99th_percentile"),
             slow_requests: beans.sub("Ledger").number("slowRequestCount"),
         }
     }

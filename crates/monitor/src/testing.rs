@@ -40,10 +40,10 @@ pub fn document(requests: u64) -> String {
         ),
         bean(
             "RegionServer,sub=IPC",
-            r#""totalCallTime_99th_percentile": 7, "queueCallTime_99th_percentile": 1, "numOpenConnections": 4,
+            r#""TotalCallTime_99th_percentile": 7, "QueueCallTime_99th_percentile": 1, "numOpenConnections": 4,
             "numActiveHandler": 2, "numCallsInGeneralQueue": 1, "numCallsInPriorityQueue": 0"#,
         ),
-        bean("RegionServer,sub=WAL", r#""syncTime_99th_percentile": 12"#),
+        bean("RegionServer,sub=WAL", r#""SyncTime_99th_percentile": 12"#),
         bean("RegionServer,sub=Ledger", r#""slowRequestCount": 3"#),
         bean("JvmMetrics", r#""MemHeapCommittedM": 512.5, "MemHeapMaxM": 2048.0"#),
         bean(
@@ -60,8 +60,8 @@ pub fn document(requests: u64) -> String {
         bean(
             "RegionServer,sub=TableRequests_Namespace_default_table_trail",
             &format!(
-                r#""getTime_num_ops": {}, "getTime_99th_percentile": 4, "putTime_num_ops": {requests},
-                "putTime_99th_percentile": 9, "scanTime_num_ops": 0, "scanTime_99th_percentile": 0"#,
+                r#""GetTime_num_ops": {}, "GetTime_99th_percentile": 4, "PutTime_num_ops": {requests},
+                "PutTime_99th_percentile": 9, "ScanTime_num_ops": 0, "ScanTime_99th_percentile": 0"#,
                 requests * 10,
             ),
         ),

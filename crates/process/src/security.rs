@@ -43,7 +43,7 @@ const REFUSED: [(&str, &[&str], &str); 32] = [
     ("hbase.security.exec.permission.checks", &["false"], "there is no authorization"),
     ("hbase.security.visibility.mutations.checkauths", &["false"], VISIBILITY),
     ("hbase.regionserver.scan.visibility.label.generator.class", &[], VISIBILITY),
-    ("hbase.coprocessor.visibility.label.service", &[], VISIBILITY),
+    ("hbase.regionserver.visibility.label.service.class", &[], VISIBILITY),
     ("hbase.server.netty.tls.enabled", &["false"], "there is no TLS"),
     ("hbase.client.netty.tls.enabled", &["false"], "there is no TLS"),
     ("hbase.ssl.enabled", &["false"], "there is no TLS"),

@@ -73,7 +73,7 @@ pub const KINDS: [(RequestKind, &str, &str); 5] = [
     (RequestKind::Mutate, "Mutate", "rpcMutateRequestCount"),
     (RequestKind::Multi, "Multi", "rpcMultiRequestCount"),
     (RequestKind::Scan, "Scan", "rpcScanRequestCount"),
-    (RequestKind::BulkLoad, "Bulk load", "rpcBulkLoadRequestCount"),
+    (RequestKind::BulkLoad, "Bulk load", ""),
 ];
 
 impl Sample {

@@ -116,6 +116,8 @@ impl StatusPages {
             .page("/static/evenkeel.css", file("text/css;charset=utf-8", STYLE))
             .page("/static/evenkeel.js", file("text/javascript;charset=utf-8", SCRIPT))
             .page("/static/evenkeel.svg", file("image/svg+xml", ICON))
+            // Browsers request it for pages that name no icon, such as /logLevel.
+            .page("/favicon.ico", file("image/svg+xml", ICON))
     }
 
     fn respond(&self, page: &Description, request: &Request) -> Response {

@@ -1,12 +1,15 @@
 //! The status pages of a whole server, over HTTP: each answers, escapes text from clients, and
 //! shows no secret.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use evenkeel_client::Put;
+use evenkeel_common::config::defaults;
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
+use regex::Regex;
 
 use crate::common::{Server, TIMEOUT, block_on};
 
@@ -95,6 +98,29 @@ fn every_page_answers_and_is_safe() {
     assert!(regions.body.contains("&lt;script&gt;alert(1)"), "the hostile row is text: {}", regions.body);
     assert!(rs(&server, "/settings?q=my.secret").body.contains("&lt;masked&gt;"));
     assert!(rs(&server, "/regions?q=%22%3E%3Cscript%3Ealert(1)").body.contains("&lt;script&gt;alert(1)"));
+}
+
+/// A number's tooltip names its metric in `/jmx`, or the setting that it comes from.
+#[test]
+fn tooltips_name_metrics_and_settings() {
+    let server = started();
+    block_on(fill(&server));
+    let keys = ["hbase.regionserver.info.port", "hbase.master.info.port"];
+    let jmx = keys.map(|key| get(&server, key, "/jmx").body).concat();
+    let tooltip = Regex::new(r#"<span class="n" title="([A-Za-z0-9_., /+]+): "#).expect("legal");
+    let mut names = BTreeSet::new();
+    for (key, path) in keys.iter().flat_map(|key| PAGES.map(|(path, _)| (key, path))) {
+        let body = get(&server, key, path).body;
+        for found in tooltip.captures_iter(&body) {
+            let all = found[1].split([',', '/', '+']).map(|name| name.trim().to_owned());
+            // Others are descriptions.
+            names.extend(all.filter(|name| !name.contains(' ')));
+        }
+    }
+    assert!(names.len() > 40, "{names:?}");
+    let exists = |name: &String| jmx.contains(&format!("{name}\"")) || defaults::is_known(name);
+    let unknown: Vec<_> = names.iter().filter(|name| !exists(name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `evenkeel status`, `slow` and `top` beside a server.
 
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use evenkeel_client::{Get, Put};
 use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
@@ -46,7 +48,24 @@ fn monitor_commands_show_a_running_server() {
     assert!(line(&status, "tables").contains(" regions, "), "{status}");
     assert!(!line(&status, "requests").contains(", 0 since the start"), "{status}");
 
-    let top = text(&evenkeel(&server, &["top", "-d", "0.2"]));
+    // While `top` watches, rows are written and read, and none scanned.
+    let has_ended = AtomicBool::new(false);
+    let top = thread::scope(|scope| {
+        scope.spawn(|| {
+            block_on(async {
+                let table = server.connect().await.table("watched".parse().expect("legal"));
+                while !has_ended.load(Ordering::Relaxed) {
+                    table.put(Put::new("row-1").column("f", "q", "v")).await.expect("written");
+                    table.get(Get::new("row-1")).await.expect("read");
+                }
+            })
+        });
+        let top = text(&evenkeel(&server, &["top", "-d", "2"]));
+        has_ended.store(true, Ordering::Relaxed);
+        top
+    });
+    let times = line(&top, "watched").split_whitespace().filter(|word| *word == "-").count();
+    assert_eq!(times, 1, "the table has times of Gets and Puts, and none of scans: {top}");
     assert!(top.lines().next().is_some_and(|line| line.contains(": ready, up ")), "{top}");
     assert!(line(&top, "watched").split_whitespace().nth(1) == Some("1"), "one region: {top}");
     assert!(line(&top, "region (").contains("writes/s"), "{top}");

@@ -14,7 +14,7 @@
 //! storage's checksums ([`RandomAccessFile::read_verified_at`]), and the block's checksums are
 //! verified again. If they match, the first read was faulty and no data is lost. If not, the file
 //! is corrupt, and the error states the result of the storage's checksums. Both cases are counted
-//! in HBase's `checksumFailuresCount`. I/O errors are returned unchanged.
+//! in HBase's `fsChecksumFailureCount`. I/O errors are returned unchanged.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(crate) struct BlockReader {
 static CHECKSUM_FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// The number of blocks that failed verification since the process started. Each was read again.
-/// HBase's metric `checksumFailuresCount`.
+/// HBase's metric `fsChecksumFailureCount`.
 pub fn checksum_failures_count() -> u64 {
     CHECKSUM_FAILURES.load(Relaxed)
 }

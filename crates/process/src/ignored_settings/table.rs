@@ -429,4 +429,5 @@ pub(super) const KEYS_OF_OTHER_COMPONENTS: &[(&str, &[&str])] = &[
 pub(super) const KEYS_BY_PREFIX: &[(&str, &[&str])] = &[
     ("hbase.lru.blockcache.", &["single.percentage", "multi.percentage", "memory.percentage"]),
     ("hbase.bucketcache.", &["single.factor", "multi.factor", "memory.factor"]),
+    ("hbase.hregion.compacting.memstore.adaptive.compaction", &[".threshold", ".probability"]),
 ];

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use evenkeel_common::config::defaults::DEFAULTS;
+use evenkeel_common::config::defaults::{DEFAULTS, is_known};
 
 use super::table::{KEYS_BY_PREFIX, KEYS_OF_OTHER_COMPONENTS};
 use super::*;
@@ -90,6 +90,35 @@ fn keys_of(line: &str) -> impl Iterator<Item = &str> {
         .skip(1)
         .map(move |text| text.split('{').next().unwrap_or(text))
         .filter(move |text| text.contains('.') && text.chars().all(is_of_keys))
+}
+
+/// Strings that look like keys of settings and are none.
+const NO_SETTINGS: [&str; 5] = [
+    // Files of the root directory.
+    "hbase.id",
+    "hbase.version",
+    // The package of HBase's messages.
+    "hbase.pb.",
+    // An entry of the master's reply to a RegionServer that starts.
+    "hbase.regionserver.hostname.seen.by.master",
+    // A setting of a client.
+    "hbase.shell.timestamp.format.epoch",
+];
+
+#[test]
+fn every_key_that_is_read_is_known() {
+    let is_key = |text: &&String| ["hbase.", "evenkeel."].iter().any(|start| text.starts_with(start));
+    let is_composed = |text: &str| {
+        KEYS_BY_PREFIX.iter().any(|(begins, _)| *begins == text)
+            || DEFAULTS.iter().any(|(key, _)| key.starts_with(text))
+    };
+    let unknown: Vec<_> = quoted_in_the_code()
+        .iter()
+        .filter(is_key)
+        .filter(|key| !NO_SETTINGS.contains(&key.as_str()) && !is_known(key) && !is_composed(key))
+        .cloned()
+        .collect();
+    assert_eq!(unknown, [""; 0], "a user who sets it would be told that it is ignored");
 }
 
 #[test]

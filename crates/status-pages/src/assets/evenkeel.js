@@ -143,7 +143,7 @@
       return showPoint(plot, (x - box.left) / box.width, x, y);
     }
     const marked = under?.closest("[data-tip]");
-    if (marked) return say(marked.dataset.tooltip, x, y);
+    if (marked) return say(marked.dataset.tip, x, y);
     hideTip();
   };
   const refreshTip = () => { if (pointer && !tip.hidden) tipAt(pointer.x, pointer.y); };

@@ -56,6 +56,7 @@ fn executors(pages: &StatusPages) -> String {
         CallClass::Scan,
         CallClass::Decode,
         CallClass::Write,
+        CallClass::LongWrite,
     ];
     let executor = &pages.sources.executor;
     let mut text = String::new();

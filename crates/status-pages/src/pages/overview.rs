@@ -70,7 +70,7 @@ fn tiles(pages: &StatusPages, samples: &[Sample], now_ms: i64) -> Markup {
             (tile(
                 "p99.9",
                 &micros(times.map(|t| t.p999)).show("TotalCallTime_99.9th_percentile", "999 of 1000 calls of the last ten seconds were at most this long"),
-                &html! { "max " (micros(times.map(|t| t.max)).show("totalCallTime_max", "the longest call of the last ten seconds")) },
+                &html! { "max " (micros(times.map(|t| t.max)).show("TotalCallTime_max", "the longest call of the last ten seconds")) },
             ))
             (tile(
                 "Slow requests",
@@ -162,7 +162,7 @@ pub(super) fn latency(samples: &[Sample], now_ms: i64) -> Markup {
         values: points.greatest(|sample| sample.times.as_ref().map(of)),
     };
     let series = [
-        line("max", "totalCallTime_max", "s4", |times| times.max),
+        line("max", "TotalCallTime_max", "s4", |times| times.max),
         line("p99.9", "TotalCallTime_99.9th_percentile", "s3", |times| times.p999),
         line("p99", "TotalCallTime_99th_percentile", "s2", |times| times.p99),
         line("median", "TotalCallTime_median", "s1", |times| times.p50),
@@ -212,7 +212,7 @@ fn log_and_cpu(samples: &[Sample], now_ms: i64) -> Markup {
     let span = Span::last(now_ms, SHOWN_MS);
     let sync = [Series {
         name: "longest commit",
-        metric: "syncTime_max",
+        metric: "SyncTime_max",
         class: "c1",
         values: points.greatest(|sample| sample.wal_sync_max_us),
     }];
@@ -282,7 +282,7 @@ pub(super) fn cause_bars(waits: &Waits) -> Markup {
                 dt { i class={ "key " (cause_class(cause)) } {} (cause_name(cause)) }
                 dd {
                     (bar(nanos(time), nanos(sum), cause.name()))
-                    (micros_of(time).show(&format!("{}_num_ops", cause.name()), "time that these requests spent on it"))
+                    (micros_of(time).show("", "time that these requests spent on it"))
                     " " small { (format::share(nanos(time), nanos(sum)).text()) }
                 }
             }

@@ -118,7 +118,7 @@ fn errors(pages: &StatusPages) -> Markup {
             div.scroll { table { tbody {
                 @for (class, count) in errors {
                     @let name = class.rsplit('.').next().unwrap_or(class);
-                    tr { td title=(class) { (name) } td.num { (format::count(count, "times").show(&format!("exceptions.{name}"), "replies with this error")) } }
+                    tr { td title=(class) { (name) } td.num { (format::count(count, "times").show("exceptions", "replies with this error, of all")) } }
                 }
             } } }
         }

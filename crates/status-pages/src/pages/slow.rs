@@ -85,7 +85,7 @@ fn counts(pages: &StatusPages) -> Markup {
         dl.facts {
             dt { "Slow from" } dd { (micros_of(config.slow).show("evenkeel.slow.request.ms", "requests of this duration or longer are kept")) }
             dt { "Slow so far" } dd { (format::count(slow, "requests").show("slowRequestCount", "requests above the threshold since the start")) }
-            dt { "Not kept" } dd { (format::count(left_out, "requests").show("leftOutRequestCount", "requests dropped because the ledger was busy")) }
+            dt { "Not kept" } dd { (format::count(left_out, "requests").show("leftOutCount", "requests dropped because the ledger was busy")) }
             dt { "Kept" } dd { (format::count(config.kept as u64, "requests").show("hbase.regionserver.slowlog.ringbuffer.size", "maximum number of requests in each of the two rings")) " at most in each ring" }
             dt { "For scripts" } dd { a href="/slow.json" { "/slow.json" } }
         }
@@ -129,12 +129,12 @@ fn row(request: &SlowRequest) -> Markup {
                 }
                 @if !request.error.is_empty() { " " span.tag.bad { (request.error.rsplit('.').next().unwrap_or_default()) } }
             }
-            td.num { (micros_of(request.total_time()).show("totalCallTime", "time from its arrival until its reply was ready")) }
+            td.num { (micros_of(request.total_time()).show("", "time from its arrival until its reply was ready")) }
             td { i class={ "key " (cause_class(cause)) } {} (cause_name(cause)) " " small { (micros_of(request.waits.of(cause)).text()) } }
             td { (table_of(&detail.region)) }
             td.wide { code { (Binary(&detail.row)) } @if !detail.text.is_empty() { " " small { (detail.text) } } }
             td { (request.client) " " small { (request.user) } }
-            td.num { (format::bytes(request.reply_bytes).show("responseSize", "bytes of the reply")) }
+            td.num { (format::bytes(request.reply_bytes).show("", "bytes of the reply")) }
         }
     }
 }

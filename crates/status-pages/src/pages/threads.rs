@@ -31,7 +31,7 @@ const COLUMNS: [Column; 6] = [
 ];
 
 /// The purposes of threads, by the prefixes of their names (`evenkeel_common::thread`).
-const PURPOSES: [(&str, &str); 28] = [
+const PURPOSES: [(&str, &str); 41] = [
     ("rpc-conn", "reads requests of connections, runs most of them, sends replies"),
     ("rpc-accept", "takes new connections"),
     ("general", "reads that wait for a disk"),
@@ -54,6 +54,19 @@ const PURPOSES: [(&str, &str); 28] = [
     ("master-chore", "the master's periodic work"),
     ("assignment", "reopens regions after a failed change"),
     ("procedure", "creates, alters, splits and merges"),
+    ("procedure-results", "reports outcomes of procedures to the master"),
+    ("remote-procedure", "flushes and snapshots regions for the master"),
+    ("open-region", "opens regions"),
+    ("open-priority-region", "opens regions of system tables"),
+    ("open-meta", "opens hbase:meta"),
+    ("close-region", "closes regions"),
+    ("split-wal", "splits logs of servers that ended"),
+    ("split-", "requests splits of large regions"),
+    ("cluster", "keeps the session with ZooKeeper, and reports to the master"),
+    ("hdfs", "keeps connections and leases of HDFS"),
+    ("metrics-sink", "writes metrics to files, Graphite or Ganglia"),
+    ("stop", "stops the server"),
+    ("signals", "waits for signals of the system"),
     ("zookeeper", "answers clients that locate the cluster"),
     ("info", "answers these pages"),
     ("status-history", "samples for these pages"),

@@ -33,7 +33,7 @@ fn syncs(pages: &StatusPages) -> Markup {
     let samples = pages.history.samples();
     let moments: Vec<i64> = samples.iter().map(|sample| sample.at_ms).collect();
     let values = samples.iter().map(|sample| sample.wal_sync_max_us).collect();
-    let series = [Series { name: "longest commit", metric: "syncTime_max", class: "c1", values }];
+    let series = [Series { name: "longest commit", metric: "SyncTime_max", class: "c1", values }];
     let chart = LineChart {
         id: "commits",
         label: "The longest commit of each second over the last ten minutes",
@@ -67,7 +67,7 @@ fn log(wal: &NamedWal) -> Markup {
                 &html! { (format::count(stats.slow_syncs, "slow").show("hbase.regionserver.wal.slowsync.ms", "commits above this time")) ", " (format::count(stats.stuck_syncs, "stuck").show("hbase.regionserver.wal.roll.on.sync.ms", "commits in progress for more than this time")) }))
             (tile("Queue", &format::bytes(stats.queue_bytes as u64).show("", "bytes of buffers that wait or are being written"),
                 &html! { "at most " (format::bytes(stats.queue_bytes_peak as u64).show("", "their maximum")) }))
-            (tile("Full queue", &format::count(stats.full_queue_waits, "waits").show("logQueue", "appends that waited for space in the queue"),
+            (tile("Full queue", &format::count(stats.full_queue_waits, "waits").show("LogQueueTime_num_ops", "appends that waited for space in the queue"),
                 &html! { (format::count(stats.failures, "failures").show("", "writes and syncs that failed")) }))
         }
         dl.facts {
