@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/faulty_server.rs"]
+mod faulty_server;
 mod health;
 mod metrics_sinks;
 mod pages;

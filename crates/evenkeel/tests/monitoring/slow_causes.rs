@@ -1,22 +1,20 @@
 //! The ledger of slow requests names the right cause: each test makes requests slow in one way,
 //! over a disk with scripted faults, and reads `/slow.json`.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::PathBuf;
+use std::io::Write;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::sync::{RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use evenkeel_client::{Connection, Get, Increment, Put, Scan, Table};
-use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
-use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
+use evenkeel_client::{Get, Increment, Put, Scan};
+use evenkeel_fs::{Fault, Latch, Op};
 use evenkeel_protocol::pb;
-use evenkeel_standalone::Standalone;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::common::{PORT_KEYS, config, free_ports, raw, runtime};
+use crate::common::raw;
+use crate::faulty_server::{FaultyServer, table_name};
 
 /// In the paths of logs only.
 const LOGS: &str = "/WALs/";
@@ -33,25 +31,23 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 static HOG: RwLock<()> = RwLock::new(());
 
 struct Server {
-    folder: tempfile::TempDir,
-    ports: [u16; 5],
-    settings: Vec<(&'static str, &'static str)>,
-    fs: FaultyFileSystem,
-    running: Option<Standalone>,
-    runtime: tokio::runtime::Runtime,
+    server: FaultyServer,
     /// Dropped last.
     _beside: Option<RwLockReadGuard<'static, ()>>,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.fs.clear();
-        self.running.take().map(Standalone::stop);
+impl Deref for Server {
+    type Target = FaultyServer;
+
+    fn deref(&self) -> &FaultyServer {
+        &self.server
     }
 }
 
-fn table_name() -> TableName {
-    "t".parse().expect("legal")
+impl DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut FaultyServer {
+        &mut self.server
+    }
 }
 
 impl Server {
@@ -64,70 +60,7 @@ impl Server {
         settings: &[(&'static str, &'static str)],
         beside: Option<RwLockReadGuard<'static, ()>>,
     ) -> Self {
-        let mut server = Self {
-            folder: tempfile::tempdir().expect("a temporary directory"),
-            ports: free_ports(),
-            settings: settings.to_vec(),
-            fs: FaultyFileSystem::new(LocalFileSystem::new()),
-            running: None,
-            runtime: runtime(),
-            _beside: beside,
-        };
-        server.start();
-        let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
-        let descriptor = TableDescriptor::new(table_name()).with_family(family);
-        let create = async { server.connect().await.admin().create_table(&descriptor, &[]).await };
-        server.runtime.block_on(create).expect("created");
-        server
-    }
-
-    fn root(&self) -> PathBuf {
-        self.folder.path().join("hbase")
-    }
-
-    fn start(&mut self) {
-        let mut conf = Configuration::with_system_properties(Default::default());
-        conf.set("hbase.rootdir", format!("file://{}", self.root().display()));
-        conf.set("hbase.tmp.dir", self.folder.path().join("tmp").display().to_string());
-        PORT_KEYS.iter().zip(self.ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
-        self.settings.iter().for_each(|(key, value)| conf.set(*key, *value));
-        self.fs = FaultyFileSystem::new(LocalFileSystem::new());
-        let running = Standalone::start_on(Arc::new(self.fs.clone()), conf, Arc::new(|_: &str| {}));
-        self.running = Some(running.expect("the server starts"));
-    }
-
-    fn restart(&mut self) {
-        self.running.take().expect("it runs").stop().expect("stopped");
-        self.start();
-    }
-
-    async fn connect(&self) -> Connection {
-        let bootstrap = format!("127.0.0.1:{}", self.ports[1]);
-        Connection::connect(config(&bootstrap)).await.expect("the server answers")
-    }
-
-    fn table(&self) -> Table {
-        self.runtime.block_on(self.connect()).table(table_name())
-    }
-
-    fn put(&self, table: &Table, row: String, value_bytes: usize) {
-        let put = Put::new(row).column("f", "q", vec![7; value_bytes]);
-        self.runtime.block_on(table.put(put)).expect("written");
-    }
-
-    fn flush(&self) {
-        let flush = async { self.connect().await.admin().flush_table(&table_name()).await };
-        self.runtime.block_on(flush).expect("flushed");
-    }
-
-    /// `/slow.json`.
-    fn ledger(&self) -> Value {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[4])).expect("the info port answers");
-        stream.write_all(b"GET /slow.json HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("sent");
-        let mut response = String::new();
-        stream.read_to_string(&mut response).expect("a response");
-        let (_, body) = response.split_once("\r\n\r\n").expect("a head and a body");
-        serde_json::from_str(body).unwrap_or_else(|why| panic!("{why}: {body}"))
+        Self { server: FaultyServer::started(settings, &[]), _beside: beside }
     }
 
     /// The first slow request of a method with this cause as its longest.
