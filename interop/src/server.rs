@@ -429,6 +429,8 @@ fn settings(folder: &Path, ports: &Ports) -> BTreeMap<String, String> {
         ("hbase.regionserver.port", ports.regionserver.to_string()),
         ("hbase.master.info.port", ports.master_info.to_string()),
         ("hbase.regionserver.info.port", ports.regionserver_info.to_string()),
+        // So that the bean of users is compared, too.
+        ("hbase.regionserver.user.metrics.enabled", "true".to_owned()),
     ];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

@@ -90,6 +90,9 @@ pub struct RegionServerConfig {
     /// `hbase.regionserver.regionSplitLimit`: with this number of regions, none is split without a
     /// request.
     pub regions_split_max: usize,
+    /// `hbase.regionserver.user.metrics.enabled`: whether the times of each user's operations are
+    /// counted.
+    pub user_metrics: bool,
 }
 
 impl Default for RegionServerConfig {
@@ -120,6 +123,7 @@ impl Default for RegionServerConfig {
             coprocessors: Coprocessors::default(),
             compaction_after_bulk_load: true,
             regions_split_max: 1000,
+            user_metrics: false,
         }
     }
 }
@@ -200,6 +204,7 @@ impl RegionServerConfig {
             regions_split_max: length::index(
                 conf.get_i64_or("hbase.regionserver.regionSplitLimit", 1000)?.max(0).unsigned_abs(),
             ),
+            user_metrics: conf.get_bool_or("hbase.regionserver.user.metrics.enabled", false)?,
         })
     }
 }

@@ -26,6 +26,7 @@
 //! | [`metrics`] | sizes and counts for monitoring, by HBase's names |
 //! | [`slow_log_table`] | slow and large calls as rows of hbase:slowlog |
 //! | [`statistics`] | statistics of the caches and the allocator, for the log |
+//! | [`user_times`] | the times of users' operations |
 //! | `version` | the version that is reported to clients and masters |
 //!
 //! # Threads
@@ -67,6 +68,7 @@ pub mod services;
 pub mod slow_log_table;
 mod split_requests;
 pub mod statistics;
+pub mod user_times;
 mod version;
 
 #[cfg(test)]
@@ -100,6 +102,7 @@ pub use self::request_counters::{RequestCounters, RequestKind};
 pub use self::requests::caller::{Caller, Reply};
 pub use self::requests::pending_reply::PendingReply;
 pub use self::requests::scanners::{ScannerLimits, Scanners};
+use self::user_times::UserTimes;
 pub use self::version::{HBASE_VERSION, version_info};
 
 /// Calls from a RegionServer to the process around it.
@@ -194,6 +197,7 @@ pub struct RegionServer {
     regions: OnlineRegions,
     scanners: Scanners,
     counters: RequestCounters,
+    user_times: UserTimes,
     stopping: AtomicBool,
     memory: Arc<MemStoreAccounting>,
     /// True if some region approaches a limit: writes then compute how long to hold their replies.
@@ -222,6 +226,7 @@ impl RegionServer {
                 parts.clock.clone(),
             ),
             counters: RequestCounters::default(),
+            user_times: UserTimes::new(parts.config.user_metrics),
             name: parts.name,
             info_port: parts.info_port,
             root: parts.root,
@@ -322,6 +327,11 @@ impl RegionServer {
     /// Rejects all requests from here on.
     pub fn start_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the times of users' operations.
+    pub fn user_times(&self) -> &UserTimes {
+        &self.user_times
     }
 
     /// Returns the region that a request names.

@@ -15,6 +15,7 @@
 //! | [`stores`] | sizes of all regions together, and flushes and compactions, of sub=Server |
 //! | [`table_requests`] | sub=TableRequests, of each table |
 //! | [`tables`] | sub=Tables |
+//! | [`users`] | sub=Users |
 //!
 //! Each function reads counters that other code maintains, and appends to a record or creates one.
 //! It keeps no state between two calls. sub=WAL and sub=IO are created where they are counted:
@@ -33,6 +34,7 @@ pub mod source;
 pub mod stores;
 pub mod table_requests;
 pub mod tables;
+pub mod users;
 
 #[cfg(test)]
 mod tests;

@@ -271,6 +271,7 @@ pub fn caller() -> Caller {
         peer: None,
         received_at: Instant::now(),
         deadline: None,
+        user: None,
     }
 }
 

@@ -58,10 +58,12 @@ fn pattern(text: &str) -> Regex {
 /// Normalizes a name by removing server-specific parts. `None` for a name of another test's table,
 /// or a count of a range.
 fn common_name(name: &str) -> Option<String> {
-    static PATTERNS: OnceLock<[Regex; 4]> = OnceLock::new();
-    let [id, of_table, range, appends] = PATTERNS.get_or_init(|| {
+    static PATTERNS: OnceLock<[Regex; 5]> = OnceLock::new();
+    let [id, user, of_table, range, appends] = PATTERNS.get_or_init(|| {
         [
             pattern("(region_)[0-9a-f]{32}"),
+            // Clients of other tests may have other users.
+            pattern("(?i)(user_).+(_metric_)"),
             pattern("(?i)namespace_([a-z]+)_table_([a-zA-Z0-9.]+)|^([a-zA-Z0-9_:-]+)\\.append"),
             pattern("(?i)_(time|size)_?range_?count_"),
             // In Prometheus's form; wal_slow_append_count is of all tables.
@@ -79,7 +81,8 @@ fn common_name(name: &str) -> Option<String> {
     let left_out = range.is_match(name)
         || of_table.captures(name).is_some_and(is_other)
         || appends.captures(name).is_some_and(is_of_others_appends);
-    (!left_out).then(|| id.replace_all(name, "${1}id").into_owned())
+    let without_id = id.replace_all(name, "${1}id");
+    (!left_out).then(|| user.replace(&without_id, "${1}name${2}").into_owned())
 }
 
 fn page(server: &Server, path: &str) -> String {

@@ -454,6 +454,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.slowlog.systable.chore.duration", None),
     ("hbase.table.sanity.checks", None),
     ("hbase.ui.logLevels.readonly.loggers", None),
+    ("hbase.regionserver.user.metrics.enabled", None),
 ];
 
 /// Keys that HBase renamed: the present name, then the older one, which is read if the present one

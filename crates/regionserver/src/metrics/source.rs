@@ -15,6 +15,7 @@ use evenkeel_wal::Wal;
 use super::jvm::ProcessFacts;
 use super::{
     block_cache, ipc, jvm, ledger, memory, rates, regions, reports, requests, stores, table_requests, tables,
+    users,
 };
 use crate::RegionServer;
 
@@ -67,6 +68,7 @@ impl Source for ServerSource {
         let sizes = tables::sizes(&reports);
         records.push(tables::record(&sizes, &self.env.stores.metrics));
         records.extend(table_requests::records(&self.env.operation_times, &sizes));
+        records.extend(users::record(server.user_times()));
         let of_rpc = ("RegionServer", "regionserver");
         records.push(ipc::record(of_rpc, metrics, &self.rpc.stats(), &self.executor));
         records.push(evenkeel_wal::metrics::record(&wals));

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use evenkeel_region::region::Operation;
 
-use super::{block_cache, jvm, memory, regions, reports, requests, stores, table_requests, tables};
+use super::{block_cache, jvm, memory, regions, reports, requests, stores, table_requests, tables, users};
 use crate::background::CompactionState;
 use crate::load::region_load;
 use crate::testing::{TestServer, cell, put};
+use crate::user_times::UserTimes;
 
 /// Returns the names of metrics, without the suffixes of histograms.
 fn names(record: &Record) -> BTreeSet<String> {
@@ -217,6 +218,21 @@ fn all_records_of_a_server_have_each_name_once_and_the_names_of_dashboards() {
     let found = names(&of_server);
     let missing: Vec<_> = wanted.split_whitespace().filter(|name| !found.contains(*name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// HBase creates the bean only if the setting is set.
+#[test]
+fn operations_are_timed_by_user_if_it_is_set() {
+    let (test, _) = TestServer::with_region();
+    assert!(users::record(test.server.user_times()).is_none());
+    let times = UserTimes::new(true);
+    times.record_ns(times.id_of(Some("bob")), Operation::Get, 7_000_000);
+    let record = users::record(&times).expect("a record");
+    let operations = ["get", "scanTime", "put", "delete", "increment", "append", "replay"];
+    let expected = operations.map(|name| format!("User_bob_metric_{name}_num_ops")).join(" ");
+    assert_names(&record, "", &format!("numUsers {expected}"));
+    assert_eq!(value(&record, "User_bob_metric_get_num_ops"), 1.0);
+    assert_eq!(value(&record, "User_bob_metric_get_TimeRangeCount_3-10"), 1.0);
 }
 
 #[test]

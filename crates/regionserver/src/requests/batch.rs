@@ -137,9 +137,10 @@ impl ClientRunner {
             return;
         }
         let service = &self.service;
-        let caller = |(call, _): &(Call, Responder)| Caller::of(call);
+        let caller = |(call, _): &(Call, Responder)| Caller::of(service.server(), call);
         let largest = gets.read(service.server(), caller, |(call, reply), (region, row), outcome| {
             let is_system = || region.info().table().is_system();
+            let user = service.server().user_times().id_of(call.connection.user.as_deref());
             let detail = || row_detail(region, row);
             let times = match outcome {
                 GetOutcome::Tried(read) => service.reply_or_read_again(call, reply, is_system, read, detail),
@@ -150,6 +151,7 @@ impl ClientRunner {
             };
             if let Some(times) = times {
                 region.operation_times().record_ns(Operation::Get, times.processing_ns());
+                service.server().user_times().record_ns(user, Operation::Get, times.processing_ns());
             }
         });
         self.recent.note(largest);
@@ -200,7 +202,14 @@ impl Write {
             };
             let reply = PendingReply::to_client(reply, None);
             let region = mutate::Target { region, runs_on };
-            mutate::mutate(service.server(), region, &request, block, Caller::of(&call), reply);
+            mutate::mutate(
+                service.server(),
+                region,
+                &request,
+                block,
+                Caller::of(service.server(), &call),
+                reply,
+            );
         }));
         if made.is_err() {
             tracing::error!("a write panicked");

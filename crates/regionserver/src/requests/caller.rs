@@ -10,7 +10,9 @@ use evenkeel_region::region::nonce::NonceSource;
 use evenkeel_rpc::{Call, CallTimes, CellBlockCodec, CellBlockWriter, CellCodec, Respond};
 use prost::Message;
 
+use crate::RegionServer;
 use crate::convert::result;
+use crate::user_times::UserId;
 
 /// The properties of a request's connection and header that determine its reply.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +28,13 @@ pub struct Caller {
     pub received_at: Instant,
     /// When the caller stops waiting for the reply.
     pub deadline: Option<Instant>,
+    /// The user whose times are counted.
+    pub user: Option<UserId>,
 }
 
 impl Caller {
     /// Creates the caller of a call.
-    pub fn of(call: &Call) -> Self {
+    pub fn of(server: &RegionServer, call: &Call) -> Self {
         let connection = &call.connection;
         Self {
             codec: connection.codec.map(|codec| (codec, connection.compressor)),
@@ -38,6 +42,7 @@ impl Caller {
             peer: Some(connection.peer),
             received_at: call.received_at,
             deadline: call.deadline,
+            user: server.user_times().id_of(connection.user.as_deref()),
         }
     }
 

@@ -506,7 +506,9 @@ impl MultiRun<'_> {
         let to = (&mut gets.cells, &mut self.context, &mut self.limits);
         let began_at = clock::monotonic();
         let read = append_row(reader, (get, kind), row, upcoming, to);
-        region.operation_times().record(Operation::Get, clock::since(began_at));
+        let time = clock::since(began_at);
+        region.operation_times().record(Operation::Get, time);
+        self.server.user_times().record_batch(caller.user, Operation::Get, time, 1);
         let count = match read.map_err(TryError::into_failure)? {
             RowRead::Exists(exists) => return Ok(ActionOutcome::Exists(exists)),
             RowRead::Cells(count) => count,

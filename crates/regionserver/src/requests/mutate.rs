@@ -67,11 +67,12 @@ pub fn mutate(
         }
     };
     let kind = mutation.kind;
+    let is_conditional = condition.is_some();
     reply.set_subject(RequestTarget::new(
         &region,
-        operation(kind, condition.is_some()),
-        condition.is_some(),
+        (operation(kind, is_conditional), is_conditional),
         &mutation.row,
+        server.user_times().of(caller.user),
     ));
     reply.hold_for(server.begin_write(&region, memstore::bytes_of(&mutation)), &server.background);
     match (condition, kind) {

@@ -1,5 +1,5 @@
-//! [`RequestTarget`]: region, row and operation of a request, for the table's metrics and the
-//! ledger.
+//! [`RequestTarget`]: region, row and operation of a request, for the metrics of tables and users,
+//! and the ledger.
 
 use std::sync::Arc;
 
@@ -8,6 +8,8 @@ use evenkeel_metrics::RequestDetail;
 use evenkeel_metrics::ledger::ROW_BYTES_MAX;
 use evenkeel_region::region::{Operation, Region};
 use evenkeel_rpc::CallTimes;
+
+use crate::user_times::TimesOfUser;
 
 /// How many bytes of a row a pending write keeps.
 const ROW_KEPT: usize = 32;
@@ -20,17 +22,24 @@ pub struct RequestTarget {
     operation: Operation,
     /// True for a conditional write.
     is_conditional: bool,
+    /// The times of the caller's operations, if they are counted.
+    user: Option<Arc<TimesOfUser>>,
     row: [u8; ROW_KEPT],
     row_bytes: usize,
 }
 
 impl RequestTarget {
-    /// Creates the subject of an operation on a row of a region.
-    pub fn new(region: &Arc<Region>, operation: Operation, is_conditional: bool, row: &[u8]) -> Self {
+    /// Creates the subject of an operation, which may be conditional, on a row of a region.
+    pub fn new(
+        region: &Arc<Region>,
+        (operation, is_conditional): (Operation, bool),
+        row: &[u8],
+        user: Option<Arc<TimesOfUser>>,
+    ) -> Self {
         let mut kept = [0; ROW_KEPT];
         let row_bytes = row.len().min(ROW_KEPT);
         kept.iter_mut().zip(row).for_each(|(to, from)| *to = *from);
-        Self { region: Arc::clone(region), operation, is_conditional, row: kept, row_bytes }
+        Self { region: Arc::clone(region), operation, is_conditional, user, row: kept, row_bytes }
     }
 
     /// Returns the details that the ledger keeps.
@@ -55,6 +64,7 @@ impl RequestTarget {
         let of_table = self.region.operation_times();
         let ns = times.processing_ns();
         of_table.record_ns(self.operation, ns);
+        self.user.iter().for_each(|times| times.record_ns(self.operation, ns));
         if self.is_conditional {
             of_table.record_ns(Operation::CheckAndMutate, ns);
         }

@@ -115,7 +115,9 @@ pub fn scan_on(
     let state = CallerState::new(on, caller.deadline);
     let outcome = Call { server, request, caller, state, started_at }.run(&mut scanner, response);
     let of_table = region.operation_times();
-    of_table.record(Operation::Scan, clock::since(started_at));
+    let time = clock::since(started_at);
+    of_table.record(Operation::Scan, time);
+    server.user_times().record_batch(caller.user, Operation::Scan, time, 1);
     scanner.scanner.count_reads();
     if let Ok(ended) = &outcome {
         of_table.record_scan_bytes(ended.cell_bytes);

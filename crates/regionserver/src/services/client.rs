@@ -183,7 +183,7 @@ impl ClientService {
                 self.begin_multi(&request, call, reply.detach(), runs_on);
             }
             MultiKind::Reads => {
-                let (caller, slice) = (Caller::of(&call), TimeSlice::new(SLICE));
+                let (caller, slice) = (Caller::of(&self.server, &call), TimeSlice::new(SLICE));
                 let read = multi::read(&self.server, &request, &caller, Wait::Never, slice);
                 self.reply_or_read_again(call, reply, system, read, || multi::detail(&request));
             }
@@ -201,7 +201,7 @@ impl ClientService {
             RunsOn::Computing(_) | RunsOn::Writing(_) | RunsOn::Blocking => call.caller_state(),
         };
         let reply = PendingReply::to_client(reply, call.take_charge());
-        multi::multi(&self.server, request, block, (Caller::of(&call), &state), reply, runs_on);
+        multi::multi(&self.server, request, block, (Caller::of(&self.server, &call), &state), reply, runs_on);
     }
 
     /// Runs a call on a handler thread of a class.
@@ -253,7 +253,12 @@ impl ClientService {
                 // and must not pin the connection's buffer.
                 let request = call.decode_by(|param, budget| bounded::decode(detached_copy(param), budget));
                 let scanned = request.and_then(|request: pb::ScanRequest| {
-                    scan::scan_on(Some(&call.connection), &self.server, &request, &Caller::of(&call))
+                    scan::scan_on(
+                        Some(&call.connection),
+                        &self.server,
+                        &request,
+                        &Caller::of(&self.server, &call),
+                    )
                 });
                 match scanned {
                     Ok(Scanned { reply: None, .. }) => reply.silently_dropped(),
@@ -300,10 +305,11 @@ impl ClientService {
             Ok(region) => region,
         };
         let row = request.get.row.clone();
-        let outcome =
-            get::get_of(&self.server, &region, &request.get, (&Caller::of(call), call.caller_state()));
+        let caller = Caller::of(&self.server, call);
+        let outcome = get::get_of(&self.server, &region, &request.get, (&caller, call.caller_state()));
         let times = send_reply_detailed(reply, outcome, || row_detail(&region, &row));
         region.operation_times().record_ns(Operation::Get, times.processing_ns());
+        self.server.user_times().record_ns(caller.user, Operation::Get, times.processing_ns());
     }
 
     fn handle_mutate(&self, at: CallClass, call: Call, reply: DetachedResponder) {
@@ -336,7 +342,8 @@ impl ClientService {
             let server = Arc::clone(&self.server);
             let slice = TimeSlice::while_awaited(call.caller_state());
             let read = move || {
-                let read = multi::read(&server, &request, &Caller::of(&call), Wait::Allowed, slice);
+                let caller = Caller::of(&server, &call);
+                let read = multi::read(&server, &request, &caller, Wait::Allowed, slice);
                 send_reply_detailed(reply, read.map_err(TryError::into_failure), || multi::detail(&request));
             };
             return match at {
@@ -371,7 +378,7 @@ impl ClientService {
         let handlers = Handlers::for_call(&self.executor, &call);
         let exec = move || {
             let reply = PendingReply::to_client(reply, call.take_charge());
-            let nonce_owner = Caller::of(&call).nonce_source(None).owner;
+            let nonce_owner = Caller::of(&server, &call).nonce_source(None).owner;
             let caller = ServiceCaller { nonce_owner, state: &call.caller_state() };
             endpoint::exec(&server, &region, request, caller, reply);
         };

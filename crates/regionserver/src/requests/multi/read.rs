@@ -132,7 +132,9 @@ impl Rows<'_> {
                 outcome => add_entry(&mut entries, index, Some(outcome), None),
             }
         }
-        region.operation_times().record_batch(Operation::Get, clock::since(began_at), gets);
+        let time = clock::since(began_at);
+        region.operation_times().record_batch(Operation::Get, time, gets);
+        server.user_times().record_batch(self.caller.user, Operation::Get, time, gets);
         Ok(entries.finish())
     }
 
