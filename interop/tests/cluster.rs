@@ -8,6 +8,7 @@
 //! One scenario:
 //!
 //! 1. The tested server joins. Regions of a stock client's table are moved to it and written there.
+//!    A region that grows there is split by its table's policy.
 //! 2. The tested server is killed, and the Java server splits its log.
 //! 3. The tested server joins again. The Java server is killed, so the tested server gets all
 //!    regions, hbase:meta too, and splits the Java server's log.
@@ -28,7 +29,8 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use evenkeel_client::{
-    Admin, ClientConfig, Connection, Get, Put, RegionInfo, RowResult, Scan, ServerName, TableName,
+    Admin, ClientConfig, ColumnFamilyDescriptor, Connection, Get, Put, RegionInfo, RowResult, Scan,
+    ServerName, TableDescriptor, TableName,
 };
 use interop::cluster::{Cluster, ClusterStorage, TIMEOUT, free_port};
 use interop::{Server, ServerKind, java};
@@ -37,6 +39,10 @@ use tokio::runtime::Runtime;
 const TABLE: &str = "story";
 /// The table that is written to during the whole test.
 const LOAD: &str = "load";
+/// The table whose region is split because it grows.
+const GROWING: &str = "growing";
+/// The rows of that table: 6 MB, three times the size of a region.
+const GROWING_ROWS: u64 = 600;
 /// The pause of a writer between two rows.
 const LOAD_PAUSE: Duration = Duration::from_millis(5);
 /// The maximum time that writers may wait when a DataNode dies.
@@ -249,6 +255,7 @@ fn moves_and_server_crashes_lose_no_cell() {
         scene.client(&format!("create {TABLE} + put {TABLE} 0 1000 + flush {TABLE} + digest {TABLE}"));
     scene.move_table(TABLE, &our_name);
     let written = scene.check(&before, &format!("put {TABLE} 1000 2000"), "the move to the tested server");
+    a_region_that_grows_is_split(&scene, &our_name);
     scene.move_table(TABLE, &java_name);
     let written = scene.check(&written, &format!("create {LOAD}"), "the move to the Java server");
 
@@ -296,6 +303,31 @@ fn moves_and_server_crashes_lose_no_cell() {
         kills_under_load(&mut scene, &load, ours)
     });
     load.end(&scene);
+}
+
+/// The server requests the split from the master, which makes it; the daughters have all rows.
+fn a_region_that_grows_is_split(scene: &Scene, server: &ServerName) {
+    let family = ColumnFamilyDescriptor::new(b"f").expect("legal");
+    let descriptor = TableDescriptor::new(GROWING.parse().expect("legal"))
+        .with_family(family)
+        .with("SPLIT_POLICY", "org.apache.hadoop.hbase.regionserver.ConstantSizeRegionSplitPolicy")
+        .with("MAX_FILESIZE", "2097152")
+        .with("MEMSTORE_FLUSHSIZE", "1048576");
+    scene.runtime.block_on(scene.admin.create_table(&descriptor, &[])).expect("created");
+    scene.move_table(GROWING, server);
+    let table = connect(&scene.cluster, &scene.runtime).table(descriptor.name().clone());
+    let row = |number: u64| format!("{number:06}");
+    let value = |number: u64| format!("{number:06}").repeat(1_700);
+    for number in 0..GROWING_ROWS {
+        let put = Put::new(row(number)).column("f", "q", value(number));
+        scene.runtime.block_on(table.put(put)).expect("written");
+    }
+    scene.wait_for("a split by the table's policy", || (scene.regions(GROWING).len() > 1).then_some(()));
+    let gets = (0..GROWING_ROWS).map(|number| Get::new(row(number)));
+    for (number, found) in (0..).zip(scene.runtime.block_on(table.get_all(gets))) {
+        let found = found.expect("read");
+        assert_eq!(found.value("f", "q"), Some(value(number).as_bytes()), "row {number} after the split");
+    }
 }
 
 /// Threads whose death ends a RegionServer of a cluster: one of each kind.
