@@ -51,7 +51,11 @@ impl Retry {
     /// As [`Retry::after`], also for final failures, which the caller can work around.
     pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
         let pause = self.next_pause(&error);
-        self.attempts += 1;
+        // A server answers a large batch in parts, so such an attempt made progress. HBase's client
+        // does not count it, either (`AsyncBatchRpcRetryingCaller.tryResubmit`).
+        if !error.retries_at_once() {
+            self.attempts += 1;
+        }
         if self.attempts >= self.attempts_max || Instant::now() + pause >= self.deadline {
             return Err(Error::RetriesExhausted { attempts: self.attempts, last: Box::new(error) });
         }
@@ -82,7 +86,10 @@ pub(crate) fn backoff(first: Duration, failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_common::ErrorKind;
+
     use super::*;
+    use crate::error::RemoteException;
 
     #[test]
     fn pauses_grow_as_in_hbase() {
@@ -102,5 +109,20 @@ mod tests {
         assert!(retry.after(Error::Connection("x".into())).await.is_ok());
         let end = retry.after(Error::Connection("x".into())).await;
         assert!(matches!(end, Err(Error::RetriesExhausted { attempts: 3, .. })), "{end:?}");
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_answered_in_parts_is_limited_by_its_deadline_only() {
+        let too_large = || {
+            let class = ErrorKind::MultiActionResultTooLarge.class_name();
+            Error::Remote(Box::new(RemoteException::new(class, "")))
+        };
+        let config = ClientConfig { retries: 0, ..ClientConfig::new(["x:1"]) };
+        let mut retry = Retry::new(&config);
+        for _ in 0..100 {
+            assert!(retry.after(too_large()).await.is_ok());
+        }
+        let mut late = Retry { deadline: Instant::now(), ..retry };
+        assert!(matches!(late.after(too_large()).await, Err(Error::RetriesExhausted { .. })));
     }
 }
