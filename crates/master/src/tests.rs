@@ -13,6 +13,7 @@ mod recovery_threads;
 use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_block_cache::NoCache;
@@ -757,8 +758,14 @@ fn the_state_of_a_table_can_be_repaired_but_not_that_of_a_served_one() {
     cluster.run(|master| master.set_table_state(&of_namespaces, Enabled)).expect_err("a system table");
 
     cluster.run(|master| master.disable_table(name.clone(), NO_NONCE)).expect("disabled");
+    assert_eq!(set(Disabled), Ok(vec![Disabled as u8]), "no region is served");
     assert_eq!(set(Enabled), Ok(vec![Disabled as u8]), "the previous state");
-    assert_eq!(set(Disabled), Ok(vec![Enabled as u8]), "no region is served");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while cluster.regions_of(&name).is_empty() {
+        assert!(Instant::now() < deadline, "the regions of an enabled table are opened");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    set(Disabled).expect_err("its regions are served again");
 }
 
 #[test]
