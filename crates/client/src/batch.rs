@@ -96,6 +96,7 @@ async fn settle(
     retry: &mut Retry,
 ) -> Vec<IndexedAction> {
     let (mut again, mut last) = (Vec::new(), None);
+    let has_progress = round.iter().any(|sent| sent.outcome.is_ok());
     for SentAction { item, at, outcome } in round {
         match outcome {
             Err(error) if !error.is_final() => {
@@ -109,6 +110,9 @@ async fn settle(
         }
     }
     let Some((at, error)) = last else { return Vec::new() };
+    if error.retries_at_once() && !has_progress {
+        retry.count_attempt();
+    }
     match table.recover(at.as_ref(), error, retry).await {
         Ok(()) => again.into_iter().map(|(item, _)| item).collect(),
         Err(end) => {

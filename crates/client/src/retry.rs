@@ -48,11 +48,17 @@ impl Retry {
         self.pause_after(error).await
     }
 
+    /// Counts an attempt that retries at once and made no progress: such attempts would otherwise
+    /// follow each other without a pause until the deadline.
+    pub(crate) fn count_attempt(&mut self) {
+        self.attempts += 1;
+    }
+
     /// As [`Retry::after`], also for final failures, which the caller can work around.
     pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
         let pause = self.next_pause(&error);
-        // A server answers a large batch in parts, so such an attempt made progress. HBase's client
-        // does not count it, either (`AsyncBatchRpcRetryingCaller.tryResubmit`).
+        // A server answers a large batch in parts, and each part is progress. HBase's client does
+        // not count these attempts, either (`AsyncBatchRpcRetryingCaller.tryResubmit`).
         if !error.retries_at_once() {
             self.attempts += 1;
         }
@@ -122,7 +128,9 @@ mod tests {
         for _ in 0..100 {
             assert!(retry.after(too_large()).await.is_ok());
         }
-        let mut late = Retry { deadline: Instant::now(), ..retry };
+        retry.count_attempt();
+        assert!(retry.after(too_large()).await.is_err(), "without progress it counts");
+        let mut late = Retry { deadline: Instant::now(), ..Retry::new(&config) };
         assert!(matches!(late.after(too_large()).await, Err(Error::RetriesExhausted { .. })));
     }
 }

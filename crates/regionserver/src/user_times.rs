@@ -99,15 +99,20 @@ impl UserTimes {
     }
 
     fn find_or_add(&self, name: &str) -> Option<UserId> {
-        if let Some(id) = self.users.read().ids.get(name) {
-            return Some(*id);
+        {
+            let users = self.users.read();
+            let id = users.ids.get(name).copied();
+            // Requests of users that are not counted must not wait for each other.
+            if id.is_some() || name.is_empty() || users.times.len() >= USERS_MAX {
+                return id;
+            }
         }
         let mut users = self.users.write();
         let Users { ids, times } = &mut *users;
         if let Some(id) = ids.get(name) {
             return Some(*id);
         }
-        if name.is_empty() || times.len() >= USERS_MAX {
+        if times.len() >= USERS_MAX {
             return None;
         }
         let id = UserId(times.len());

@@ -417,7 +417,7 @@ pub const DEFAULTS: &[KnownKey] = &[
     ("hbase.http.metrics.servlets", Some("jmx,metrics,prometheus")),
     ("hbase.http.filter.initializers", Some("org.apache.hadoop.hbase.http.lib.StaticUserWebFilter")),
     ("hbase.regionserver.enable.table.latencies", Some("true")),
-    // Read with a default of the place.
+    // The defaults of these are where they are read.
     ("evenkeel.hfile.verify.writes", None),
     ("evenkeel.regionserver.scanners.max", None),
     ("evenkeel.reply.shared.value.size", None),

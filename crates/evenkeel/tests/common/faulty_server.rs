@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use evenkeel_client::{Connection, Put, Table};
-use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_fs::{FaultyFileSystem, LocalFileSystem};
 use evenkeel_standalone::Standalone;
 use serde_json::Value;
 
-use crate::common::{PORT_KEYS, config, free_ports, runtime};
+use crate::common::{config, free_ports, in_process, runtime};
 
 /// The server, with a table `t` of the family `f`. Dropping it stops it.
 pub struct FaultyServer {
@@ -59,11 +59,7 @@ impl FaultyServer {
     }
 
     fn start(&mut self) {
-        let mut conf = Configuration::with_system_properties(Default::default());
-        conf.set("hbase.rootdir", format!("file://{}", self.root().display()));
-        conf.set("hbase.tmp.dir", self.folder.path().join("tmp").display().to_string());
-        PORT_KEYS.iter().zip(self.ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
-        self.settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+        let conf = in_process(self.folder.path(), self.ports, &self.settings);
         self.fs = FaultyFileSystem::new(LocalFileSystem::new());
         let running = Standalone::start_on(Arc::new(self.fs.clone()), conf, Arc::new(|_: &str| {}));
         self.running = Some(running.expect("the server starts"));

@@ -14,9 +14,21 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use evenkeel_client::{ClientConfig, Connection};
+use evenkeel_common::Configuration;
 
 /// The time limit for a start or stop of a server.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Returns the settings of a server that runs in the process of the test, with its directory below
+/// `folder`.
+pub fn in_process(folder: &Path, ports: [u16; 5], settings: &[(&str, &str)]) -> Configuration {
+    let mut conf = Configuration::with_system_properties(Default::default());
+    conf.set("hbase.rootdir", format!("file://{}", folder.join("hbase").display()));
+    conf.set("hbase.tmp.dir", folder.join("tmp").display().to_string());
+    PORT_KEYS.iter().zip(ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
+    settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+    conf
+}
 
 /// The settings that name the server's ports.
 pub const PORT_KEYS: [&str; 5] = [

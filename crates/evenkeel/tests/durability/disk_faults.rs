@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put, Table};
-use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
 use evenkeel_standalone::Standalone;
 
-use crate::common::{PORT_KEYS, config, free_ports, runtime};
+use crate::common::{config, free_ports, in_process, runtime};
 
 /// In the paths of logs only.
 const LOGS: &str = "/WALs/";
@@ -63,11 +63,7 @@ impl Server {
 
     /// Starts on a sound disk.
     fn start(&mut self) {
-        let mut conf = Configuration::with_system_properties(Default::default());
-        conf.set("hbase.rootdir", format!("file://{}", self.root().display()));
-        conf.set("hbase.tmp.dir", self.folder.path().join("tmp").display().to_string());
-        PORT_KEYS.iter().zip(self.ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
-        self.settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+        let conf = in_process(self.folder.path(), self.ports, &self.settings);
         self.fs = FaultyFileSystem::new(LocalFileSystem::new());
         let (ask, asked) = channel();
         self.asked_to_stop = asked;

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenkeel_client::{ClientConfig, Connection, Error, Get, Put};
-use evenkeel_common::{ColumnFamilyDescriptor, Configuration, TableDescriptor, TableName};
+use evenkeel_common::{ColumnFamilyDescriptor, TableDescriptor, TableName};
 use evenkeel_fs::{Fault, FaultyFileSystem, Latch, LocalFileSystem, Op};
 use evenkeel_protocol::pb;
 use evenkeel_protocol::pb::mutation_proto::column_value::QualifierValue;
 use evenkeel_protocol::pb::mutation_proto::{ColumnValue, MutationType};
 use evenkeel_standalone::{Standalone, StopProgress};
 
-use crate::common::{PORT_KEYS, config, free_ports, raw, runtime};
+use crate::common::{config, free_ports, in_process, raw, runtime};
 
 const LOGS: &str = "/WALs/";
 const UNFINISHED: &str = "/.tmp/";
@@ -51,12 +51,7 @@ impl Server {
     }
 
     fn start(&mut self) {
-        let mut conf = Configuration::with_system_properties(Default::default());
-        let root = self.folder.path().join("hbase");
-        conf.set("hbase.rootdir", format!("file://{}", root.display()));
-        conf.set("hbase.tmp.dir", self.folder.path().join("tmp").display().to_string());
-        PORT_KEYS.iter().zip(self.ports).for_each(|(key, port)| conf.set(*key, port.to_string()));
-        self.settings.iter().for_each(|(key, value)| conf.set(*key, *value));
+        let conf = in_process(self.folder.path(), self.ports, &self.settings);
         self.fs = FaultyFileSystem::new(LocalFileSystem::new());
         let (ask, asked) = channel();
         self.asked_to_stop = asked;
